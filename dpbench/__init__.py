@@ -1,0 +1,56 @@
+"""dpbench: a benchmark for differentially private image classification, where the harness owns privacy.
+
+`__all__` is the contract: what a plugin may import. Importing it brings in no torch.
+"""
+
+from dpbench.api import (
+    Budget,
+    Chunk,
+    Curator,
+    Dataset,
+    Extractor,
+    Images,
+    Learner,
+    Predict,
+    PublicData,
+    Release,
+    RowFn,
+    Split,
+    Splits,
+    Task,
+)
+from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, SpecError
+from dpbench.hookspecs import hookimpl
+from dpbench.linear import LinearProbe, standardisation, unit_norm
+from dpbench.paths import data_folders
+from dpbench.privacy.contributions import Blocks, RankOne, Scaled
+
+__all__ = [
+    "Blocks",
+    "Budget",
+    "Chunk",
+    "Curator",
+    "DataError",
+    "DataMissing",
+    "Dataset",
+    "DpbenchError",
+    "Extractor",
+    "Images",
+    "Learner",
+    "LinearProbe",
+    "PlanError",
+    "Predict",
+    "PublicData",
+    "RankOne",
+    "Release",
+    "RowFn",
+    "Scaled",
+    "SpecError",
+    "Split",
+    "Splits",
+    "Task",
+    "data_folders",
+    "hookimpl",
+    "standardisation",
+    "unit_norm",
+]

@@ -1,0 +1,1 @@
+"""Roles, splits and the feature cache."""

@@ -1,0 +1,116 @@
+"""Which example plays which role: private, public or test. Decided by the spec alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpbench.api import Budget, Dataset, Extractor, PublicData, Split, Splits, Task
+from dpbench.data import cache
+from dpbench.errors import DataError, SpecError
+from dpbench.privacy.plan import check_budget
+from dpbench.privacy.rows import PrivateRows
+from dpbench.spec import Spec
+
+
+@dataclass(frozen=True)
+class Test:
+    """The test split: met by a predictor only, after fitting."""
+
+    x: Tensor  # (n, *example_shape) float32
+    y: np.ndarray  # (n,) int64
+
+
+@dataclass(frozen=True)
+class Roles:
+    """One dataset, each example in its role."""
+
+    task: Task
+    private: PrivateRows
+    public: PublicData  # with labels, whatever the protocol allows a learner to see
+    test: Test
+    digests: dict[str, str]  # of the data behind private and test, and behind public
+
+
+def assign(dataset: Dataset, public_dataset: Dataset | None, extractor: Extractor, spec: Spec, device: torch.device) -> Roles:
+    """Load, split and extract.
+
+    The published training split is cut by `split_seed` into public (`public_fraction`) and private, of which
+    `train_fraction` is kept; with a public dataset, all of its training split is public instead.
+
+    Raises:
+        DataError, DataMissing: the data is malformed or not here.
+        SpecError: nothing private or public is left, or delta is too large for the private split.
+    """
+    splits = dataset.load()
+    labels = _labels(splits, dataset)
+    public_rows, private_rows = _cut(len(splits.train.labels), spec)
+    check_budget(Budget(spec.epsilon, spec.delta), _task((), dataset, len(private_rows), device))
+    test = Test(_features(splits, "test", extractor, device), splits.test.labels)
+    train = _features(splits, "train", extractor, device)
+    if public_dataset is None:
+        public = PublicData(train[public_rows], labels[public_rows])
+        digests = {"private": splits.digest, "public": splits.digest}
+    else:
+        public, digest = _other(public_dataset, extractor, train, device)
+        digests = {"private": splits.digest, "public": digest}
+    task = _task(tuple(train.shape[1:]), dataset, len(private_rows), device)
+    public = PublicData(public.x.to(device), None if public.y is None else public.y.to(device))
+    return Roles(task, PrivateRows(train, labels[private_rows], private_rows), public, test, digests)
+
+
+def _task(shape: tuple[int, ...], dataset: Dataset, size: int, device: torch.device) -> Task:
+    return Task(shape, len(dataset.classes), size, device)
+
+
+def _cut(size: int, spec: Spec) -> tuple[Tensor, Tensor]:
+    order = np.random.default_rng(np.random.SeedSequence(spec.split_seed)).permutation(size)
+    public = round(spec.public_fraction * size)
+    private = round(spec.train_fraction * (size - public))
+    if private < 1:
+        raise SpecError(
+            f"No private example is left of {size} with public_fraction={spec.public_fraction} and "
+            f"train_fraction={spec.train_fraction}. Lower the first or raise the second."
+        )
+    return torch.from_numpy(np.sort(order[:public])), torch.from_numpy(np.sort(order[public : public + private]))
+
+
+def _labels(splits: Splits, dataset: Dataset) -> Tensor:
+    for name, split in (("train", splits.train), ("test", splits.test)):
+        _check_labels(split, f"{name} split of dataset {dataset.name!r}", len(dataset.classes))
+    return torch.from_numpy(splits.train.labels)
+
+
+def _check_labels(split: Split, where: str, classes: int) -> None:
+    labels = split.labels
+    if labels.dtype != np.int64 or labels.shape != (len(split.images),):
+        raise DataError(
+            f"Expected {len(split.images)} int64 labels in the {where}, one per image, got {labels.dtype} {labels.shape}."
+        )
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(wrong):
+        raise DataError(
+            f"Expected labels in 0..{classes - 1} in the {where}, got {labels[wrong[0]]} at index {wrong[0]}. "
+            "Labels count classes from 0."
+        )
+
+
+def _features(splits: Splits, name: str, extractor: Extractor, device: torch.device) -> Tensor:
+    split = splits.train if name == "train" else splits.test
+    source = cache.source_of(splits.digest, name, len(split.labels), extractor)
+    return cache.features(split, source, extractor, device)
+
+
+def _other(dataset: Dataset, extractor: Extractor, train: Tensor, device: torch.device) -> tuple[PublicData, str]:
+    splits = dataset.load()
+    labels = _labels(splits, dataset)
+    x = _features(splits, "train", extractor, device)
+    if x.shape[1:] != train.shape[1:]:
+        raise DataError(
+            f"Public dataset {dataset.name!r} gives features of shape {tuple(x.shape[1:])}, the private one "
+            f"{tuple(train.shape[1:])}; expected the same. Use an extractor that resizes, such as pixels:size=32."
+        )
+    return PublicData(x, labels), splits.digest

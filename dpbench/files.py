@@ -1,0 +1,56 @@
+"""Files that are whole or absent: everything dpbench writes goes through here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from dpbench.errors import OutputError
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file so that readers see the old one or the new one, never a part.
+
+    Raises:
+        OutputError: the place cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            try:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+                Path(file.name).chmod(0o644)
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise OutputError(f"Cannot write {path}: {error.strerror}. Choose a folder that can be written.") from error
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write `content` as indented JSON, atomically."""
+    write_atomically(path, lambda file: file.write((json.dumps(content, indent=2, sort_keys=True) + "\n").encode()))
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, reading it once in small blocks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def canonical_digest(content: Any) -> str:
+    """Return the SHA-256 of `content` as JSON with sorted keys and no spaces.
+
+    >>> canonical_digest({"b": 1, "a": 2}) == canonical_digest({"a": 2, "b": 1})
+    True
+    """
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

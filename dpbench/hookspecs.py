@@ -1,0 +1,36 @@
+"""The three doors for plugins. A plugin is a module with any of these functions, named in the entry-point group `dpbench`.
+
+>>> import dpbench
+>>> @dpbench.hookimpl
+... def dpbench_learners():
+...     return [MyLearner]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pluggy
+
+from dpbench.api import Dataset, Extractor, Learner
+
+hookspec = pluggy.HookspecMarker("dpbench")
+hookimpl = pluggy.HookimplMarker("dpbench")
+
+
+@hookspec
+def dpbench_datasets() -> Sequence[type[Dataset]]:
+    """Return the dataset classes this plugin provides."""
+    raise NotImplementedError
+
+
+@hookspec
+def dpbench_extractors() -> Sequence[type[Extractor]]:
+    """Return the feature extractor classes this plugin provides."""
+    raise NotImplementedError
+
+
+@hookspec
+def dpbench_learners() -> Sequence[type[Learner]]:
+    """Return the learner classes this plugin provides."""
+    raise NotImplementedError

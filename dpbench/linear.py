@@ -1,0 +1,100 @@
+"""Private softmax regression on features: the part that most learners on frozen representations share.
+
+The per-example gradient of a linear head is the outer product of its residual and its features (algorithm 1 of Abadi
+et al. 2016 on a rank-one gradient), so no per-example gradient is ever materialised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from dpbench.api import Chunk, Curator, Predict, Release
+from dpbench.errors import SpecError
+from dpbench.privacy.contributions import RankOne
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Transform = Callable[["Tensor"], "Tensor"]
+
+
+@dataclass(frozen=True)
+class LinearProbe:
+    """DP-SGD on a linear head (k, d + 1), the last column the bias.
+
+    Each step subtracts `learning_rate` times the velocity, where velocity = momentum * velocity + noisy sum of clipped
+    gradients / (sample_rate * n): the expected batch size is public, the drawn one is not.
+    """
+
+    steps: int
+    sample_rate: float
+    learning_rate: float
+    momentum: float
+    clip: float
+    init: Literal["zero", "uniform"] = "zero"
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot train."""
+        if not self.learning_rate > 0:
+            raise SpecError(f"Expected learning_rate={self.learning_rate} > 0.")
+        if not 0 <= self.momentum < 1:
+            raise SpecError(f"Expected momentum={self.momentum} in [0, 1).")
+
+    def release(self, name: str = "gradient") -> Release:
+        """Return the one release that `train` spends."""
+        return Release(name, steps=self.steps, sample_rate=self.sample_rate)
+
+    def train(
+        self, curator: Curator, transform: Transform, generator: torch.Generator, release: str = "gradient"
+    ) -> Predict:
+        """Return the predictor: `transform` (a public map to (c, d) features), then the head learned on it."""
+        import torch
+
+        classes, device = curator.task.classes, curator.task.device
+        probe = transform(torch.zeros(1, *curator.task.example_shape, device=device))
+        head = self._head(classes, probe.shape[1], generator).to(device)  # (k, d + 1)
+        velocity = torch.zeros_like(head)
+        expected = self.sample_rate * curator.task.size
+
+        def gradients(chunk: Chunk) -> RankOne:
+            features = transform(chunk.x)  # (c, d)
+            residuals = torch.addmm(head[:, -1], features, head[:, :-1].T).softmax(1)  # (c, k)
+            residuals[torch.arange(len(residuals), device=device), chunk.y] -= 1
+            return RankOne(residuals, features, bias=True)
+
+        for _ in range(self.steps):
+            noisy_gradient = curator.noisy_sum(gradients, release=release, clip=self.clip)  # (k, d + 1)
+            velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
+            head.add_(velocity, alpha=-self.learning_rate)
+        return lambda x: torch.addmm(head[:, -1], transform(x), head[:, :-1].T)
+
+    def _head(self, classes: int, features: int, generator: torch.Generator) -> Tensor:
+        import torch
+
+        if self.init == "zero":
+            return torch.zeros(classes, features + 1)
+        bound = features**-0.5  # the default of torch.nn.Linear
+        return torch.empty(classes, features + 1).uniform_(-bound, bound, generator=generator)
+
+
+def standardisation(x: Tensor) -> Transform:
+    """Return the map that subtracts the mean of public `x` (n, d) and divides by its standard deviation.
+
+    Features that hardly vary in public (below a millionth of the largest deviation) are centred only.
+    """
+    import torch
+
+    mean, deviation = x.mean(0), x.std(0, correction=0)
+    scale = torch.where(deviation > 1e-6 * deviation.max(), 1 / deviation, 1.0)
+    shift = -mean * scale
+    return lambda rows: torch.addcmul(shift, rows, scale)
+
+
+def unit_norm(x: Tensor) -> Tensor:
+    """Divide each row of (c, d) by its own L2 norm; a zero row stays zero."""
+    from torch.nn.functional import normalize
+
+    return normalize(x, dim=1)

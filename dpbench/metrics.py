@@ -1,0 +1,62 @@
+"""Scores of a predictor on the test split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpbench.api import Predict
+from dpbench.errors import ComponentFailed
+
+BATCH = 4096
+
+
+def predict_all(predict: Predict, x: Tensor, classes: int, device: torch.device) -> np.ndarray:
+    """Return (n, classes) scores of `predict` over all of `x`, in batches.
+
+    Raises:
+        ComponentFailed: scores of another shape, or not finite.
+    """
+    parts = []
+    with torch.no_grad():
+        for start in range(0, len(x), BATCH):
+            scores = predict(x[start : start + BATCH].to(device))
+            rows = min(BATCH, len(x) - start)
+            if tuple(scores.shape) != (rows, classes):
+                raise ComponentFailed(
+                    f"The predictor returned scores of shape {tuple(scores.shape)}; expected {(rows, classes)}, "
+                    "one row per example and one column per class."
+                )
+            parts.append(scores.double().cpu())
+    scores = torch.cat(parts)
+    if not bool(scores.isfinite().all()):
+        raise ComponentFailed("The predictor returned scores that are not finite: training diverged. Lower its learning rate.")
+    array: np.ndarray = scores.numpy()
+    return array
+
+
+def score(scores: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """Return accuracy, balanced and worst-class accuracy, macro-F1, AUROC (two classes only) and accuracy by class.
+
+    A class without test examples has accuracy None and is left out of the balanced and the worst-class figures.
+    """
+    from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score
+
+    classes = scores.shape[1]
+    guesses = scores.argmax(1)
+    matrix = confusion_matrix(labels, guesses, labels=range(classes))  # (true, guessed)
+    counts = matrix.sum(1)
+    by_class = [float(matrix[k, k] / counts[k]) if counts[k] else None for k in range(classes)]
+    present = [value for value in by_class if value is not None]
+    both = classes == 2 and len(present) == 2
+    return {
+        "accuracy": float((guesses == labels).mean()),
+        "balanced_accuracy": float(np.mean(present)),
+        "worst_class_accuracy": min(present),
+        "macro_f1": float(f1_score(labels, guesses, labels=range(classes), average="macro", zero_division=0)),
+        "auroc": float(roc_auc_score(labels, scores[:, 1] - scores[:, 0])) if both else None,
+        "class_accuracy": by_class,
+    }

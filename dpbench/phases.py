@@ -1,0 +1,52 @@
+"""Seconds and peak memory of each phase of a run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_CLEAR = Path("/proc/self/clear_refs")
+_STATUS = Path("/proc/self/status")
+
+
+class Phases:
+    """Collects seconds and the process's peak resident bytes by phase; repeated phases add seconds."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.peak_bytes: dict[str, int] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Time the block as phase `name`."""
+        _reset_peak()
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+            self.peak_bytes[name] = max(self.peak_bytes.get(name, 0), peak_bytes())
+
+
+def peak_bytes() -> int:
+    """Return the process's highest resident size: since the last phase began on Linux, else since its start."""
+    if _STATUS.exists():
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _reset_peak() -> None:
+    try:
+        _CLEAR.write_text("5")
+    except OSError:
+        return  # not Linux, or not allowed: the peak then counts from the process's start

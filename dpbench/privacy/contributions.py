@@ -1,0 +1,204 @@
+"""The closed set of forms in which one example may contribute to a noisy sum.
+
+Each form knows its rows' norms and weighted sum without ever materialising a row, so a linear head never holds
+per-example gradients (c, m, d): only its two factors (c, m) and (c, d).
+
+Rounding. Clipping is safe only if no norm is under-estimated. A float32 sum of t non-negative terms, in any order,
+is at least (1 - u)^t of the true sum, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, section
+3.1), so each norm is multiplied by 1 + (t + 8) u, which also covers the square root, the division by the norm and
+the two roundings of a weighted product. Squares below 2^-126 may vanish; `_TINY` covers what they could add up to.
+Past t = 2^16 terms the sum is taken in float64 instead.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpbench.errors import SpecError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_TINY = 1e-15  # above sqrt(t) * 2^-63 for every t up to 2^26
+_SCALES = (1e-8, 1e8)
+
+
+class Contribution(ABC):
+    """One contribution per row."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return c, the number of rows."""
+
+    @abstractmethod
+    def norms(self) -> Tensor:
+        """Return (c,) float64: each row's L2 norm, never under-estimated."""
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the float64 sum of the rows, row i times `weights[i]`; `weights` is (c,) float32."""
+
+    @abstractmethod
+    def take(self, rows: Tensor) -> Contribution:
+        """Return the contribution of the rows with these indices."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """Return the rows themselves, (c, ...): for checks, never in the fast path."""
+
+
+@dataclass(frozen=True)
+class Rows(Contribution):
+    """The plain form: row i contributes `rows[i]`. A row function may return the bare tensor instead."""
+
+    rows: Tensor  # (c, ...)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: the rows' L2 norms over all other axes."""
+        return _norms(self.rows)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return weights @ rows, shaped like one row."""
+        return (weights @ self.rows.flatten(1)).reshape(self.rows.shape[1:]).double()
+
+    def take(self, rows: Tensor) -> Rows:
+        """Return the rows with these indices."""
+        return Rows(self.rows[rows])
+
+    def dense(self) -> Tensor:
+        """Return the rows."""
+        return self.rows
+
+
+@dataclass(frozen=True)
+class RankOne(Contribution):
+    """Row i contributes the outer product of `left[i]` and `right[i]`: the gradient of a linear layer.
+
+    With `bias` the right factor gains a constant 1 as its last entry, without a copy of `right`.
+    Norm: product of the factors' norms. Weighted sum: one matrix product.
+    """
+
+    left: Tensor  # (c, m)
+    right: Tensor  # (c, d)
+    bias: bool = False
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: |left_i| |right_i|."""
+        return _norms(self.left) * self._right_norms()
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return (weights * left).T @ right, (m, d) or, with bias, (m, d + 1)."""
+        import torch
+
+        left = (self.left * weights.unsqueeze(1)).T  # (m, c)
+        if not self.bias:
+            return (left @ self.right).double()
+        total = torch.empty(len(left), self.right.shape[1] + 1, dtype=torch.float64, device=left.device)
+        total[:, :-1] = left @ self.right
+        total[:, -1] = left.sum(1)
+        return total
+
+    def take(self, rows: Tensor) -> RankOne:
+        """Return the outer products with these indices."""
+        return RankOne(self.left[rows], self.right[rows], self.bias)
+
+    def dense(self) -> Tensor:
+        """Return (c, m, d) or, with bias, (c, m, d + 1)."""
+        return self.left.unsqueeze(2) * self._whole_right().unsqueeze(1)
+
+    def _right_norms(self) -> Tensor:
+        norms = _norms(self.right)
+        return (norms.square() + 1).sqrt() * (1 + 4 * _unit(norms)) if self.bias else norms
+
+    def _whole_right(self) -> Tensor:
+        import torch
+
+        return torch.nn.functional.pad(self.right, (0, 1), value=1.0) if self.bias else self.right
+
+
+@dataclass(frozen=True)
+class Scaled(Contribution):
+    """Row i contributes an outer product divided elementwise by a public `scale` (a diagonal preconditioner).
+
+    Norm: sqrt(left^2 @ (1 / scale^2) . right^2). Weighted sum: that of the outer product, divided by `scale`.
+    `scale` must lie in [1e-8, 1e8]: outside it float32 squares would vanish and norms be under-estimated.
+    """
+
+    outer: RankOne
+    scale: Tensor  # (m, d), or (m, d + 1) with bias
+
+    def __post_init__(self) -> None:
+        """Refuse scales whose norms float32 cannot bound."""
+        low, high = _SCALES
+        if self.scale.numel() and not (float(self.scale.min()) >= low and float(self.scale.max()) <= high):
+            raise SpecError(
+                f"Expected every entry of a Scaled contribution's scale in [{low:g}, {high:g}], got "
+                f"{float(self.scale.min()):g} to {float(self.scale.max()):g}. Normalise the preconditioner to mean 1."
+            )
+
+    def __len__(self) -> int:
+        return len(self.outer)
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: the norms after division by the scale."""
+        # Unit factors keep every square within float32's range whatever the rows' own magnitude.
+        left_norms, right_norms = _norms(self.outer.left), self.outer._right_norms()
+        left = self.outer.left / left_norms.to(self.outer.left.dtype).unsqueeze(1)
+        right = self.outer._whole_right() / right_norms.to(self.outer.right.dtype).unsqueeze(1)
+        inverse = 1 / self.scale
+        squared = ((left.square() @ inverse.square()) * right.square()).sum(1)  # (c,)
+        terms = sum(self.scale.shape)
+        ratio = squared.double().sqrt() * (1 + (terms + 16) * _unit(squared)) + _TINY * float(inverse.max())
+        return left_norms * right_norms * ratio
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the outer products' weighted sum divided by the scale."""
+        return self.outer.weighted_sum(weights) / self.scale
+
+    def take(self, rows: Tensor) -> Scaled:
+        """Return the scaled products with these indices."""
+        return Scaled(self.outer.take(rows), self.scale)
+
+    def dense(self) -> Tensor:
+        """Return (c, m, d) or, with bias, (c, m, d + 1)."""
+        return self.outer.dense() / self.scale
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Several contributions side by side, each clipped to its own bound: `noisy_sum(..., clip=(a, b))`.
+
+    Divided by their bounds, b blocks together have norm at most sqrt(b), so each block's noise std is
+    sigma * sqrt(b) * its bound. GEP's embedding and residual are two blocks of one sample.
+    """
+
+    parts: tuple[Contribution | Tensor, ...]
+
+
+def blocks_of(contribution: Tensor | Contribution | Blocks) -> tuple[Contribution, ...]:
+    """Return the blocks of whatever a row function returned, bare tensors wrapped."""
+    parts = contribution.parts if isinstance(contribution, Blocks) else (contribution,)
+    return tuple(part if isinstance(part, Contribution) else Rows(part) for part in parts)
+
+
+def _norms(rows: Tensor) -> Tensor:  # (c, ...) -> (c,) float64, see the module's docstring
+    import torch
+
+    flat = rows.flatten(1)
+    wide = flat.shape[1] > 2**16
+    norms = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64 if wide else None)
+    return norms.double() * (1 + (flat.shape[1] + 8) * _unit(norms)) + _TINY
+
+
+def _unit(values: Tensor) -> float:
+    import torch
+
+    return torch.finfo(values.dtype).eps / 2

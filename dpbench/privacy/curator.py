@@ -1,0 +1,181 @@
+"""The curator: holds the private rows, spends the plan, answers with noise.
+
+`LedgerCurator` is the harness's side. What a learner receives is `LedgerCurator.door()`: an object whose attributes
+lead to no private row. Python cannot stop malice (a closure can be pried open); it can stop accidents.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from dpbench.api import Chunk, Curator, RowFn, Task
+from dpbench.errors import NotPerExample, SpecError
+from dpbench.privacy.contributions import Contribution, blocks_of
+from dpbench.privacy.mechanisms import clipped_sum, noised, poisson_sample
+from dpbench.privacy.plan import Ledger
+from dpbench.privacy.randomness import Randomness
+from dpbench.privacy.rows import PrivateRows
+
+CLIPS = (1e-9, 1e9)
+CHECKED_ROWS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerCurator:
+    """The private rows of one fit, with everything that may touch them.
+
+    Covered: every answer is a sum over a fresh Poisson sample of contributions clipped to `clip`, plus normal noise of
+    std sigma[release] * clip * sqrt(blocks); no release gives more answers than planned. So all answers together have
+    the (epsilon, delta) that the accountant states for the plan and sigma, under add-or-remove-one neighbours.
+    Not covered: a learner that pries this object out of the door's closures; timing; the size n, public by declaration.
+    """
+
+    rows: PrivateRows
+    task: Task
+    sigma: Mapping[str, float]
+    ledger: Ledger
+    randomness: Randomness
+
+    def door(self) -> Curator:
+        """Return what a learner may hold."""
+        return Door(self.task, dict(self.sigma), self.noisy_sum, lambda transform: self.map(transform).door())
+
+    def noisy_sum(
+        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
+    ) -> Tensor | tuple[Tensor, ...]:
+        """Spend, sample, clip, sum, noise; see `Curator.noisy_sum`. Spending first, a crash can only overcount."""
+        step = self.ledger.spend(release)
+        clips = _clips(clip)
+        sample = poisson_sample(len(self.rows), step.sample_rate, self.randomness.sampling)
+        base = int(self.randomness.rows.integers(2**63))
+        chunks = self.rows.chunks(sample, base, chunk_size, self.task.device)
+        totals: list[Tensor] | None = None
+        for blocks in self._contributions(rows, chunks, release):
+            sums = [clipped_sum(block, bound) for block, bound in _paired(blocks, clips, release)]
+            totals = sums if totals is None else [total.add_(part) for total, part in zip(totals, sums, strict=True)]
+        spread = self.sigma[release] * math.sqrt(len(clips))
+        answers = tuple(
+            noised(total, spread * bound, self.randomness.noise)
+            for total, bound in zip(totals or (), clips, strict=True)
+        )
+        return answers[0] if isinstance(clip, (int, float)) else answers
+
+    def map(self, transform: Callable[[Tensor], Tensor]) -> LedgerCurator:
+        """Transform every row once, checking a few rows alone; see `Curator.map`."""
+        sample = torch.arange(len(self.rows)).numpy()
+        parts = []
+        for chunk in self.rows.chunks(sample, 0, None, self.task.device):
+            mapped = transform(chunk.x)
+            if not parts and len(chunk):
+                self._check(lambda one: transform(one.x), chunk, (blocks_of(mapped)), "map")
+            parts.append(mapped.to(self.rows.x.device, torch.float32, copy=True))
+        x = torch.cat(parts)
+        task = dataclasses.replace(self.task, example_shape=tuple(x.shape[1:]))
+        rows = PrivateRows(x, self.rows.y, torch.arange(len(self.rows)))
+        return dataclasses.replace(self, rows=rows, task=task)
+
+    def _contributions(self, rows: RowFn, chunks: Iterator[Chunk], release: str) -> Iterator[tuple[Contribution, ...]]:
+        spent = self.ledger.spent[release]
+        due = spent & (spent - 1) == 0  # at steps 1, 2, 4, 8 ...: a check costs a few rows
+        for chunk in chunks:
+            with torch.no_grad():
+                blocks = blocks_of(rows(chunk))
+            for block in blocks:
+                _check_length(block, chunk, release)
+            if due and len(chunk):
+                self._check(rows, chunk, blocks, release)
+                due = False
+            yield blocks
+
+    def _check(self, rows: RowFn, chunk: Chunk, blocks: tuple[Contribution, ...], release: str) -> None:
+        """Evaluate a few random rows alone and compare them with what they were among the others."""
+        picks = self.randomness.checks.integers(len(chunk), size=CHECKED_ROWS)
+        for pick in map(int, picks):
+            here = slice(pick, pick + 1)
+            one = Chunk(chunk.x[here].clone(), chunk.y[here].clone(), chunk.seeds[here].clone())
+            with torch.no_grad():
+                alone = blocks_of(rows(one))
+            for block, lone in zip(blocks, alone, strict=True):
+                among = block.take(torch.tensor([pick], device=chunk.y.device)).dense()
+                if not _same(among, lone.dense()):
+                    raise NotPerExample(
+                        f"A row of release {release!r} changed when it was evaluated alone: it reads its neighbours, the "
+                        "chunk's length or a generator. Row i may depend on row i, seeds[i] and public values only."
+                    )
+
+
+class Door(Curator):
+    """The learner's side: no attribute of it leads to a private row."""
+
+    __slots__ = ("_map", "_noisy_sum", "_sigma", "_task")
+
+    def __init__(
+        self,
+        task: Task,
+        sigma: Mapping[str, float],
+        noisy_sum: Callable[..., Tensor | tuple[Tensor, ...]],
+        mapped: Callable[[Callable[[Tensor], Tensor]], Curator],
+    ) -> None:
+        self._task, self._sigma, self._map = task, sigma, mapped
+        self._noisy_sum = lambda rows, **keywords: noisy_sum(rows, **keywords)  # a bound method would carry __self__
+
+    @property
+    def task(self) -> Task:
+        """What is public about the rows behind this door."""
+        return self._task
+
+    @property
+    def sigma(self) -> Mapping[str, float]:
+        """The noise multiplier of each planned release."""
+        return self._sigma
+
+    def noisy_sum(
+        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
+    ) -> Tensor | tuple[Tensor, ...]:
+        """Ask the curator."""
+        return self._noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size)
+
+    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
+        """Return a door to the transformed rows, on the same ledger."""
+        return self._map(transform)
+
+
+def _clips(clip: float | Sequence[float]) -> tuple[float, ...]:
+    clips = (float(clip),) if isinstance(clip, (int, float)) else tuple(map(float, clip))
+    for bound in clips:
+        if not CLIPS[0] <= bound <= CLIPS[1]:
+            raise SpecError(f"Expected clip={bound} in [{CLIPS[0]:g}, {CLIPS[1]:g}]: the L2 bound on one example's row.")
+    return clips
+
+
+def _paired(
+    blocks: tuple[Contribution, ...], clips: tuple[float, ...], release: str
+) -> Iterator[tuple[Contribution, float]]:
+    if len(blocks) != len(clips):
+        raise SpecError(
+            f"Release {release!r} contributed {len(blocks)} block(s) with {len(clips)} clip(s); expected one clip per block."
+        )
+    return zip(blocks, clips, strict=True)
+
+
+def _check_length(block: Contribution, chunk: Chunk, release: str) -> None:
+    if len(block) != len(chunk):
+        raise NotPerExample(
+            f"Release {release!r} contributed {len(block)} row(s) for a chunk of {len(chunk)}; expected one per example, "
+            "also for an empty chunk."
+        )
+
+
+def _same(among: Tensor, alone: Tensor) -> bool:
+    # Batched and single products round differently: a thousandth of the row's norm tells rounding from reading others.
+    scale = among.nan_to_num().double().norm().float()
+    return among.shape == alone.shape and torch.allclose(
+        among, alone, rtol=1e-3, atol=float(1e-3 * scale) + 1e-6, equal_nan=True
+    )
+
+

@@ -1,0 +1,61 @@
+"""Where randomness comes from: one stream a purpose, none used twice.
+
+`research` derives everything from a seed that results publish: runs repeat to the last bit, but whoever knows the
+seed knows the noise, so a model released together with its seed has no guarantee. `secure` takes 256 bits from the
+operating system for sampling and noise and keeps only a SHA-256 commitment to them. Neither stream is a
+cryptographic generator (PCG64DXSM): state recovery from outputs is outside the threat model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True)
+class Randomness:
+    """The streams of one fit. Sampling, noise, row seeds, checks and initialisation never share a draw."""
+
+    sampling: np.random.Generator
+    noise: np.random.Generator
+    rows: np.random.Generator
+    checks: np.random.Generator
+    initialisation: torch.Generator
+    commitment: str | None  # SHA-256 of the operating system's entropy; None for research
+
+    @classmethod
+    def research(cls, seed: int) -> Randomness:
+        """Derive every stream from a published seed."""
+        return cls._from(np.random.SeedSequence(seed), seed, None)
+
+    @classmethod
+    def secure(cls, seed: int) -> Randomness:
+        """Take the curator's streams from the operating system; only initialisation follows the seed."""
+        entropy = secrets.token_bytes(32)
+        return cls._from(
+            np.random.SeedSequence(int.from_bytes(entropy)), seed, hashlib.sha256(entropy).hexdigest()
+        )
+
+    @classmethod
+    def _from(cls, curator: np.random.SeedSequence, seed: int, commitment: str | None) -> Randomness:
+        sampling, noise, rows, checks = (np.random.Generator(np.random.PCG64DXSM(s)) for s in curator.spawn(4))
+        # Spawn key 4 is the one that the curator's four streams do not use.
+        state = np.random.SeedSequence(seed, spawn_key=(4,)).generate_state(1, np.uint64)[0]
+        return cls(sampling, noise, rows, checks, torch.Generator().manual_seed(int(state >> 1)), commitment)
+
+
+def row_seeds(base: int, rows: np.ndarray) -> np.ndarray:
+    """Return one int64 seed per row, a hash (SplitMix64) of this step's `base` and the row's place in the data.
+
+    A row's seed depends on no other row, so augmentation stays a per-example operation.
+    """
+    with np.errstate(over="ignore"):
+        z = np.uint64(base) + (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return (z >> np.uint64(1)).astype(np.int64)

@@ -1,0 +1,25 @@
+"""Progress on standard error for anything longer than a second; silent when it is not a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:.0f}/s" if task.speed else "")
+
+
+@contextmanager
+def meter(description: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """Show one bar with count, rate and time left while the block runs; yield the function that advances it."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(description, total=total, completed=done)
+        yield lambda units: progress.advance(task, units)

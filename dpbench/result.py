@@ -1,0 +1,175 @@
+"""A result: one JSON file a run, written by the harness alone. No torch here: a board reads results without it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dpbench.errors import DataError
+from dpbench.files import write_json
+from dpbench.privacy.accountant import AccountantName
+from dpbench.spec import Spec
+
+NOT_COVERED = (
+    "the size of the private split, public by declaration",
+    "the choice of hyperparameters, where they were chosen on this private data",
+    "timing and memory",
+    "a plugin written to defeat the harness",
+)
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class PlannedRelease(_Frozen):
+    """One release of the plan, with the noise multiplier it was given."""
+
+    name: str
+    steps: int = Field(ge=1)
+    sample_rate: float = Field(gt=0, le=1)
+    relative_noise: float = Field(gt=0)
+    sigma: float = Field(ge=0)
+
+
+class Independent(_Frozen):
+    """What a second accountant says about the same plan and sigma."""
+
+    accountant: str
+    lower: float
+    upper: float
+
+
+class Privacy(_Frozen):
+    """The guarantee, computed from plan and sigma."""
+
+    epsilon: float = Field(gt=0)
+    delta: float = Field(gt=0, lt=1)
+    accountant: AccountantName
+    adjacency: Literal["add-or-remove-one"]
+    sigma: float = Field(ge=0)
+    plan: tuple[PlannedRelease, ...]
+    independent: Independent
+    rng: Literal["research", "secure"]
+    not_covered: tuple[str, ...] = NOT_COVERED
+
+
+class SeedResult(_Frozen):
+    """One fit, scored on the test split at full precision."""
+
+    seed: int
+    accuracy: Share
+    balanced_accuracy: Share
+    worst_class_accuracy: Share
+    macro_f1: Share
+    auroc: Share | None
+    class_accuracy: tuple[Share | None, ...]
+    spent: dict[str, int]
+    commitment: str | None
+
+
+class Interval(_Frozen):
+    """Mean over seeds with its 95% Student t interval (none for a single seed)."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+class TaskFacts(_Frozen):
+    """What the run was about."""
+
+    example_shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    private: int
+    public: int
+    test: int
+    public_labels_seen: bool
+    digests: dict[str, str]
+    licence: str
+
+
+class Brought(_Frozen):
+    """Who brought a component."""
+
+    plugin: str
+    distribution: str
+    version: str
+
+
+class Result(_Frozen):
+    """One run, whole: what was asked, what it guarantees, what it scored, what it was made with."""
+
+    schema_version: Literal[1] = 1
+    digest: str
+    spec: Spec
+    status: Literal["submitted", "verified", "disputed", "withdrawn"] = "submitted"
+    selection: Literal["default", "by-hand"]
+    task: TaskFacts
+    privacy: Privacy
+    seeds: tuple[SeedResult, ...]
+    metrics: dict[str, Interval]
+    seconds: dict[str, float]
+    peak_bytes: dict[str, int]
+    components: dict[str, Brought]
+    provenance: dict[str, Any]
+
+    @property
+    def file_name(self) -> str:
+        """The name of this result's file: learner, dataset and the spec's digest."""
+        return f"{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
+
+    def write(self, folder: Path) -> Path:
+        """Write the result into `folder`, atomically, and return the file.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        file = folder / self.file_name
+        write_json(file, self.model_dump(mode="json"))
+        return file
+
+    @classmethod
+    def read(cls, file: Path) -> Result:
+        """Read a result and check it against the schema.
+
+        Raises:
+            DataError: names the file and the first field that does not fit.
+        """
+        try:
+            return cls.model_validate_json(file.read_bytes())
+        except OSError as error:
+            raise DataError(f"Cannot read result {file}: {error.strerror}.") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"]) or "file"
+            raise DataError(f"Result {file} does not fit the schema at {field}: {first['msg']}.") from error
+
+
+def summarise(seeds: Sequence[SeedResult]) -> dict[str, Interval]:
+    """Return mean and interval of every scalar metric that all seeds have."""
+    names = ("accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc")
+    columns = {name: [getattr(seed, name) for seed in seeds] for name in names}
+    return {name: interval(values) for name, values in columns.items() if None not in values}
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Return the mean with its 95% t interval.
+
+    >>> interval([0.5, 0.7]).mean
+    0.6
+    """
+    from scipy.stats import t
+
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n < 2:
+        return Interval(mean=mean, low=None, high=None)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    half = float(t.ppf(0.975, n - 1)) * deviation / math.sqrt(n)
+    return Interval(mean=mean, low=mean - half, high=mean + half)

@@ -1,0 +1,54 @@
+"""The identity representation: an image's own pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from dpbench import Extractor, SpecError, hookimpl
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Pixels(Extractor):
+    """Pixels in [0, 1], flattened: d = channels * height * width.
+
+    `size` resizes every image to size x size first (bilinear); needed where images differ in size.
+    `flat=false` keeps (channels, height, width), for learners that train a network on images.
+    """
+
+    name: ClassVar[str] = "pixels"
+
+    size: int | None = None
+    flat: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse sizes below one pixel."""
+        if self.size is not None and self.size < 1:
+            raise SpecError(f"Expected size={self.size} >= 1 in extractor 'pixels'. It is the side of the image.")
+
+    def prepare(self, image: Image) -> Tensor:
+        """Return (channels, height, width) float32 in [0, 1]; grey stays one channel, all else becomes RGB."""
+        import numpy as np
+        import torch
+        from PIL.Image import Resampling
+
+        image = image if image.mode in {"L", "RGB"} else image.convert("RGB")
+        image = image.resize((self.size, self.size), Resampling.BILINEAR) if self.size else image
+        pixels = torch.from_numpy(np.array(image)).float() / 255  # (h, w) or (h, w, 3)
+        return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """Return the map (c, channels, height, width) -> (c, d)."""
+        return lambda images: images.flatten(1) if self.flat else images
+
+
+@hookimpl
+def dpbench_extractors() -> Sequence[type[Extractor]]:
+    """Register the extractors of this module."""
+    return [Pixels]

@@ -35,6 +35,17 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         raise OutputError(f"Cannot write {path}: {error.strerror}. Choose a folder that can be written.") from error
 
 
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that results could not be written to, before anything is computed.
+
+    Raises:
+        OutputError: the folder cannot be made or written.
+    """
+    probe = folder / ".dpbench-probe"
+    write_atomically(probe, lambda file: file.write(b""))
+    probe.unlink()
+
+
 def write_json(path: Path, content: object) -> None:
     """Write `content` as indented JSON, atomically."""
     write_atomically(path, lambda file: file.write((json.dumps(content, indent=2, sort_keys=True) + "\n").encode()))

@@ -33,7 +33,9 @@ def predict_all(predict: Predict, x: Tensor, classes: int, device: torch.device)
             parts.append(scores.double().cpu())
     scores = torch.cat(parts)
     if not bool(scores.isfinite().all()):
-        raise ComponentFailed("The predictor returned scores that are not finite: training diverged. Lower its learning rate.")
+        raise ComponentFailed(
+            "The predictor returned scores that are not finite: training diverged. Lower its learning rate."
+        )
     array: np.ndarray = scores.numpy()
     return array
 

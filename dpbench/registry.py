@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import inspect
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, get_type_hints
@@ -71,17 +72,27 @@ class Registry:
             SpecError: an unknown option (lists what exists) or a value that does not fit.
         """
         cls = self.find(kind, name).cls
-        fields = {field.name for field in dataclasses.fields(cls)}
-        hints = get_type_hints(cls)
-        values = {}
-        for key, value in options.items():
-            if key not in fields:
-                raise SpecError(unknown(f"option of {kind} {name!r}", key, fields))
-            values[key] = _typed(f"{key}={value} in {kind} {name!r}", value, hints[key])
-        return cls(**values)
+        return cls(**fields_from(cls, options, f"{kind} {name!r}"))
+
+    def report_broken(self) -> None:
+        """Say on standard error which plugins were left out."""
+        for broken in self.broken:
+            print(f"dpbench: {broken}", file=sys.stderr)
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def fields_from(cls: type[Any], options: Mapping[str, object], owner: str) -> dict[str, Any]:
+    """Return `options` as keyword arguments of dataclass `cls`, types checked; see `Registry.build`."""
+    hints = get_type_hints(cls)
+    names = [field.name for field in dataclasses.fields(cls)]
+    values = {}
+    for key, value in options.items():
+        if key not in names:
+            raise SpecError(unknown("option", key, names, owner))
+        values[key] = _typed(f"{key}={value} in {owner}", value, hints[key])
+    return values
+
+
+def unknown(what: str, name: str, known: Iterable[str], owner: str = "") -> str:
     """Say that `name` does not exist, what does, and what was probably meant.
 
     >>> unknown("learner", "pilar", ["pillar", "dp-sgd"])
@@ -90,7 +101,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     nearest = difflib.get_close_matches(name, known, 1)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    return f"Unknown {what} {name!r}.{hint} There is: {', '.join(known) or 'nothing'}."
+    return f"Unknown {what} {name!r}{owner and f' of {owner}'}.{hint} There is: {', '.join(known) or 'nothing'}."
 
 
 def _typed(what: str, value: object, hint: Any) -> Any:

@@ -65,7 +65,9 @@ def run(spec: Spec, *, device: str = "auto", registry: Registry | None = None) -
         with phases("score"):
             scores = metrics.predict_all(predict, roles.test.x, roles.task.classes, place)
             figures = metrics.score(scores, roles.test.y)
-        seeds.append(SeedResult(seed=seed, spent=dict(curator.ledger.spent), commitment=randomness.commitment, **figures))
+        seeds.append(
+            SeedResult(seed=seed, spent=dict(curator.ledger.spent), commitment=randomness.commitment, **figures)
+        )
     return Result(
         digest=spec.digest, spec=spec, selection=_selection(parts.learner), task=_facts(roles, public, parts),
         privacy=privacy, seeds=tuple(seeds), metrics=summarise(seeds), seconds=phases.seconds,

@@ -36,7 +36,9 @@ class Component(BaseModel):
         for pair in filter(None, rest.split(",")):
             key, equals, value = pair.partition("=")
             if not equals or not key.strip():
-                raise SpecError(f"Expected key=value after {name!r}, got {pair!r}. Write it like pillar:k=40,center=false.")
+                raise SpecError(
+                    f"Expected key=value after {name!r}, got {pair!r}. Write it like pillar:k=40,center=false."
+                )
             options[key.strip()] = value.strip()
         return cls(name=name, options=options)
 
@@ -46,6 +48,10 @@ class Component(BaseModel):
 
 
 Named = Annotated[Component, BeforeValidator(Component.parse)]
+
+
+def _first(seeds: object) -> object:
+    return tuple(range(seeds)) if isinstance(seeds, int) else seeds  # 5 means seeds 0 to 4
 
 
 class Spec(BaseModel):
@@ -65,7 +71,7 @@ class Spec(BaseModel):
     public_labels: bool = False
     train_fraction: float = Field(1.0, gt=0, le=1)
     split_seed: int = Field(0, ge=0)
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 3, 4)
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_first)] = (0, 1, 2, 3, 4)
     secure_rng: bool = False
 
     @model_validator(mode="before")
@@ -121,8 +127,8 @@ def _sentence(error: ValidationError, origin: str) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"]) or "spec"
     if first["type"] == "extra_forbidden":
-        return f"{unknown(f'key in {origin}', key, Spec.model_fields)}"
+        return unknown("key", key, Spec.model_fields, origin)
     if first["type"] == "missing":
         return f"Expected {key!r} in {origin}; it has no default."
     message = first["msg"].removeprefix("Value error, ")
-    return f"Expected {key}={first['input']!r} in {origin} to fit: {message[0].lower()}{message[1:]}."
+    return f"{key}={first['input']!r} in {origin} does not fit: {message[0].lower()}{message[1:]}."

@@ -48,9 +48,7 @@ class Cifar10(Dataset):
         """Open the two splits from a mirror or from the hub."""
         files = _mirror(self.hub_id, "plain_text")
         data = _read_mirror(files) if files else _read_hub(self.hub_id)
-        return Splits(
-            _split(data["train"], "img", "label"), _split(data["test"], "img", "label"), _digest(files, data)
-        )
+        return Splits(_split(data["train"], "img", "label"), _split(data["test"], "img", "label"), _digest(files, data))
 
 
 def _mirror(hub_id: str, config: str) -> dict[str, str]:
@@ -98,7 +96,9 @@ def _digest(files: dict[str, str], data: Any) -> str:
     import hashlib
 
     if not files:  # the hub's own fingerprints name the very revision
-        return hashlib.sha256("".join(str(data[split]._fingerprint) for split in ("train", "test")).encode()).hexdigest()
+        return hashlib.sha256(
+            "".join(str(data[split]._fingerprint) for split in ("train", "test")).encode()
+        ).hexdigest()
     total = hashlib.sha256()
     for split in ("train", "test"):
         total.update(hashlib.sha256(Path(files[split]).read_bytes()).digest())

@@ -35,7 +35,9 @@ class Roles:
     digests: dict[str, str]  # of the data behind private and test, and behind public
 
 
-def assign(dataset: Dataset, public_dataset: Dataset | None, extractor: Extractor, spec: Spec, device: torch.device) -> Roles:
+def assign(
+    dataset: Dataset, public_dataset: Dataset | None, extractor: Extractor, spec: Spec, device: torch.device
+) -> Roles:
     """Load, split and extract.
 
     The published training split is cut by `split_seed` into public (`public_fraction`) and private, of which

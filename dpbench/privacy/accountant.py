@@ -17,9 +17,11 @@ Opacus' `gdp` is not offered: it reports less than the true epsilon.
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,8 +52,7 @@ def epsilon(plan: Sequence[Release], sigma: float, delta: float, accountant: Acc
     """
     if sigma == 0:
         return math.inf
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the libraries warn of their own internals
+    with _quiet():
         return float(_EPSILON[accountant](plan, sigma, delta))
 
 
@@ -106,6 +107,20 @@ def cross_check(plan: Sequence[Release], sigma: float, delta: float, accountant:
             f"[{other.lower:.6g}, {other.upper:.6g}]. The run is refused; please report the plan: {list(plan)}."
         )
     return other
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hold back what the libraries say about their own internals, such as orders that did not converge."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _search(reached: Any, target: float, guess: float, accountant: AccountantName) -> float:
@@ -188,7 +203,7 @@ def _pld(plan: Sequence[Release], sigma: float, delta: float) -> float:
 def _rdp(plan: Sequence[Release], sigma: float, delta: float) -> float:
     from dp_accounting.rdp import RdpAccountant
 
-    orders = [1 + x / 10 for x in range(1, 100)] + list(range(11, 64))
+    orders = [1.1, 1.25, 1.5, 1.75, 2.25, 2.5, 2.75, 3.5, 4.5, *range(2, 64)]
     orders += [64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048]
     accountant = RdpAccountant(orders=orders)
     for event in _events(plan, sigma):
@@ -226,8 +241,7 @@ def _microsoft(plan: Sequence[Release], sigma: float, delta: float, stated: floa
     points = 2 * (stated + 3) / error * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
     if points > 2**24:
         return Interval("rdp", 0.0, epsilon(plan, sigma, delta, "rdp"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _quiet():
         accountant = prv.PRVAccountant(mechanisms, error, delta_error, counts)
         lower, _, upper = accountant.compute_epsilon(delta, counts)
     return Interval("prv-accountant", float(lower), float(upper))

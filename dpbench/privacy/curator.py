@@ -149,7 +149,9 @@ def _clips(clip: float | Sequence[float]) -> tuple[float, ...]:
     clips = (float(clip),) if isinstance(clip, (int, float)) else tuple(map(float, clip))
     for bound in clips:
         if not CLIPS[0] <= bound <= CLIPS[1]:
-            raise SpecError(f"Expected clip={bound} in [{CLIPS[0]:g}, {CLIPS[1]:g}]: the L2 bound on one example's row.")
+            raise SpecError(
+                f"Expected clip={bound} in [{CLIPS[0]:g}, {CLIPS[1]:g}]: the L2 bound on one example's row."
+            )
     return clips
 
 
@@ -177,5 +179,3 @@ def _same(among: Tensor, alone: Tensor) -> bool:
     return among.shape == alone.shape and torch.allclose(
         among, alone, rtol=1e-3, atol=float(1e-3 * scale) + 1e-6, equal_nan=True
     )
-
-

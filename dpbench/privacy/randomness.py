@@ -36,9 +36,7 @@ class Randomness:
     def secure(cls, seed: int) -> Randomness:
         """Take the curator's streams from the operating system; only initialisation follows the seed."""
         entropy = secrets.token_bytes(32)
-        return cls._from(
-            np.random.SeedSequence(int.from_bytes(entropy)), seed, hashlib.sha256(entropy).hexdigest()
-        )
+        return cls._from(np.random.SeedSequence(int.from_bytes(entropy)), seed, hashlib.sha256(entropy).hexdigest())
 
     @classmethod
     def _from(cls, curator: np.random.SeedSequence, seed: int, commitment: str | None) -> Randomness:

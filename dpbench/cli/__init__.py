@@ -1,0 +1,34 @@
+"""The command line. Commands hold no logic, and import what is heavy only when they run."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from dpbench.cli import budget, check, components, run
+from dpbench.errors import DpbenchError
+
+app = typer.Typer(
+    name="dpbench",
+    help="Benchmark differentially private image classification: the harness owns privacy.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("run")(run.run)
+app.command("list")(components.list_components)
+app.command("check")(check.check)
+app.command("budget")(budget.budget)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; what dpbench refuses is one sentence on standard error and exit code 1."""
+    try:
+        app(arguments)
+    except DpbenchError as error:
+        if os.environ.get("DPBENCH_DEBUG"):
+            raise
+        print(f"dpbench: {error}", file=sys.stderr)
+        raise SystemExit(1) from None

@@ -1,0 +1,75 @@
+"""`dpbench budget`: sigma for a plan, or epsilon for a sigma, by every accountant."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dpbench.api import Release
+from dpbench.errors import PlanError, SpecError
+
+
+def budget(
+    release: Annotated[
+        list[str], typer.Option(help="One release, like steps=1000,sample_rate=0.02,relative_noise=1; repeat for more.")
+    ],
+    epsilon: Annotated[float | None, typer.Option(help="Find sigma for this epsilon.")] = None,
+    sigma: Annotated[float | None, typer.Option(help="Find epsilon for this sigma.")] = None,
+    delta: Annotated[float, typer.Option(help="The delta of the guarantee.")] = 1e-5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what a plan costs: every accountant side by side."""
+    if (epsilon is None) == (sigma is None):
+        raise SpecError("Expected exactly one of --epsilon (to find sigma) and --sigma (to find epsilon).")
+    rows = _answers(_plan(release), epsilon, sigma, delta)
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table("accountant", "epsilon", "sigma", "note", box=None)
+    for row in rows:
+        table.add_row(row["accountant"], _short(row["epsilon"]), _short(row["sigma"]), row["note"])
+    Console().print(table)
+
+
+def _answers(plan: list[Release], epsilon: float | None, sigma: float | None, delta: float) -> list[dict[str, str]]:
+    from dpbench.api import Budget
+    from dpbench.privacy import accountant
+    from dpbench.privacy.plan import check_plan
+
+    if not 0 < delta < 1:
+        raise SpecError(f"Expected --delta {delta} in (0, 1).")
+    for name, value in (("--epsilon", epsilon), ("--sigma", sigma)):
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise SpecError(f"Expected {name} {value} to be positive and finite.")
+    check_plan(plan, "budget")
+    rows = []
+    for name in accountant.ACCOUNTANTS:
+        try:
+            found = sigma or accountant.calibrate(plan, Budget(epsilon or 0.0, delta), name)
+            stated = accountant.epsilon(plan, found, delta, name)
+            rows.append({"accountant": name, "epsilon": str(stated), "sigma": str(found), "note": ""})
+        except PlanError as error:
+            rows.append({"accountant": name, "epsilon": "", "sigma": "", "note": str(error)})
+    return rows
+
+
+def _plan(texts: list[str]) -> list[Release]:
+    from dpbench.registry import fields_from
+    from dpbench.spec import Component
+
+    plan = []
+    for number, text in enumerate(texts):
+        parsed = Component.parse(f"release:{text}")
+        assert isinstance(parsed, Component)
+        options = fields_from(Release, {"name": f"release {number + 1}", **parsed.options}, "release")
+        plan.append(Release(**options))
+    return plan
+
+
+def _short(text: str) -> str:
+    return f"{float(text):.6g}" if text else "none"

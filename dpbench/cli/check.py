@@ -1,0 +1,30 @@
+"""`dpbench check`: run the laws on a plugin's component."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def check(
+    component: Annotated[str, typer.Argument(help="A learner, extractor or dataset, like pillar or pillar:k=8.")],
+) -> None:
+    """Run every law of dpbench.testing on one component; exit 1 if one is broken."""
+    from dpbench.registry import load
+    from dpbench.testing.checking import check as check_laws
+
+    registry = load()
+    registry.report_broken()
+    console = Console()
+    broken = 0
+    for law, complaint in check_laws(registry, component):
+        console.print(
+            f"{'broken' if complaint else 'holds ':6}  {law}", style="red" if complaint else None, markup=False
+        )
+        if complaint:
+            broken += 1
+            console.print(f"        {complaint}", markup=False, soft_wrap=True)
+    if broken:
+        raise SystemExit(1)

@@ -1,0 +1,62 @@
+"""The laws of a feature extractor."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from dpbench.api import Extractor
+from dpbench.errors import LawBroken
+from dpbench.testing.laws import Laws, expect
+
+
+class ExtractorLaws(Laws):
+    """Inherit and set `extractor`."""
+
+    extractor: ClassVar[Extractor]
+
+    def subject(self) -> Extractor:
+        """Return the extractor under test."""
+        extractor = getattr(type(self), "extractor", None)
+        if not isinstance(extractor, Extractor):
+            raise LawBroken(
+                f"Set `extractor = YourExtractor(...)` in {type(self).__name__}; a suite without one tests nothing."
+            )
+        return extractor
+
+    def test_features_ignore_other_images(self) -> None:
+        """An image's features are the same alone and among others (no batch statistics)."""
+        prepared = self._prepared("RGB")
+        embed = self.subject().open(torch.device("cpu"))
+        among = embed(prepared)
+        alone = torch.cat([embed(prepared[[row]]) for row in range(len(prepared))])
+        expect(
+            torch.allclose(among, alone, rtol=1e-3, atol=1e-3 * float(among.abs().mean())),
+            "Features of an image depend on its batch.",
+        )
+
+    def test_features_repeat(self) -> None:
+        """Opening twice gives the same map, and preparing an image twice the same tensor."""
+        first, second = (self.subject().open(torch.device("cpu"))(self._prepared("RGB")) for _ in range(2))
+        expect(torch.equal(first, second), "Features of the same images differ between two extractions.")
+
+    def test_features_are_finite_float32_rows(self) -> None:
+        """One finite float32 row per image, whether the image is RGB, RGBA or grey."""
+        for mode in ("RGB", "RGBA", "L"):
+            features = self.subject().open(torch.device("cpu"))(self._prepared(mode))
+            kept = features.dtype == torch.float32 and len(features) == 5 and bool(features.isfinite().all())
+            expect(kept, f"Features of {mode} images are {features.dtype} {tuple(features.shape)}, or not finite.")
+
+    def test_weights_and_version_name_the_features(self) -> None:
+        """The digest of the weights repeats, and there is a version: both are part of the cache key."""
+        expect(self.subject().weights() == self.subject().weights(), "The digest of the weights changes.")
+        expect(bool(self.subject().version), "The extractor has no version.")
+
+    def _prepared(self, mode: str) -> Tensor:
+        pixels = np.random.default_rng(0).integers(0, 256, (5, 40, 32, 4), dtype=np.uint8)
+        images = [Image.fromarray(image, "RGBA").convert(mode) for image in pixels]
+        return torch.stack([self.subject().prepare(image) for image in images])

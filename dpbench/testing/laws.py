@@ -1,0 +1,87 @@
+"""What all suites of laws share."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dpbench
+from dpbench.errors import LawBroken
+
+# Run in a fresh interpreter: sockets raise, and torch must not come with the import.
+_LIGHT = """
+import socket, sys
+def refuse(*arguments, **keywords): raise OSError("importing a plugin must not use the network")
+socket.socket.connect = socket.getaddrinfo = refuse
+sys.path[:0] = {path!r}
+import {module}
+sys.exit("torch" if "torch" in sys.modules else 0)
+"""
+
+
+class Laws:
+    """Base of the suites: a law is a method whose name begins with `test_`."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Refuse a suite that overrides, hides or skips a law."""
+        super().__init_subclass__(**keywords)
+        inherited = {name for base in cls.__mro__[1:] for name in vars(base) if name.startswith("test_")}
+        bent = sorted(name for name in vars(cls) if name in inherited or name in {"__test__", "pytestmark"})
+        if bent:
+            raise LawBroken(f"{cls.__name__} redefines {', '.join(bent)}; a law can be kept or broken, not changed.")
+
+    @classmethod
+    def laws(cls) -> list[str]:
+        """Return the names of all laws of this suite, in the order they are written."""
+        names = [name for base in reversed(cls.__mro__) for name in vars(base) if name.startswith("test_")]
+        return list(dict.fromkeys(names))
+
+    def subject(self) -> Any:
+        """Return the component under test."""
+        raise NotImplementedError
+
+    def test_importing_is_light_and_offline(self) -> None:
+        """A plugin is imported by every command: importing it uses no network and does not import torch."""
+        module = type(self.subject()).__module__
+        code = _LIGHT.format(path=[entry for entry in sys.path if entry], module=module)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+            reason = "it imports torch; import it inside the functions that use it" if reason == "torch" else reason
+            raise LawBroken(f"Importing {module} is not light: {reason}.")
+
+    def test_only_the_contract_is_imported(self) -> None:
+        """A plugin imports from dpbench only what `dpbench.__all__` names."""
+        for file in _sources(type(self.subject()).__module__):
+            for name in _imported(ast.parse(file.read_text())):
+                if name not in dpbench.__all__:
+                    raise LawBroken(f"{file.name} imports dpbench's {name!r}, which is not in dpbench.__all__.")
+
+
+def expect(kept: bool, complaint: str | Callable[[], str]) -> None:
+    """Raise `LawBroken` with the complaint unless the law is kept."""
+    if not kept:
+        raise LawBroken(complaint if isinstance(complaint, str) else complaint())
+
+
+def _sources(module: str) -> list[Path]:
+    spec = importlib.util.find_spec(module.partition(".")[0])
+    if spec is None or spec.origin is None:
+        raise LawBroken(f"The source of {module} cannot be found.")
+    origin = Path(spec.origin)
+    return sorted(origin.parent.rglob("*.py")) if spec.submodule_search_locations else [origin]
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("dpbench."))
+        elif isinstance(node, ast.ImportFrom) and node.module == "dpbench":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpbench."):
+            yield str(node.module)

@@ -1,0 +1,217 @@
+"""The laws of a learner."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import types
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpbench.api import Budget, Curator, Learner, Predict, PublicData, Task
+from dpbench.errors import LawBroken, PrivacyError
+from dpbench.metrics import predict_all
+from dpbench.privacy.calibration import calibrate
+from dpbench.privacy.curator import LedgerCurator
+from dpbench.privacy.plan import Ledger, check_plan
+from dpbench.privacy.randomness import Randomness
+from dpbench.privacy.rows import PrivateRows
+from dpbench.testing.curators import Answering, Watching, pure_noise, replay
+from dpbench.testing.laws import Laws, expect
+
+LARGE, TINY = 20.0, 1e-3  # epsilon at which a learner must, and must not, learn 1,500 examples
+HOPELESS = 1e7  # a noise multiplier above what epsilon 0.001 needs, for any plan of up to 10^7 steps
+CHANCE, MARGIN = 0.1, 0.2  # ten classes; five fits average to within 0.2 of chance unless something leaks
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """A small task: ten separable clusters."""
+
+    x: Tensor  # (n, *example_shape)
+    y: Tensor  # (n,)
+    public: PublicData
+    test_x: Tensor
+    test_y: np.ndarray
+
+    @property
+    def rows(self) -> PrivateRows:
+        """The private rows as the curator holds them."""
+        return PrivateRows(self.x, self.y, torch.arange(len(self.y)))
+
+
+class LearnerLaws(Laws):
+    """Inherit and set `learner`; set `example_shape` too if it needs images."""
+
+    learner: ClassVar[Learner]
+    example_shape: ClassVar[tuple[int, ...]] = (64,)
+
+    def subject(self) -> Learner:
+        """Return the learner under test."""
+        learner = getattr(type(self), "learner", None)
+        if not isinstance(learner, Learner):
+            raise LawBroken(
+                f"Set `learner = YourLearner(...)` in {type(self).__name__}; a suite without one tests nothing."
+            )
+        return learner
+
+    def test_the_plan_repeats(self) -> None:
+        """The plan is a function of task and budget alone, and well formed."""
+        task, budget = self._task(1500), Budget(1.0, 1e-5)
+        plans = [check_plan(self.subject().plan(task, budget), self.subject().name) for _ in range(2)]
+        expect(plans[0] == plans[1], f"Two plans for the same task and budget differ: {plans[0]} and {plans[1]}.")
+
+    def test_no_release_outside_the_plan(self) -> None:
+        """Fitting asks for nothing that was not planned."""
+        _, watching, error = self._watched()
+        expect(
+            not watching.log.refusals and error is None,
+            lambda: f"Fitting was refused: {watching.log.refusals or error}",
+        )
+
+    def test_rows_ignore_their_neighbours(self) -> None:
+        """A row is the same alone, in any order and beside any others; an empty chunk gives no rows."""
+        _, watching, error = self._watched()
+        expect(bool(watching.log.answers) or error is not None, "Fitting asked the curator nothing.")
+        refused = [text for text in watching.log.refusals if "alone" in text or "per example" in text]
+        expect(not (watching.log.complaints or refused), lambda: (watching.log.complaints or refused)[0])
+
+    def test_same_seeds_give_same_predictions(self) -> None:
+        """Two fits on the same data with the same seeds predict the same, to the last bit."""
+        world = self._world(0)
+        first, second = (self._predictions(self._fit(world, LARGE), world) for _ in range(2))
+        expect(np.array_equal(first, second), "Two fits with the same seeds predict differently.")
+
+    def test_predictions_are_per_example(self) -> None:
+        """Predicting one example alone equals predicting it among others."""
+        world = self._world(0)
+        predict = self._fit(world, LARGE)
+        among = self._predictions(predict, world)[:8]
+        with torch.no_grad():
+            alone = torch.cat([predict(world.test_x[[row]]) for row in range(8)]).double().numpy()
+        scale = np.abs(among).max()
+        expect(
+            np.allclose(among, alone, rtol=1e-3, atol=1e-4 * scale), "A prediction depends on the rest of its batch."
+        )
+
+    def test_a_blind_curator_teaches_nothing(self) -> None:
+        """With noise for answers and for public data, predictions are at chance: there is no other source."""
+        world = self._world(0)
+        self._fit(world, LARGE)  # whatever it might keep from here must not help it below
+        mean = self._mean_accuracy(lambda seed: self._blind_fit(world, seed), world)
+        expect(mean < CHANCE + MARGIN, f"It scores {mean:.2f} after answers of pure noise; chance is {CHANCE}.")
+
+    def test_a_large_budget_beats_chance(self) -> None:
+        """At epsilon 20 on separable clusters, it learns."""
+        world = self._world(0)
+        mean = self._mean_accuracy(lambda seed: self._fit(world, LARGE, seed), world)
+        expect(mean > CHANCE + MARGIN, f"It scores {mean:.2f} at epsilon {LARGE}; chance is {CHANCE}.")
+
+    def test_a_tiny_budget_does_not(self) -> None:
+        """At epsilon 0.001 with meaningless public data, it cannot have learned."""
+        world = dataclasses.replace(self._world(0), public=self._noise_as_public())
+        mean = self._mean_accuracy(lambda seed: self._fit(world, TINY, seed), world)
+        expect(mean < CHANCE + MARGIN, f"It scores {mean:.2f} at epsilon {TINY}; chance is {CHANCE}.")
+
+    def test_all_it_learns_comes_from_answers(self) -> None:
+        """Replaying one fit's answers over other private data gives the same predictor, to the last bit."""
+        world, other = self._world(0), self._world(1)
+        predict, watching, error = self._watched()
+        if predict is None:
+            raise LawBroken(f"Fitting was refused: {error}")
+        elsewhere = Answering(self._curator(other, LARGE, seed=7), replay(watching.log.answers))
+        again = self.subject().fit(elsewhere, world.public, Randomness.research(0).initialisation)
+        same = np.array_equal(self._predictions(predict, world), self._predictions(again, world))
+        expect(same, "Its predictor depends on private data beyond the curator's answers.")
+
+    def test_no_private_row_outlives_the_fit(self) -> None:
+        """Nothing reachable from the predictor or the learner holds a copy of a private row."""
+        world = self._world(0)
+        predict = self._fit(world, LARGE)
+        rows = {row.numpy().tobytes() for row in world.x.flatten(1)}
+        for tensor in _tensors(predict, self.subject()):
+            width = len(world.x[0].flatten())
+            if tensor.dtype == torch.float32 and tensor.numel() % width == 0:
+                held = any(row.numpy().tobytes() in rows for row in tensor.detach().reshape(-1, width))
+                expect(not held, "The predictor holds a private row.")
+
+    def _task(self, size: int) -> Task:
+        return Task(self.example_shape, 10, size, torch.device("cpu"))
+
+    def _world(self, seed: int) -> World:
+        generator = torch.Generator().manual_seed(seed)
+        sides = int(np.prod(self.example_shape))
+        centres = torch.randn(10, sides, generator=torch.Generator().manual_seed(99))
+
+        def draw(n: int) -> tuple[Tensor, Tensor]:
+            y = torch.randint(10, (n,), generator=generator)
+            x = centres[y] + 0.5 * torch.randn(n, sides, generator=generator)
+            return x.reshape(n, *self.example_shape), y
+
+        (x, y), (public_x, public_y), (test_x, test_y) = draw(1500), draw(300), draw(400)
+        public = self._allowed(public_x, public_y)
+        return World(x, y, public, test_x, test_y.numpy())
+
+    def _allowed(self, x: Tensor, y: Tensor) -> PublicData:
+        wanted = self.subject().public
+        return PublicData(x if wanted != "none" else x[:0], y if wanted == "labelled" else None)
+
+    def _noise_as_public(self) -> PublicData:
+        generator = torch.Generator().manual_seed(5)
+        x = torch.randn(300, *self.example_shape, generator=generator)
+        return self._allowed(x, torch.randint(10, (300,), generator=generator))
+
+    def _curator(self, world: World, epsilon: float, seed: int = 0) -> LedgerCurator:
+        task, budget = self._task(len(world.y)), Budget(epsilon, 1e-5)
+        plan = check_plan(self.subject().plan(task, budget), self.subject().name)
+        base = calibrate(plan, budget, "pld") if epsilon == LARGE else HOPELESS
+        sigma = {release.name: base * release.relative_noise for release in plan}
+        return LedgerCurator(world.rows, task, sigma, Ledger(plan), Randomness.research(seed))
+
+    def _fit(self, world: World, epsilon: float, seed: int = 0) -> Predict:
+        curator = self._curator(world, epsilon, seed)
+        return self.subject().fit(curator.door(), world.public, curator.randomness.initialisation)
+
+    def _blind_fit(self, world: World, seed: int) -> Predict:
+        curator: Curator = Answering(self._curator(world, LARGE, seed), pure_noise(torch.Generator().manual_seed(seed)))
+        return self.subject().fit(curator, self._noise_as_public(), Randomness.research(seed).initialisation)
+
+    def _watched(self) -> tuple[Predict | None, Watching, PrivacyError | None]:
+        world = self._world(0)
+        watching = Watching(self._curator(world, LARGE))
+        try:
+            predict = self.subject().fit(watching, world.public, Randomness.research(0).initialisation)
+        except PrivacyError as error:
+            return None, watching, error
+        return predict, watching, None
+
+    def _predictions(self, predict: Predict, world: World) -> np.ndarray:
+        return predict_all(predict, world.test_x, 10, torch.device("cpu"))
+
+    def _mean_accuracy(self, fit: Callable[[int], Predict], world: World) -> float:
+        hits = [self._predictions(fit(seed), world).argmax(1) == world.test_y for seed in range(5)]
+        return float(np.mean(hits))
+
+
+def _tensors(*roots: Any) -> list[Tensor]:
+    """Return every tensor that can be reached from the roots, modules and classes left out."""
+    seen: set[int] = set()
+    found, open_ends = [], list(roots)
+    while open_ends:
+        thing = open_ends.pop()
+        if id(thing) in seen or isinstance(thing, (type, types.ModuleType)):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, Tensor):
+            found.append(thing)
+        elif isinstance(thing, np.ndarray):
+            found.append(torch.from_numpy(thing) if thing.dtype == np.float32 else torch.empty(0))
+        elif isinstance(thing, types.FunctionType):
+            open_ends += [*(cell.cell_contents for cell in thing.__closure__ or ()), *(thing.__defaults__ or ())]
+        else:
+            open_ends += gc.get_referents(thing)
+    return found

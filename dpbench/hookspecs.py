@@ -1,4 +1,6 @@
-"""The three doors for plugins. A plugin is a module with any of these functions, named in the entry-point group `dpbench`.
+"""The three doors for plugins.
+
+A plugin is a module with any of these functions, named in the entry-point group `dpbench`.
 
 >>> import dpbench
 >>> @dpbench.hookimpl

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = (
-    "datasets", "dp-accounting", "numpy", "opacus", "prv-accountant", "scikit-learn", "scipy", "timm", "torch", "torchvision",
+    "datasets", "dp-accounting", "numpy", "opacus", "prv-accountant",
+    "scikit-learn", "scipy", "timm", "torch", "torchvision",
 )  # fmt: skip
 
 
@@ -40,7 +41,7 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> tuple[str | None, bool | None]:
-    """Return the commit of the source tree dpbench runs from, and whether it has changes; None for an installed wheel."""
+    """Return the commit of the source tree dpbench runs from and whether it has changes; None for a wheel."""
     root = Path(__file__).parent.parent
     if not (root / ".git").exists():
         return None, None

@@ -20,6 +20,7 @@ from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 
 Kind = Literal["dataset", "extractor", "learner"]
 KINDS: Mapping[Kind, type] = {"dataset": Dataset, "extractor": Extractor, "learner": Learner}
+HOOKS: Mapping[str, Kind] = {f"dpbench_{kind}s": kind for kind in KINDS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +119,7 @@ def _union(hint: Any) -> tuple[Any, ...]:
 
 
 def load(group: str = "dpbench") -> Registry:
-    """Import every installed plugin, or those named in `DPBENCH_PLUGINS` (comma-separated), and collect their components.
+    """Import every installed plugin, or those that `DPBENCH_PLUGINS` names (comma-separated); collect what they bring.
 
     Raises:
         DuplicateName: two plugins claim one name; names both distributions.
@@ -172,9 +173,10 @@ def _components(manager: pluggy.PluginManager, point: EntryPoint) -> list[tuple[
 def _called(hook: str, impl: pluggy.HookImpl, point: EntryPoint) -> list[tuple[Kind, Registered]]:
     if impl.hookwrapper or impl.wrapper:
         raise PluginError(f"{hook} is a hook wrapper; a plugin may add components, not change those of others.")
-    kind: Kind = {"dpbench_datasets": "dataset", "dpbench_extractors": "extractor"}.get(hook, "learner")  # type: ignore[assignment]
+    kind = HOOKS[hook]
     found = []
-    for cls in impl.function():
+    classes: Any = impl.function()
+    for cls in classes:
         _check(cls, kind, hook)
         found.append((kind, Registered(cls, point.name, *_distribution(point))))
     return found
@@ -187,7 +189,8 @@ def _check(cls: type[Any], kind: Kind, hook: str) -> None:
     if not isinstance(getattr(cls, "name", None), str):
         raise PluginError(f"{cls.__name__} has no `name`; expected a class variable `name: ClassVar[str]`.")
     if inspect.isabstract(cls):
-        raise PluginError(f"{cls.__name__} does not define {', '.join(sorted(cls.__abstractmethods__))}.")
+        missing: frozenset[str] = getattr(cls, "__abstractmethods__", frozenset())
+        raise PluginError(f"{cls.__name__} does not define {', '.join(sorted(missing))}.")
     parameters = getattr(cls, "__dataclass_params__", None)
     if parameters is None or not parameters.frozen:
         raise PluginError(f"{cls.__name__} is not a frozen dataclass; decorate it with @dataclass(frozen=True).")
@@ -199,7 +202,8 @@ def _claim(known: dict[str, Registered], kind: Kind, item: Registered) -> None:
         first = known[name]
         raise DuplicateName(
             f"Two plugins claim the {kind} {name!r}: {first.plugin!r} of distribution {first.distribution!r} and "
-            f"{item.plugin!r} of distribution {item.distribution!r}. Uninstall one, or choose plugins with DPBENCH_PLUGINS."
+            f"{item.plugin!r} of distribution {item.distribution!r}. "
+            "Uninstall one, or choose plugins with DPBENCH_PLUGINS."
         )
     known[name] = item
 

@@ -127,8 +127,8 @@ def _guarded(parts: Parts, method: str, *arguments: Any) -> Any:
     except Exception as error:
         brought = parts.brought["learner"]
         raise ComponentFailed(
-            f"Learner {parts.learner.name!r} (plugin {brought.plugin!r}, {brought.distribution} {brought.version}) failed "
-            f"in {method}: {type(error).__name__}: {error} Set DPBENCH_DEBUG=1 for the traceback."
+            f"Learner {parts.learner.name!r} (plugin {brought.plugin!r}, {brought.distribution} {brought.version}) "
+            f"failed in {method}: {type(error).__name__}: {error} Set DPBENCH_DEBUG=1 for the traceback."
         ) from error
 
 
@@ -154,7 +154,8 @@ def _privacy(plan: Sequence[Release], sigma: float, spec: Spec) -> Privacy:
     )
     return Privacy(
         epsilon=stated, delta=spec.delta, accountant=spec.accountant, adjacency=spec.adjacency, sigma=sigma,
-        plan=releases, independent=Independent(**dataclasses.asdict(other)), rng="secure" if spec.secure_rng else "research",
+        plan=releases, independent=Independent(**dataclasses.asdict(other)),
+        rng="secure" if spec.secure_rng else "research",
     )  # fmt: skip
 
 

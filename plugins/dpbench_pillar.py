@@ -77,8 +77,8 @@ class Pillar(Learner):
         examples, features = x.shape
         if self.k > min(examples, features):
             raise SpecError(
-                f"Expected k={self.k} <= {min(examples, features)} in learner 'pillar': a projection has at most as many "
-                f"components as there are public examples ({examples}) and features ({features}). Set pillar:k=..."
+                f"Expected k={self.k} <= {min(examples, features)} in learner 'pillar': a projection has at most as "
+                f"many components as there are public examples ({examples}) and features ({features}). Set pillar:k=..."
             )
         scale = standardisation(x) if self.scaling == "public" else lambda rows: rows
         scaled = scale(x).double()

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.registry import KINDS, Registry, load
+from dpbench.registry import KINDS, Kind, Registry, load
 
 
 class Listed(StrEnum):
@@ -42,7 +42,7 @@ def list_components(
         console.print(str(broken), style="red", markup=False)
 
 
-def _plain(registry: Registry, kinds: list[str]) -> dict[str, object]:
+def _plain(registry: Registry, kinds: list[Kind]) -> dict[str, object]:
     listed: dict[str, object] = {
         f"{kind}s": [
             {

@@ -104,11 +104,11 @@ def _build(folder: Path, split: Split, source: Source, extractor: Extractor, dev
 
 
 def _concatenate(shards: Iterator[np.ndarray], rows: int, file: Path) -> None:
-    whole: np.ndarray | None = None
+    whole: np.memmap | None = None
     done = 0
     for shard in shards:
         if whole is None:
-            whole = np.lib.format.open_memmap(file, "w+", np.float32, (rows, *shard.shape[1:]))
+            whole = np.lib.format.open_memmap(file, "w+", np.dtype(np.float32), (rows, *shard.shape[1:]))
         whole[done : done + len(shard)] = shard
         done += len(shard)
     if whole is not None:

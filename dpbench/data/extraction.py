@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ def extract(images: Images, extractor: Extractor, folder: Path, device: torch.de
             if features is None:
                 network = network or extractor.open(device)
                 features = _shard(images, rows, extractor, network)
-                write_atomically(shard, lambda file, features=features: np.save(file, features, allow_pickle=False))
+                write_atomically(shard, partial(np.save, arr=features, allow_pickle=False))
             advance(len(rows))
             yield features
 

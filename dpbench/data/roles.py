@@ -90,7 +90,8 @@ def _check_labels(split: Split, where: str, classes: int) -> None:
     labels = split.labels
     if labels.dtype != np.int64 or labels.shape != (len(split.images),):
         raise DataError(
-            f"Expected {len(split.images)} int64 labels in the {where}, one per image, got {labels.dtype} {labels.shape}."
+            f"Expected {len(split.images)} int64 labels in the {where}, one per image, "
+            f"got {labels.dtype} {labels.shape}."
         )
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):

@@ -3,14 +3,14 @@
 A plan composes as one sequence of mechanisms (`DpEvent`s); epsilons are never added. Neighbours differ by adding or
 removing one example.
 
-====== ========================================================== =======================================================
-name   method                                                     use it
-====== ========================================================== =======================================================
-pld    privacy loss distributions, dp-accounting (connect the     always; certified upper bound, tightest. All releases at
-       dots); the exact Gaussian where every rate is 1            rate 1: Balle and Wang 2018, analytic
-rdp    Renyi orders up to 2,048, dp-accounting                    to compare with papers that used RDP
-prv    Opacus' PRV with its error of 0.01                         to reproduce papers that used Opacus
-====== ========================================================== =======================================================
+====== ================================================== ======================================================
+name   method                                             use it
+====== ================================================== ======================================================
+pld    privacy loss distributions, dp-accounting          always: a certified upper bound, and the tightest;
+       (connect the dots)                                 where every rate is 1, the exact Gaussian instead
+rdp    Renyi orders up to 2,048, dp-accounting            to compare with papers that used RDP
+prv    Opacus' PRV with its error of 0.01                 to reproduce papers that used Opacus
+====== ================================================== ======================================================
 
 Opacus' `gdp` is not offered: it reports less than the true epsilon.
 """
@@ -59,7 +59,7 @@ def epsilon(plan: Sequence[Release], sigma: float, delta: float, accountant: Acc
 def calibrate(
     plan: Sequence[Release], budget: Budget, accountant: AccountantName = "pld", hint: float | None = None
 ) -> float:
-    """Return a base noise multiplier with ``0.99 epsilon < epsilon(plan, sigma) <= epsilon``; 0 when epsilon is infinite.
+    """Return a base noise multiplier whose epsilon is in (0.99, 1.0] of the target; 0 when epsilon is infinite.
 
     Searches on log sigma; `hint`, say from an earlier run, is tried first and believed only if it passes.
 
@@ -90,7 +90,7 @@ def cross_check(plan: Sequence[Release], sigma: float, delta: float, accountant:
     2021), or by RDP where its grid would pass 2^24 points; `prv`, whose code descends from that package, by `pld`.
 
     Raises:
-        AccountantsDisagree: the stated epsilon is below the independent lower bound; or, for `pld`, above the upper one.
+        AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, above the upper.
     """
     stated = epsilon(plan, sigma, delta, accountant)
     if math.isinf(stated):
@@ -103,8 +103,8 @@ def cross_check(plan: Sequence[Release], sigma: float, delta: float, accountant:
     too_high = accountant == "pld" and stated > other.upper * 1.005
     if stated < other.lower or too_high:
         raise AccountantsDisagree(
-            f"Accountant {accountant!r} states epsilon={stated:.6g} at sigma={sigma:g}, but {other.accountant} puts it in "
-            f"[{other.lower:.6g}, {other.upper:.6g}]. The run is refused; please report the plan: {list(plan)}."
+            f"Accountant {accountant!r} states epsilon={stated:.6g} at sigma={sigma:g}, but {other.accountant} puts "
+            f"it in [{other.lower:.6g}, {other.upper:.6g}]. The run is refused; please report the plan: {list(plan)}."
         )
     return other
 
@@ -131,8 +131,8 @@ def _search(reached: Any, target: float, guess: float, accountant: AccountantNam
         low, low_value, high = high, value, high * 1.5
         if high > _SIGMA_LIMIT:
             raise PlanError(
-                f"Accountant {accountant!r} cannot bring this plan to epsilon={target:g}: it still states {value:.4g} at "
-                f"sigma={low:.3g}. Use accountant 'pld', fewer steps or a larger epsilon."
+                f"Accountant {accountant!r} cannot bring this plan to epsilon={target:g}: it still states "
+                f"{value:.4g} at sigma={low:.3g}. Use accountant 'pld', fewer steps or a larger epsilon."
             )
         value = reached(high)
     while low is None:
@@ -159,7 +159,7 @@ def _search(reached: Any, target: float, guess: float, accountant: AccountantNam
 def _first_guess(plan: Sequence[Release], budget: Budget) -> float:
     from dp_accounting import get_sigma_gaussian
 
-    whole = get_sigma_gaussian(budget.epsilon, budget.delta)
+    whole = float(get_sigma_gaussian(budget.epsilon, budget.delta))
     return max(0.5, whole * math.sqrt(sum(r.steps * (r.sample_rate / r.relative_noise) ** 2 for r in plan)))
 
 

@@ -161,7 +161,8 @@ class Scaled(Contribution):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the outer products' weighted sum divided by the scale."""
-        return self.outer.weighted_sum(weights) / self.scale
+        total = self.outer.weighted_sum(weights)
+        return total.div_(self.scale)
 
     def take(self, rows: Tensor) -> Scaled:
         """Return the scaled products with these indices."""
@@ -193,9 +194,10 @@ def _norms(rows: Tensor) -> Tensor:  # (c, ...) -> (c,) float64, see the module'
     import torch
 
     flat = rows.flatten(1)
-    wide = flat.shape[1] > 2**16
-    norms = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64 if wide else None)
-    return norms.double() * (1 + (flat.shape[1] + 8) * _unit(norms)) + _TINY
+    exact = flat.dtype == torch.float64 or flat.shape[1] > 2**16
+    norms = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64 if exact else torch.float32)
+    bounds: Tensor = norms.double() * (1 + (flat.shape[1] + 8) * _unit(norms)) + _TINY
+    return bounds
 
 
 def _unit(values: Tensor) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,6 +50,8 @@ class LedgerCurator:
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
     ) -> Tensor | tuple[Tensor, ...]:
         """Spend, sample, clip, sum, noise; see `Curator.noisy_sum`. Spending first, a crash can only overcount."""
+        if chunk_size is not None and chunk_size < 1:
+            raise SpecError(f"Expected chunk_size={chunk_size} >= 1: how many rows are held at once.")
         step = self.ledger.spend(release)
         clips = _clips(clip)
         sample = poisson_sample(len(self.rows), step.sample_rate, self.randomness.sampling)
@@ -68,11 +71,11 @@ class LedgerCurator:
     def map(self, transform: Callable[[Tensor], Tensor]) -> LedgerCurator:
         """Transform every row once, checking a few rows alone; see `Curator.map`."""
         sample = torch.arange(len(self.rows)).numpy()
-        parts = []
+        parts: list[Tensor] = []
         for chunk in self.rows.chunks(sample, 0, None, self.task.device):
             mapped = transform(chunk.x)
             if not parts and len(chunk):
-                self._check(lambda one: transform(one.x), chunk, (blocks_of(mapped)), "map")
+                self._check(lambda one: transform(one.x), chunk, blocks_of(mapped), "map")
             parts.append(mapped.to(self.rows.x.device, torch.float32, copy=True))
         x = torch.cat(parts)
         task = dataclasses.replace(self.task, example_shape=tuple(x.shape[1:]))
@@ -104,8 +107,8 @@ class LedgerCurator:
                 among = block.take(torch.tensor([pick], device=chunk.y.device)).dense()
                 if not _same(among, lone.dense()):
                     raise NotPerExample(
-                        f"A row of release {release!r} changed when it was evaluated alone: it reads its neighbours, the "
-                        "chunk's length or a generator. Row i may depend on row i, seeds[i] and public values only."
+                        f"A row of release {release!r} changed when it was evaluated alone: it reads its neighbours, "
+                        "the chunk's length or a generator. Row i may depend on row i, seeds[i] and public values only."
                     )
 
 
@@ -122,7 +125,11 @@ class Door(Curator):
         mapped: Callable[[Callable[[Tensor], Tensor]], Curator],
     ) -> None:
         self._task, self._sigma, self._map = task, sigma, mapped
-        self._noisy_sum = lambda rows, **keywords: noisy_sum(rows, **keywords)  # a bound method would carry __self__
+
+        def ask(rows: RowFn, **keywords: Any) -> Tensor | tuple[Tensor, ...]:  # a bound method would carry __self__
+            return noisy_sum(rows, **keywords)
+
+        self._noisy_sum = ask
 
     @property
     def task(self) -> Task:
@@ -160,7 +167,8 @@ def _paired(
 ) -> Iterator[tuple[Contribution, float]]:
     if len(blocks) != len(clips):
         raise SpecError(
-            f"Release {release!r} contributed {len(blocks)} block(s) with {len(clips)} clip(s); expected one clip per block."
+            f"Release {release!r} contributed {len(blocks)} block(s) with {len(clips)} clip(s); "
+            "expected one clip per block."
         )
     return zip(blocks, clips, strict=True)
 
@@ -168,14 +176,14 @@ def _paired(
 def _check_length(block: Contribution, chunk: Chunk, release: str) -> None:
     if len(block) != len(chunk):
         raise NotPerExample(
-            f"Release {release!r} contributed {len(block)} row(s) for a chunk of {len(chunk)}; expected one per example, "
-            "also for an empty chunk."
+            f"Release {release!r} contributed {len(block)} row(s) for a chunk of {len(chunk)}; "
+            "expected one per example, also for an empty chunk."
         )
 
 
 def _same(among: Tensor, alone: Tensor) -> bool:
     # Batched and single products round differently: a thousandth of the row's norm tells rounding from reading others.
-    scale = among.nan_to_num().double().norm().float()
+    scale = float(torch.linalg.vector_norm(among.nan_to_num()))
     return among.shape == alone.shape and torch.allclose(
-        among, alone, rtol=1e-3, atol=float(1e-3 * scale) + 1e-6, equal_nan=True
+        among, alone, rtol=1e-3, atol=1e-3 * scale + 1e-6, equal_nan=True
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Chunk
+from dpbench.errors import NotPerExample
 from dpbench.privacy.randomness import row_seeds
 
 CHUNK_BYTES = 12 * 2**20
@@ -21,12 +23,29 @@ class Scratch:
 
     def __init__(self) -> None:
         self._buffer: Tensor | None = None
+        self._lent = False
 
-    def rows(self, count: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        """Return (count, *shape) float32, whatever it held before."""
+    @contextmanager
+    def lend(self, count: int, shape: tuple[int, ...], device: torch.device) -> Iterator[Tensor]:
+        """Lend (count, *shape) float32 for one question; whatever was read into it is gone afterwards.
+
+        Raises:
+            NotPerExample: it is lent already: a row function asked the curator, so rows would read other rows.
+        """
+        if self._lent:
+            raise NotPerExample("A row function asked the curator a question of its own. Ask outside row functions.")
+        self._lent = True
+        buffer = self._rows(count, shape, device)
+        try:
+            yield buffer
+        finally:
+            buffer.fill_(torch.nan)
+            self._lent = False
+
+    def _rows(self, count: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
         held = self._buffer
         if held is None or len(held) < count or tuple(held.shape[1:]) != shape:
-            held = self._buffer = torch.empty((count, *shape), device=device)
+            held = self._buffer = torch.empty((count + count // 4, *shape), device=device)  # samples vary in size
         return held[:count]
 
 
@@ -54,15 +73,12 @@ class PrivateRows:
         with NaN after the last, so a chunk kept beyond its row function holds no private row.
         """
         size = min(limit or self._rows_per_chunk(), len(self))
-        buffer = self.scratch.rows(size, self.example_shape, device)
-        try:
+        with self.scratch.lend(min(size, max(1, len(sample))), self.example_shape, device) as buffer:
             for start in range(0, max(1, len(sample)), size):
                 rows = sample[start : start + size]
                 local = torch.from_numpy(rows)
                 x = self._gather(local, buffer[: len(rows)])
                 yield Chunk(x, self.y[local].to(device), torch.from_numpy(row_seeds(base, rows)).to(device))
-        finally:
-            buffer[: len(sample)].fill_(torch.nan)
 
     def _gather(self, local: Tensor, into: Tensor) -> Tensor:
         rows = self.index[local]

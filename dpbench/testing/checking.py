@@ -28,7 +28,7 @@ def check(registry: Registry, text: str) -> Iterator[tuple[str, str | None]]:
         raise UnknownName(unknown("component", component.name, names))
     for kind in kinds:
         subject = registry.build(kind, component.name, component.options)
-        suite = type(f"{type(subject).__name__}Laws", (SUITES[kind],), {kind: subject})
+        suite: type[Laws] = type(f"{type(subject).__name__}Laws", (SUITES[kind],), {kind: subject})
         for law in suite.laws():
             yield f"{kind} {component.name}: {_sentence(law)}", _complaint(suite, law)
 

@@ -45,7 +45,7 @@ class DPSGD(Learner):
         "steps": (30, 60, 100, 500, 1000, 3000, 5000, 6000),
     }
 
-    steps: int = 60
+    steps: int = 100
     sample_rate: float = 1.0
     learning_rate: float = 0.1
     momentum: float = 0.9

@@ -75,6 +75,7 @@ def _read_mirror(files: dict[str, str]) -> Any:
 def _read_hub(hub_id: str) -> Any:
     import datasets
 
+    _go_offline_unless_reachable(hub_id)
     try:
         return datasets.load_dataset(hub_id)
     except Exception as error:  # the hub's client raises a dozen kinds
@@ -84,6 +85,17 @@ def _read_hub(hub_id: str) -> Any:
             f"{type(error).__name__}). Connect to the network once, or copy the hub's folder {hub_id} (125 MB) below "
             "a folder and name that folder in DPBENCH_DATA."
         ) from error
+
+
+def _go_offline_unless_reachable(hub_id: str) -> None:
+    """Ask the hub once, briefly; without an answer, what was downloaded earlier is all there is, and at once."""
+    import datasets
+    import huggingface_hub
+
+    try:
+        huggingface_hub.HfApi().dataset_info(hub_id, timeout=5)
+    except Exception:  # the hub's client raises a dozen kinds
+        huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
 
 
 def _split(rows: Any, image: str, label: str) -> Split:

@@ -48,7 +48,7 @@ class Pillar(Learner):
 
     k: int = 40
     center: bool = True
-    steps: int = 60
+    steps: int = 100
     sample_rate: float = 1.0
     learning_rate: float = 0.1
     momentum: float = 0.9

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpbench.errors import SpecError
+from dpbench.errors import PrivacyError, SpecError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -185,9 +185,26 @@ class Blocks:
 
 
 def blocks_of(contribution: Tensor | Contribution | Blocks) -> tuple[Contribution, ...]:
-    """Return the blocks of whatever a row function returned, bare tensors wrapped."""
+    """Return the blocks of whatever a row function returned, bare tensors wrapped.
+
+    Raises:
+        PrivacyError: a form outside the closed set, even a subclass: its norms could be anything.
+    """
+    import torch
+
     parts = contribution.parts if isinstance(contribution, Blocks) else (contribution,)
-    return tuple(part if isinstance(part, Contribution) else Rows(part) for part in parts)
+    blocks: list[Contribution] = []
+    for part in parts:
+        if isinstance(part, torch.Tensor):
+            blocks.append(Rows(part.as_subclass(torch.Tensor)))  # a subclass could redefine its norm
+        elif type(part) in {Rows, RankOne, Scaled}:
+            blocks.append(part)
+        else:
+            raise PrivacyError(
+                f"A row function returned a {type(part).__name__}; expected a Tensor, RankOne, Scaled or Blocks of them "
+                "and no subclass, for the harness answers for their norms."
+            )
+    return tuple(blocks)
 
 
 def _norms(rows: Tensor) -> Tensor:  # (c, ...) -> (c,) float64, see the module's docstring

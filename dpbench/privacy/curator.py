@@ -73,9 +73,9 @@ class LedgerCurator:
         sample = torch.arange(len(self.rows)).numpy()
         parts: list[Tensor] = []
         for chunk in self.rows.chunks(sample, 0, None, self.task.device):
+            loners = [] if parts else self._loners(chunk)
             mapped = transform(chunk.x)
-            if not parts and len(chunk):
-                self._check(lambda one: transform(one.x), chunk, blocks_of(mapped), "map")
+            _check_alone(lambda one: transform(one.x), loners, blocks_of(mapped), "map")
             parts.append(mapped.to(self.rows.x.device, torch.float32, copy=True))
         x = torch.cat(parts)
         task = dataclasses.replace(self.task, example_shape=tuple(x.shape[1:]))
@@ -86,30 +86,21 @@ class LedgerCurator:
         spent = self.ledger.spent[release]
         due = spent & (spent - 1) == 0  # at steps 1, 2, 4, 8 ...: a check costs a few rows
         for chunk in chunks:
+            loners = self._loners(chunk) if due else []
             with torch.no_grad():
                 blocks = blocks_of(rows(chunk))
-            for block in blocks:
-                _check_length(block, chunk, release)
-            if due and len(chunk):
-                self._check(rows, chunk, blocks, release)
-                due = False
+                for block in blocks:
+                    _check_length(block, chunk, release)
+                _check_alone(rows, loners, blocks, release)
+            due = due and not loners
             yield blocks
 
-    def _check(self, rows: RowFn, chunk: Chunk, blocks: tuple[Contribution, ...], release: str) -> None:
-        """Evaluate a few random rows alone and compare them with what they were among the others."""
-        picks = self.randomness.checks.integers(len(chunk), size=CHECKED_ROWS)
-        for pick in map(int, picks):
-            here = slice(pick, pick + 1)
-            one = Chunk(chunk.x[here].clone(), chunk.y[here].clone(), chunk.seeds[here].clone())
-            with torch.no_grad():
-                alone = blocks_of(rows(one))
-            for block, lone in zip(blocks, alone, strict=True):
-                among = block.take(torch.tensor([pick], device=chunk.y.device)).dense()
-                if not _same(among, lone.dense()):
-                    raise NotPerExample(
-                        f"A row of release {release!r} changed when it was evaluated alone: it reads its neighbours, "
-                        "the chunk's length or a generator. Row i may depend on row i, seeds[i] and public values only."
-                    )
+    def _loners(self, chunk: Chunk) -> list[tuple[int, Chunk]]:
+        """Copy a few random rows, before a row function may change the chunk, to evaluate each alone."""
+        if not len(chunk):
+            return []
+        picks = map(int, self.randomness.checks.integers(len(chunk), size=CHECKED_ROWS))
+        return [(i, Chunk(*(part[i : i + 1].clone() for part in (chunk.x, chunk.y, chunk.seeds)))) for i in picks]
 
 
 class Door(Curator):
@@ -179,6 +170,18 @@ def _check_length(block: Contribution, chunk: Chunk, release: str) -> None:
             f"Release {release!r} contributed {len(block)} row(s) for a chunk of {len(chunk)}; "
             "expected one per example, also for an empty chunk."
         )
+
+
+def _check_alone(rows: RowFn, loners: list[tuple[int, Chunk]], blocks: tuple[Contribution, ...], release: str) -> None:
+    """Compare what rows contribute alone with what they contributed among the others."""
+    for place, one in loners:
+        for block, lone in zip(blocks, blocks_of(rows(one)), strict=True):
+            among = block.take(torch.tensor([place], device=one.y.device)).dense()
+            if not _same(among, lone.dense()):
+                raise NotPerExample(
+                    f"A row of release {release!r} changed when it was evaluated alone: it reads its neighbours, "
+                    "the chunk's length or a generator. Row i may depend on row i, seeds[i] and public values only."
+                )
 
 
 def _same(among: Tensor, alone: Tensor) -> bool:

@@ -168,7 +168,7 @@ class LearnerLaws(Laws):
     def _curator(self, world: World, epsilon: float, seed: int = 0) -> LedgerCurator:
         task, budget = self._task(len(world.y)), Budget(epsilon, 1e-5)
         plan = check_plan(self.subject().plan(task, budget), self.subject().name)
-        base = calibrate(plan, budget, "pld") if epsilon == LARGE else HOPELESS
+        base = calibrate(plan, budget, "rdp") if epsilon == LARGE else HOPELESS  # rdp: the quickest, and not below
         sigma = {release.name: base * release.relative_noise for release in plan}
         return LedgerCurator(world.rows, task, sigma, Ledger(plan), Randomness.research(seed))
 

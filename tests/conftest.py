@@ -1,0 +1,72 @@
+"""What every test gets: no network, its own cache and only the plugins that are installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pytest_socket import disable_socket
+
+Factory = pytest.TempPathFactory
+
+
+@pytest.fixture(scope="session", autouse=True)
+def surroundings(tmp_path_factory: Factory) -> Iterator[None]:
+    """Keep caches of this session apart from the user's; a calibration is shared by all tests of the session."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DPBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("huggingface")))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.delenv("DPBENCH_PLUGINS", raising=False)
+        patch.delenv("DPBENCH_DEBUG", raising=False)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_network(surroundings: None) -> None:
+    """Sockets raise; Unix sockets stay, processes talk through them."""
+    disable_socket(allow_unix_socket=True)
+
+
+@pytest.fixture
+def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of this test's own."""
+    folder = tmp_path / "own-cache"
+    monkeypatch.setenv("DPBENCH_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cifar_mirror(surroundings: None, tmp_path_factory: Factory) -> Path:
+    """A folder for DPBENCH_DATA with a small look-alike of CIFAR-10 in the hub's layout."""
+    folder = tmp_path_factory.mktemp("mirror")
+    for seed, (split, size) in enumerate((("train", 1000), ("test", 200))):
+        _write_split(folder / f"uoft-cs/cifar10/plain_text/{split}-00000-of-00001.parquet", size, seed)
+    return folder
+
+
+def _write_split(file: Path, size: int, seed: int) -> None:
+    import datasets
+    from PIL import Image
+
+    datasets.disable_progress_bars()
+    generator = np.random.default_rng(seed)
+    labels = generator.permutation(np.arange(size) % 10)
+    tints = np.random.default_rng(99).integers(40, 216, (10, 3))
+    pixels = np.clip(tints[labels][:, None, None] + generator.normal(0, 30, (size, 32, 32, 3)), 0, 255).astype(np.uint8)
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(num_classes=10)})
+    rows = {"img": [Image.fromarray(image) for image in pixels], "label": labels.tolist()}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    datasets.Dataset.from_dict(rows, features=features).to_parquet(str(file))
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """The folder of real data that DPBENCH_DATA names."""
+    named = os.environ.get("DPBENCH_DATA")
+    if not named:
+        pytest.skip("set DPBENCH_DATA to a folder with real data, such as uoft-cs/cifar10/plain_text/*.parquet")
+    return Path(named)

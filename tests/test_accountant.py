@@ -1,0 +1,163 @@
+"""epsilon by several libraries: golden figures, monotone, calibrated from below, never contradicted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dp_accounting as dp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpbench.api import Budget, Release
+from dpbench.errors import AccountantsDisagree, PlanError
+from dpbench.privacy import accountant
+from dpbench.privacy.accountant import AccountantName, calibrate, cross_check, epsilon
+
+SIGMAS = st.floats(0.8, 20)
+RATES = st.floats(0.005, 0.3)
+STEPS = st.integers(1, 800)
+
+
+def _plan(rate: float, steps: int) -> list[Release]:
+    return [Release("gradient", steps=steps, sample_rate=rate)]
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate", "steps", "delta", "name", "expected"),
+    [
+        (3.0, 0.1, 512, 1e-6, "pld", 3.77),
+        (1.5, 0.04, 2250, 1e-5, "rdp", 7.329),
+        (22.2026, 1024 / 45000, 1000, 1e-5, "pld", 0.1),
+        (9.3, 4096 / 50000, 875, 1e-5, "pld", 0.9784),
+        (9.3, 4096 / 50000, 875, 1e-5, "prv", 0.9884),
+    ],
+)
+def test_golden_figures(
+    sigma: float, rate: float, steps: int, delta: float, name: AccountantName, expected: float
+) -> None:
+    assert epsilon(_plan(rate, steps), sigma, delta, name) == pytest.approx(expected, rel=2e-3)
+
+
+def test_pld_is_at_or_below_the_published_upper_bound_and_above_the_true_value() -> None:
+    # A coarser grid gives 6.777; prv-accountant, independently, puts the true value in [6.70, 6.84] around 6.769.
+    value = epsilon(_plan(0.04, 2250), 1.5, 1e-5, "pld")
+    assert 6.768 < value <= 6.777
+
+
+@pytest.mark.parametrize(("target", "sigma"), [(0.1, 307.5), (1.0, 37.31), (8.0, 6.002)])
+def test_full_batch_plans_match_the_analytic_gaussian(target: float, sigma: float) -> None:
+    found = calibrate(_plan(1.0, 100), Budget(target, 1e-5))
+    assert found == pytest.approx(sigma, rel=1e-3)
+    assert found == pytest.approx(dp.get_sigma_gaussian(target, 1e-5) * 10, rel=1e-3)
+
+
+@given(SIGMAS, RATES, STEPS, st.floats(1.05, 2.0))
+@settings(max_examples=8, deadline=None)
+def test_epsilon_falls_with_sigma_and_rises_with_rate_and_steps(
+    sigma: float, rate: float, steps: int, factor: float
+) -> None:
+    for name in ("pld", "rdp"):
+        here = epsilon(_plan(rate, steps), sigma, 1e-5, name)  # type: ignore[arg-type]
+        slack = 1e-3 * here + 1e-4
+        assert epsilon(_plan(rate, steps), sigma * factor, 1e-5, name) <= here + slack  # type: ignore[arg-type]
+        assert epsilon(_plan(min(1, rate * factor), steps), sigma, 1e-5, name) >= here - slack  # type: ignore[arg-type]
+        assert epsilon(_plan(rate, math.ceil(steps * factor)), sigma, 1e-5, name) >= here - slack  # type: ignore[arg-type]
+
+
+@given(SIGMAS, RATES, STEPS)
+@settings(max_examples=15, deadline=None)
+def test_rdp_is_never_below_pld(sigma: float, rate: float, steps: int) -> None:
+    plan = _plan(rate, steps)
+    assert epsilon(plan, sigma, 1e-5, "rdp") >= epsilon(plan, sigma, 1e-5, "pld") * (1 - 1e-3) - 1e-4
+
+
+@given(st.floats(0.05, 3), st.floats(0.005, 0.1), STEPS, st.sampled_from([1e-6, 1e-5]))
+@settings(max_examples=6, deadline=None)
+def test_calibration_reaches_the_target_from_below(target: float, rate: float, steps: int, delta: float) -> None:
+    plan = _plan(rate, steps)
+    reached = epsilon(plan, calibrate(plan, Budget(target, delta)), delta)
+    assert 0.99 * target < reached <= target
+
+
+@given(st.floats(0.01, 10), STEPS)
+@settings(max_examples=25, deadline=None)
+def test_calibration_of_full_batches_reaches_the_target_from_below(target: float, steps: int) -> None:
+    plan = _plan(1.0, steps)
+    reached = epsilon(plan, calibrate(plan, Budget(target, 1e-5)), 1e-5)
+    assert 0.99 * target < reached <= target
+
+
+@pytest.mark.parametrize("name", ["pld", "rdp", "prv"])
+def test_epsilon_one_tenth_is_within_reach_of_every_accountant(name: AccountantName) -> None:
+    plan = _plan(1024 / 45000, 1000)
+    sigma = calibrate(plan, Budget(0.1, 1e-5), name)
+    assert 0.099 < epsilon(plan, sigma, 1e-5, name) <= 0.1
+    assert 22.1 < sigma < 24.7
+
+
+def test_a_target_below_what_an_accountant_can_state_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"'prv' cannot .* Use accountant 'pld'"):
+        calibrate(_plan(0.02, 100), Budget(0.009, 1e-5), "prv")
+
+
+def test_no_privacy_asked_means_no_noise() -> None:
+    assert calibrate(_plan(0.1, 10), Budget(math.inf, 1e-5)) == 0
+    assert math.isinf(epsilon(_plan(0.1, 10), 0.0, 1e-5))
+
+
+def test_releases_compose_in_one_ledger_and_not_by_adding_epsilon() -> None:
+    first, second = Release("head", 96, 0.08192), Release("all", 779, 0.08192)
+    together = epsilon([first, second], 9.3, 1e-5)
+    assert together == pytest.approx(epsilon(_plan(0.08192, 875), 9.3, 1e-5), rel=1e-3)
+    assert together < epsilon([first], 9.3, 1e-5) + epsilon([second], 9.3, 1e-5)
+
+
+def test_relative_noise_multiplies_sigma() -> None:
+    quieter = [Release("gradient", 100, 0.05, relative_noise=2.0)]
+    assert epsilon(quieter, 1.5, 1e-5) == pytest.approx(epsilon(_plan(0.05, 100), 3.0, 1e-5), rel=1e-9)
+
+
+def test_full_batch_releases_of_different_noise_compose_as_one_gaussian() -> None:
+    plan = [Release("mean", 1, 1.0, relative_noise=2.0), Release("gradient", 60, 1.0)]
+    single = dp.get_epsilon_gaussian(50 / math.sqrt(60 + 0.25), 1e-5)
+    assert epsilon(plan, 50.0, 1e-5) == pytest.approx(single, rel=1e-9)
+
+
+def test_a_mean_before_sampled_steps_costs_what_the_ledger_says() -> None:
+    plan = [Release("mean", 1, 1.0, relative_noise=40 / 9.3), Release("gradient", 875, 4096 / 50000)]
+    assert epsilon(plan, 9.3, 1e-5) == pytest.approx(0.98325, rel=1e-3)
+
+
+@pytest.mark.parametrize(("rate", "steps", "sigma"), [(0.0227, 1000, 3.835), (1.0, 60, 29.0), (0.1, 50, 2.0)])
+def test_an_independent_accountant_brackets_the_stated_epsilon(rate: float, steps: int, sigma: float) -> None:
+    other = cross_check(_plan(rate, steps), sigma, 1e-5, "pld")
+    assert other.accountant == "prv-accountant"
+    assert other.lower < epsilon(_plan(rate, steps), sigma, 1e-5) < other.upper
+
+
+def test_opacus_prv_is_checked_by_pld() -> None:
+    other = cross_check(_plan(0.05, 100), 2.0, 1e-5, "prv")
+    assert other.accountant == "pld"
+    assert other.lower <= epsilon(_plan(0.05, 100), 2.0, 1e-5, "prv")
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_contradiction_between_accountants_is_refused(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = accountant._pld
+
+    def wrong(*arguments: Any) -> float:
+        return honest(*arguments) * factor
+
+    monkeypatch.setitem(accountant._EPSILON, "pld", wrong)
+    with pytest.raises(AccountantsDisagree, match="The run is refused"):
+        cross_check(_plan(0.05, 100), 2.0, 1e-5, "pld")
+
+
+def test_a_remembered_sigma_is_believed_only_if_it_passes() -> None:
+    plan, budget = _plan(0.05, 100), Budget(1.0, 1e-5)
+    sigma = calibrate(plan, budget)
+    assert calibrate(plan, budget, hint=sigma) == sigma
+    assert calibrate(plan, budget, hint=sigma / 2) >= sigma * 0.999
+    assert calibrate(plan, budget, hint=sigma * 2) <= sigma * 1.001

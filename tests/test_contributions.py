@@ -1,0 +1,115 @@
+"""Norms and weighted sums in closed form equal those of the rows written out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dpbench.errors import SpecError
+from dpbench.privacy.contributions import Contribution, RankOne, Rows, Scaled, blocks_of
+
+SIZES = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(1, 12))
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def _forms(sizes: tuple[int, int, int], seed: int, dtype: torch.dtype) -> list[Contribution]:
+    c, m, d = sizes
+    draw = torch.Generator().manual_seed(seed)
+    left, right = (torch.randn(c, width, generator=draw, dtype=dtype) for width in (m, d))
+    plain, biased = RankOne(left, right), RankOne(left, right, bias=True)
+    scales = [torch.rand(m, width, generator=draw, dtype=dtype) + 0.1 for width in (d, d + 1)]
+    rows = torch.randn(c, m, d, generator=draw, dtype=dtype)
+    return [Rows(rows), plain, biased, Scaled(plain, scales[0]), Scaled(biased, scales[1])]
+
+
+@given(SIZES, SEEDS)
+@settings(max_examples=50, deadline=None)
+def test_norms_in_float64_equal_those_of_dense_rows(sizes: tuple[int, int, int], seed: int) -> None:
+    for form in _forms(sizes, seed, torch.float64):
+        dense = form.dense().flatten(1).norm(dim=1)
+        torch.testing.assert_close(form.norms(), dense, rtol=1e-10, atol=1e-10)
+
+
+@given(SIZES, SEEDS)
+@settings(max_examples=50, deadline=None)
+def test_weighted_sums_in_float64_equal_those_of_dense_rows(sizes: tuple[int, int, int], seed: int) -> None:
+    weights = torch.rand(sizes[0], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    for form in _forms(sizes, seed, torch.float64):
+        dense = torch.einsum("c,c...->...", weights, form.dense())
+        torch.testing.assert_close(form.weighted_sum(weights), dense, rtol=1e-10, atol=1e-10)
+
+
+@given(SIZES, SEEDS, st.sampled_from([1e-30, 1e-12, 1.0, 1e12]))
+@settings(max_examples=100, deadline=None)
+def test_float32_norms_are_never_under_estimated(sizes: tuple[int, int, int], seed: int, magnitude: float) -> None:
+    for form in _forms(sizes, seed, torch.float32):
+        scaled = _times(form, magnitude)
+        true = _doubled(scaled).dense().flatten(1).norm(dim=1)
+        assert bool((scaled.norms() >= true).all())
+
+
+def test_norms_of_very_long_rows_are_never_under_estimated_and_tight() -> None:
+    draw = torch.Generator().manual_seed(0)
+    for width in (2**16, 2**16 + 1, 2**20):
+        rows = torch.randn(2, width, generator=draw)
+        true = rows.double().norm(dim=1)
+        ratio = Rows(rows).norms() / true
+        assert bool((ratio >= 1).all())
+        assert bool((ratio <= 1 + (width + 9) * 2**-24).all())
+
+
+def test_low_precision_rows_are_measured_in_float32() -> None:
+    rows = torch.full((1, 4096), 0.1, dtype=torch.bfloat16)
+    assert float(Rows(rows).norms()) == pytest.approx(float(rows.double().norm()), rel=1e-3)
+
+
+def test_a_row_of_zeros_has_a_norm_that_can_be_divided_by() -> None:
+    for form in (Rows(torch.zeros(1, 3)), RankOne(torch.zeros(1, 2), torch.zeros(1, 3))):
+        assert 0 < float(form.norms()) < 1e-14
+
+
+def test_taking_rows_keeps_them_as_they_are() -> None:
+    picks = torch.tensor([2, 0])
+    for form in _forms((3, 2, 4), 7, torch.float64):
+        assert torch.equal(form.take(picks).dense(), form.dense()[picks])
+        assert len(form.take(picks)) == 2
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 1e-9, 1e9, float("nan"), float("inf")])
+def test_a_scale_that_float32_cannot_bound_is_refused(value: float) -> None:
+    outer = RankOne(torch.ones(1, 1), torch.ones(1, 2))
+    with pytest.raises(SpecError, match="scale"):
+        Scaled(outer, torch.tensor([[1.0, value]]))
+
+
+def test_a_bare_tensor_is_one_block_of_rows() -> None:
+    (block,) = blocks_of(torch.ones(2, 3))
+    assert isinstance(block, Rows)
+
+
+def _times(form: Contribution, factor: float) -> Contribution:
+    if isinstance(form, Rows):
+        return Rows(form.rows * factor)
+    if isinstance(form, RankOne):
+        return RankOne(form.left, form.right * factor, form.bias)
+    assert isinstance(form, Scaled)
+    outer = _times(form.outer, factor)
+    assert isinstance(outer, RankOne)
+    return Scaled(outer, form.scale)
+
+
+def _doubled(form: Contribution) -> Contribution:
+    def double(tensor: Tensor) -> Tensor:
+        return tensor.double()
+
+    if isinstance(form, Rows):
+        return Rows(double(form.rows))
+    if isinstance(form, RankOne):
+        return RankOne(double(form.left), double(form.right), form.bias)
+    assert isinstance(form, Scaled)
+    outer = _doubled(form.outer)
+    assert isinstance(outer, RankOne)
+    return Scaled(outer, double(form.scale))

@@ -1,0 +1,232 @@
+"""The curator spends, samples, clips, sums and adds noise, and refuses rows that are not per example."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from dpbench.api import Chunk, Curator, Release
+from dpbench.errors import NotPerExample, NotPlanned, SpecError
+from dpbench.privacy.contributions import Blocks, RankOne, Scaled
+from dpbench.privacy.rows import PrivateRows
+from tests.worlds import curator_over, private_rows
+
+GRADIENT = Release("gradient", steps=50, sample_rate=0.3)
+
+
+def _features(chunk: Chunk) -> Tensor:
+    return chunk.x
+
+
+def test_the_noise_of_an_answer_has_std_sigma_times_clip() -> None:
+    rows = private_rows(n=10, d=100_000)
+    curator = curator_over(rows, [Release("mean")], sigma=3.0)
+    noiseless = curator_over(rows, [Release("mean")], sigma=0.0).noisy_sum(_features, release="mean", clip=0.5)
+    answer = curator.noisy_sum(_features, release="mean", clip=0.5)
+    assert isinstance(answer, Tensor)
+    assert isinstance(noiseless, Tensor)
+    noise = (answer - noiseless).double().numpy() / (3.0 * 0.5)
+    assert stats.kstest(noise, "norm").pvalue > 1e-3
+    assert noise.std() == pytest.approx(1, rel=4 / math.sqrt(2e5))
+
+
+def test_each_of_two_blocks_gets_noise_for_the_norm_of_both_together() -> None:
+    rows = private_rows(n=1, d=50_000)
+    curator = curator_over(rows, [Release("both")], sigma=1.0)
+    zero = torch.zeros(1, 50_000)
+    answers = curator.noisy_sum(lambda chunk: Blocks((zero[: len(chunk)],) * 2), release="both", clip=(2.0, 0.5))
+    assert isinstance(answers, tuple)
+    assert float(answers[0].std()) == pytest.approx(math.sqrt(2) * 2.0, rel=0.02)
+    assert float(answers[1].std()) == pytest.approx(math.sqrt(2) * 0.5, rel=0.02)
+
+
+def test_noise_is_independent_across_classes_steps_and_releases() -> None:
+    plan = [Release("first", steps=3), Release("second", steps=3)]
+    curator = curator_over(private_rows(n=4), plan, sigma=1.0)
+
+    def zeros(chunk: Chunk) -> RankOne:
+        return RankOne(torch.zeros(len(chunk), 5), torch.zeros(len(chunk), 10_000))
+
+    answers = [curator.noisy_sum(zeros, release=name, clip=1.0) for name in ("first", "second") for _ in range(3)]
+    columns = torch.cat([answer for answer in answers if isinstance(answer, Tensor)])  # (30, 10000)
+    correlations = np.corrcoef(columns.numpy())[np.triu_indices(30, 1)]
+    assert np.abs(correlations).max() < 5 / math.sqrt(10_000)
+
+
+def test_with_infinite_epsilon_rows_are_still_clipped() -> None:
+    rows = PrivateRows(torch.full((3, 4), 10.0), torch.zeros(3, dtype=torch.int64), torch.arange(3))
+    answer = curator_over(rows, [Release("sum")]).noisy_sum(_features, release="sum", clip=1.0)
+    assert isinstance(answer, Tensor)
+    assert float(answer.norm()) == pytest.approx(3.0, rel=1e-5)
+
+
+def test_spending_comes_before_anything_is_read() -> None:
+    curator = curator_over(private_rows(), [GRADIENT])
+
+    def crashes(chunk: Chunk) -> Tensor:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        curator.noisy_sum(crashes, release="gradient", clip=1.0)
+    assert curator.ledger.spent == {"gradient": 1}
+
+
+def test_the_number_of_answers_is_the_number_of_ledger_entries() -> None:
+    curator = curator_over(private_rows(), [Release("a", steps=3), Release("b", steps=1)])
+    door = curator.door()
+    for _ in range(3):
+        door.noisy_sum(_features, release="a", clip=1.0)
+    door.map(lambda x: 2 * x).noisy_sum(_features, release="b", clip=1.0)
+    assert curator.ledger.spent == {"a": 3, "b": 1}
+    with pytest.raises(NotPlanned):
+        door.map(lambda x: x).noisy_sum(_features, release="a", clip=1.0)
+
+
+def test_an_empty_sample_still_answers_with_noise_of_the_right_shape() -> None:
+    rare = Release("gradient", steps=1, sample_rate=1e-9)
+    answer = curator_over(private_rows(d=5), [rare], sigma=1.0).noisy_sum(_features, release="gradient", clip=1.0)
+    assert isinstance(answer, Tensor)
+    assert answer.shape == (5,)
+    assert bool((answer != 0).all())
+
+
+@pytest.mark.parametrize("chunk_size", [1, 7, 40, 1000])
+def test_the_chunk_size_changes_memory_and_not_the_answer(chunk_size: int) -> None:
+    answers = [
+        curator_over(private_rows(), [GRADIENT], sigma=1.0).noisy_sum(
+            _features, release="gradient", clip=0.7, chunk_size=size
+        )
+        for size in (None, chunk_size)
+    ]
+    torch.testing.assert_close(answers[0], answers[1], rtol=1e-5, atol=1e-5)
+
+
+def test_mapped_rows_are_those_that_the_transform_gives() -> None:
+    rows, plan = private_rows(), [Release("sum")]
+    matrix = torch.randn(5, 2, generator=torch.Generator().manual_seed(1))
+    mapped = curator_over(rows, plan).door().map(lambda x: x @ matrix)
+    assert mapped.task.example_shape == (2,)
+    answer = mapped.noisy_sum(_features, release="sum", clip=1e6)
+    torch.testing.assert_close(answer, (rows.x @ matrix).sum(0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, math.nan, math.inf, 1e-12])
+def test_a_clip_that_bounds_nothing_is_refused(clip: float) -> None:
+    with pytest.raises(SpecError, match="clip"):
+        curator_over(private_rows(), [GRADIENT]).noisy_sum(_features, release="gradient", clip=clip)
+
+
+def test_one_clip_per_block_is_asked_for() -> None:
+    with pytest.raises(SpecError, match="one clip per block"):
+        curator_over(private_rows(), [GRADIENT]).noisy_sum(_features, release="gradient", clip=(1.0, 1.0))
+
+
+class TestRefusals:
+    """Row functions that look beyond their own row are refused while a run goes on, not only by the laws."""
+
+    @staticmethod
+    def _ask(rows_of: object) -> None:
+        curator_over(private_rows(), [GRADIENT]).noisy_sum(rows_of, release="gradient", clip=1.0)  # type: ignore[arg-type]
+
+    def test_centring_by_the_batch(self) -> None:
+        with pytest.raises(NotPerExample, match="evaluated alone"):
+            self._ask(lambda chunk: chunk.x - chunk.x.mean(0))
+
+    def test_dividing_by_the_drawn_batch_size(self) -> None:
+        with pytest.raises(NotPerExample, match="evaluated alone"):
+            self._ask(lambda chunk: chunk.x / len(chunk))
+
+    def test_drawing_from_a_generator_of_its_own(self) -> None:
+        with pytest.raises(NotPerExample, match="generator"):
+            self._ask(lambda chunk: chunk.x + torch.randn(chunk.x.shape))
+
+    def test_returning_fewer_rows_than_examples(self) -> None:
+        with pytest.raises(NotPerExample, match="one per example"):
+            self._ask(lambda chunk: chunk.x.sum(0, keepdim=True))
+
+    def test_a_transform_that_centres_by_the_batch(self) -> None:
+        with pytest.raises(NotPerExample, match="map"):
+            curator_over(private_rows(), [GRADIENT]).map(lambda x: x - x.mean(0))
+
+    def test_asking_the_curator_inside_a_row_function(self) -> None:
+        door = curator_over(private_rows(), [GRADIENT]).door()
+
+        def nested(chunk: Chunk) -> Tensor:
+            door.noisy_sum(_features, release="gradient", clip=1.0)
+            return chunk.x
+
+        with pytest.raises(NotPerExample, match="outside row functions"):
+            door.noisy_sum(nested, release="gradient", clip=1.0)
+
+
+def test_rows_may_use_their_own_seed() -> None:
+    def flipped(chunk: Chunk) -> Tensor:
+        return chunk.x * (1 - 2 * (chunk.seeds % 2)).unsqueeze(1)
+
+    curator_over(private_rows(), [GRADIENT]).noisy_sum(flipped, release="gradient", clip=1.0)
+
+
+def test_a_chunk_kept_beyond_its_row_function_holds_no_private_row() -> None:
+    kept: list[Tensor] = []
+
+    def keeps(chunk: Chunk) -> Tensor:
+        kept.append(chunk.x)
+        return chunk.x.clone()
+
+    curator_over(private_rows(), [Release("sum")]).noisy_sum(keeps, release="sum", clip=1.0)
+    assert bool(kept[0].isnan().all())
+
+
+def test_nothing_done_to_a_chunk_reaches_the_data() -> None:
+    rows = private_rows()
+    before = rows.x.clone()
+
+    def destroys(chunk: Chunk) -> Tensor:
+        return chunk.x.mul_(2)
+
+    curator_over(rows, [Release("sum")]).noisy_sum(destroys, release="sum", clip=1.0)
+    assert torch.equal(rows.x, before)
+
+
+def test_no_attribute_of_the_door_leads_to_a_private_row() -> None:
+    rows = private_rows()
+    door = curator_over(rows, [GRADIENT]).door()
+    assert isinstance(door, Curator)
+    seen: set[int] = set()
+    open_ends: list[object] = [door]
+    while open_ends:
+        thing = open_ends.pop()
+        if id(thing) in seen or isinstance(thing, (str, int, float, tuple, type)):
+            continue
+        seen.add(id(thing))
+        assert not (isinstance(thing, Tensor) and thing.shape[:1] == (len(rows),))
+        names = [*getattr(thing, "__dict__", {}), *getattr(type(thing), "__slots__", ()), "__self__"]
+        open_ends += [getattr(thing, name) for name in names if hasattr(thing, name)]
+    assert len(seen) > 3
+
+
+@pytest.mark.parametrize("magnitude", [1e-30, 1e-8, 1.0, 1e8, 1e30, math.nan, math.inf])
+@pytest.mark.parametrize("label", [0, 1, 2])
+def test_one_example_moves_the_sum_by_at_most_the_clip(magnitude: float, label: int) -> None:
+    """Sensitivity by replay: the same sampled rows with and without one adversarial example, before noise."""
+    rows = private_rows(n=30)
+    draw = torch.Generator().manual_seed(label)
+    evil = torch.randn(1, 5, generator=draw) * magnitude
+    joined = PrivateRows(torch.cat([rows.x, evil]), torch.cat([rows.y, torch.tensor([label])]), torch.arange(31))
+    weights = torch.randn(3, 5, generator=draw)
+
+    def gradient(chunk: Chunk) -> Scaled:
+        residual = (chunk.x @ weights.T).softmax(1) - torch.nn.functional.one_hot(chunk.y, 3)
+        return Scaled(RankOne(residual, chunk.x, bias=True), torch.linspace(0.1, 2, 18).reshape(3, 6))
+
+    sums = [
+        curator_over(world, [Release("sum")]).noisy_sum(gradient, release="sum", clip=0.3) for world in (rows, joined)
+    ]
+    assert isinstance(sums[0], Tensor)
+    assert isinstance(sums[1], Tensor)
+    assert float((sums[0] - sums[1]).double().norm()) <= 0.3 * (1 + 1e-5)

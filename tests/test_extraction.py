@@ -1,0 +1,163 @@
+"""Extraction: one row per image in order, shards that survive an interruption, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from dpbench import DataError, Extractor
+from dpbench.data import extraction
+from dpbench.errors import ComponentFailed
+
+CPU = torch.device("cpu")
+Network = Callable[[Tensor], Tensor]
+
+
+def flat(images: Tensor) -> Tensor:
+    return images.flatten(1)
+
+
+@dataclass(frozen=True)
+class Raw(Extractor):
+    """An image's grey levels, through whatever network a test gives it."""
+
+    name: ClassVar[str] = "raw"
+
+    network: Network = flat
+
+    def prepare(self, image: Image.Image) -> Tensor:
+        return torch.from_numpy(np.array(image)).float()
+
+    def open(self, device: torch.device) -> Network:
+        return self.network
+
+
+def grey(level: int, size: tuple[int, int] = (2, 2)) -> Image.Image:
+    return Image.new("L", size, level)
+
+
+def extract(images: Sequence[Image.Image], extractor: Extractor, folder: Path) -> list[np.ndarray]:
+    return list(extraction.extract(images, extractor, folder, CPU))
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extraction, "SHARD", 40)
+
+
+def test_features_come_one_row_per_image_in_order(tmp_path: Path) -> None:
+    features = np.concatenate(extract([grey(level) for level in range(100)], Raw(), tmp_path))
+    assert np.array_equal(features, np.repeat(np.arange(100, dtype=np.float32)[:, None], 4, 1))
+
+
+def test_features_come_in_shards(tmp_path: Path) -> None:
+    assert [len(shard) for shard in extract([grey(0)] * 100, Raw(), tmp_path)] == [40, 40, 20]
+
+
+def test_no_images_give_no_shards(tmp_path: Path) -> None:
+    assert extract([], Raw(), tmp_path) == []
+
+
+def test_features_of_any_precision_become_float32(tmp_path: Path) -> None:
+    (features,) = extract([grey(3)], Raw(lambda images: images.flatten(1).double()), tmp_path)
+    assert features.dtype == np.float32
+
+
+def test_the_network_is_opened_once(tmp_path: Path) -> None:
+    opened = []
+
+    @dataclass(frozen=True)
+    class Counting(Raw):
+        def open(self, device: torch.device) -> Network:
+            opened.append(device)
+            return super().open(device)
+
+    extract([grey(0)] * 100, Counting(), tmp_path)
+    assert opened == [CPU]
+
+
+def test_finished_shards_need_neither_images_nor_network(tmp_path: Path) -> None:
+    images = [grey(level) for level in range(100)]
+    first = extract(images, Raw(), tmp_path)
+
+    class Gone(list[Image.Image]):
+        def __getitem__(self, index: object) -> Image.Image:  # type: ignore[override]
+            raise AssertionError(index)
+
+    second = extract(Gone(images), Raw(lambda images: images * torch.nan), tmp_path)
+    assert np.array_equal(np.concatenate(first), np.concatenate(second))
+
+
+def test_a_feature_that_is_not_finite_names_the_image(tmp_path: Path) -> None:
+    images = [grey(0) if index == 77 else grey(1) for index in range(100)]
+    with pytest.raises(
+        DataError, match=r"^Extractor 'raw' gave a feature that is not finite for image 77\."
+    ) as refusal:
+        extract(images, Raw(lambda images: 1 / images.flatten(1)), tmp_path)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("place", [1, 32, 40])
+def test_images_of_another_shape_are_refused_with_a_hint(tmp_path: Path, place: int) -> None:
+    """Within one batch, in another batch and in another shard."""
+    images = [grey(0, (3, 3)) if index >= place else grey(0) for index in range(100)]
+    with pytest.raises(DataError, match=r"one shape from extractor 'raw'.*pixels:size=32"):
+        for _ in extract(images, Raw(), tmp_path):
+            pass
+
+
+@pytest.mark.parametrize("rows", [slice(1, None), slice(0, 0)])
+def test_other_than_one_row_per_image_is_refused(tmp_path: Path, rows: slice) -> None:
+    with pytest.raises(DataError, match=r"returned \d+ rows for 10 images; expected one each"):
+        extract([grey(0)] * 10, Raw(lambda images: images.flatten(1)[rows]), tmp_path)
+
+
+def test_a_network_that_raises_is_named_with_the_images(tmp_path: Path) -> None:
+    def fails(images: Tensor) -> Tensor:
+        raise RuntimeError("no memory")
+
+    with pytest.raises(ComponentFailed, match=r"'raw' failed on images 0 to 9: RuntimeError: no memory"):
+        extract([grey(0)] * 10, Raw(fails), tmp_path)
+
+
+def test_an_extractor_that_cannot_open_is_named(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Closed(Raw):
+        name: ClassVar[str] = "closed"
+
+        def open(self, device: torch.device) -> Network:
+            raise RuntimeError("no driver")
+
+    with pytest.raises(ComponentFailed, match=r"'closed'.*no driver"):
+        extract([grey(0)], Closed(), tmp_path)
+
+
+def test_an_image_that_cannot_be_prepared_is_named(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Picky(Raw):
+        name: ClassVar[str] = "picky"
+
+        def prepare(self, image: Image.Image) -> Tensor:
+            if image.getpixel((0, 0)) == 7:
+                raise ValueError("odd colours")
+            return super().prepare(image)
+
+    with pytest.raises(ComponentFailed, match=r"'picky'.*odd colours"):
+        extract([grey(level) for level in range(10)], Picky(), tmp_path)
+
+
+def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
+    class Truncated(list[Image.Image]):
+        def __getitem__(self, index: object) -> Image.Image:  # type: ignore[override]
+            raise OSError("image file is truncated")
+
+    with pytest.raises(DataError, match=r"image.*truncated"):
+        extract(Truncated([grey(0)]), Raw(), tmp_path)

@@ -1,0 +1,114 @@
+"""The linear probe through the curator is DP-SGD, and equals two independent computations of it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from opacus import GradSampleModule
+from torch import Tensor
+
+from dpbench import LinearProbe, RankOne, Release, standardisation, unit_norm
+from dpbench.api import Chunk
+from dpbench.errors import SpecError
+from tests.worlds import curator_over, private_rows
+
+
+def _gradients(head: Tensor, bias: Tensor) -> object:
+    def rows(chunk: Chunk) -> RankOne:
+        residual = torch.addmm(bias, chunk.x, head.T).softmax(1) - torch.nn.functional.one_hot(chunk.y, len(head))
+        return RankOne(residual, chunk.x, bias=True)
+
+    return rows
+
+
+@pytest.mark.parametrize("clip", [0.1, 1.0, 100.0])
+def test_a_step_equals_clipped_per_example_gradients_of_opacus_and_of_autograd(clip: float) -> None:
+    rows = private_rows(n=64, d=20, classes=4)
+    layer = torch.nn.Linear(20, 4)
+    answer = curator_over(rows, [Release("sum")], classes=4).noisy_sum(
+        _gradients(layer.weight.detach(), layer.bias.detach()),  # type: ignore[arg-type]
+        release="sum",
+        clip=clip,
+    )
+    torch.testing.assert_close(answer, _by_opacus(layer, rows.x, rows.y, clip), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(answer, _one_at_a_time(layer, rows.x, rows.y, clip), rtol=1e-4, atol=1e-5)
+
+
+def _by_opacus(layer: torch.nn.Linear, x: Tensor, y: Tensor, clip: float) -> Tensor:
+    wrapped = GradSampleModule(torch.nn.Linear(layer.in_features, layer.out_features), loss_reduction="sum")
+    wrapped._module.load_state_dict(layer.state_dict())
+    torch.nn.functional.cross_entropy(wrapped(x.clone().requires_grad_()), y, reduction="sum").backward()
+    weight, bias = wrapped._module.weight.grad_sample, wrapped._module.bias.grad_sample
+    whole = torch.cat([weight, bias.unsqueeze(2)], 2)  # (n, k, d + 1)
+    factors = (clip / whole.flatten(1).norm(dim=1)).clamp(max=1)
+    return torch.einsum("n,nkd->kd", factors, whole)
+
+
+def _one_at_a_time(layer: torch.nn.Linear, x: Tensor, y: Tensor, clip: float) -> Tensor:
+    total = torch.zeros(layer.out_features, layer.in_features + 1)
+    for row, label in zip(x, y, strict=True):
+        loss = torch.nn.functional.cross_entropy(layer(row), label)
+        weight, bias = torch.autograd.grad(loss, [layer.weight, layer.bias])
+        gradient = torch.cat([weight, bias.unsqueeze(1)], 1)
+        total += gradient * min(1.0, clip / float(gradient.norm()))
+    return total
+
+
+def test_training_without_noise_and_clipping_follows_gradient_descent_with_momentum() -> None:
+    rows = private_rows(n=50, d=6, classes=3)
+    probe = LinearProbe(steps=7, sample_rate=1.0, learning_rate=0.5, momentum=0.9, clip=1e6)
+    curator = curator_over(rows, [probe.release()])
+    predict = probe.train(curator.door(), lambda x: x, torch.Generator())
+    layer = torch.nn.Linear(6, 3)
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    optimiser = torch.optim.SGD(layer.parameters(), lr=0.5, momentum=0.9)
+    for _ in range(7):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(layer(rows.x), rows.y).backward()
+        optimiser.step()
+    torch.testing.assert_close(predict(rows.x), layer(rows.x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_step_is_divided_by_the_expected_batch_and_not_by_the_drawn_one() -> None:
+    rows = private_rows(n=200, d=2, classes=2)
+    rows.x.fill_(1.0)
+    rows.y.fill_(0)
+    probe = LinearProbe(steps=1, sample_rate=0.1, learning_rate=1.0, momentum=0.0, clip=1e6)
+    curator = curator_over(rows, [probe.release()], classes=2)
+    predict = probe.train(curator.door(), lambda x: x, torch.Generator())
+    drawn = len(_sample_of(curator_over(rows, [probe.release()], classes=2)))
+    assert drawn != 20  # else the two denominators could not be told apart
+    score = float(predict(torch.ones(1, 2))[0, 0])
+    assert score == pytest.approx(3 * 0.5 * drawn / 20, rel=1e-5)
+
+
+def _sample_of(curator: object) -> Tensor:
+    seen: list[Tensor] = []
+
+    def look(chunk: Chunk) -> Tensor:
+        if len(chunk) > 1:
+            seen.append(chunk.y.clone())
+        return chunk.x.clone()
+
+    curator.noisy_sum(look, release="gradient", clip=1.0)  # type: ignore[attr-defined]
+    return seen[0]
+
+
+def test_standardisation_uses_public_statistics_and_survives_constant_features() -> None:
+    public = torch.tensor([[1.0, 5.0], [3.0, 5.0]])
+    transform = standardisation(public)
+    torch.testing.assert_close(transform(torch.tensor([[5.0, 7.0]])), torch.tensor([[3.0, 2.0]]))
+
+
+def test_a_zero_row_keeps_norm_zero() -> None:
+    assert unit_norm(torch.zeros(1, 3)).tolist() == [[0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("options", [{"learning_rate": 0.0}, {"learning_rate": math.nan}, {"momentum": 1.0}])
+def test_settings_that_cannot_train_are_refused(options: dict[str, float]) -> None:
+    settings = {"learning_rate": 0.1, "momentum": 0.0, **options}
+    with pytest.raises(SpecError):
+        LinearProbe(steps=1, sample_rate=1.0, clip=1.0, **settings)

@@ -1,0 +1,109 @@
+"""Sampling is Poisson, clipping binds, noise is normal with the stated deviation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpbench.privacy.contributions import Contribution, RankOne, Rows, Scaled
+from dpbench.privacy.mechanisms import GRID_BITS, clipped_sum, noised, poisson_sample
+
+
+def _generator(seed: int = 0) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64DXSM(seed))
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.3, 0.9])
+def test_batch_sizes_are_binomial(rate: float) -> None:
+    generator, size, draws = _generator(1), 400, 4000
+    sizes = np.array([len(poisson_sample(size, rate, generator)) for _ in range(draws)])
+    quantiles = np.unique(stats.binom.ppf(np.linspace(0.1, 0.9, 9), size, rate))
+    edges = np.concatenate([[-1], quantiles, [size]])
+    expected = np.diff(stats.binom.cdf(edges, size, rate)) * draws
+    counted = np.histogram(sizes, bins=edges + 0.5)[0]
+    assert stats.chisquare(counted, expected).pvalue > 1e-3
+
+
+def test_every_example_is_drawn_at_the_rate_and_on_its_own() -> None:
+    generator, size, rate, draws = _generator(2), 50, 0.2, 20_000
+    drawn = np.zeros((draws, size))
+    for row in drawn:
+        row[poisson_sample(size, rate, generator)] = 1
+    deviation = math.sqrt(rate * (1 - rate) / draws)
+    assert np.abs(drawn.mean(0) - rate).max() < 4.5 * deviation
+    correlations = np.corrcoef(drawn.T)[np.triu_indices(size, 1)]
+    assert np.abs(correlations).max() < 5.5 / math.sqrt(draws)
+
+
+@given(st.integers(1, 500), st.floats(1e-12, 1.0), st.integers(0, 2**32))
+@settings(max_examples=200, deadline=None)
+def test_samples_are_ascending_indices_without_repeats(size: int, rate: float, seed: int) -> None:
+    sample = poisson_sample(size, rate, _generator(seed))
+    assert sample.dtype == np.int64
+    assert bool((np.diff(sample) > 0).all())
+    assert not len(sample) or (sample[0] >= 0 and sample[-1] < size)
+
+
+def test_rate_one_takes_every_example() -> None:
+    assert poisson_sample(5, 1.0, _generator()).tolist() == [0, 1, 2, 3, 4]
+
+
+@given(st.integers(0, 2**32), st.floats(1e-3, 1e3), st.sampled_from([1e-8, 1e-3, 1.0, 1e8, 1e30]))
+@settings(max_examples=100, deadline=None)
+def test_no_single_row_contributes_more_than_the_clip(seed: int, clip: float, magnitude: float) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    left, right = torch.randn(1, 3, generator=draw), torch.randn(1, 40, generator=draw) * magnitude
+    outer = RankOne(left, right)
+    scale = torch.rand(3, 40, generator=draw) + 0.01
+    forms: list[Contribution] = [Rows(right), outer, RankOne(left, right, bias=True), Scaled(outer, scale)]
+    for form in forms:
+        total = clipped_sum(form, clip)
+        assert total.dtype == torch.float64
+        assert float(total.norm()) <= clip * (1 + 1e-9)
+
+
+def test_rows_within_the_clip_are_summed_unchanged() -> None:
+    rows = torch.tensor([[0.3, 0.4], [0.0, -0.5]])
+    torch.testing.assert_close(clipped_sum(Rows(rows), 1.0), rows.double().sum(0), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf, 3e38])
+def test_a_row_that_is_not_finite_counts_as_zero(poison: float) -> None:
+    rows = torch.tensor([[0.3, 0.4], [poison, poison], [0.1, 0.0]])
+    without = clipped_sum(Rows(rows[[0, 2]]), 1.0)
+    assert torch.equal(clipped_sum(Rows(rows), 1.0), without)
+    left = torch.ones(3, 1)
+    assert torch.equal(clipped_sum(RankOne(left, rows), 1.0), clipped_sum(RankOne(left[:2], rows[[0, 2]]), 1.0))
+
+
+def test_noise_is_normal_with_the_stated_deviation() -> None:
+    std = 2.5
+    noise = noised(torch.zeros(100_000, dtype=torch.float64), std, _generator(3)).double().numpy()
+    assert stats.kstest(noise / std, "norm").pvalue > 1e-3
+    assert abs(noise.std() / std - 1) < 4 / math.sqrt(2 * len(noise))
+    assert abs(noise.mean()) < 4 * std / math.sqrt(len(noise))
+
+
+def test_noise_is_centred_on_the_sum() -> None:
+    total = torch.full((100_000,), 1234.5, dtype=torch.float64)
+    assert float(noised(total, 1.0, _generator(4)).double().mean()) == pytest.approx(1234.5, abs=4 / math.sqrt(1e5))
+
+
+def test_answers_lie_on_a_grid_that_depends_on_the_noise_alone() -> None:
+    std = 3.0
+    grid = 2.0 ** (1 - GRID_BITS)
+    for total in (0.0, 0.1234567890123):
+        answer = noised(torch.full((1000,), total, dtype=torch.float64), std, _generator(5)).double()
+        inside = answer[answer.abs() < 8]  # beyond, float32 itself is coarser than the grid
+        assert torch.equal(inside / grid, (inside / grid).round())
+
+
+def test_without_noise_the_sum_is_returned_as_it_is() -> None:
+    total = torch.tensor([0.1, 0.2], dtype=torch.float64)
+    assert torch.equal(noised(total, 0.0, _generator()), total.float())

@@ -1,0 +1,104 @@
+"""Metrics: figures that a hand can check, and predictors that are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dpbench.errors import ComponentFailed
+from dpbench.metrics import BATCH, predict_all, score
+
+CPU = torch.device("cpu")
+
+
+def scored(labels: list[int], guesses: list[int], classes: int = 3) -> dict[str, Any]:
+    return score(np.eye(classes)[guesses], np.array(labels))
+
+
+# Three of class 0, one of them taken for 1; two of class 1, one taken for 2; one of class 2.
+LABELS, GUESSES = [0, 0, 0, 1, 1, 2], [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("figure", "expected"),
+    [
+        ("accuracy", 4 / 6),
+        ("balanced_accuracy", (2 / 3 + 1 / 2 + 1) / 3),
+        ("worst_class_accuracy", 1 / 2),
+        ("macro_f1", (4 / 5 + 1 / 2 + 2 / 3) / 3),
+        ("class_accuracy", [2 / 3, 1 / 2, 1.0]),
+    ],
+)
+def test_figures_are_those_of_the_confusion_matrix(figure: str, expected: object) -> None:
+    assert scored(LABELS, GUESSES)[figure] == pytest.approx(expected)
+
+
+def test_more_than_two_classes_have_no_auroc() -> None:
+    assert scored(LABELS, GUESSES)["auroc"] is None
+
+
+def test_auroc_of_two_classes_is_the_share_of_pairs_in_order() -> None:
+    scores = np.array([[9.0, 8.0], [0.0, 0.5], [0.0, 0.2], [1.0, 3.0]])  # margins -1, 0.5 against 0.2, 2
+    assert score(scores, np.array([0, 0, 1, 1]))["auroc"] == 3 / 4
+
+
+def test_auroc_needs_examples_of_both_classes() -> None:
+    assert scored([1, 1], [0, 1], classes=2)["auroc"] is None
+
+
+def test_a_class_without_test_examples_has_no_accuracy() -> None:
+    assert scored([0, 0, 1], [0, 2, 1])["class_accuracy"] == [0.5, 1.0, None]
+
+
+def test_a_class_without_test_examples_is_left_out_of_balanced_and_worst() -> None:
+    found = scored([0, 0, 1], [0, 2, 1])
+    assert (found["balanced_accuracy"], found["worst_class_accuracy"]) == (0.75, 0.5)
+
+
+def test_scores_of_all_batches_come_in_order() -> None:
+    x = torch.arange(2 * BATCH + 3).float()[:, None]
+    scores = predict_all(lambda rows: torch.cat([rows, -rows], 1), x, 2, CPU)
+    assert np.array_equal(scores[:, 0], np.arange(2 * BATCH + 3))
+
+
+def test_a_predictor_never_sees_more_than_a_batch() -> None:
+    seen = []
+
+    def predict(rows: Tensor) -> Tensor:
+        seen.append(len(rows))
+        return torch.zeros(len(rows), 2)
+
+    predict_all(predict, torch.zeros(BATCH + 1, 1), 2, CPU)
+    assert seen == [BATCH, 1]
+
+
+def test_scores_that_need_gradients_are_accepted() -> None:
+    weights = torch.ones(1, 2, requires_grad=True)
+    assert predict_all(lambda rows: rows @ weights, torch.ones(3, 1), 2, CPU).shape == (3, 2)
+
+
+def test_a_predictor_cannot_change_the_test_split() -> None:
+    x = torch.ones(3, 2)
+    predict_all(lambda rows: rows.mul_(5), x, 2, CPU)
+    assert torch.equal(x, torch.ones(3, 2))
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (4, 3), (5,), (5, 3, 1), (1, 3)])
+def test_scores_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ComponentFailed, match=r"expected \(5, 3\)"):
+        predict_all(lambda rows: torch.zeros(shape), torch.zeros(5, 2), 3, CPU)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_scores_that_are_not_finite_are_refused(value: float) -> None:
+    def predict(rows: Tensor) -> Tensor:
+        scores = torch.zeros(len(rows), 3)
+        scores[-1, 0] = value
+        return scores
+
+    with pytest.raises(ComponentFailed, match="not finite"):
+        predict_all(predict, torch.zeros(5, 2), 3, CPU)

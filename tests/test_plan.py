@@ -1,0 +1,72 @@
+"""A plan that is malformed, or a budget that guarantees nothing, is refused; the ledger holds a fit to its plan."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from dpbench.api import Budget, Release, Task
+from dpbench.errors import NotPlanned, PlanError, SpecError
+from dpbench.privacy.plan import Ledger, check_budget, check_plan
+
+TASK = Task((2,), 2, 1000, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("release", "said"),
+    [
+        (Release("grad", sample_rate=1.5), "not a batch size"),
+        (Release("grad", sample_rate=0.0), "sample_rate=0.0"),
+        (Release("grad", sample_rate=math.nan), "sample_rate=nan"),
+        (Release("grad", steps=0), "steps=0"),
+        (Release("grad", steps=1.5), "steps=1.5"),  # type: ignore[arg-type]
+        (Release("grad", relative_noise=0.0), "relative_noise=0.0"),
+        (Release("grad", relative_noise=math.inf), "relative_noise=inf"),
+    ],
+)
+def test_a_malformed_release_is_refused_with_its_owner_named(release: Release, said: str) -> None:
+    with pytest.raises(PlanError, match="release 'grad' of learner 'dp-sgd'") as refusal:
+        check_plan([release], "dp-sgd")
+    assert said in str(refusal.value)
+
+
+def test_an_empty_plan_is_refused() -> None:
+    with pytest.raises(PlanError, match="planned no release"):
+        check_plan([], "dp-sgd")
+
+
+def test_two_releases_of_one_name_are_refused() -> None:
+    with pytest.raises(PlanError, match="unique"):
+        check_plan([Release("grad"), Release("grad")], "dp-sgd")
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
+def test_an_epsilon_that_is_not_positive_is_refused(epsilon: float) -> None:
+    with pytest.raises(SpecError, match="epsilon"):
+        check_budget(Budget(epsilon, 1e-5), TASK)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-3, 0.5, math.nan])
+def test_a_delta_of_one_in_n_or_more_is_refused(delta: float) -> None:
+    with pytest.raises(SpecError, match="1/n"):
+        check_budget(Budget(1.0, delta), TASK)
+
+
+def test_a_delta_just_below_one_in_n_is_allowed() -> None:
+    check_budget(Budget(1.0, 0.99e-3), TASK)
+
+
+def test_spending_past_the_plan_is_refused_and_not_counted() -> None:
+    ledger = Ledger([Release("grad", steps=2)])
+    ledger.spend("grad")
+    ledger.spend("grad")
+    with pytest.raises(NotPlanned, match="All 2 planned steps"):
+        ledger.spend("grad")
+    assert ledger.spent == {"grad": 2}
+
+
+def test_spending_what_was_not_planned_is_refused_and_names_the_plan() -> None:
+    with pytest.raises(NotPlanned, match="'mean' is not in the plan, which has: grad"):
+        Ledger([Release("grad")]).spend("mean")

@@ -1,0 +1,70 @@
+"""Every built-in component keeps every law, through the same suites that strangers inherit."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from dpbench import registry
+from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
+
+COMPONENTS = registry.load().components
+
+
+def _built(kind: registry.Kind, name: str, **options: object) -> object:
+    return registry.load().build(kind, name, options)
+
+
+class TestDPSGD(LearnerLaws):
+    learner = _built("learner", "dp-sgd")  # type: ignore[assignment]
+
+
+class TestDPSGDOnSamples(LearnerLaws):
+    learner = _built("learner", "dp-sgd", sample_rate=0.2, steps=40, scaling="norm", init="uniform", learning_rate=4.0)  # type: ignore[assignment]
+
+
+class TestPillar(LearnerLaws):
+    learner = _built("learner", "pillar")  # type: ignore[assignment]
+
+
+class TestPillarUncentred(LearnerLaws):
+    learner = _built("learner", "pillar", center=False, scaling="none", k=12)  # type: ignore[assignment]
+
+
+class TestPillarOnImages(LearnerLaws):
+    learner = _built("learner", "pillar", k=12)  # type: ignore[assignment]
+    example_shape = (3, 4, 4)
+
+
+class TestDigits(DatasetLaws):
+    dataset = _built("dataset", "digits")  # type: ignore[assignment]
+
+
+class TestPixels(ExtractorLaws):
+    extractor = _built("extractor", "pixels")  # type: ignore[assignment]
+
+
+class TestPixelsResized(ExtractorLaws):
+    extractor = _built("extractor", "pixels", size=16, flat=False)  # type: ignore[assignment]
+
+
+class TestEfficientNetLite0(ExtractorLaws):
+    extractor = _built("extractor", "efficientnet-lite0")  # type: ignore[assignment]
+
+
+if "DPBENCH_DATA" in os.environ:  # the laws need the data, and a law cannot be skipped
+
+    class TestCifar10(DatasetLaws):
+        dataset = _built("dataset", "cifar10")  # type: ignore[assignment]
+
+
+def test_no_plugin_of_this_project_is_broken() -> None:
+    assert registry.load().broken == ()
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in COMPONENTS.items() for name in names])
+def test_every_component_has_a_suite(kind: str, name: str) -> None:
+    suites = [suite for suite in globals().values() if isinstance(suite, type) and hasattr(suite, kind)]
+    tested = {getattr(suite, kind).name for suite in suites if hasattr(suite, kind)}
+    assert name in tested or (name == "cifar10" and "DPBENCH_DATA" not in os.environ)

@@ -1,0 +1,305 @@
+"""The registry: what plugins bring, what is refused, and that a broken plugin never takes others down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import ClassVar, Literal
+
+import numpy as np
+import pytest
+
+import dpbench.registry
+from dpbench import Dataset, Split, Splits, hookimpl
+from dpbench.errors import DuplicateName, SpecError, UnknownName
+from dpbench.registry import Broken, Registered, Registry, load
+
+
+@dataclass(frozen=True)
+class Distribution:
+    name: str
+    version: str = "1.0"
+
+
+@dataclass(frozen=True)
+class Point:
+    """An entry point for a module that is already imported, or whose import fails."""
+
+    name: str
+    dist: Distribution
+    load: Callable[[], ModuleType]
+
+
+@dataclass(frozen=True)
+class Shapes(Dataset):
+    name: ClassVar[str] = "shapes"
+    classes: ClassVar[tuple[str, ...]] = ("disc", "square")
+    licence: ClassVar[str] = "CC0"
+    citation: ClassVar[str] = "none"
+
+    sides: int = 8
+    noise: float = 0.1
+    grey: bool = True
+    colour: Literal["rgb", "lab"] = "rgb"
+    limit: int | None = 100
+
+    def load(self) -> Splits:
+        empty = Split([], np.zeros(0, np.int64))
+        return Splits(empty, empty, "shapes")
+
+
+def module(name: str, **hooks: Callable[..., object]) -> ModuleType:
+    made = ModuleType(name)
+    for hook, function in hooks.items():
+        function.__name__ = hook
+        setattr(made, hook, hookimpl(function))
+    return made
+
+
+def point(name: str, made: ModuleType, distribution: str = "tiny") -> Point:
+    return Point(name, Distribution(distribution), lambda: made)
+
+
+def broken_import() -> ModuleType:
+    raise ModuleNotFoundError("No module named 'missing_wheel'")
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def installed(*points: Point) -> None:
+        monkeypatch.setattr(dpbench.registry, "entry_points", lambda group: list(points) if group == "dpbench" else [])
+
+    return installed
+
+
+Install = Callable[..., None]
+GOOD = point("good", module("good", dpbench_datasets=lambda: [Shapes]))
+
+
+def reason(registry: Registry, plugin: str) -> str:
+    (found,) = [broken.reason for broken in registry.broken if broken.plugin == plugin]
+    return found
+
+
+def named(claimed: str) -> type[Dataset]:
+    return dataclass(frozen=True)(type("Other", (Shapes,), {"name": claimed}))
+
+
+def test_a_component_carries_its_plugin_distribution_and_version(install: Install) -> None:
+    install(point("good", module("good", dpbench_datasets=lambda: [Shapes]), "shapes-wheel"))
+    assert load().find("dataset", "shapes") == Registered(Shapes, "good", "shapes-wheel", "1.0")
+
+
+def test_an_unknown_name_lists_what_exists_and_suggests_the_nearest(install: Install) -> None:
+    install(GOOD, point("more", module("more", dpbench_datasets=lambda: [named("letters")])))
+    with pytest.raises(UnknownName, match=r"dataset 'shape'.*mean 'shapes'.*There is: letters, shapes\."):
+        load().find("dataset", "shape")
+
+
+def test_an_unknown_name_where_nothing_exists_says_so(install: Install) -> None:
+    install(GOOD)
+    with pytest.raises(UnknownName, match="There is: nothing"):
+        load().find("learner", "pillar")
+
+
+def test_an_unknown_name_mentions_plugins_that_were_left_out(install: Install) -> None:
+    install(GOOD, Point("bad", Distribution("bad"), broken_import))
+    with pytest.raises(UnknownName, match=r"1 broken plugin.*dpbench list"):
+        load().find("dataset", "letters")
+
+
+def test_an_unknown_option_lists_the_options_and_suggests_the_nearest(install: Install) -> None:
+    install(GOOD)
+    with pytest.raises(
+        SpecError, match=r"option 'side' of dataset 'shapes'.*'sides'.*colour, grey, limit, noise, sides"
+    ):
+        load().build("dataset", "shapes", {"side": "3"})
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "value"),
+    [
+        ("sides", "3", 3),
+        ("noise", "1e-2", 0.01),
+        ("grey", "false", False),
+        ("colour", "lab", "lab"),
+        ("limit", "none", None),
+        ("limit", "None", None),
+        ("limit", "7", 7),
+    ],
+)
+def test_options_are_read_from_text(install: Install, option: str, text: str, value: object) -> None:
+    install(GOOD)
+    assert getattr(load().build("dataset", "shapes", {option: text}), option) == value
+
+
+def test_options_from_toml_keep_their_values(install: Install) -> None:
+    install(GOOD)
+    built = load().build("dataset", "shapes", {"sides": 3, "noise": 1, "grey": False, "limit": None})
+    assert built == Shapes(sides=3, noise=1.0, grey=False, limit=None)
+    assert isinstance(built.noise, float)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "expected"),
+    [
+        ("sides", "3.5", "int"),
+        ("sides", "none", "int"),
+        ("noise", "loud", "float"),
+        ("grey", "maybe", "bool"),
+        ("colour", "hsv", "rgb"),
+        ("limit", "many", "int"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(install: Install, option: str, text: str, expected: str) -> None:
+    install(GOOD)
+    with pytest.raises(SpecError, match=rf"Expected {option}={text} in dataset 'shapes' to be .*{expected}"):
+        load().build("dataset", "shapes", {option: text})
+
+
+def test_a_missing_option_without_default_is_refused(install: Install) -> None:
+    @dataclass(frozen=True)
+    class Demanding(Shapes):
+        name: ClassVar[str] = "demanding"
+
+        folder: str = field(kw_only=True)
+
+    install(point("demanding", module("demanding", dpbench_datasets=lambda: [Demanding])))
+    with pytest.raises(SpecError, match="folder"):
+        load().build("dataset", "demanding", {})
+
+
+def test_two_plugins_that_claim_one_name_are_both_named(install: Install) -> None:
+    other = module("other", dpbench_datasets=lambda: [named("shapes")])
+    install(
+        point("first", module("first", dpbench_datasets=lambda: [Shapes]), "wheel-a"), point("second", other, "wheel-b")
+    )
+    with pytest.raises(DuplicateName, match=r"'shapes'.*'first'.*'wheel-a'.*'second'.*'wheel-b'"):
+        load()
+
+
+@pytest.mark.parametrize("error", [ModuleNotFoundError("no wheel"), RuntimeError("no driver"), SystemExit(3)])
+def test_a_plugin_that_fails_to_import_is_broken_and_others_still_load(install: Install, error: BaseException) -> None:
+    def fails() -> ModuleType:
+        raise error
+
+    install(Point("bad", Distribution("bad-wheel"), fails), GOOD)
+    registry = load()
+    assert registry.broken == (Broken("bad", "bad-wheel", f"{type(error).__name__}: {error}"),)
+    assert set(registry.components["dataset"]) == {"shapes"}
+
+
+def test_broken_plugins_are_named_on_standard_error(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install(Point("bad", Distribution("bad-wheel"), broken_import))
+    load().report_broken()
+    assert capsys.readouterr().err == (
+        "dpbench: Plugin 'bad' of distribution 'bad-wheel' is left out: "
+        "ModuleNotFoundError: No module named 'missing_wheel'\n"
+    )
+
+
+def test_a_hook_that_does_not_exist_breaks_the_plugin(install: Install) -> None:
+    install(point("bad", module("bad", dpbench_backbones=lambda: [Shapes])), GOOD)
+    registry = load()
+    assert "dpbench_backbones" in reason(registry, "bad")
+    assert set(registry.components["dataset"]) == {"shapes"}
+
+
+def test_a_plugin_refused_while_it_registers_leaves_nothing_behind(install: Install) -> None:
+    twice_wrong = module("bad", dpbench_backbones=lambda: [], dpbench_learners=lambda unexpected: [unexpected])
+    install(point("bad", twice_wrong), GOOD)
+    registry = load()
+    assert "unexpected" in reason(registry, "bad")
+    assert [broken.plugin for broken in registry.broken] == ["bad"]
+
+
+def test_a_hook_wrapper_is_refused(install: Install) -> None:
+    @hookimpl(wrapper=True)
+    def dpbench_datasets():  # type: ignore[no-untyped-def]  # pluggy's wrappers are generators
+        return (yield)
+
+    made = ModuleType("bad")
+    made.dpbench_datasets = dpbench_datasets  # type: ignore[attr-defined]
+    install(point("bad", made), GOOD)
+    assert "dpbench_datasets is a hook wrapper" in reason(load(), "bad")
+
+
+def test_a_plugin_without_hooks_is_broken(install: Install) -> None:
+    install(point("bad", ModuleType("bad")), GOOD)
+    assert "implements none of the hooks" in reason(load(), "bad")
+
+
+def test_a_component_that_is_not_a_dataclass_is_refused(install: Install) -> None:
+    class Plain(Dataset):
+        name = "plain"
+        classes = ("a", "b")
+
+        def load(self) -> Splits:
+            return Shapes().load()
+
+    install(point("bad", module("bad", dpbench_datasets=lambda: [Plain])))
+    assert "Plain is not a frozen dataclass" in reason(load(), "bad")
+
+
+def test_a_dataclass_that_is_not_frozen_is_refused(install: Install) -> None:
+    @dataclass
+    class Soft(Dataset):
+        name: ClassVar[str] = "soft"
+
+        def load(self) -> Splits:
+            return Shapes().load()
+
+    install(point("bad", module("bad", dpbench_datasets=lambda: [Soft])))
+    assert "Soft is not a frozen dataclass" in reason(load(), "bad")
+
+
+def test_an_abstract_class_is_refused_with_what_it_lacks(install: Install) -> None:
+    @dataclass(frozen=True)
+    class Unfinished(Dataset):
+        name: ClassVar[str] = "unfinished"
+
+    install(point("bad", module("bad", dpbench_datasets=lambda: [Unfinished])))
+    assert "Unfinished does not define load" in reason(load(), "bad")
+
+
+def test_a_component_without_name_is_refused(install: Install) -> None:
+    @dataclass(frozen=True)
+    class Nameless(Dataset):
+        def load(self) -> Splits:
+            return Shapes().load()
+
+    install(point("bad", module("bad", dpbench_datasets=lambda: [Nameless])))
+    assert "Nameless has no `name`" in reason(load(), "bad")
+
+
+@pytest.mark.parametrize("returned", [[Shapes()], ["shapes"], [dict]])
+def test_a_hook_that_returns_other_things_than_classes_of_its_kind_is_refused(
+    install: Install, returned: Sequence[object]
+) -> None:
+    install(point("bad", module("bad", dpbench_datasets=lambda: returned)))
+    assert "expected subclasses of dpbench.Dataset" in reason(load(), "bad")
+
+
+def test_a_learner_hook_may_not_return_datasets(install: Install) -> None:
+    install(point("bad", module("bad", dpbench_learners=lambda: [Shapes])))
+    assert "expected subclasses of dpbench.Learner" in reason(load(), "bad")
+
+
+def test_dpbench_plugins_chooses_a_set(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(GOOD, Point("bad", Distribution("bad"), broken_import))
+    monkeypatch.setenv("DPBENCH_PLUGINS", " good ,")
+    assert not load().broken
+
+
+def test_an_unknown_name_in_dpbench_plugins_is_an_error(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(GOOD)
+    monkeypatch.setenv("DPBENCH_PLUGINS", "good,goood")
+    with pytest.raises(UnknownName, match=r"DPBENCH_PLUGINS 'goood'.*mean 'good'"):
+        load()
+
+
+def test_every_installed_plugin_loads() -> None:
+    registry = load()
+    assert not registry.broken
+    assert {"dp-sgd", "pillar"} <= set(registry.components["learner"])

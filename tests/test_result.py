@@ -1,0 +1,188 @@
+"""Results: whole files only, what survives JSON, what is refused, and the interval over seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from scipy import stats
+
+from dpbench.errors import DataError, OutputError
+from dpbench.files import check_writable, write_atomically
+from dpbench.result import (
+    Brought,
+    Independent,
+    PlannedRelease,
+    Privacy,
+    Result,
+    SeedResult,
+    TaskFacts,
+    interval,
+    summarise,
+)
+from dpbench.spec import make_spec
+
+
+def seed_result(seed: int, accuracy: float, auroc: float | None = None) -> SeedResult:
+    return SeedResult(
+        seed=seed, accuracy=accuracy, balanced_accuracy=0.1 + 0.2, worst_class_accuracy=1 / 3, macro_f1=0.5,
+        auroc=auroc, class_accuracy=(0.25, None), spent={"gradient": 3}, commitment=None,
+    )  # fmt: skip
+
+
+def result(epsilon: float = 1.0) -> Result:
+    spec = make_spec({"learner": "pillar:k=3", "epsilon": epsilon}, "the test")
+    sigma = 0.0 if math.isinf(epsilon) else 7.5
+    privacy = Privacy(
+        epsilon=epsilon, delta=1e-5, accountant="pld", adjacency="add-or-remove-one", sigma=sigma,
+        plan=(PlannedRelease(name="gradient", steps=3, sample_rate=0.5, relative_noise=1, sigma=sigma),),
+        independent=Independent(accountant="none", lower=epsilon, upper=epsilon), rng="research",
+    )  # fmt: skip
+    seeds = (seed_result(0, 0.7), seed_result(1, 0.5))
+    return Result(
+        digest=spec.digest, spec=spec, selection="by-hand", privacy=privacy, seeds=seeds, metrics=summarise(seeds),
+        task=TaskFacts(
+            example_shape=(64,), classes=("a", "b"), private=90, public=10, test=20, public_labels_seen=False,
+            digests={"private": "d"}, licence="CC0",
+        ),
+        seconds={"fit": 0.1}, peak_bytes={"fit": 1}, provenance={"commit": None},
+        components={"learner": Brought(plugin="pillar", distribution="tiny", version="1.0")},
+    )  # fmt: skip
+
+
+def edited(file: Path, change: dict[str, Any]) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 0.1 + 0.2, math.inf])
+def test_a_result_survives_json(tmp_path: Path, epsilon: float) -> None:
+    assert Result.read(result(epsilon).write(tmp_path)) == result(epsilon)
+
+
+def test_the_digest_of_the_spec_survives_json(tmp_path: Path) -> None:
+    read = Result.read(result(math.inf).write(tmp_path))
+    assert read.spec.digest == read.digest
+
+
+def test_a_result_of_infinite_epsilon_is_standard_json(tmp_path: Path) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    json.loads(result(math.inf).write(tmp_path).read_text(), parse_constant=refuse)
+
+
+def test_the_file_and_the_printed_result_are_the_same_json(tmp_path: Path) -> None:
+    printed = json.loads(result(math.inf).model_dump_json())
+    assert json.loads(result(math.inf).write(tmp_path).read_text()) == printed
+
+
+def test_a_file_is_named_by_learner_dataset_and_digest(tmp_path: Path) -> None:
+    assert result().write(tmp_path).name == f"pillar-digits-{result().digest[:16]}.json"
+
+
+def test_a_result_goes_into_a_folder_that_is_made_for_it(tmp_path: Path) -> None:
+    assert result().write(tmp_path / "a" / "b").is_file()
+
+
+def test_nothing_but_the_result_is_left_in_the_folder(tmp_path: Path) -> None:
+    check_writable(tmp_path)
+    file = result().write(tmp_path)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt(), RuntimeError("no")])
+def test_a_failing_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, error: BaseException) -> None:
+    def half(file: IO[bytes]) -> None:
+        file.write(b"half")
+        raise error
+
+    old = tmp_path / "result.json"
+    old.write_bytes(b"old")
+    with pytest.raises((type(error), OutputError)):
+        write_atomically(old, half)
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("result.json", b"old")]
+
+
+def test_a_reader_never_sees_a_part(tmp_path: Path) -> None:
+    place = tmp_path / "result.json"
+    place.write_bytes(b"old")
+
+    def write(file: IO[bytes]) -> None:
+        file.write(b"n")
+        file.flush()
+        assert place.read_bytes() == b"old"
+        file.write(b"ew")
+
+    write_atomically(place, write)
+    assert place.read_bytes() == b"new"
+
+
+def test_a_folder_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match=r"Cannot write .*file/results.*Choose a folder"):
+        result().write(tmp_path / "file" / "results")
+
+
+def test_an_unknown_field_is_refused_by_name(tmp_path: Path) -> None:
+    file = result().write(tmp_path)
+    edited(file, {"leader": True})
+    with pytest.raises(DataError, match=rf"{file.name} does not fit the schema at leader"):
+        Result.read(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"schema_version": 2}, "schema_version"),
+        ({"status": "best"}, "status"),
+        ({"seeds": None}, "seeds"),
+        ({"metrics": {"accuracy": {"mean": "high"}}}, r"metrics\.accuracy\.mean"),
+    ],
+)
+def test_a_field_that_does_not_fit_is_refused_by_name(tmp_path: Path, change: dict[str, Any], field: str) -> None:
+    file = result().write(tmp_path)
+    edited(file, change)
+    with pytest.raises(DataError, match=rf"at {field}:"):
+        Result.read(file)
+
+
+@pytest.mark.parametrize("accuracy", [-0.1, 1.1, math.nan])
+def test_an_accuracy_is_a_share(accuracy: float) -> None:
+    with pytest.raises(ValueError, match="accuracy"):
+        seed_result(0, accuracy)
+
+
+def test_half_a_file_is_refused_by_name(tmp_path: Path) -> None:
+    file = result().write(tmp_path)
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(DataError, match=file.name):
+        Result.read(file)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"Cannot read result .*absent\.json"):
+        Result.read(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("values", [(0.5, 0.7), (0.91, 0.9, 0.89, 0.93, 0.88), (0.25, 0.25, 0.25)])
+def test_the_interval_is_students(values: tuple[float, ...]) -> None:
+    found = interval(values)
+    scale = stats.sem(values) or 1e-300
+    expected = stats.t.interval(0.95, len(values) - 1, loc=sum(values) / len(values), scale=scale)
+    assert (found.low, found.high) == pytest.approx(expected)
+
+
+def test_a_single_seed_has_no_interval() -> None:
+    assert interval([0.5]).model_dump() == {"mean": 0.5, "low": None, "high": None}
+
+
+def test_the_mean_is_over_seeds() -> None:
+    assert summarise([seed_result(0, 0.7), seed_result(1, 0.5)])["accuracy"].mean == 0.6
+
+
+@pytest.mark.parametrize(("second", "summarised"), [(0.9, True), (None, False)])
+def test_a_metric_is_summarised_where_every_seed_has_it(second: float | None, summarised: bool) -> None:
+    assert ("auroc" in summarise([seed_result(0, 0.7, 0.8), seed_result(1, 0.5, second)])) == summarised

@@ -1,0 +1,197 @@
+"""Roles: which example is private, public or test, and what is refused before anything is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from dpbench import DataError, Dataset, Extractor, Split, Splits
+from dpbench.data.roles import Roles, assign
+from dpbench.errors import DpbenchError, SpecError
+from dpbench.spec import make_spec
+
+pytestmark = pytest.mark.usefixtures("fresh_cache")
+
+TRAIN, TEST = 200, 50
+
+
+@dataclass(frozen=True)
+class Flat(Extractor):
+    name: ClassVar[str] = "flat"
+
+    def prepare(self, image: Image.Image) -> Tensor:
+        return torch.from_numpy(np.array(image)).float()
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        return lambda images: images.flatten(1)
+
+
+@dataclass(frozen=True)
+class Numbered(Dataset):
+    """Images whose grey level is their place; the label is the place's last digit."""
+
+    name: ClassVar[str] = "numbered"
+    classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
+    licence: ClassVar[str] = "CC0"
+    citation: ClassVar[str] = "none"
+
+    side: int = 2
+    first: int = 0
+
+    def load(self) -> Splits:
+        return Splits(self.split(TRAIN), self.split(TEST), f"numbered-{self.side}-{self.first}")
+
+    def split(self, size: int) -> Split:
+        levels = [self.first + place for place in range(size)]
+        images = [Image.new("L", (self.side, self.side), level) for level in levels]
+        return Split(images, np.array(levels, dtype=np.int64) % 10)
+
+
+def roles(dataset: Dataset | None = None, public: Dataset | None = None, **values: Any) -> Roles:
+    if public is not None:
+        values["public_dataset"] = public.name
+    spec = make_spec({"learner": "any", **values}, "the test")
+    return assign(dataset or Numbered(), public, Flat(), spec, torch.device("cpu"))
+
+
+def private_places(found: Roles) -> list[int]:
+    return [int(place) for place in found.private.x[found.private.index][:, 0]]
+
+
+def public_places(found: Roles) -> list[int]:
+    return [int(place) for place in found.public.x[:, 0]]
+
+
+def test_a_tenth_is_public_and_the_rest_private() -> None:
+    found = roles()
+    assert (len(found.public.x), len(found.private)) == (20, 180)
+
+
+def test_public_and_private_are_disjoint_and_cover_the_training_split() -> None:
+    found = roles(public_fraction=0.3)
+    assert sorted(private_places(found) + public_places(found)) == list(range(TRAIN))
+
+
+def test_train_fraction_keeps_a_part_of_the_private_examples() -> None:
+    found = roles(train_fraction=0.5)
+    assert len(found.private) == 90
+    assert set(private_places(found)) < set(private_places(roles()))
+
+
+def test_train_fraction_leaves_public_data_alone() -> None:
+    assert public_places(roles(train_fraction=0.5)) == public_places(roles())
+
+
+def test_labels_stay_with_their_images() -> None:
+    found = roles()
+    assert found.private.y.tolist() == [place % 10 for place in private_places(found)]
+    assert found.public.y is not None
+    assert found.public.y.tolist() == [place % 10 for place in public_places(found)]
+    assert found.test.y.tolist() == [int(place) % 10 for place in found.test.x[:, 0]]
+
+
+def test_the_test_split_is_whole() -> None:
+    assert roles(train_fraction=0.1).test.x[:, 0].tolist() == list(range(TEST))
+
+
+def test_the_task_states_size_shape_and_classes() -> None:
+    task = roles(public_fraction=0.3, train_fraction=0.5).task
+    assert (task.size, task.example_shape, task.classes) == (70, (4,), 10)
+
+
+def test_without_public_data_everything_is_private() -> None:
+    found = roles(public_fraction=0)
+    assert (len(found.public.x), len(found.private)) == (0, TRAIN)
+
+
+def test_another_split_seed_gives_another_split() -> None:
+    assert private_places(roles(split_seed=1)) != private_places(roles())
+
+
+def test_the_split_depends_on_nothing_but_its_seed_and_fractions() -> None:
+    other = roles(learner="other", epsilon=3, seeds=[8], secure_rng=True)
+    assert private_places(other) == private_places(roles())
+
+
+def test_the_split_stays_the_one_of_published_results() -> None:
+    assert public_places(roles())[:6] == [6, 54, 65, 71, 72, 90]
+
+
+def test_a_public_dataset_is_public_whole_and_keeps_every_private_example() -> None:
+    found = roles(public=Numbered(first=50))
+    assert public_places(found) == list(range(50, 250))
+    assert private_places(found) == list(range(TRAIN))
+
+
+def test_digests_name_the_data_of_each_role() -> None:
+    assert roles(public=Numbered(first=50)).digests == {"private": "numbered-2-0", "public": "numbered-2-50"}
+
+
+def test_a_public_dataset_that_is_the_private_one_is_refused() -> None:
+    with pytest.raises(DpbenchError, match="numbered"):
+        roles(public=Numbered())
+
+
+def test_a_public_dataset_of_another_shape_is_refused_with_a_hint() -> None:
+    with pytest.raises(DataError, match=r"shape \(9,\), the private one \(4,\).*pixels:size=32"):
+        roles(public=Numbered(side=3))
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("label", [-1, 10])
+def test_a_label_out_of_range_names_split_and_place(split: str, label: int) -> None:
+    class Wrong(Numbered):
+        def load(self) -> Splits:
+            splits = super().load()
+            getattr(splits, split).labels[7] = label
+            return splits
+
+    with pytest.raises(DataError, match=rf"0\.\.9 in the {split} split of dataset 'numbered', got {label} at index 7"):
+        roles(Wrong())
+
+
+@pytest.mark.parametrize(
+    ("labels", "came"),
+    [(np.zeros(TRAIN, np.int32), "int32"), (np.zeros(TRAIN), "float64"), (np.zeros(9, int), r"\(9,\)")],
+)
+def test_labels_of_another_type_or_number_are_refused(labels: np.ndarray[Any, Any], came: str) -> None:
+    class Wrong(Numbered):
+        def load(self) -> Splits:
+            splits = super().load()
+            return Splits(Split(splits.train.images, labels), splits.test, splits.digest)
+
+    with pytest.raises(DataError, match=rf"Expected 200 int64 labels in the train split.*{came}"):
+        roles(Wrong())
+
+
+@pytest.mark.parametrize("delta", [1 / 180, 0.5])
+def test_a_delta_that_allows_publishing_a_row_is_refused(delta: float) -> None:
+    with pytest.raises(SpecError, match=r"\(0, 1/n\) with n=180"):
+        roles(delta=delta)
+
+
+def test_a_delta_just_below_is_accepted() -> None:
+    assert roles(delta=0.999 / 180).task.size == 180
+
+
+@pytest.mark.parametrize("fractions", [{"public_fraction": 0.999}, {"train_fraction": 0.001}])
+def test_a_split_without_private_examples_is_refused(fractions: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=r"No private example is left of 200"):
+        roles(**fractions)
+
+
+def test_nothing_is_extracted_when_the_budget_is_refused() -> None:
+    class Unseen(Flat):
+        def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+            raise AssertionError
+
+    spec = make_spec({"learner": "any", "delta": 0.5}, "the test")
+    with pytest.raises(SpecError):
+        assign(Numbered(), None, Unseen(), spec, torch.device("cpu"))

@@ -1,0 +1,249 @@
+"""A run: it repeats, it states what it guarantees, and a learner sees what the protocol allows."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import pytest
+import torch
+
+from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, SpecError, Task
+from dpbench.errors import ComponentFailed, NotPlanned
+from dpbench.registry import Registered, Registry, load
+from dpbench.result import Result
+from dpbench.run import run
+from dpbench.spec import make_spec
+
+
+@dataclass(frozen=True)
+class Centroids(Learner):
+    """Scores are inner products with the noisy sum of each class."""
+
+    name: ClassVar[str] = "centroids"
+
+    steps: int = 2
+    sample_rate: float = 1.0
+    clip: float = 1.0
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        return [Release("sum", self.steps, self.sample_rate)]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        def rows(chunk: Chunk) -> RankOne:
+            return RankOne(torch.eye(10)[chunk.y], chunk.x - 0.5)
+
+        total = torch.stack([curator.noisy_sum(rows, release="sum", clip=self.clip) for _ in range(self.steps)]).sum(0)
+        return lambda x: (x - 0.5) @ total.T
+
+
+def ran(learner: type[Learner] = Centroids, options: str = "", **values: Any) -> Result:
+    installed = load().components
+    brought = {**installed["learner"], learner.name: Registered(learner, "tiny-plugin", "tiny-wheel", "0.1")}
+    values = {"learner": f"{learner.name}:{options}", "seeds": 2, **values}
+    return run(make_spec(values, "the test"), device="cpu", registry=Registry({**installed, "learner": brought}))
+
+
+def test_a_run_repeats_bit_for_bit() -> None:
+    first, second = (ran(options="sample_rate=0.3", epsilon=4, seeds=3) for _ in range(2))
+    assert first.seeds == second.seeds
+    assert first.metrics == second.metrics
+
+
+def test_seeds_draw_their_own_noise() -> None:
+    first, second = ran(epsilon=0.5).seeds
+    assert first.class_accuracy != second.class_accuracy
+
+
+def test_a_seed_scores_the_same_alone_and_among_others() -> None:
+    assert ran(seeds=[1]).seeds[0] == ran(seeds=[0, 1]).seeds[1]
+
+
+def test_a_secure_run_does_not_repeat() -> None:
+    first, second = (ran(epsilon=0.5, secure_rng=True).seeds for _ in range(2))
+    assert [seed.class_accuracy for seed in first] != [seed.class_accuracy for seed in second]
+
+
+def test_a_secure_run_commits_to_other_entropy_each_seed() -> None:
+    result = ran(secure_rng=True)
+    commitments = {seed.commitment for seed in result.seeds}
+    assert len(commitments) == 2
+    assert all(commitment and len(bytes.fromhex(commitment)) == 32 for commitment in commitments)
+    assert result.privacy.rng == "secure"
+
+
+def test_a_research_run_commits_to_nothing() -> None:
+    result = ran()
+    assert {seed.commitment for seed in result.seeds} == {None}
+    assert result.privacy.rng == "research"
+
+
+def test_infinite_epsilon_means_no_noise() -> None:
+    result = ran(epsilon=math.inf)
+    assert (result.privacy.sigma, result.privacy.plan[0].sigma, result.privacy.epsilon) == (0, 0, math.inf)
+    assert result.seeds[0].accuracy == result.seeds[1].accuracy > 0.6
+
+
+def test_every_hyperparameter_is_spelled_out() -> None:
+    spec = ran(options="clip=2").spec
+    assert spec.learner.options == {"steps": 2, "sample_rate": 1.0, "clip": 2.0}
+    assert spec.extractor.options == {"size": None, "flat": True}
+
+
+def test_a_default_spelled_out_is_the_same_run() -> None:
+    assert ran(options="steps=2").digest == ran().digest == ran().spec.digest
+
+
+@pytest.mark.parametrize(("options", "selection"), [("", "default"), ("steps=2", "default"), ("steps=3", "by-hand")])
+def test_a_result_says_how_hyperparameters_were_chosen(options: str, selection: str) -> None:
+    assert ran(options=options).selection == selection
+
+
+def test_a_learner_whose_options_have_no_default_can_run() -> None:
+    @dataclass(frozen=True)
+    class Demanding(Centroids):
+        name: ClassVar[str] = "demanding"
+
+        rank: int = field(kw_only=True)
+
+    assert ran(Demanding, "rank=3").selection == "by-hand"
+
+
+@pytest.mark.parametrize("place", ["plan", "fit", "predict"])
+def test_a_learner_that_raises_is_named_with_plugin_and_distribution(place: str) -> None:
+    def fails(*arguments: object) -> Any:
+        raise ZeroDivisionError("in the plugin")
+
+    class Failing(Centroids):
+        name: ClassVar[str] = "failing"
+
+        def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+            return fails
+
+    Broken = Failing if place == "predict" else type("Broken", (Failing,), {place: fails})
+    with pytest.raises(ComponentFailed, match=r"'failing'.*'tiny-plugin', tiny-wheel 0\.1.*ZeroDivisionError"):
+        ran(Broken)
+
+
+def test_what_the_curator_refuses_passes_through_a_run() -> None:
+    class Greedy(Centroids):
+        name: ClassVar[str] = "greedy"
+
+        def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+            return [Release("sum", self.steps - 1)]
+
+    with pytest.raises(NotPlanned, match="All 1 planned steps of release 'sum' are spent"):
+        ran(Greedy)
+
+
+def test_the_ledger_spends_what_was_planned() -> None:
+    result = ran(options="steps=3")
+    assert [seed.spent for seed in result.seeds] == [{"sum": 3}, {"sum": 3}]
+    assert result.privacy.plan[0].steps == 3
+
+
+def test_stopping_early_buys_no_smaller_epsilon() -> None:
+    class Lazy(Centroids):
+        name: ClassVar[str] = "lazy"
+
+        def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+            curator.noisy_sum(lambda chunk: chunk.x, release="sum", clip=1)
+            return lambda x: x[:, :10]
+
+    lazy = ran(Lazy)
+    assert lazy.privacy == ran().privacy
+    assert lazy.seeds[0].spent == {"sum": 1}
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "prv"])
+@pytest.mark.parametrize("options", ["", "sample_rate=0.3"])
+def test_every_accountant_reaches_the_budget_from_below(accountant: str, options: str) -> None:
+    privacy = ran(options=options, accountant=accountant, epsilon=2, seeds=1).privacy
+    assert privacy.accountant == accountant
+    assert 1.98 < privacy.epsilon <= 2
+
+
+@pytest.mark.parametrize("options", ["", "sample_rate=0.3", "steps=20,sample_rate=0.05"])
+def test_an_independent_accountant_contains_the_stated_epsilon(options: str) -> None:
+    privacy = ran(options=options, epsilon=2, seeds=1).privacy
+    assert privacy.independent.accountant == "prv-accountant"
+    assert privacy.independent.lower <= privacy.epsilon <= privacy.independent.upper
+    assert privacy.independent.upper - privacy.independent.lower < 0.1 * privacy.epsilon
+
+
+class Seeing(Centroids):
+    """Keeps what it was shown of the public data, then writes over it."""
+
+    seen: ClassVar[list[tuple[int, float, list[int] | None]]]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        labels = None if public.y is None else public.y.tolist()
+        self.seen.append((len(public.x), float(public.x.sum()), labels))
+        public.x.fill_(-1.0)
+        return super().fit(curator, public, generator)
+
+
+def seeing(name: str, need: Literal["none", "unlabelled", "labelled"]) -> type[Seeing]:
+    return type("Seen", (Seeing,), {"name": name, "public": need, "seen": []})
+
+
+def test_a_learner_that_needs_no_public_data_sees_none() -> None:
+    learner = seeing("blind", "none")
+    result = ran(learner, public_labels=True)
+    assert learner.seen == [(0, 0.0, None)] * 2
+    assert result.task.public == 0
+
+
+def test_an_unlabelled_learner_sees_no_labels_even_where_labels_are_allowed() -> None:
+    learner = seeing("seeing", "unlabelled")
+    result = ran(learner, public_labels=True)
+    assert [(size, labels) for size, _, labels in learner.seen] == [(144, None)] * 2
+    assert not result.task.public_labels_seen
+
+
+def test_a_labelled_learner_is_refused_without_public_labels() -> None:
+    with pytest.raises(SpecError, match="'reading' needs labelled public data.*--public-labels"):
+        ran(seeing("reading", "labelled"))
+
+
+def test_a_labelled_learner_is_refused_without_public_data() -> None:
+    with pytest.raises(SpecError, match="'reading' needs public data.*--public-fraction"):
+        ran(seeing("reading", "labelled"), public_labels=True, public_fraction=0)
+
+
+def test_a_labelled_learner_sees_labels_where_they_are_allowed() -> None:
+    learner = seeing("reading", "labelled")
+    result = ran(learner, public_labels=True)
+    labels = learner.seen[0][2]
+    assert labels is not None
+    assert (len(labels), set(labels)) == (144, set(range(10)))
+    assert result.task.public_labels_seen
+
+
+def test_a_learner_that_writes_over_public_data_does_not_touch_the_next_seed() -> None:
+    learner = seeing("writing", "unlabelled")
+    ran(learner)
+    assert learner.seen[0] == learner.seen[1]
+
+
+def test_a_result_names_who_brought_each_component() -> None:
+    components = ran().components
+    assert components["learner"].model_dump() == {
+        "plugin": "tiny-plugin", "distribution": "tiny-wheel", "version": "0.1"
+    }  # fmt: skip
+    assert set(components) == {"learner", "extractor", "dataset"}
+
+
+def test_an_unusable_device_is_refused() -> None:
+    with pytest.raises(SpecError, match="Device 'abacus' cannot be used"):
+        run(make_spec({"learner": "dp-sgd"}, "the test"), device="abacus")
+
+
+@pytest.mark.parametrize("module", ["dpbench.result", "dpbench.spec", "dpbench.registry", "dpbench.cli"])
+def test_importing_without_running_brings_no_torch(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

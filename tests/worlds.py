@@ -1,0 +1,29 @@
+"""Small private worlds for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from dpbench.api import Release, Task
+from dpbench.privacy.curator import LedgerCurator
+from dpbench.privacy.plan import Ledger
+from dpbench.privacy.randomness import Randomness
+from dpbench.privacy.rows import PrivateRows
+
+
+def private_rows(n: int = 40, d: int = 5, classes: int = 3, seed: int = 0) -> PrivateRows:
+    """Return n normal rows in d dimensions with labels."""
+    draw = torch.Generator().manual_seed(seed)
+    x, y = torch.randn(n, d, generator=draw), torch.randint(classes, (n,), generator=draw)
+    return PrivateRows(x, y, torch.arange(n))
+
+
+def curator_over(
+    rows: PrivateRows, plan: Sequence[Release], sigma: float = 0.0, classes: int = 3, seed: int = 0
+) -> LedgerCurator:
+    """Return a curator over the rows, sigma the same for every release."""
+    task = Task(rows.example_shape, classes, len(rows), torch.device("cpu"))
+    noise = {release.name: sigma for release in plan}
+    return LedgerCurator(rows, task, noise, Ledger(plan), Randomness.research(seed))

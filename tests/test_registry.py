@@ -230,47 +230,24 @@ def test_a_plugin_without_hooks_is_broken(install: Install) -> None:
     assert "implements none of the hooks" in reason(load(), "bad")
 
 
-def test_a_component_that_is_not_a_dataclass_is_refused(install: Install) -> None:
-    class Plain(Dataset):
-        name = "plain"
-        classes = ("a", "b")
-
-        def load(self) -> Splits:
-            return Shapes().load()
-
-    install(point("bad", module("bad", dpbench_datasets=lambda: [Plain])))
-    assert "Plain is not a frozen dataclass" in reason(load(), "bad")
+def made(base: type[Dataset] = Dataset, **body: object) -> type[Dataset]:
+    return type("Made", (base,), {"load": Shapes.load, "name": "made", **body})
 
 
-def test_a_dataclass_that_is_not_frozen_is_refused(install: Install) -> None:
-    @dataclass
-    class Soft(Dataset):
-        name: ClassVar[str] = "soft"
-
-        def load(self) -> Splits:
-            return Shapes().load()
-
-    install(point("bad", module("bad", dpbench_datasets=lambda: [Soft])))
-    assert "Soft is not a frozen dataclass" in reason(load(), "bad")
+WRONG: dict[str, tuple[type[Dataset], str]] = {
+    "not a dataclass": (made(), "Made is not a frozen dataclass"),
+    "not frozen": (dataclass(made()), "Made is not a frozen dataclass"),
+    "abstract": (dataclass(frozen=True)(made(load=Dataset.load)), "Made does not define load"),
+    "without name": (dataclass(frozen=True)(made(name=None)), "Made has no `name`"),
+}
 
 
-def test_an_abstract_class_is_refused_with_what_it_lacks(install: Install) -> None:
-    @dataclass(frozen=True)
-    class Unfinished(Dataset):
-        name: ClassVar[str] = "unfinished"
-
-    install(point("bad", module("bad", dpbench_datasets=lambda: [Unfinished])))
-    assert "Unfinished does not define load" in reason(load(), "bad")
-
-
-def test_a_component_without_name_is_refused(install: Install) -> None:
-    @dataclass(frozen=True)
-    class Nameless(Dataset):
-        def load(self) -> Splits:
-            return Shapes().load()
-
-    install(point("bad", module("bad", dpbench_datasets=lambda: [Nameless])))
-    assert "Nameless has no `name`" in reason(load(), "bad")
+@pytest.mark.parametrize(("cls", "said"), WRONG.values(), ids=WRONG)
+def test_a_class_that_breaks_the_contract_is_refused(install: Install, cls: type[Dataset], said: str) -> None:
+    install(point("bad", module("bad", dpbench_datasets=lambda: [cls])), GOOD)
+    registry = load()
+    assert said in reason(registry, "bad")
+    assert set(registry.components["dataset"]) == {"shapes"}
 
 
 @pytest.mark.parametrize("returned", [[Shapes()], ["shapes"], [dict]])

@@ -1,0 +1,162 @@
+"""One step of DP-SGD on a linear head, draw to update, at the sizes of the papers: n 45,000, batch 1,024."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from opacus import PrivacyEngine
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from dpbench import LinearProbe, Task
+from dpbench.privacy.curator import LedgerCurator
+from dpbench.privacy.plan import Ledger
+from dpbench.privacy.randomness import Randomness
+from dpbench.privacy.rows import PrivateRows
+from tests.benchmarks.conftest import Ratios
+
+STEPS = 64  # timed together, so that setting up a fit and its first checks weigh as little as in a real one
+
+
+@dataclass(frozen=True)
+class Size:
+    """A data set's size; small when benchmarks are switched off."""
+
+    n: int
+    d: int
+    classes: int
+    batch: int
+
+    def data(self) -> tuple[Tensor, Tensor]:
+        """Return features and labels."""
+        draw = torch.Generator().manual_seed(0)
+        x = torch.randn(self.n, self.d, generator=draw)
+        return x, torch.randint(self.classes, (self.n,), generator=draw)
+
+
+def _size(ratios: Ratios, d: int, classes: int) -> Size:
+    return Size(45_000, d, classes, 1024) if ratios.enabled else Size(200, 16, classes, 20)
+
+
+def _ours(size: Size, x: Tensor, y: Tensor) -> Callable[[], object]:
+    probe = LinearProbe(STEPS, size.batch / size.n, learning_rate=0.1, momentum=0.0, clip=1.0)
+    task = Task((size.d,), size.classes, size.n, torch.device("cpu"))
+    rows = PrivateRows(x, y, torch.arange(size.n))
+
+    def fit() -> object:
+        ledger = Ledger([probe.release()])
+        curator = LedgerCurator(rows, task, {"gradient": 3.0}, ledger, Randomness.research(0))
+        return probe.train(curator.door(), lambda features: features, curator.randomness.initialisation)
+
+    return fit
+
+
+def _unavoidable(size: Size, x: Tensor) -> Callable[[], object]:
+    """Return the work no implementation can avoid: gather the batch, two products, one float64 draw of noise."""
+    generator = np.random.Generator(np.random.PCG64DXSM(0))
+    head, batch = torch.zeros(size.classes, size.d), torch.empty(size.batch, size.d)
+    residuals = torch.randn(size.batch, size.classes)
+    chosen = itertools.cycle([torch.sort(torch.randperm(size.n)[: size.batch])[0] for _ in range(64)])
+
+    def steps() -> None:
+        for _ in range(STEPS):
+            torch.index_select(x, 0, next(chosen), out=batch)
+            torch.mm(batch, head.T)
+            torch.mm(residuals.T, batch)
+            generator.standard_normal((size.classes, size.d))
+
+    return steps
+
+
+def _opacus(size: Size, x: Tensor, y: Tensor, mode: str, steps: int) -> Callable[[], object]:
+    model: Any = torch.nn.Linear(size.d, size.classes)
+    loader = DataLoader(TensorDataset(x, y), batch_size=size.batch)
+    private = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=loader,
+        noise_multiplier=3.0,
+        max_grad_norm=1.0,
+        grad_sample_mode=mode,
+        **({"criterion": torch.nn.CrossEntropyLoss()} if mode == "ghost" else {}),
+    )
+    model, optimiser, *criterion, loader = private
+    loss_of = criterion[0] if criterion else torch.nn.CrossEntropyLoss()
+    batches: Iterator[Any] = (batch for _ in itertools.count() for batch in loader)
+
+    def step() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(steps):
+                features, labels = next(batches)
+                optimiser.zero_grad()
+                loss_of(model(features), labels).backward()
+                optimiser.step()
+
+    return step
+
+
+@pytest.mark.parametrize(("classes", "target"), [(100, "<= 1.5"), (10, "<= 2")])
+def test_a_step_against_the_work_it_cannot_avoid(benchmark: Any, ratios: Ratios, classes: int, target: str) -> None:
+    size = _size(ratios, 2048, classes)
+    x, y = size.data()
+    ours = _ours(size, x, y)
+    benchmark.pedantic(ours, rounds=10, warmup_rounds=1)
+    what = f"a step / gather, two products and noise: d {size.d}, {classes} classes"
+    benchmark.extra_info["ratio"] = ratios.record(what, ours, _unavoidable(size, x), target, (STEPS, STEPS))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("mode", "d", "classes", "target"),
+    [
+        ("hooks", 2048, 100, ">= 60"),
+        ("hooks", 2048, 10, ">= 15"),
+        ("ghost", 2048, 100, "> 1"),
+        ("ghost", 2048, 10, "> 1"),
+        ("hooks", 40, 10, ">= 10"),
+    ],
+)
+def test_opacus_against_a_step(benchmark: Any, ratios: Ratios, mode: str, d: int, classes: int, target: str) -> None:
+    size = _size(ratios, d, classes)
+    x, y = size.data()
+    theirs = _opacus(size, x, y, mode, steps=1)
+    benchmark.pedantic(theirs, rounds=3, warmup_rounds=1)
+    what = f"a step of Opacus ({mode}) / a step of ours: d {size.d}, {classes} classes"
+    benchmark.extra_info["ratio"] = ratios.record(what, theirs, _ours(size, x, y), target, (1, STEPS))
+
+
+_PEAK = """
+import torch
+from dpbench.phases import Phases, peak_bytes
+from tests.benchmarks.test_linear_step import Size, _ours
+size = Size(*{size})
+_ours(Size(200, 16, 10, 20), *Size(200, 16, 10, 20).data())()  # what libraries take once is not the step's
+x, y = size.data()
+phases = Phases()
+with phases("before"): pass
+with phases("fit"): _ours(size, x, y)()
+print((phases.peak_bytes["fit"] - phases.peak_bytes["before"]) / x.nbytes)
+"""
+
+
+def test_memory_beyond_the_features(ratios: Ratios) -> None:
+    """Fitting may take at most 5% more memory than the features themselves."""
+    size = Size(45_000, 2048, 10, 1024) if ratios.enabled else Size(20_000, 512, 10, 1024)
+    code = _PEAK.format(size=(size.n, size.d, size.classes, size.batch))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    share = float(done.stdout)
+    ratios.rows.append(
+        f"{'peak memory of a fit beyond the features / the features':<78} {share:8.3f}  (target <= 0.05)"
+    )
+    if ratios.enabled:
+        assert share <= 0.05

@@ -1,0 +1,67 @@
+"""Every command of the README runs, and what it names exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import dpbench
+from dpbench.cli import app
+from tests import readme
+
+INSTALL = 'pip install -e ".[test,offline]" && '
+RUNNABLE = [command.removeprefix(INSTALL) for command in readme.commands() if command != "pytest"]
+
+
+@pytest.fixture(scope="module")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("readme-cache")
+
+
+@pytest.mark.parametrize("command", RUNNABLE)
+def test_a_command_of_the_readme_runs(command: str, cifar_mirror: Path, shared_cache: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "DPBENCH_DATA": str(cifar_mirror), "DPBENCH_CACHE": str(shared_cache)}
+    done = subprocess.run(
+        command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    if command.startswith("dpbench run"):
+        assert len(list((tmp_path / "dpbench-results").glob("*.json"))) == 1
+
+
+def test_continuous_integration_runs_the_readmes_install_and_test_commands() -> None:
+    lines = (readme.ROOT / ".ci" / "run").read_text().splitlines()
+    assert INSTALL + "dpbench run --learner pillar --dataset digits" in lines
+    assert "pytest" in lines
+    assert "pytest" in readme.commands()
+
+
+def test_the_constraints_are_names_and_exact_versions_only() -> None:
+    for line in (readme.ROOT / ".ci" / "constraints.txt").read_text().splitlines():
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9._+!-]+", line), line
+
+
+def test_every_flag_in_the_readme_exists_and_every_flag_of_run_is_in_the_readme() -> None:
+    shown = set(
+        re.findall(r"(?<![\w-])--[a-z][a-z-]+", CliRunner().invoke(app, ["run", "--help"], terminal_width=200).output)
+    )
+    named = set(re.findall(r"(?<![\w|-])--[a-z][a-z-]+", readme.TEXT))
+    elsewhere = {"--release", "--sigma", "--spec", "--check", "--benchmark-enable", "--help"}
+    assert shown - {"--help"} <= named | {"--no-public-labels"}
+    assert named - elsewhere <= shown
+
+
+def test_every_name_of_the_contract_can_be_imported() -> None:
+    for name in dpbench.__all__:
+        assert getattr(dpbench, name)
+
+
+def test_the_laws_of_the_rules_hold_for_this_tree() -> None:
+    for file in [*readme.ROOT.glob("dpbench/**/*.py"), *readme.ROOT.glob("plugins/**/*.py")]:
+        assert len(file.read_text().splitlines()) <= 250, f"{file} is too long to keep in mind"

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Predict
+from dpbench.api import Predict, Task
 from dpbench.errors import ComponentFailed
 
 BATCH = 4096
 
 
-def predict_all(predict: Predict, x: Tensor, classes: int, device: torch.device) -> np.ndarray:
+def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
     """Return (n, classes) scores of `predict` over all of `x`, in batches.
 
     Raises:
@@ -23,11 +23,11 @@ def predict_all(predict: Predict, x: Tensor, classes: int, device: torch.device)
     parts = []
     with torch.no_grad():
         for start in range(0, len(x), BATCH):
-            scores = predict(x[start : start + BATCH].to(device))
+            scores = predict(x[start : start + BATCH].to(task.device, copy=True))  # a predictor may write to its input
             rows = min(BATCH, len(x) - start)
-            if tuple(scores.shape) != (rows, classes):
+            if tuple(scores.shape) != (rows, task.classes):
                 raise ComponentFailed(
-                    f"The predictor returned scores of shape {tuple(scores.shape)}; expected {(rows, classes)}, "
+                    f"The predictor returned scores of shape {tuple(scores.shape)}; expected {(rows, task.classes)}, "
                     "one row per example and one column per class."
                 )
             parts.append(scores.double().cpu())
@@ -43,7 +43,8 @@ def predict_all(predict: Predict, x: Tensor, classes: int, device: torch.device)
 def score(scores: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """Return accuracy, balanced and worst-class accuracy, macro-F1, AUROC (two classes only) and accuracy by class.
 
-    A class without test examples has accuracy None and is left out of the balanced and the worst-class figures.
+    A class without test examples has accuracy None and is left out of the balanced and the worst-class figures; in
+    macro-F1 it counts as 0, like a class that is never guessed.
     """
     from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score
 

@@ -16,6 +16,17 @@ class _Rate(ProgressColumn):
 
 
 @contextmanager
+def status(description: str) -> Iterator[None]:
+    """Show that something of unknown length goes on while the block runs."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(description):
+        yield
+
+
+@contextmanager
 def meter(description: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
     """Show one bar with count, rate and time left while the block runs; yield the function that advances it."""
     console = Console(stderr=True)

@@ -73,7 +73,15 @@ class Registry:
             SpecError: an unknown option (lists what exists) or a value that does not fit.
         """
         cls = self.find(kind, name).cls
-        return cls(**fields_from(cls, options, f"{kind} {name!r}"))
+        given = fields_from(cls, options, f"{kind} {name!r}")
+        for field in dataclasses.fields(cls):
+            needed = field.default is field.default_factory is dataclasses.MISSING
+            if needed and field.name not in given:
+                raise SpecError(
+                    f"Expected option {field.name!r} for {kind} {name!r}; it has no default. "
+                    f"Write {name}:{field.name}=..."
+                )
+        return cls(**given)
 
     def report_broken(self) -> None:
         """Say on standard error which plugins were left out."""
@@ -132,7 +140,7 @@ def load(group: str = "dpbench") -> Registry:
     for point in _chosen(list(entry_points(group=group))):
         try:
             found = _components(manager, point)
-        except Exception as error:  # whatever a stranger's module raises
+        except (Exception, SystemExit) as error:  # whatever a stranger's module raises
             broken.append(Broken(point.name, _distribution(point)[0], f"{type(error).__name__}: {error}"))
             continue
         for kind, item in found:
@@ -153,8 +161,8 @@ def _chosen(points: list[EntryPoint]) -> list[EntryPoint]:
 
 def _components(manager: pluggy.PluginManager, point: EntryPoint) -> list[tuple[Kind, Registered]]:
     module = point.load()
-    manager.register(module, name=point.name)
     try:
+        manager.register(module, name=point.name)
         manager.check_pending()
         callers = manager.get_hookcallers(module) or []
         if not callers:
@@ -166,7 +174,8 @@ def _components(manager: pluggy.PluginManager, point: EntryPoint) -> list[tuple[
                     found += _called(caller.name, impl, point)
         return found
     except Exception:
-        manager.unregister(module)
+        if manager.is_registered(module):
+            manager.unregister(module)
         raise
 
 

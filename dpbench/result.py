@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -131,7 +132,7 @@ class Result(_Frozen):
             OutputError: the folder cannot be written.
         """
         file = folder / self.file_name
-        write_json(file, self.model_dump(mode="json"))
+        write_json(file, json.loads(self.model_dump_json()))  # which spells infinity as JSON can
         return file
 
     @classmethod

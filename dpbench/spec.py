@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -92,7 +93,7 @@ class Spec(BaseModel):
     @property
     def digest(self) -> str:
         """SHA-256 of the spec as canonical JSON: the name of its result."""
-        return canonical_digest(self.model_dump(mode="json"))
+        return canonical_digest(json.loads(self.model_dump_json()))  # which spells infinity as JSON can
 
 
 def make_spec(values: dict[str, Any], origin: str) -> Spec:
@@ -124,8 +125,12 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _sentence(error: ValidationError, origin: str) -> str:
-    first = error.errors()[0]
+    first = min(
+        error.errors(), key=lambda one: one["type"] != "extra_forbidden"
+    )  # a misspelt key explains a missing one
     key = ".".join(str(part) for part in first["loc"]) or "spec"
+    if first["type"] == "extra_forbidden" and len(first["loc"]) > 1:
+        return unknown("key", str(first["loc"][-1]), Component.model_fields, f"{first['loc'][0]} in {origin}")
     if first["type"] == "extra_forbidden":
         return unknown("key", key, Spec.model_fields, origin)
     if first["type"] == "missing":

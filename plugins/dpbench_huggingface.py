@@ -63,6 +63,7 @@ def _read_mirror(files: dict[str, str]) -> Any:
     import datasets
 
     datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what fails is said below, in one sentence
     try:
         return datasets.load_dataset("parquet", data_files=files)
     except (OSError, ValueError, datasets.exceptions.DatasetGenerationError) as error:

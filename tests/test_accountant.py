@@ -58,12 +58,13 @@ def test_full_batch_plans_match_the_analytic_gaussian(target: float, sigma: floa
 def test_epsilon_falls_with_sigma_and_rises_with_rate_and_steps(
     sigma: float, rate: float, steps: int, factor: float
 ) -> None:
-    for name in ("pld", "rdp"):
-        here = epsilon(_plan(rate, steps), sigma, 1e-5, name)  # type: ignore[arg-type]
+    names: tuple[AccountantName, ...] = ("pld", "rdp")
+    for name in names:
+        here = epsilon(_plan(rate, steps), sigma, 1e-5, name)
         slack = 1e-3 * here + 1e-4
-        assert epsilon(_plan(rate, steps), sigma * factor, 1e-5, name) <= here + slack  # type: ignore[arg-type]
-        assert epsilon(_plan(min(1, rate * factor), steps), sigma, 1e-5, name) >= here - slack  # type: ignore[arg-type]
-        assert epsilon(_plan(rate, math.ceil(steps * factor)), sigma, 1e-5, name) >= here - slack  # type: ignore[arg-type]
+        assert epsilon(_plan(rate, steps), sigma * factor, 1e-5, name) <= here + slack
+        assert epsilon(_plan(min(1, rate * factor), steps), sigma, 1e-5, name) >= here - slack
+        assert epsilon(_plan(rate, math.ceil(steps * factor)), sigma, 1e-5, name) >= here - slack
 
 
 @given(SIGMAS, RATES, STEPS)

@@ -153,8 +153,8 @@ def test_a_mirror_is_used_offline(
     assert (task.private, task.public, task.test, task.example_shape) == (900, 100, 200, (3072,))
 
 
-def test_a_folder_that_cannot_be_written_is_refused(capsys: Output) -> None:
-    said = refusal(capsys, "run", "--learner", QUICK, "--out", "/dev/null/x")
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_else(capsys: Output) -> None:
+    said = refusal(capsys, "run", "--learner", QUICK, "--out", "/dev/null/x", "--delta", "0.5")
     assert "Cannot write /dev/null/x" in said
 
 

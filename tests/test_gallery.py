@@ -70,7 +70,7 @@ def test_a_tensor_whose_norm_function_under_reports_is_measured_all_the_same() -
     class Liar(torch.Tensor):
         @classmethod
         def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
-            answer = super().__torch_function__(function, types, arguments, keywords or {})
+            answer = super().__torch_function__(function, types, arguments, keywords or {})  # type: ignore[no-untyped-call]
             return answer * 0 if function is torch.linalg.vector_norm else answer
 
     rows = private_rows(n=1)

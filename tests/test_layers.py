@@ -24,6 +24,7 @@ LAYERS = (
     {"privacy"},
     {"linear"},
     {"spec"},
+    {"parts"},
     {"data", "metrics"},
     {"result"},
     {"run"},

@@ -37,7 +37,7 @@ def test_every_example_is_drawn_at_the_rate_and_on_its_own() -> None:
         row[poisson_sample(size, rate, generator)] = 1
     deviation = math.sqrt(rate * (1 - rate) / draws)
     assert np.abs(drawn.mean(0) - rate).max() < 4.5 * deviation
-    correlations = np.corrcoef(drawn.T)[np.triu_indices(size, 1)]
+    correlations = np.asarray(np.corrcoef(drawn.T))[np.triu_indices(size, 1)]
     assert np.abs(correlations).max() < 5.5 / math.sqrt(draws)
 
 

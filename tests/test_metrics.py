@@ -9,10 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from dpbench import Task
 from dpbench.errors import ComponentFailed
 from dpbench.metrics import BATCH, predict_all, score
 
-CPU = torch.device("cpu")
+
+def _task(classes: int) -> Task:
+    return Task((1,), classes, 10, torch.device("cpu"))
 
 
 def scored(labels: list[int], guesses: list[int], classes: int = 3) -> dict[str, Any]:
@@ -61,7 +64,7 @@ def test_a_class_without_test_examples_is_left_out_of_balanced_and_worst() -> No
 
 def test_scores_of_all_batches_come_in_order() -> None:
     x = torch.arange(2 * BATCH + 3).float()[:, None]
-    scores = predict_all(lambda rows: torch.cat([rows, -rows], 1), x, 2, CPU)
+    scores = predict_all(lambda rows: torch.cat([rows, -rows], 1), x, _task(2))
     assert np.array_equal(scores[:, 0], np.arange(2 * BATCH + 3))
 
 
@@ -72,25 +75,25 @@ def test_a_predictor_never_sees_more_than_a_batch() -> None:
         seen.append(len(rows))
         return torch.zeros(len(rows), 2)
 
-    predict_all(predict, torch.zeros(BATCH + 1, 1), 2, CPU)
+    predict_all(predict, torch.zeros(BATCH + 1, 1), _task(2))
     assert seen == [BATCH, 1]
 
 
 def test_scores_that_need_gradients_are_accepted() -> None:
     weights = torch.ones(1, 2, requires_grad=True)
-    assert predict_all(lambda rows: rows @ weights, torch.ones(3, 1), 2, CPU).shape == (3, 2)
+    assert predict_all(lambda rows: rows @ weights, torch.ones(3, 1), _task(2)).shape == (3, 2)
 
 
 def test_a_predictor_cannot_change_the_test_split() -> None:
     x = torch.ones(3, 2)
-    predict_all(lambda rows: rows.mul_(5), x, 2, CPU)
+    predict_all(lambda rows: rows.mul_(5), x, _task(2))
     assert torch.equal(x, torch.ones(3, 2))
 
 
 @pytest.mark.parametrize("shape", [(5, 4), (4, 3), (5,), (5, 3, 1), (1, 3)])
 def test_scores_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ComponentFailed, match=r"expected \(5, 3\)"):
-        predict_all(lambda rows: torch.zeros(shape), torch.zeros(5, 2), 3, CPU)
+        predict_all(lambda rows: torch.zeros(shape), torch.zeros(5, 2), _task(3))
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
@@ -101,4 +104,4 @@ def test_scores_that_are_not_finite_are_refused(value: float) -> None:
         return scores
 
     with pytest.raises(ComponentFailed, match="not finite"):
-        predict_all(predict, torch.zeros(5, 2), 3, CPU)
+        predict_all(predict, torch.zeros(5, 2), _task(3))

@@ -15,7 +15,10 @@ from torch import Tensor
 from dpbench import DataError, Dataset, Extractor, Split, Splits
 from dpbench.data.roles import Roles, assign
 from dpbench.errors import DpbenchError, SpecError
+from dpbench.parts import Parts
+from dpbench.registry import Registered
 from dpbench.spec import make_spec
+from tests import gallery
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 
@@ -58,7 +61,15 @@ def roles(dataset: Dataset | None = None, public: Dataset | None = None, **value
     if public is not None:
         values["public_dataset"] = public.name
     spec = make_spec({"learner": "any", **values}, "the test")
-    return assign(dataset or Numbered(), public, Flat(), spec, torch.device("cpu"))
+    return assign(parts(dataset or Numbered(), public, Flat()), spec, torch.device("cpu"))
+
+
+def parts(dataset: Dataset, public: Dataset | None, extractor: Extractor) -> Parts:
+    brought = {
+        role: Registered(type(part), "plugin", "wheel", "1")
+        for role, part in {"dataset": dataset, "public_dataset": public}.items()
+    }
+    return Parts(dataset, public, extractor, gallery.Honest(), brought)
 
 
 def private_places(found: Roles) -> list[int]:
@@ -194,4 +205,4 @@ def test_nothing_is_extracted_when_the_budget_is_refused() -> None:
 
     spec = make_spec({"learner": "any", "delta": 0.5}, "the test")
     with pytest.raises(SpecError):
-        assign(Numbered(), None, Unseen(), spec, torch.device("cpu"))
+        assign(parts(Numbered(), None, Unseen()), spec, torch.device("cpu"))

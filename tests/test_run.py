@@ -43,7 +43,7 @@ def ran(learner: type[Learner] = Centroids, options: str = "", **values: Any) ->
     installed = load().components
     brought = {**installed["learner"], learner.name: Registered(learner, "tiny-plugin", "tiny-wheel", "0.1")}
     values = {"learner": f"{learner.name}:{options}", "seeds": 2, **values}
-    return run(make_spec(values, "the test"), device="cpu", registry=Registry({**installed, "learner": brought}))
+    return run(make_spec(values, "the test"), device="cpu", plugins=Registry({**installed, "learner": brought}))
 
 
 def test_a_run_repeats_bit_for_bit() -> None:

@@ -55,7 +55,7 @@ def test_a_misspelt_key_is_called_unknown_before_another_is_called_missing() -> 
 
 
 def test_an_unknown_key_of_a_component_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"learner\.option'"):
+    with pytest.raises(SpecError, match=r"Unknown key 'option' of learner in the test. Did you mean 'options'"):
         spec(learner={"name": "pillar", "option": {}})
 
 

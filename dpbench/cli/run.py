@@ -62,14 +62,14 @@ def _run(flags: dict[str, Any], file: Path | None, device: str, out: Path, as_js
 
     values = {**(read_toml(file) if file else {}), **flags}
     spec = make_spec(values, f"{file} and flags" if file else "the flags of dpbench run")
-    registry = load()
-    registry.report_broken()
-    registry.find("learner", spec.learner.name)  # a misspelt name is refused before torch takes its seconds to import
+    plugins = load()
+    plugins.report_broken()
+    plugins.find("learner", spec.learner.name)  # a misspelt name is refused before torch takes its seconds to import
     check_writable(out)
 
     from dpbench.run import run
 
-    result = run(spec, device=device, registry=registry)
+    result = run(spec, device=device, plugins=plugins)
     written = result.write(out)
     if as_json:
         print(result.model_dump_json(indent=2))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +15,7 @@ from torch import Tensor
 
 from dpbench import progress
 from dpbench.api import Extractor, Images
-from dpbench.errors import ComponentFailed, DataError
+from dpbench.errors import ComponentFailed, DataError, DpbenchError
 from dpbench.files import write_atomically
 
 SHARD = 1024  # images: what an interrupted extraction loses at most
@@ -30,6 +32,7 @@ def extract(images: Images, extractor: Extractor, folder: Path, device: torch.de
         ComponentFailed: the extractor raised.
     """
     starts = range(0, len(images), SHARD)
+    shape: tuple[int, ...] | None = None
     with progress.meter(f"Extracting {extractor.name}", len(images)) as advance:
         network: Callable[[Tensor], Tensor] | None = None
         for start in starts:
@@ -37,16 +40,29 @@ def extract(images: Images, extractor: Extractor, folder: Path, device: torch.de
             shard = folder / f"shard-{start:09d}.npy"
             features = _kept(shard, len(rows))
             if features is None:
-                network = network or extractor.open(device)
+                network = network or _guarded(extractor, "while it opened", extractor.open, device)
                 features = _shard(images, rows, extractor, network)
-                write_atomically(shard, partial(np.save, arr=features, allow_pickle=False))
+                _keep(shard, features)
+            shape = shape or features.shape[1:]
+            _check_shapes({shape, features.shape[1:]}, extractor)
             advance(len(rows))
             yield features
 
 
+def _keep(shard: Path, features: np.ndarray) -> None:
+    content = io.BytesIO()
+    np.save(content, features, allow_pickle=False)
+    digest = hashlib.sha256(content.getbuffer()).digest()
+    write_atomically(shard, lambda file: file.write(content.getvalue() + digest))
+
+
 def _kept(shard: Path, rows: int) -> np.ndarray | None:
+    """Return a shard of an earlier extraction if it is whole: its last 32 bytes are the SHA-256 of the rest."""
     try:
-        features: np.ndarray = np.load(shard, allow_pickle=False)
+        content = shard.read_bytes()
+        if hashlib.sha256(content[:-32]).digest() != content[-32:]:
+            return None
+        features: np.ndarray = np.load(io.BytesIO(content[:-32]), allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
     return features if len(features) == rows else None
@@ -58,38 +74,59 @@ def _shard(images: Images, rows: range, extractor: Extractor, network: Callable[
     with ThreadPoolExecutor(1) as pool:  # decodes the next batch while the network works on this one
         ahead = pool.submit(_prepare, images, batches[0], extractor)
         for batch, following in zip(batches, [*batches[1:], None], strict=True):
-            ready: Future[Tensor] = ahead
-            prepared = ready.result()
+            prepared = ahead.result()
             if following is not None:
                 ahead = pool.submit(_prepare, images, following, extractor)
-            parts.append(_embed(network, prepared, batch, extractor.name))
+            parts.append(_embed(network, prepared, batch, extractor))
+    _check_shapes({part.shape[1:] for part in parts}, extractor)
     return np.concatenate(parts)
 
 
 def _prepare(images: Images, batch: range, extractor: Extractor) -> Tensor:
-    prepared = [extractor.prepare(images[index]) for index in batch]
-    shapes = {tuple(image.shape) for image in prepared}
+    prepared = []
+    for index in batch:
+        try:
+            image = images[index]
+        except Exception as error:  # whatever a decoder raises
+            raise DataError(f"Image {index} cannot be decoded: {error} Remove or replace it at its source.") from error
+        prepared.append(_guarded(extractor, f"on image {index}", extractor.prepare, image))
+    _check_shapes({tuple(image.shape) for image in prepared}, extractor)
+    return torch.stack(prepared)
+
+
+def _check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
     if len(shapes) > 1:
         raise DataError(
             f"Expected images of one shape from extractor {extractor.name!r}, got {sorted(shapes)}. "
             "Use an extractor that resizes, such as pixels:size=32."
         )
-    return torch.stack(prepared)
 
 
-def _embed(network: Callable[[Tensor], Tensor], prepared: Tensor, batch: range, name: str) -> np.ndarray:
-    try:
-        features = network(prepared).to("cpu", torch.float32)
-    except Exception as error:  # whatever a stranger's network raises
-        raise ComponentFailed(
-            f"Extractor {name!r} failed on images {batch[0]} to {batch[-1]}: {type(error).__name__}: {error}"
-        ) from error
+def _embed(network: Callable[[Tensor], Tensor], prepared: Tensor, batch: range, extractor: Extractor) -> np.ndarray:
+    where = f"on images {batch[0]} to {batch[-1]}"
+    features = _guarded(extractor, where, lambda: network(prepared).to("cpu", torch.float32))
     if len(features) != len(batch):
-        raise DataError(f"Extractor {name!r} returned {len(features)} rows for {len(batch)} images; expected one each.")
+        raise DataError(
+            f"Extractor {extractor.name!r} returned {len(features)} rows for {len(batch)} images; expected one each."
+        )
     bad = (~features.isfinite()).flatten(1).any(1).nonzero()
     if len(bad):
         raise DataError(
-            f"Extractor {name!r} gave a feature that is not finite for image {batch[int(bad[0])]}. "
-            "Features are public transforms of images and must be finite; check the image and the weights."
+            f"Extractor {extractor.name!r} gave a feature that is not finite for image {batch[int(bad[0])]}. "
+            "Features must be finite numbers; check the image and the weights."
         )
-    return features.numpy()
+    array: np.ndarray = features.numpy()
+    return array
+
+
+def _guarded(extractor: Extractor, where: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call what the extractor wrote; what dpbench refused passes through, the plugin's own failures are named."""
+    try:
+        return function(*arguments)
+    except DpbenchError:
+        raise
+    except Exception as error:  # whatever a stranger's code raises
+        raise ComponentFailed(
+            f"Extractor {extractor.name!r} failed {where}: {type(error).__name__}: {error} "
+            "Set DPBENCH_DEBUG=1 for the traceback."
+        ) from error

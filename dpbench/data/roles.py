@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from dpbench.api import Budget, Dataset, Extractor, PublicData, Split, Splits, Task
 from dpbench.data import cache
 from dpbench.errors import DataError, SpecError
+from dpbench.parts import Parts, guarded
 from dpbench.privacy.plan import check_budget
 from dpbench.privacy.rows import PrivateRows
 from dpbench.spec import Spec
@@ -35,9 +37,7 @@ class Roles:
     digests: dict[str, str]  # of the data behind private and test, and behind public
 
 
-def assign(
-    dataset: Dataset, public_dataset: Dataset | None, extractor: Extractor, spec: Spec, device: torch.device
-) -> Roles:
+def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     """Load, split and extract.
 
     The published training split is cut by `split_seed` into public (`public_fraction`) and private, of which
@@ -47,21 +47,26 @@ def assign(
         DataError, DataMissing: the data is malformed or not here.
         SpecError: nothing private or public is left, or delta is too large for the private split.
     """
-    splits = dataset.load()
+    dataset, extractor = parts.dataset, parts.extractor
+    splits = _loaded(parts, "dataset")
     labels = _labels(splits, dataset)
     public_rows, private_rows = _cut(len(splits.train.labels), spec)
     check_budget(Budget(spec.epsilon, spec.delta), _task((), dataset, len(private_rows), device))
     test = Test(_features(splits, "test", extractor, device), splits.test.labels)
     train = _features(splits, "train", extractor, device)
-    if public_dataset is None:
-        public = PublicData(train[public_rows], labels[public_rows])
-        digests = {"private": splits.digest, "public": splits.digest}
+    if parts.public_dataset is None:
+        public, digest = PublicData(train[public_rows], labels[public_rows]), splits.digest
     else:
-        public, digest = _other(public_dataset, extractor, train, device)
-        digests = {"private": splits.digest, "public": digest}
+        public, digest = _other(parts, train, splits.digest, device)
     task = _task(tuple(train.shape[1:]), dataset, len(private_rows), device)
     public = PublicData(public.x.to(device), None if public.y is None else public.y.to(device))
+    digests = {"private": splits.digest, "public": digest}
     return Roles(task, PrivateRows(train, labels[private_rows], private_rows), public, test, digests)
+
+
+def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
+    splits: Splits = guarded("load", parts.brought[role], getattr(parts, role).load)
+    return splits
 
 
 def _task(shape: tuple[int, ...], dataset: Dataset, size: int, device: torch.device) -> Task:
@@ -88,6 +93,8 @@ def _labels(splits: Splits, dataset: Dataset) -> Tensor:
 
 def _check_labels(split: Split, where: str, classes: int) -> None:
     labels = split.labels
+    if not len(split.images):
+        raise DataError(f"The {where} has no images.")
     if labels.dtype != np.int64 or labels.shape != (len(split.images),):
         raise DataError(
             f"Expected {len(split.images)} int64 labels in the {where}, one per image, "
@@ -107,10 +114,17 @@ def _features(splits: Splits, name: str, extractor: Extractor, device: torch.dev
     return cache.features(split, source, extractor, device)
 
 
-def _other(dataset: Dataset, extractor: Extractor, train: Tensor, device: torch.device) -> tuple[PublicData, str]:
-    splits = dataset.load()
+def _other(parts: Parts, train: Tensor, private: str, device: torch.device) -> tuple[PublicData, str]:
+    dataset = parts.public_dataset
+    assert dataset is not None
+    splits = _loaded(parts, "public_dataset")
+    if splits.digest == private:
+        raise SpecError(
+            f"The public dataset {dataset.name!r} is the private one: every private example would be public. "
+            "Name another dataset, or use public_fraction."
+        )
     labels = _labels(splits, dataset)
-    x = _features(splits, "train", extractor, device)
+    x = _features(splits, "train", parts.extractor, device)
     if x.shape[1:] != train.shape[1:]:
         raise DataError(
             f"Public dataset {dataset.name!r} gives features of shape {tuple(x.shape[1:])}, the private one "

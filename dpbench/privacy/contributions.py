@@ -201,8 +201,8 @@ def blocks_of(contribution: Tensor | Contribution | Blocks) -> tuple[Contributio
             blocks.append(part)
         else:
             raise PrivacyError(
-                f"A row function returned a {type(part).__name__}; expected a Tensor, RankOne, Scaled or Blocks of them "
-                "and no subclass, for the harness answers for their norms."
+                f"A row function returned a {type(part).__name__}; expected a Tensor, RankOne, Scaled or Blocks of "
+                "them and no subclass, for the harness answers for their norms."
             )
     return tuple(blocks)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from dpbench.api import Budget, Release, Task
 from dpbench.errors import NotPlanned, PlanError, SpecError
@@ -50,10 +51,26 @@ def check_plan(plan: Sequence[Release], learner: str) -> tuple[Release, ...]:
     return tuple(plan)
 
 
+class Planned(Protocol):
+    """What the ledger reads of a release."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def steps(self) -> int:
+        """How many sums it may give."""
+
+    @property
+    def sample_rate(self) -> float:
+        """The chance, per example and step, of being sampled."""
+
+
 class Ledger:
     """Counts the steps spent of each planned release; spending past the plan is refused."""
 
-    def __init__(self, plan: Sequence[Release]) -> None:
+    def __init__(self, plan: Sequence[Planned]) -> None:
         self._plan = {release.name: release for release in plan}
         self._spent = dict.fromkeys(self._plan, 0)
 
@@ -62,7 +79,7 @@ class Ledger:
         """Steps spent so far, by release."""
         return dict(self._spent)
 
-    def spend(self, name: str) -> Release:
+    def spend(self, name: str) -> Planned:
         """Spend one step of release `name` and return the release.
 
         Raises:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -26,6 +27,11 @@ class Randomness:
     checks: np.random.Generator
     initialisation: torch.Generator
     commitment: str | None  # SHA-256 of the operating system's entropy; None for research
+
+    @classmethod
+    def of(cls, kind: Literal["research", "secure"], seed: int) -> Randomness:
+        """Return the streams of one fit, of either kind."""
+        return cls.secure(seed) if kind == "secure" else cls.research(seed)
 
     @classmethod
     def research(cls, seed: int) -> Randomness:

@@ -190,7 +190,7 @@ class LearnerLaws(Laws):
         return predict, watching, None
 
     def _predictions(self, predict: Predict, world: World) -> np.ndarray:
-        return predict_all(predict, world.test_x, 10, torch.device("cpu"))
+        return predict_all(predict, world.test_x, self._task(len(world.y)))
 
     def _mean_accuracy(self, fit: Callable[[int], Predict], world: World) -> float:
         hits = [self._predictions(fit(seed), world).argmax(1) == world.test_y for seed in range(5)]

@@ -1,0 +1,88 @@
+"""The components that a spec names: built, spelled out, and called so that their failures are named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+from dpbench.api import Dataset, Extractor, Learner
+from dpbench.errors import ComponentFailed, DpbenchError
+from dpbench.registry import Kind, Registered, Registry
+from dpbench.spec import Component, Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The components that a spec names, built, and who brought each."""
+
+    dataset: Dataset
+    public_dataset: Dataset | None
+    extractor: Extractor
+    learner: Learner
+    brought: dict[str, Registered]
+
+
+def resolve(registry: Registry, spec: Spec) -> Parts:
+    """Build what the spec names.
+
+    Raises:
+        SpecError: an unknown name or option (says what exists), or a value that does not fit.
+    """
+    named: dict[str, tuple[Kind, Component | None]] = {
+        "learner": ("learner", spec.learner),
+        "extractor": ("extractor", spec.extractor),
+        "dataset": ("dataset", spec.dataset),
+        "public_dataset": ("dataset", spec.public_dataset),
+    }
+    built: dict[str, Any] = dict.fromkeys(named)
+    brought = {}
+    for role, (kind, component) in named.items():
+        if component is not None:
+            brought[role] = registry.find(kind, component.name)
+            built[role] = registry.build(kind, component.name, component.options)
+    return Parts(**built, brought=brought)
+
+
+def spelled_out(spec: Spec, parts: Parts) -> Spec:
+    """Return the spec with every option of every component spelled out: what the digest names."""
+    components = {
+        "dataset": parts.dataset,
+        "public_dataset": parts.public_dataset,
+        "extractor": parts.extractor,
+        "learner": parts.learner,
+    }
+    return spec.model_copy(update={role: part and _component(part) for role, part in components.items()})
+
+
+def selection(learner: Learner) -> Literal["default", "by-hand"]:
+    """Say whether the hyperparameters are the learner's defaults or somebody's choice."""
+    fields = dataclasses.fields(learner)  # type: ignore[arg-type]
+    return "default" if all(getattr(learner, field.name) == _default(field) for field in fields) else "by-hand"
+
+
+def guarded(what: str, item: Registered, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call what a plugin wrote; what dpbench refused passes through, the plugin's own failures are named.
+
+    Raises:
+        ComponentFailed: `what` failed; names the plugin and its distribution.
+    """
+    try:
+        return function(*arguments)
+    except DpbenchError:
+        raise
+    except Exception as error:  # whatever a stranger's code raises
+        raise ComponentFailed(
+            f"{what} of {item.cls.name!r} (plugin {item.plugin!r}, {item.distribution} {item.version}) failed: "
+            f"{type(error).__name__}: {error} Set DPBENCH_DEBUG=1 for the traceback."
+        ) from error
+
+
+def _component(part: Any) -> Component:
+    return Component(
+        name=part.name, options={field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    )
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

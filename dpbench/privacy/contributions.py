@@ -92,7 +92,7 @@ class RankOne(Contribution):
 
     def norms(self) -> Tensor:
         """Return (c,) float64: |left_i| |right_i|."""
-        return _norms(self.left) * self._right_norms()
+        return _norms(self.left).mul_(self._right_norms())
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return (weights * left).T @ right, (m, d) or, with bias, (m, d + 1)."""
@@ -116,7 +116,7 @@ class RankOne(Contribution):
 
     def _right_norms(self) -> Tensor:
         norms = _norms(self.right)
-        return (norms.square() + 1).sqrt() * (1 + 4 * _unit(norms)) if self.bias else norms
+        return norms.square_().add_(1).sqrt_().mul_(1 + 4 * _unit(norms)) if self.bias else norms
 
     def _whole_right(self) -> Tensor:
         import torch
@@ -213,8 +213,8 @@ def _norms(rows: Tensor) -> Tensor:  # (c, ...) -> (c,) float64, see the module'
     flat = rows.flatten(1)
     exact = flat.dtype == torch.float64 or flat.shape[1] > 2**16
     norms = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64 if exact else torch.float32)
-    bounds: Tensor = norms.double() * (1 + (flat.shape[1] + 8) * _unit(norms)) + _TINY
-    return bounds
+    bounds: Tensor = norms.double()
+    return bounds.mul_(1 + (flat.shape[1] + 8) * _unit(norms)).add_(_TINY)
 
 
 def _unit(values: Tensor) -> float:

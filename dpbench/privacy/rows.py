@@ -78,10 +78,12 @@ class PrivateRows:
                 rows = sample[start : start + size]
                 local = torch.from_numpy(rows)
                 x = self._gather(local, buffer[: len(rows)])
-                yield Chunk(x, self.y[local].to(device), torch.from_numpy(row_seeds(base, rows)).to(device))
+                yield Chunk(
+                    x, self.y.index_select(0, local).to(device), torch.from_numpy(row_seeds(base, rows)).to(device)
+                )
 
     def _gather(self, local: Tensor, into: Tensor) -> Tensor:
-        rows = self.index[local]
+        rows = self.index.index_select(0, local)
         if into.device == self.x.device:
             return torch.index_select(self.x, 0, rows, out=into)
         return into.copy_(self.x[rows])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, Literal
 
 from dpbench.api import Dataset, Extractor, Learner
-from dpbench.errors import ComponentFailed, DpbenchError
 from dpbench.registry import Kind, Registered, Registry
 from dpbench.spec import Component, Spec
 
@@ -21,6 +19,11 @@ class Parts:
     extractor: Extractor
     learner: Learner
     brought: dict[str, Registered]
+
+    def who(self, role: str, doing: str) -> str:
+        """Name a component, what it is asked to do, and who brought it: for messages about its failures."""
+        item = self.brought[role]
+        return f"{doing} of {item.cls.name!r} (plugin {item.plugin!r}, {item.distribution} {item.version})"
 
 
 def resolve(registry: Registry, spec: Spec) -> Parts:
@@ -59,23 +62,6 @@ def selection(learner: Learner) -> Literal["default", "by-hand"]:
     """Say whether the hyperparameters are the learner's defaults or somebody's choice."""
     fields = dataclasses.fields(learner)  # type: ignore[arg-type]
     return "default" if all(getattr(learner, field.name) == _default(field) for field in fields) else "by-hand"
-
-
-def guarded(what: str, item: Registered, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call what a plugin wrote; what dpbench refused passes through, the plugin's own failures are named.
-
-    Raises:
-        ComponentFailed: `what` failed; names the plugin and its distribution.
-    """
-    try:
-        return function(*arguments)
-    except DpbenchError:
-        raise
-    except Exception as error:  # whatever a stranger's code raises
-        raise ComponentFailed(
-            f"{what} of {item.cls.name!r} (plugin {item.plugin!r}, {item.distribution} {item.version}) failed: "
-            f"{type(error).__name__}: {error} Set DPBENCH_DEBUG=1 for the traceback."
-        ) from error
 
 
 def _component(part: Any) -> Component:

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -195,8 +196,11 @@ def _check(cls: type[Any], kind: Kind, hook: str) -> None:
     base = KINDS[kind]
     if not (isinstance(cls, type) and issubclass(cls, base)):
         raise PluginError(f"{hook} returned {cls!r}; expected subclasses of dpbench.{base.__name__}.")
-    if not isinstance(getattr(cls, "name", None), str):
+    name = getattr(cls, "name", None)
+    if not isinstance(name, str):
         raise PluginError(f"{cls.__name__} has no `name`; expected a class variable `name: ClassVar[str]`.")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
+        raise PluginError(f"{cls.__name__} is called {name!r}; expected lower-case letters, digits, dots and dashes.")
     if inspect.isabstract(cls):
         missing: frozenset[str] = getattr(cls, "__abstractmethods__", frozenset())
         raise PluginError(f"{cls.__name__} does not define {', '.join(sorted(missing))}.")

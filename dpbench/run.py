@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import torch
 
 from dpbench import metrics, progress, provenance, registry
-from dpbench.api import Budget, Learner, Predict, PublicData, Release
+from dpbench.api import Budget, Learner, PublicData, Release
 from dpbench.data import roles as data
 from dpbench.errors import SpecError
-from dpbench.parts import Parts, guarded, resolve, selection, spelled_out
+from dpbench.guard import guarded
+from dpbench.parts import Parts, resolve, selection, spelled_out
 from dpbench.phases import Phases
 from dpbench.privacy import accountant, calibration
 from dpbench.privacy.curator import LedgerCurator
@@ -56,14 +57,15 @@ def run(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) ->
 
 def _fit_and_score(seed: int, parts: Parts, roles: data.Roles, privacy: Privacy, phases: Phases) -> SeedResult:
     """Fit on the private split through a fresh curator; the test split meets the predictor only afterwards."""
-    who, randomness = parts.brought["learner"], Randomness.of(privacy.rng, seed)
+    randomness = Randomness.of(privacy.rng, seed)
     sigma = {release.name: release.sigma for release in privacy.plan}
     curator = LedgerCurator(roles.private, roles.task, sigma, Ledger(privacy.plan), randomness)
     public = PublicData(roles.public.x.clone(), None if roles.public.y is None else roles.public.y.clone())
     with phases("fit"):
-        predict: Predict = guarded("fit", who, parts.learner.fit, curator.door(), public, randomness.initialisation)
+        fit = parts.who("learner", "fit")
+        predict = guarded(fit, parts.learner.fit, curator.door(), public, randomness.initialisation)
     with phases("score"):
-        scores = guarded("predict", who, metrics.predict_all, predict, roles.test.x, roles.task)
+        scores = guarded(parts.who("learner", "predict"), metrics.predict_all, predict, roles.test.x, roles.task)
         figures = metrics.score(scores, roles.test.y)
     return SeedResult(seed=seed, spent=dict(curator.ledger.spent), commitment=randomness.commitment, **figures)
 
@@ -97,7 +99,7 @@ def _budget(spec: Spec) -> Budget:
 
 
 def _plan(parts: Parts, roles: data.Roles, spec: Spec) -> tuple[Release, ...]:
-    plan = guarded("plan", parts.brought["learner"], parts.learner.plan, roles.task, _budget(spec))
+    plan = guarded(parts.who("learner", "plan"), parts.learner.plan, roles.task, _budget(spec))
     return check_plan(plan, parts.learner.name)
 
 

@@ -24,14 +24,12 @@ class Component(BaseModel):
     options: dict[str, Any] = {}
 
     @classmethod
-    def parse(cls, text: object) -> object:
+    def parse(cls, text: str) -> Component:
         """Read `name` or `name:key=value,key=value`.
 
         >>> Component.parse("pillar:k=40,center=false")
         Component(name='pillar', options={'k': '40', 'center': 'false'})
         """
-        if not isinstance(text, str):
-            return text
         name, _, rest = text.partition(":")
         options = {}
         for pair in filter(None, rest.split(",")):
@@ -48,7 +46,11 @@ class Component(BaseModel):
         return f"{self.name}:{options}" if options else self.name
 
 
-Named = Annotated[Component, BeforeValidator(Component.parse)]
+def _component(value: object) -> object:
+    return Component.parse(value) if isinstance(value, str) else value
+
+
+Named = Annotated[Component, BeforeValidator(_component)]
 
 
 def _first(seeds: object) -> object:

@@ -124,7 +124,7 @@ def test_a_network_that_raises_is_named_with_the_images(tmp_path: Path) -> None:
     def fails(images: Tensor) -> Tensor:
         raise RuntimeError("no memory")
 
-    with pytest.raises(ComponentFailed, match=r"'raw' failed on images 0 to 9: RuntimeError: no memory"):
+    with pytest.raises(ComponentFailed, match=r"'raw' on images 0 to 9 failed: RuntimeError: no memory"):
         extract([grey(0)] * 10, Raw(fails), tmp_path)
 
 

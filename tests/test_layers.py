@@ -17,7 +17,7 @@ PLUGINS = ROOT.parent / "plugins"
 # Each layer may import what stands before it, and itself.
 LAYERS = (
     {"errors"},
-    {"paths", "files", "progress", "phases", "provenance"},
+    {"guard", "paths", "files", "progress", "phases", "provenance"},
     {"api"},
     {"hookspecs"},
     {"registry"},

@@ -238,6 +238,7 @@ WRONG: dict[str, tuple[type[Dataset], str]] = {
     "not a dataclass": (made(), "Made is not a frozen dataclass"),
     "not frozen": (dataclass(made()), "Made is not a frozen dataclass"),
     "abstract": (dataclass(frozen=True)(made(load=Dataset.load)), "Made does not define load"),
+    "with a path for a name": (dataclass(frozen=True)(made(name="../up")), "is called '../up'; expected lower-case"),
     "without name": (dataclass(frozen=True)(made(name=None)), "Made has no `name`"),
 }
 

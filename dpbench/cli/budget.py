@@ -64,9 +64,8 @@ def _plan(texts: list[str]) -> list[Release]:
 
     plan = []
     for number, text in enumerate(texts):
-        parsed = Component.parse(f"release:{text}")
-        assert isinstance(parsed, Component)
-        options = fields_from(Release, {"name": f"release {number + 1}", **parsed.options}, "release")
+        given = Component.parse(f"release:{text}").options
+        options = fields_from(Release, {"name": f"release {number + 1}", **given}, "release")
         plan.append(Release(**options))
     return plan
 

@@ -28,6 +28,7 @@ from dpbench.api import Extractor, Split
 from dpbench.data.extraction import extract
 from dpbench.errors import DamagedFile, OutputError
 from dpbench.files import canonical_digest, sha256, write_json
+from dpbench.guard import guarded
 from dpbench.paths import cache_folder
 
 
@@ -76,7 +77,8 @@ def features(split: Split, source: Source, extractor: Extractor, device: torch.d
 def source_of(data: str, split: str, rows: int, extractor: Extractor) -> Source:
     """Describe the features that `extractor` makes of one split."""
     options = {field.name: getattr(extractor, field.name) for field in dataclasses.fields(extractor)}  # type: ignore[arg-type]
-    return Source(data, split, rows, extractor.name, extractor.version, options, extractor.weights())
+    weights = guarded(f"The digest of the weights of extractor {extractor.name!r}", extractor.weights)
+    return Source(data, split, rows, extractor.name, extractor.version, options, weights)
 
 
 def _open(folder: Path) -> Tensor:

@@ -7,7 +7,6 @@ import io
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +14,9 @@ from torch import Tensor
 
 from dpbench import progress
 from dpbench.api import Extractor, Images
-from dpbench.errors import ComponentFailed, DataError, DpbenchError
+from dpbench.errors import DataError
 from dpbench.files import write_atomically
+from dpbench.guard import guarded
 
 SHARD = 1024  # images: what an interrupted extraction loses at most
 BATCH = 32  # images a network sees at once: larger ones are slower on a CPU, whose cache they leave
@@ -40,7 +40,7 @@ def extract(images: Images, extractor: Extractor, folder: Path, device: torch.de
             shard = folder / f"shard-{start:09d}.npy"
             features = _kept(shard, len(rows))
             if features is None:
-                network = network or _guarded(extractor, "while it opened", extractor.open, device)
+                network = network or guarded(f"Opening extractor {extractor.name!r}", extractor.open, device)
                 features = _shard(images, rows, extractor, network)
                 _keep(shard, features)
             shape = shape or features.shape[1:]
@@ -89,7 +89,7 @@ def _prepare(images: Images, batch: range, extractor: Extractor) -> Tensor:
             image = images[index]
         except Exception as error:  # whatever a decoder raises
             raise DataError(f"Image {index} cannot be decoded: {error} Remove or replace it at its source.") from error
-        prepared.append(_guarded(extractor, f"on image {index}", extractor.prepare, image))
+        prepared.append(guarded(f"Extractor {extractor.name!r} on image {index}", extractor.prepare, image))
     _check_shapes({tuple(image.shape) for image in prepared}, extractor)
     return torch.stack(prepared)
 
@@ -103,8 +103,8 @@ def _check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
 
 
 def _embed(network: Callable[[Tensor], Tensor], prepared: Tensor, batch: range, extractor: Extractor) -> np.ndarray:
-    where = f"on images {batch[0]} to {batch[-1]}"
-    features = _guarded(extractor, where, lambda: network(prepared).to("cpu", torch.float32))
+    what = f"Extractor {extractor.name!r} on images {batch[0]} to {batch[-1]}"
+    features = guarded(what, lambda: network(prepared).to("cpu", torch.float32))
     if len(features) != len(batch):
         raise DataError(
             f"Extractor {extractor.name!r} returned {len(features)} rows for {len(batch)} images; expected one each."
@@ -117,16 +117,3 @@ def _embed(network: Callable[[Tensor], Tensor], prepared: Tensor, batch: range, 
         )
     array: np.ndarray = features.numpy()
     return array
-
-
-def _guarded(extractor: Extractor, where: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call what the extractor wrote; what dpbench refused passes through, the plugin's own failures are named."""
-    try:
-        return function(*arguments)
-    except DpbenchError:
-        raise
-    except Exception as error:  # whatever a stranger's code raises
-        raise ComponentFailed(
-            f"Extractor {extractor.name!r} failed {where}: {type(error).__name__}: {error} "
-            "Set DPBENCH_DEBUG=1 for the traceback."
-        ) from error

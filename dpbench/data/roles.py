@@ -12,7 +12,8 @@ from torch import Tensor
 from dpbench.api import Budget, Dataset, Extractor, PublicData, Split, Splits, Task
 from dpbench.data import cache
 from dpbench.errors import DataError, SpecError
-from dpbench.parts import Parts, guarded
+from dpbench.guard import guarded
+from dpbench.parts import Parts
 from dpbench.privacy.plan import check_budget
 from dpbench.privacy.rows import PrivateRows
 from dpbench.spec import Spec
@@ -57,7 +58,8 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     if parts.public_dataset is None:
         public, digest = PublicData(train[public_rows], labels[public_rows]), splits.digest
     else:
-        public, digest = _other(parts, train, splits.digest, device)
+        public, digest = _other(parts, parts.public_dataset, train, device)
+        _refuse_same(digest, splits.digest, parts.public_dataset)
     task = _task(tuple(train.shape[1:]), dataset, len(private_rows), device)
     public = PublicData(public.x.to(device), None if public.y is None else public.y.to(device))
     digests = {"private": splits.digest, "public": digest}
@@ -65,8 +67,8 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
 
 
 def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
-    splits: Splits = guarded("load", parts.brought[role], getattr(parts, role).load)
-    return splits
+    dataset: Dataset = getattr(parts, role)
+    return guarded(parts.who(role, "load"), dataset.load)
 
 
 def _task(shape: tuple[int, ...], dataset: Dataset, size: int, device: torch.device) -> Task:
@@ -114,15 +116,16 @@ def _features(splits: Splits, name: str, extractor: Extractor, device: torch.dev
     return cache.features(split, source, extractor, device)
 
 
-def _other(parts: Parts, train: Tensor, private: str, device: torch.device) -> tuple[PublicData, str]:
-    dataset = parts.public_dataset
-    assert dataset is not None
-    splits = _loaded(parts, "public_dataset")
-    if splits.digest == private:
+def _refuse_same(public: str, private: str, dataset: Dataset) -> None:
+    if public == private:
         raise SpecError(
             f"The public dataset {dataset.name!r} is the private one: every private example would be public. "
             "Name another dataset, or use public_fraction."
         )
+
+
+def _other(parts: Parts, dataset: Dataset, train: Tensor, device: torch.device) -> tuple[PublicData, str]:
+    splits = _loaded(parts, "public_dataset")
     labels = _labels(splits, dataset)
     x = _features(splits, "train", parts.extractor, device)
     if x.shape[1:] != train.shape[1:]:

@@ -36,7 +36,7 @@ _SLACK = 1e-3  # calibration stops when epsilon(sigma) is in ((1 - slack) target
 
 
 @dataclass(frozen=True)
-class Interval:
+class Bracket:
     """What an independent accountant says: epsilon lies in [lower, upper]."""
 
     accountant: str
@@ -83,7 +83,7 @@ def calibrate(
     return sigma
 
 
-def cross_check(plan: Sequence[Release], sigma: float, delta: float, accountant: AccountantName) -> Interval:
+def cross_check(plan: Sequence[Release], sigma: float, delta: float, accountant: AccountantName) -> Bracket:
     """Return epsilon by an independent library and method, and refuse a contradiction.
 
     `pld` and `rdp` are checked by Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
@@ -94,10 +94,10 @@ def cross_check(plan: Sequence[Release], sigma: float, delta: float, accountant:
     """
     stated = epsilon(plan, sigma, delta, accountant)
     if math.isinf(stated):
-        return Interval("none", math.inf, math.inf)
+        return Bracket("none", math.inf, math.inf)
     if accountant == "prv":
         tight = epsilon(plan, sigma, delta, "pld")
-        other = Interval("pld", 0.99 * tight, tight)  # its discretisation is worth less than 1%
+        other = Bracket("pld", 0.99 * tight, tight)  # its discretisation is worth less than 1%
     else:
         other = _microsoft(plan, sigma, delta, stated)
     too_high = accountant == "pld" and stated > other.upper * 1.005
@@ -225,7 +225,7 @@ def _opacus(plan: Sequence[Release], sigma: float, delta: float) -> float:
 _EPSILON = {"pld": _pld, "rdp": _rdp, "prv": _opacus}
 
 
-def _microsoft(plan: Sequence[Release], sigma: float, delta: float, stated: float) -> Interval:
+def _microsoft(plan: Sequence[Release], sigma: float, delta: float, stated: float) -> Bracket:
     import prv_accountant as prv
 
     error, delta_error = 0.02 * stated, delta / 1000
@@ -240,8 +240,8 @@ def _microsoft(plan: Sequence[Release], sigma: float, delta: float, stated: floa
             counts.append(release.steps)
     points = 2 * (stated + 3) / error * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
     if points > 2**24:
-        return Interval("rdp", 0.0, epsilon(plan, sigma, delta, "rdp"))
+        return Bracket("rdp", 0.0, epsilon(plan, sigma, delta, "rdp"))
     with _quiet():
         accountant = prv.PRVAccountant(mechanisms, error, delta_error, counts)
         lower, _, upper = accountant.compute_epsilon(delta, counts)
-    return Interval("prv-accountant", float(lower), float(upper))
+    return Bracket("prv-accountant", float(lower), float(upper))

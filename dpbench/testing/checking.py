@@ -21,7 +21,6 @@ def check(registry: Registry, text: str) -> Iterator[tuple[str, str | None]]:
         text: `name` or `name:key=value`; a name that several kinds share is checked as each.
     """
     component = Component.parse(text)
-    assert isinstance(component, Component)
     kinds = [kind for kind in KINDS if component.name in registry.components[kind]]
     if not kinds:
         names = {name for kind in KINDS for name in registry.components[kind]}

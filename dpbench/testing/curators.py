@@ -14,21 +14,29 @@ from dpbench.privacy.contributions import Contribution, blocks_of
 from dpbench.privacy.curator import LedgerCurator
 
 
-class Watching(Curator):
-    """Passes questions on to a real curator, and keeps the answers, the refusals and the broken rows."""
+class _Before(Curator):
+    """Stands before a real curator."""
 
-    def __init__(self, curator: LedgerCurator, log: Log | None = None) -> None:
-        self.curator, self.log = curator, log or Log()
+    def __init__(self, curator: LedgerCurator) -> None:
+        self.curator = curator
 
     @property
     def task(self) -> Task:
-        """The task behind the real curator."""
+        """The real curator's task."""
         return self.curator.task
 
     @property
     def sigma(self) -> Mapping[str, float]:
         """The real curator's noise multipliers."""
         return self.curator.sigma
+
+
+class Watching(_Before):
+    """Passes questions on to a real curator, and keeps the answers, the refusals and the broken rows."""
+
+    def __init__(self, curator: LedgerCurator, log: Log | None = None) -> None:
+        super().__init__(curator)
+        self.log = log or Log()
 
     def noisy_sum(
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
@@ -61,21 +69,12 @@ class Log:
         self.complaints: list[str] = []
 
 
-class Answering(Curator):
-    """Reads the rows it was given, as a real curator does, but answers with what `answers` yields."""
+class Answering(_Before):
+    """Reads the rows it was given, as a real curator does, but answers with what `answers` makes of the real answer."""
 
     def __init__(self, curator: LedgerCurator, answers: Callable[[Any], Any]) -> None:
-        self.curator, self.answers = curator, answers
-
-    @property
-    def task(self) -> Task:
-        """The task behind the rows."""
-        return self.curator.task
-
-    @property
-    def sigma(self) -> Mapping[str, float]:
-        """The real curator's noise multipliers."""
-        return self.curator.sigma
+        super().__init__(curator)
+        self.answers = answers
 
     def noisy_sum(
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None

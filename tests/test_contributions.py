@@ -85,6 +85,25 @@ def test_a_scale_that_float32_cannot_bound_is_refused(value: float) -> None:
         Scaled(outer, torch.tensor([[1.0, value]]))
 
 
+@pytest.mark.parametrize(
+    ("left", "right"), [((3, 2), (2, 4)), ((3,), (3, 4)), ((3, 2), (3, 3, 4)), ((3, 2), (1, 4)), ((1, 3, 2), (3, 4))]
+)
+def test_factors_that_would_broadcast_are_refused(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    with pytest.raises(SpecError, match="factors"):
+        RankOne(torch.ones(left), torch.ones(right))
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (1, 4), (4,), (1, 2, 4), (2, 5)])
+def test_a_scale_that_would_broadcast_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(SpecError, match="like one row"):
+        Scaled(RankOne(torch.ones(3, 2), torch.ones(3, 4)), torch.ones(shape))
+
+
+def test_one_number_per_row_needs_an_axis_of_its_own() -> None:
+    with pytest.raises(SpecError, match=r"return \(c, 1\)"):
+        blocks_of(torch.ones(3))
+
+
 def test_a_bare_tensor_is_one_block_of_rows() -> None:
     (block,) = blocks_of(torch.ones(2, 3))
     assert isinstance(block, Rows)

@@ -193,6 +193,19 @@ def test_nothing_done_to_a_chunk_reaches_the_data() -> None:
     assert torch.equal(rows.x, before)
 
 
+def test_an_answer_carries_no_graph_that_leads_back_to_private_rows() -> None:
+    weight = torch.ones(5, requires_grad=True)
+
+    def tracked(chunk: Chunk) -> Tensor:
+        with torch.enable_grad():
+            return chunk.x * weight
+
+    answer = curator_over(private_rows(), [Release("sum")]).noisy_sum(tracked, release="sum", clip=1.0)
+    assert isinstance(answer, Tensor)
+    assert not answer.requires_grad
+    assert answer.grad_fn is None
+
+
 def test_no_attribute_of_the_door_leads_to_a_private_row() -> None:
     rows = private_rows()
     door = curator_over(rows, [GRADIENT]).door()

@@ -55,6 +55,14 @@ class Rows(Contribution):
 
     rows: Tensor  # (c, ...)
 
+    def __post_init__(self) -> None:
+        """Refuse a tensor without an axis to sum over and one to clip along."""
+        if self.rows.ndim < 2:
+            raise SpecError(
+                f"Expected one contribution per row, (c, ...) with two axes or more, got {tuple(self.rows.shape)}. "
+                "For one number per row, return (c, 1)."
+            )
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -86,6 +94,14 @@ class RankOne(Contribution):
     left: Tensor  # (c, m)
     right: Tensor  # (c, d)
     bias: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse factors of other shapes: broadcasting them would sum what no norm has measured."""
+        if self.left.ndim != 2 or self.right.ndim != 2 or len(self.left) != len(self.right):
+            raise SpecError(
+                f"Expected factors (c, m) and (c, d) of a RankOne contribution, got {tuple(self.left.shape)} and "
+                f"{tuple(self.right.shape)}."
+            )
 
     def __len__(self) -> int:
         return len(self.left)
@@ -136,7 +152,13 @@ class Scaled(Contribution):
     scale: Tensor  # (m, d), or (m, d + 1) with bias
 
     def __post_init__(self) -> None:
-        """Refuse scales whose norms float32 cannot bound."""
+        """Refuse scales of another shape than a row, or whose norms float32 cannot bound."""
+        expected = (self.outer.left.shape[1], self.outer.right.shape[1] + self.outer.bias)
+        if tuple(self.scale.shape) != expected:
+            raise SpecError(
+                f"Expected the scale of a Scaled contribution to be {expected}, like one row, got "
+                f"{tuple(self.scale.shape)}."
+            )
         low, high = _SCALES
         if self.scale.numel() and not (float(self.scale.min()) >= low and float(self.scale.max()) <= high):
             raise SpecError(

@@ -46,6 +46,7 @@ class LedgerCurator:
         """Return what a learner may hold."""
         return Door(self.task, dict(self.sigma), self.noisy_sum, lambda transform: self.map(transform).door())
 
+    @torch.no_grad()  # an answer that carried a graph would lead back to private rows
     def noisy_sum(
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
     ) -> Tensor | tuple[Tensor, ...]:
@@ -68,6 +69,7 @@ class LedgerCurator:
         )
         return answers[0] if isinstance(clip, (int, float)) else answers
 
+    @torch.no_grad()
     def map(self, transform: Callable[[Tensor], Tensor]) -> LedgerCurator:
         """Transform every row once, checking a few rows alone; see `Curator.map`."""
         sample = torch.arange(len(self.rows)).numpy()
@@ -87,11 +89,10 @@ class LedgerCurator:
         due = spent & (spent - 1) == 0  # at steps 1, 2, 4, 8 ...: a check costs a few rows
         for chunk in chunks:
             loners = self._loners(chunk) if due else []
-            with torch.no_grad():
-                blocks = blocks_of(rows(chunk))
-                for block in blocks:
-                    _check_length(block, chunk, release)
-                _check_alone(rows, loners, blocks, release)
+            blocks = blocks_of(rows(chunk))
+            for block in blocks:
+                _check_length(block, chunk, release)
+            _check_alone(rows, loners, blocks, release)
             due = due and not loners
             yield blocks
 

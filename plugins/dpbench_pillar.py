@@ -32,7 +32,7 @@ class Pillar(Learner):
     `center` subtracts the public mean before the projection, as the authors' code does; without it the components are
     those of the uncentred second moment, as algorithm 1 writes. `scaling=public` standardises first (the authors'
     code), so that it and dp-sgd differ by the projection alone. Default k 40 is the paper's choice at epsilon 0.1;
-    200 is its choice at 0.7.
+    200 is its choice at 0.7. The other defaults are those of dp-sgd.
 
     Differs from the authors' code: Poisson samples, the expected batch size, zero initialisation and full batches with
     momentum by default, and neither private nor public features are augmented (theirs are, unlike the paper says).

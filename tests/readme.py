@@ -5,8 +5,40 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from dpbench.result import Result
+
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
+
+
+FIGURES = ROOT / "leaderboard" / "results" / "cifar10-efficientnet-lite0"
+
+
+def figures() -> str:
+    """Return the README's table of measured figures, made from the committed result files."""
+    results = map(Result.read, FIGURES.glob("*.json"))
+    lines = ["| learner | target ε | accuracy | balanced | worst class | σ | ε (pld) | ε (prv-accountant) |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for result in sorted(results, key=lambda r: (r.spec.epsilon, r.metrics["accuracy"].mean)):
+        lines.append("| " + " | ".join(_cells(result)) + " |")
+    return "\n".join(lines)
+
+
+def _cells(result: Result) -> list[str]:
+    spec, privacy, accuracy = result.spec, result.privacy, result.metrics["accuracy"]
+    assert accuracy.high is not None
+    k = spec.learner.options.get("k")
+    private = privacy.sigma > 0
+    return [
+        f"`{spec.learner.name}`" + (f", k {k}" if k else ""),
+        f"{spec.epsilon:g}" if private else "∞",
+        f"{100 * accuracy.mean:.2f} ± {100 * (accuracy.high - accuracy.mean):.2f}",
+        f"{100 * result.metrics['balanced_accuracy'].mean:.2f}",
+        f"{100 * result.metrics['worst_class_accuracy'].mean:.2f}",
+        f"{privacy.sigma:.4g}",
+        f"{privacy.epsilon:.5f}" if private else "∞",
+        f"{privacy.independent.lower:.4f} to {privacy.independent.upper:.4f}" if private else "∞",
+    ]
 
 
 def commands() -> list[str]:
@@ -20,3 +52,7 @@ def file_named(name: str) -> str:
     found = re.search(rf"^`{re.escape(name)}`:\n\n```\w+\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     assert found, f"README shows no file {name}"
     return found.group(1)
+
+
+if __name__ == "__main__":
+    print(figures())

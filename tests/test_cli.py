@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import dpbench_huggingface
 import pytest
 from PIL import Image
 
+from dpbench import metrics
 from dpbench.cli import main
 from dpbench.data import extraction
 from dpbench.errors import SpecError
@@ -151,6 +154,24 @@ def test_a_mirror_is_used_offline(
     assert called(*run_arguments(tmp_path, "--learner", QUICK, "--dataset", "cifar10", "--json")) == 0
     task = Result.model_validate_json(capsys.readouterr().out).task
     assert (task.private, task.public, task.test, task.example_shape) == (900, 100, 200, (3072,))
+
+
+def test_a_result_that_can_no_longer_be_written_is_printed_so_that_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    out = tmp_path / "out"
+    scored = metrics.score
+
+    def spoil(*arguments: Any) -> Any:
+        shutil.rmtree(out, ignore_errors=True)
+        out.write_text("in the way")
+        return scored(*arguments)
+
+    monkeypatch.setattr(metrics, "score", spoil)
+    assert called("run", "--learner", QUICK, "--seeds", "1", "--out", str(out)) == 1
+    captured = capsys.readouterr()
+    assert len(Result.model_validate_json(captured.out).seeds) == 1
+    assert captured.err.startswith(f"dpbench: Cannot write {out}")
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_else(capsys: Output) -> None:

@@ -11,7 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 import dpbench
+from dpbench import Release
 from dpbench.cli import app
+from dpbench.privacy.accountant import epsilon
+from dpbench.result import Result
 from tests import readme
 
 INSTALL = 'pip install -e ".[test,offline]" && '
@@ -55,6 +58,23 @@ def test_every_flag_in_the_readme_exists_and_every_flag_of_run_is_in_the_readme(
     elsewhere = {"--release", "--sigma", "--spec", "--check", "--benchmark-enable", "--help"}
     assert shown - {"--help"} <= named | {"--no-public-labels"}
     assert named - elsewhere <= shown
+
+
+def test_the_readmes_figures_are_those_of_the_committed_results() -> None:
+    assert readme.figures() in readme.TEXT
+
+
+def test_committed_results_were_made_from_a_clean_tree_and_state_what_their_plan_and_sigma_give() -> None:
+    files = list(readme.FIGURES.glob("*.json"))
+    assert len(files) >= 6
+    for result in map(Result.read, files):
+        privacy = result.privacy
+        plan = [Release(r.name, r.steps, r.sample_rate, r.relative_noise) for r in privacy.plan]
+        assert result.digest == result.spec.digest
+        assert result.provenance["dirty"] is False
+        assert epsilon(plan, privacy.sigma, privacy.delta, privacy.accountant) == privacy.epsilon
+        assert privacy.epsilon <= result.spec.epsilon
+        assert all(seed.spent == {r.name: r.steps for r in privacy.plan} for seed in result.seeds)
 
 
 def test_every_name_of_the_contract_can_be_imported() -> None:

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from dpbench.errors import OutputError
+
 if TYPE_CHECKING:
     from dpbench.result import Result
 
@@ -70,7 +72,11 @@ def _run(flags: dict[str, Any], file: Path | None, device: str, out: Path, as_js
     from dpbench.run import run
 
     result = run(spec, device=device, plugins=plugins)
-    written = result.write(out)
+    try:
+        written = result.write(out)
+    except OutputError:
+        print(result.model_dump_json(indent=2))  # what was computed is not lost with the disk
+        raise
     if as_json:
         print(result.model_dump_json(indent=2))
     else:

@@ -90,9 +90,10 @@ def _show(result: Result, written: Path, console: Console) -> None:
         f"{task.public:,} public, {task.test:,} test examples"
     )
     other = privacy.independent
+    bounds = f"{other.lower:.4g} to {other.upper:.4g}" if privacy.sigma else "inf"
     table = Table("accuracy", f"ε ({privacy.accountant})", f"ε ({other.accountant})", "σ", "seconds", box=None)
     table.add_row(
-        _percent(result), f"{privacy.epsilon:.4g}", f"{other.lower:.4g} to {other.upper:.4g}", f"{privacy.sigma:.4g}",
+        _percent(result), f"{privacy.epsilon:.4g}", bounds, f"{privacy.sigma:.4g}",
         f"{sum(result.seconds.values()):.1f}",
     )  # fmt: skip
     console.print(table)

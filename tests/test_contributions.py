@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dpbench.errors import SpecError
 from dpbench.privacy.contributions import Contribution, RankOne, Rows, Scaled, blocks_of
+from dpbench.privacy.mechanisms import clipped_sum
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(1, 12))
 SEEDS = st.integers(0, 2**32 - 1)
@@ -61,9 +62,17 @@ def test_norms_of_very_long_rows_are_never_under_estimated_and_tight() -> None:
         assert bool((ratio <= 1 + (width + 9) * 2**-24).all())
 
 
-def test_low_precision_rows_are_measured_in_float32() -> None:
-    rows = torch.full((1, 4096), 0.1, dtype=torch.bfloat16)
-    assert float(Rows(rows).norms()) == pytest.approx(float(rows.double().norm()), rel=1e-3)
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.complex64])
+def test_kinds_of_numbers_whose_rounding_is_not_bounded_are_refused(kind: torch.dtype) -> None:
+    with pytest.raises(SpecError, match="float32 or float64"):
+        Rows(torch.ones(2, 3).to(kind))
+    with pytest.raises(SpecError, match="float32 or float64"):
+        RankOne(torch.ones(2, 3).to(kind), torch.ones(2, 3))
+
+
+def test_float64_rows_are_clipped_in_float64() -> None:
+    rows = torch.full((1, 3), 1 / 3, dtype=torch.float64)
+    assert torch.equal(clipped_sum(Rows(rows), 1.0), rows[0])
 
 
 def test_a_row_of_zeros_has_a_norm_that_can_be_divided_by() -> None:

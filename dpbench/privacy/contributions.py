@@ -38,7 +38,7 @@ class Contribution(ABC):
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the float64 sum of the rows, row i times `weights[i]`; `weights` is (c,) float32."""
+        """Return the float64 sum of the rows, row i times `weights[i]`; `weights` is (c,) float64."""
 
     @abstractmethod
     def take(self, rows: Tensor) -> Contribution:
@@ -62,6 +62,7 @@ class Rows(Contribution):
                 f"Expected one contribution per row, (c, ...) with two axes or more, got {tuple(self.rows.shape)}. "
                 "For one number per row, return (c, 1)."
             )
+        _check_precision(self.rows)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -72,7 +73,7 @@ class Rows(Contribution):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return weights @ rows, shaped like one row."""
-        return (weights @ self.rows.flatten(1)).reshape(self.rows.shape[1:]).double()
+        return (weights.to(self.rows.dtype) @ self.rows.flatten(1)).reshape(self.rows.shape[1:]).double()
 
     def take(self, rows: Tensor) -> Rows:
         """Return the rows with these indices."""
@@ -102,6 +103,7 @@ class RankOne(Contribution):
                 f"Expected factors (c, m) and (c, d) of a RankOne contribution, got {tuple(self.left.shape)} and "
                 f"{tuple(self.right.shape)}."
             )
+        _check_precision(self.left, self.right)
 
     def __len__(self) -> int:
         return len(self.left)
@@ -114,7 +116,7 @@ class RankOne(Contribution):
         """Return (weights * left).T @ right, (m, d) or, with bias, (m, d + 1)."""
         import torch
 
-        left = (self.left * weights.unsqueeze(1)).T  # (m, c)
+        left = (self.left * weights.to(self.left.dtype).unsqueeze(1)).T  # (m, c)
         if not self.bias:
             return (left @ self.right).double()
         total = torch.empty(len(left), self.right.shape[1] + 1, dtype=torch.float64, device=left.device)
@@ -227,6 +229,17 @@ def blocks_of(contribution: Tensor | Contribution | Blocks) -> tuple[Contributio
                 "them and no subclass, for the harness answers for their norms."
             )
     return tuple(blocks)
+
+
+def _check_precision(*factors: Tensor) -> None:
+    import torch
+
+    kinds = {factor.dtype for factor in factors}
+    if kinds not in ({torch.float32}, {torch.float64}):
+        raise SpecError(
+            f"Expected contributions in float32 or float64, got {', '.join(sorted(map(str, kinds)))}: the bounds on "
+            "rounding hold for these alone. Call .float()."
+        )
 
 
 def _norms(rows: Tensor) -> Tensor:  # (c, ...) -> (c,) float64, see the module's docstring

@@ -45,7 +45,7 @@ def clipped_sum(contribution: Contribution, clip: float) -> Tensor:
     if not bool(finite.all()):
         kept = finite.nonzero().squeeze(1)
         contribution, norms = contribution.take(kept), norms[kept]
-    weights = (clip / norms).clamp_(max=1).float()  # (c,)
+    weights = (clip / norms).clamp_(max=1)  # (c,) float64
     return contribution.weighted_sum(weights)
 
 

@@ -21,7 +21,7 @@ from dpbench.api import (
 )
 from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, SpecError
 from dpbench.hookspecs import hookimpl
-from dpbench.linear import LinearProbe, standardisation, unit_norm
+from dpbench.linear import LinearProbe, residuals, standardisation, unit_norm
 from dpbench.paths import data_folders
 from dpbench.privacy.contributions import Blocks, RankOne, Scaled
 
@@ -51,6 +51,7 @@ __all__ = [
     "Task",
     "data_folders",
     "hookimpl",
+    "residuals",
     "standardisation",
     "unit_norm",
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dpbench.api import Chunk, Curator, Predict, Release
 from dpbench.errors import SpecError
-from dpbench.privacy.contributions import RankOne
+from dpbench.privacy.contributions import RankOne, Scaled
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,7 @@ Transform = Callable[["Tensor"], "Tensor"]
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """DP-SGD on a linear head (k, d + 1), the last column the bias.
+    """DP-SGD on a linear head: (k, d + 1) with the bias as its last column, or (k, d) without.
 
     Each step subtracts `learning_rate` times the velocity, where velocity = momentum * velocity + noisy sum of clipped
     gradients / (sample_rate * n): the expected batch size is public, the drawn one is not.
@@ -35,6 +35,7 @@ class LinearProbe:
     momentum: float
     clip: float
     init: Literal["zero", "uniform"] = "zero"
+    bias: bool = True
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot train."""
@@ -48,9 +49,18 @@ class LinearProbe:
         return Release(name, steps=self.steps, sample_rate=self.sample_rate)
 
     def train(
-        self, curator: Curator, transform: Transform, generator: torch.Generator, release: str = "gradient"
+        self,
+        curator: Curator,
+        transform: Transform,
+        generator: torch.Generator,
+        release: str = "gradient",
+        scale: Callable[[Tensor, int], Tensor] | None = None,
     ) -> Predict:
-        """Return the predictor: `transform` (a public map to (c, d) features), then the head learned on it."""
+        """Return the predictor: `transform` (a public map to (c, d) features), then the head learned on it.
+
+        `scale`, if given, maps the head and the step's number to a public preconditioner of the head's shape, by which
+        every gradient is divided before it is clipped.
+        """
         import torch
 
         classes, device = curator.task.classes, curator.task.device
@@ -58,33 +68,41 @@ class LinearProbe:
         head = self._head(classes, probe.shape[1], generator).to(device)  # (k, d + 1)
         velocity = torch.zeros_like(head)
         expected = self.sample_rate * curator.task.size
+        divisor: Tensor | None = None
 
-        def gradients(chunk: Chunk) -> RankOne:
+        def gradients(chunk: Chunk) -> RankOne | Scaled:
             features = transform(chunk.x)  # (c, d)
-            logits = torch.addmm(head[:, -1], features, head[:, :-1].T)  # (c, k)
-            return RankOne(_residuals(logits, chunk.y), features, bias=True)
+            gradient = RankOne(residuals(self._logits(head, features), chunk.y), features, bias=self.bias)
+            return gradient if divisor is None else Scaled(gradient, divisor)
 
-        for _ in range(self.steps):
-            noisy_gradient = curator.noisy_sum(gradients, release=release, clip=self.clip)  # (k, d + 1)
+        for step in range(self.steps):
+            divisor = scale(head, step) if scale else None
+            noisy_gradient = curator.noisy_sum(gradients, release=release, clip=self.clip)  # like the head
             velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
             head.add_(velocity, alpha=-self.learning_rate)
-        return lambda x: torch.addmm(head[:, -1], transform(x), head[:, :-1].T)
+        return lambda x: self._logits(head, transform(x))
+
+    def _logits(self, head: Tensor, features: Tensor) -> Tensor:  # (k, d [+ 1]), (c, d) -> (c, k)
+        import torch
+
+        return torch.addmm(head[:, -1], features, head[:, :-1].T) if self.bias else features @ head.T
 
     def _head(self, classes: int, features: int, generator: torch.Generator) -> Tensor:
         import torch
 
         if self.init == "zero":
-            return torch.zeros(classes, features + 1)
+            return torch.zeros(classes, features + self.bias)
         bound = features**-0.5  # the default of torch.nn.Linear
-        return torch.empty(classes, features + 1).uniform_(-bound, bound, generator=generator)
+        return torch.empty(classes, features + self.bias).uniform_(-bound, bound, generator=generator)
 
 
-def _residuals(logits: Tensor, y: Tensor) -> Tensor:  # (c, k), (c,) -> (c, k): softmax minus one-hot
+def residuals(logits: Tensor, y: Tensor) -> Tensor:
+    """Return softmax minus one-hot, (c, k): the gradient of the cross-entropy of (c, k) logits with labels (c,)."""
     import torch
 
     # Along the first axis softmax vectorises over examples: for few classes several times as fast, copies included.
     probabilities = logits.T.contiguous().softmax(0).T.contiguous()
-    return probabilities.scatter_add_(1, y.unsqueeze(1), torch.full((len(y), 1), -1.0, device=y.device))
+    return probabilities.scatter_add_(1, y.unsqueeze(1), torch.full_like(probabilities[:, :1], -1))
 
 
 def standardisation(x: Tensor) -> Transform:

@@ -49,7 +49,7 @@ class Independent(_Frozen):
 class Privacy(_Frozen):
     """The guarantee, computed from plan and sigma."""
 
-    epsilon: float = Field(gt=0)
+    epsilon: float = Field(ge=0)  # 0 where the plan is empty
     delta: float = Field(gt=0, lt=1)
     accountant: AccountantName
     adjacency: Literal["add-or-remove-one"]

@@ -9,6 +9,7 @@ import torch
 
 from dpbench.api import Budget, Release, Task
 from dpbench.errors import NotPlanned, PlanError, SpecError
+from dpbench.privacy.accountant import calibrate, cross_check, epsilon
 from dpbench.privacy.plan import Ledger, check_budget, check_plan
 
 TASK = Task((2,), 2, 1000, torch.device("cpu"))
@@ -32,9 +33,11 @@ def test_a_malformed_release_is_refused_with_its_owner_named(release: Release, s
     assert said in str(refusal.value)
 
 
-def test_an_empty_plan_is_refused() -> None:
-    with pytest.raises(PlanError, match="planned no release"):
-        check_plan([], "dp-sgd")
+def test_an_empty_plan_reads_nothing_and_costs_nothing() -> None:
+    assert check_plan([], "public-only") == ()
+    assert epsilon((), 0.0, 1e-5) == 0
+    assert calibrate((), Budget(1.0, 1e-5)) == 0
+    assert cross_check((), 0.0, 1e-5, "pld").upper == 0
 
 
 def test_two_releases_of_one_name_are_refused() -> None:

@@ -37,6 +37,30 @@ class TestPillarOnImages(LearnerLaws):
     example_shape = (3, 4, 4)
 
 
+class TestJL(LearnerLaws):
+    learner = _built("learner", "jl")  # type: ignore[assignment]
+
+
+class TestAdaDPS(LearnerLaws):
+    learner = _built("learner", "adadps")  # type: ignore[assignment]
+
+
+class TestDPRAFT(LearnerLaws):
+    learner = _built("learner", "dp-raft")  # type: ignore[assignment]
+
+
+class TestDPRAFTWithPrivateMean(LearnerLaws):
+    learner = _built("learner", "dp-raft", private_mean=True, feature_norm=50.0)  # type: ignore[assignment]
+
+
+class TestPublicOnly(LearnerLaws):
+    learner = _built("learner", "public-only")  # type: ignore[assignment]
+
+
+class TestClassMeans(LearnerLaws):
+    learner = _built("learner", "class-means", k=16)  # type: ignore[assignment]
+
+
 class TestDigits(DatasetLaws):
     dataset = _built("dataset", "digits")  # type: ignore[assignment]
 

@@ -90,7 +90,7 @@ def _show(result: Result, written: Path, console: Console) -> None:
         f"{task.public:,} public, {task.test:,} test examples"
     )
     other = privacy.independent
-    bounds = f"{other.lower:.4g} to {other.upper:.4g}" if privacy.sigma else "inf"
+    bounds = f"{other.lower:.4g} to {other.upper:.4g}" if privacy.sigma else f"{other.upper:.4g}"
     table = Table("accuracy", f"ε ({privacy.accountant})", f"ε ({other.accountant})", "σ", "seconds", box=None)
     table.add_row(
         _percent(result), f"{privacy.epsilon:.4g}", bounds, f"{privacy.sigma:.4g}",

@@ -50,6 +50,8 @@ def epsilon(plan: Sequence[Release], sigma: float, delta: float, accountant: Acc
     Raises:
         PlanError: the accountant cannot answer for this plan.
     """
+    if not plan:
+        return 0.0
     if sigma == 0:
         return math.inf
     with _quiet():
@@ -66,7 +68,7 @@ def calibrate(
     Raises:
         PlanError: no sigma up to 1e7 reaches the budget with this accountant.
     """
-    if math.isinf(budget.epsilon):
+    if math.isinf(budget.epsilon) or not plan:
         return 0.0
 
     def reached(sigma: float) -> float:
@@ -93,8 +95,8 @@ def cross_check(plan: Sequence[Release], sigma: float, delta: float, accountant:
         AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, above the upper.
     """
     stated = epsilon(plan, sigma, delta, accountant)
-    if math.isinf(stated):
-        return Bracket("none", math.inf, math.inf)
+    if math.isinf(stated) or not plan:
+        return Bracket("none", stated, stated)
     if accountant == "prv":
         tight = epsilon(plan, sigma, delta, "pld")
         other = Bracket("pld", 0.99 * tight, tight)  # its discretisation is worth less than 1%

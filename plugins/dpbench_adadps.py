@@ -1,0 +1,109 @@
+"""AdaDPS: precondition private gradients with second moments of public ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from dpbench import (
+    Budget,
+    Curator,
+    Learner,
+    LinearProbe,
+    Predict,
+    PublicData,
+    Release,
+    SpecError,
+    Task,
+    hookimpl,
+    residuals,
+    standardisation,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class AdaDPS(Learner):
+    """AdaDPS on a linear head (Li, Zaheer, Reddi, Smith, ICML 2022, algorithm 1 with public data).
+
+    Every `refresh` steps the second moment of public per-example gradients at the current head gives
+    A = sqrt(E[g^2]) + epsilon_c, scaled to mean 1 so that learning rate and clip keep their meaning; each private
+    gradient is divided by A, then clipped, then noised. Public labels are needed: the protocol must give them, and
+    results belong beside those of others that had them.
+
+    Differs from the authors' code: no micro-batches (they average examples before clipping, which lets one record move
+    the sum by twice the clip), Poisson samples, moments of per-example gradients instead of mini-batch means,
+    epsilon_c outside the root as the paper writes it.
+    """
+
+    name: ClassVar[str] = "adadps"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "labelled"
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "epsilon_c": (10.0, 1.0, 0.1, 1e-3, 1e-5, 1e-7),
+        "learning_rate": (0.01, 0.1, 1.0),
+        "steps": (30, 60, 100, 500, 1000, 3000, 5000, 6000, 7500, 10000),
+    }
+
+    epsilon_c: float = 0.1
+    refresh: int = 10
+    steps: int = 100
+    sample_rate: float = 1.0
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    clip: float = 1.0
+    init: Literal["zero", "uniform"] = "zero"
+
+    def __post_init__(self) -> None:
+        """Refuse a preconditioner that could divide by zero, or is never made."""
+        if not 0 < self.epsilon_c < float("inf"):
+            raise SpecError(f"Expected epsilon_c={self.epsilon_c} to be positive and finite in learner 'adadps'.")
+        if self.refresh < 1:
+            raise SpecError(f"Expected refresh={self.refresh} >= 1 in learner 'adadps': steps between preconditioners.")
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        """One release: the noisy preconditioned gradient of every step."""
+        return [self._probe().release()]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Train the head on standardised features, dividing gradients by the latest public preconditioner."""
+        labels = public.y
+        if labels is None or len(labels) < 2:
+            raise SpecError("Learner 'adadps' needs labelled public data. Add --public-labels and a public split.")
+        standardise = standardisation(public.x.flatten(1))
+        features = standardise(public.x.flatten(1))
+        latest: list[Tensor] = []
+
+        def scale(head: Tensor, step: int) -> Tensor:
+            if step % self.refresh == 0:
+                latest[:] = [preconditioner(head, features, labels, self.epsilon_c)]
+            return latest[0]
+
+        return self._probe().train(curator, lambda x: standardise(x.flatten(1)), generator, scale=scale)
+
+    def _probe(self) -> LinearProbe:
+        return LinearProbe(self.steps, self.sample_rate, self.learning_rate, self.momentum, self.clip, self.init)
+
+
+def preconditioner(head: Tensor, x: Tensor, y: Tensor, epsilon_c: float) -> Tensor:
+    """Return sqrt(mean of squared per-example gradients) + epsilon_c at `head` (k, d + 1), scaled to mean 1.
+
+    The square of a rank-one gradient is rank one, so the mean is one matrix product: (r^2).T @ [x, 1]^2 / m.
+    """
+    import torch
+
+    residual = residuals(torch.addmm(head[:, -1], x, head[:, :-1].T), y)  # (m, k)
+    squares = torch.nn.functional.pad(x.square(), (0, 1), value=1.0)  # (m, d + 1)
+    moments = residual.square().T @ squares / len(x)  # (k, d + 1)
+    scale = moments.sqrt() + epsilon_c
+    # An entry a million times below the mean would be amplified past what float32 can bound, and is raised to that.
+    return (scale / scale.mean()).clamp(min=1e-6)
+
+
+@hookimpl
+def dpbench_learners() -> Sequence[type[Learner]]:
+    """Register the learners of this module."""
+    return [AdaDPS]

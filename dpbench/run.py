@@ -14,7 +14,7 @@ from dpbench.errors import SpecError
 from dpbench.guard import guarded
 from dpbench.parts import Parts, resolve, selection, spelled_out
 from dpbench.phases import Phases
-from dpbench.privacy import accountant, calibration
+from dpbench.privacy import accountant, calibration, crosscheck
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.plan import Ledger, check_plan
 from dpbench.privacy.randomness import Randomness
@@ -105,7 +105,7 @@ def _plan(parts: Parts, roles: data.Roles, spec: Spec) -> tuple[Release, ...]:
 
 def _privacy(plan: Sequence[Release], sigma: float, spec: Spec) -> Privacy:
     stated = accountant.epsilon(plan, sigma, spec.delta, spec.accountant)
-    other = accountant.cross_check(plan, sigma, spec.delta, spec.accountant)
+    other = crosscheck.cross_check(plan, sigma, spec.delta, spec.accountant)
     releases = tuple(
         PlannedRelease(**dataclasses.asdict(release), sigma=sigma * release.relative_noise) for release in plan
     )

@@ -29,14 +29,15 @@ class PublicOnly(Learner):
     """Logistic regression on the public labels, no private data at all: epsilon 0.
 
     Wherever a protocol lets learners or tuning read public labels, this line says what those labels are worth without
-    any private example. scikit-learn's L-BFGS on standardised features; `regularisation` is the inverse strength C.
+    any private example. scikit-learn's L-BFGS on standardised features; `regularisation` is the inverse strength C, its
+    default the best of five-fold cross-validation on the public tenth of CIFAR-10 (efficientnet-lite0).
     """
 
     name: ClassVar[str] = "public-only"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "labelled"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"regularisation": (1e-4, 1e-3, 1e-2, 1e-1, 1.0)}
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"regularisation": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1)}
 
-    regularisation: float = 1e-2
+    regularisation: float = 3e-3
 
     def __post_init__(self) -> None:
         """Refuse a strength that scikit-learn would."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -28,16 +29,16 @@ def _cells(result: Result) -> list[str]:
     spec, privacy, accuracy = result.spec, result.privacy, result.metrics["accuracy"]
     assert accuracy.high is not None
     k = spec.learner.options.get("k")
-    private = privacy.sigma > 0
+    private, labels = privacy.sigma > 0, result.task.public_labels_seen
     return [
-        f"`{spec.learner.name}`" + (f", k {k}" if k else ""),
-        f"{spec.epsilon:g}" if private else "∞",
+        f"`{spec.learner.name}`" + (f", k {k}" if k else "") + (" (reads public labels)" if labels else ""),
+        f"{spec.epsilon:g}" if private else "none" if not privacy.plan else "∞",
         f"{100 * accuracy.mean:.2f} ± {100 * (accuracy.high - accuracy.mean):.2f}",
         f"{100 * result.metrics['balanced_accuracy'].mean:.2f}",
         f"{100 * result.metrics['worst_class_accuracy'].mean:.2f}",
         f"{privacy.sigma:.4g}",
-        f"{privacy.epsilon:.5f}" if private else "∞",
-        f"{privacy.independent.lower:.4f} to {privacy.independent.upper:.4f}" if private else "∞",
+        f"{privacy.epsilon:.5g}" if privacy.epsilon < math.inf else "∞",
+        f"{privacy.independent.lower:.4f} to {privacy.independent.upper:.4f}" if private else "",
     ]
 
 

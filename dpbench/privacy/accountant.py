@@ -22,26 +22,16 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from dpbench.api import Budget, Release
-from dpbench.errors import AccountantsDisagree, PlanError
+from dpbench.errors import PlanError
 
 AccountantName = Literal["pld", "rdp", "prv"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "rdp", "prv")
 
 _SIGMA_LIMIT = 1e7
 _SLACK = 1e-3  # calibration stops when epsilon(sigma) is in ((1 - slack) target, target]
-
-
-@dataclass(frozen=True)
-class Bracket:
-    """What an independent accountant says: epsilon lies in [lower, upper]."""
-
-    accountant: str
-    lower: float
-    upper: float
 
 
 def epsilon(plan: Sequence[Release], sigma: float, delta: float, accountant: AccountantName = "pld") -> float:
@@ -54,7 +44,7 @@ def epsilon(plan: Sequence[Release], sigma: float, delta: float, accountant: Acc
         return 0.0
     if sigma == 0:
         return math.inf
-    with _quiet():
+    with quiet():
         return float(_EPSILON[accountant](plan, sigma, delta))
 
 
@@ -85,34 +75,8 @@ def calibrate(
     return sigma
 
 
-def cross_check(plan: Sequence[Release], sigma: float, delta: float, accountant: AccountantName) -> Bracket:
-    """Return epsilon by an independent library and method, and refuse a contradiction.
-
-    `pld` and `rdp` are checked by Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
-    2021), or by RDP where its grid would pass 2^24 points; `prv`, whose code descends from that package, by `pld`.
-
-    Raises:
-        AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, above the upper.
-    """
-    stated = epsilon(plan, sigma, delta, accountant)
-    if math.isinf(stated) or not plan:
-        return Bracket("none", stated, stated)
-    if accountant == "prv":
-        tight = epsilon(plan, sigma, delta, "pld")
-        other = Bracket("pld", 0.99 * tight, tight)  # its discretisation is worth less than 1%
-    else:
-        other = _microsoft(plan, sigma, delta, stated)
-    too_high = accountant == "pld" and stated > other.upper * 1.005
-    if stated < other.lower or too_high:
-        raise AccountantsDisagree(
-            f"Accountant {accountant!r} states epsilon={stated:.6g} at sigma={sigma:g}, but {other.accountant} puts "
-            f"it in [{other.lower:.6g}, {other.upper:.6g}]. The run is refused; please report the plan: {list(plan)}."
-        )
-    return other
-
-
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Hold back what the libraries say about their own internals, such as orders that did not converge."""
     logger = logging.getLogger("absl")
     level = logger.level
@@ -225,25 +189,3 @@ def _opacus(plan: Sequence[Release], sigma: float, delta: float) -> float:
 
 
 _EPSILON = {"pld": _pld, "rdp": _rdp, "prv": _opacus}
-
-
-def _microsoft(plan: Sequence[Release], sigma: float, delta: float, stated: float) -> Bracket:
-    import prv_accountant as prv
-
-    error, delta_error = 0.02 * stated, delta / 1000
-    mechanisms, counts = [], []
-    for release in plan:
-        noise = sigma * release.relative_noise
-        if release.sample_rate == 1:  # steps at rate 1 are one Gaussian of smaller noise
-            mechanisms.append(prv.GaussianMechanism(noise / math.sqrt(release.steps)))
-            counts.append(1)
-        else:
-            mechanisms.append(prv.PoissonSubsampledGaussianMechanism(release.sample_rate, noise))
-            counts.append(release.steps)
-    points = 2 * (stated + 3) / error * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
-    if points > 2**24:
-        return Bracket("rdp", 0.0, epsilon(plan, sigma, delta, "rdp"))
-    with _quiet():
-        accountant = prv.PRVAccountant(mechanisms, error, delta_error, counts)
-        lower, _, upper = accountant.compute_epsilon(delta, counts)
-    return Bracket("prv-accountant", float(lower), float(upper))

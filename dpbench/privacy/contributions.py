@@ -3,11 +3,7 @@
 Each form knows its rows' norms and weighted sum without ever materialising a row, so a linear head never holds
 per-example gradients (c, m, d): only its two factors (c, m) and (c, d).
 
-Rounding. Clipping is safe only if no norm is under-estimated. A float32 sum of t non-negative terms, in any order,
-is at least (1 - u)^t of the true sum, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, section
-3.1), so each norm is multiplied by 1 + (t + 8) u, which also covers the square root, the division by the norm and
-the two roundings of a weighted product. Squares below 2^-126 may vanish; `_TINY` covers what they could add up to.
-Past t = 2^16 terms the sum is taken in float64 instead.
+Norms are never under-estimated, rounding included: see `rounding`.
 """
 
 from __future__ import annotations
@@ -17,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError, SpecError
+from dpbench.privacy.rounding import TINY, check_precision, row_norms, unit_roundoff
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_TINY = 1e-15  # above sqrt(t) * 2^-63 for every t up to 2^26
 _SCALES = (1e-8, 1e8)
 
 
@@ -62,14 +58,14 @@ class Rows(Contribution):
                 f"Expected one contribution per row, (c, ...) with two axes or more, got {tuple(self.rows.shape)}. "
                 "For one number per row, return (c, 1)."
             )
-        _check_precision(self.rows)
+        check_precision(self.rows)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def norms(self) -> Tensor:
         """Return (c,) float64: the rows' L2 norms over all other axes."""
-        return _norms(self.rows)
+        return row_norms(self.rows)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return weights @ rows, shaped like one row."""
@@ -103,14 +99,14 @@ class RankOne(Contribution):
                 f"Expected factors (c, m) and (c, d) of a RankOne contribution, got {tuple(self.left.shape)} and "
                 f"{tuple(self.right.shape)}."
             )
-        _check_precision(self.left, self.right)
+        check_precision(self.left, self.right)
 
     def __len__(self) -> int:
         return len(self.left)
 
     def norms(self) -> Tensor:
         """Return (c,) float64: |left_i| |right_i|."""
-        return _norms(self.left).mul_(self._right_norms())
+        return row_norms(self.left).mul_(self.right_norms())
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return (weights * left).T @ right, (m, d) or, with bias, (m, d + 1)."""
@@ -130,13 +126,15 @@ class RankOne(Contribution):
 
     def dense(self) -> Tensor:
         """Return (c, m, d) or, with bias, (c, m, d + 1)."""
-        return self.left.unsqueeze(2) * self._whole_right().unsqueeze(1)
+        return self.left.unsqueeze(2) * self.whole_right().unsqueeze(1)
 
-    def _right_norms(self) -> Tensor:
-        norms = _norms(self.right)
-        return norms.square_().add_(1).sqrt_().mul_(1 + 4 * _unit(norms)) if self.bias else norms
+    def right_norms(self) -> Tensor:
+        """Return (c,) float64: the norms of the right factors, the constant of the bias included."""
+        norms = row_norms(self.right)
+        return norms.square_().add_(1).sqrt_().mul_(1 + 4 * unit_roundoff(norms)) if self.bias else norms
 
-    def _whole_right(self) -> Tensor:
+    def whole_right(self) -> Tensor:
+        """Return the right factors with the constant of the bias appended, (c, d) or (c, d + 1)."""
         import torch
 
         return torch.nn.functional.pad(self.right, (0, 1), value=1.0) if self.bias else self.right
@@ -174,13 +172,13 @@ class Scaled(Contribution):
     def norms(self) -> Tensor:
         """Return (c,) float64: the norms after division by the scale."""
         # Unit factors keep every square within float32's range whatever the rows' own magnitude.
-        left_norms, right_norms = _norms(self.outer.left), self.outer._right_norms()
+        left_norms, right_norms = row_norms(self.outer.left), self.outer.right_norms()
         left = self.outer.left / left_norms.to(self.outer.left.dtype).unsqueeze(1)
-        right = self.outer._whole_right() / right_norms.to(self.outer.right.dtype).unsqueeze(1)
+        right = self.outer.whole_right() / right_norms.to(self.outer.right.dtype).unsqueeze(1)
         inverse = 1 / self.scale
         squared = ((left.square() @ inverse.square()) * right.square()).sum(1)  # (c,)
         terms = sum(self.scale.shape)
-        ratio = squared.double().sqrt() * (1 + (terms + 16) * _unit(squared)) + _TINY * float(inverse.max())
+        ratio = squared.double().sqrt() * (1 + (terms + 16) * unit_roundoff(squared)) + TINY * float(inverse.max())
         return left_norms * right_norms * ratio
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -229,30 +227,3 @@ def blocks_of(contribution: Tensor | Contribution | Blocks) -> tuple[Contributio
                 "them and no subclass, for the harness answers for their norms."
             )
     return tuple(blocks)
-
-
-def _check_precision(*factors: Tensor) -> None:
-    import torch
-
-    kinds = {factor.dtype for factor in factors}
-    if kinds not in ({torch.float32}, {torch.float64}):
-        raise SpecError(
-            f"Expected contributions in float32 or float64, got {', '.join(sorted(map(str, kinds)))}: the bounds on "
-            "rounding hold for these alone. Call .float()."
-        )
-
-
-def _norms(rows: Tensor) -> Tensor:  # (c, ...) -> (c,) float64, see the module's docstring
-    import torch
-
-    flat = rows.flatten(1)
-    exact = flat.dtype == torch.float64 or flat.shape[1] > 2**16
-    norms = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64 if exact else torch.float32)
-    bounds: Tensor = norms.double()
-    return bounds.mul_(1 + (flat.shape[1] + 8) * _unit(norms)).add_(_TINY)
-
-
-def _unit(values: Tensor) -> float:
-    import torch
-
-    return torch.finfo(values.dtype).eps / 2

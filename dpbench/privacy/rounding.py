@@ -1,0 +1,53 @@
+"""Norms that rounding cannot bring below the truth.
+
+Clipping is safe only if no norm is under-estimated. A float32 sum of t non-negative terms, in any order,
+is at least (1 - u)^t of the true sum, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, section
+3.1), so each norm is multiplied by 1 + (t + 8) u, which also covers the square root, the division by the norm and
+the two roundings of a weighted product. Squares below 2^-126 may vanish; `TINY` covers what they could add up to.
+Past t = 2^16 terms the sum is taken in float64 instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpbench.errors import SpecError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TINY = 1e-15  # above sqrt(t) * 2^-63 for every t up to 2^26
+
+
+def check_precision(*factors: Tensor) -> None:
+    """Refuse kinds of numbers that the bounds of this module do not cover.
+
+    Raises:
+        SpecError: not all float32, or all float64.
+    """
+    import torch
+
+    kinds = {factor.dtype for factor in factors}
+    if kinds not in ({torch.float32}, {torch.float64}):
+        raise SpecError(
+            f"Expected contributions in float32 or float64, got {', '.join(sorted(map(str, kinds)))}: the bounds on "
+            "rounding hold for these alone. Call .float()."
+        )
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """Return (c,) float64: the L2 norm of each row of (c, ...), never under-estimated."""
+    import torch
+
+    flat = rows.flatten(1)
+    exact = flat.dtype == torch.float64 or flat.shape[1] > 2**16
+    norms = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64 if exact else torch.float32)
+    bounds: Tensor = norms.double()
+    return bounds.mul_(1 + (flat.shape[1] + 8) * unit_roundoff(norms)).add_(TINY)
+
+
+def unit_roundoff(values: Tensor) -> float:
+    """Return u, half the distance from 1 to the next number of the same kind."""
+    import torch
+
+    return torch.finfo(values.dtype).eps / 2

@@ -39,7 +39,7 @@ def test_a_command_of_the_readme_runs(command: str, cifar_mirror: Path, shared_c
 
 
 def test_continuous_integration_runs_the_readmes_install_and_test_commands() -> None:
-    lines = (readme.ROOT / ".ci" / "run").read_text().splitlines()
+    lines = [line.strip() for line in (readme.ROOT / ".ci" / "run").read_text().splitlines()]
     assert INSTALL + "dpbench run --learner pillar --dataset digits" in lines
     assert "pytest" in lines
     assert "pytest" in readme.commands()

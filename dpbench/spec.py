@@ -127,10 +127,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _sentence(error: ValidationError, origin: str) -> str:
-    first = min(
-        error.errors(), key=lambda one: one["type"] != "extra_forbidden"
-    )  # a misspelt key explains a missing one
-    key = ".".join(str(part) for part in first["loc"]) or "spec"
+    # A misspelt key explains a missing one, so it is said first.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden" and len(first["loc"]) > 1:
         return unknown("key", str(first["loc"][-1]), Component.model_fields, f"{first['loc'][0]} in {origin}")
     if first["type"] == "extra_forbidden":
@@ -138,4 +137,5 @@ def _sentence(error: ValidationError, origin: str) -> str:
     if first["type"] == "missing":
         return f"Expected {key!r} in {origin}; it has no default."
     message = first["msg"].removeprefix("Value error, ")
-    return f"{key}={first['input']!r} in {origin} does not fit: {message[0].lower()}{message[1:]}."
+    where = f"{key}={first['input']!r} in {origin} does not fit" if key else f"Expected otherwise in {origin}"
+    return f"{where}: {message[0].lower()}{message[1:]}."

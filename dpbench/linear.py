@@ -109,8 +109,17 @@ def standardisation(x: Tensor) -> Transform:
     """Return the map that subtracts the mean of public `x` (n, d) and divides by its standard deviation.
 
     Features that hardly vary in public (below a millionth of the largest deviation) are centred only.
+
+    Raises:
+        SpecError: fewer than two public examples.
     """
     import torch
+
+    if len(x) < 2:
+        raise SpecError(
+            f"Expected at least 2 public examples to standardise features with, got {len(x)}. "
+            "Add --public-fraction or --public-dataset, or choose another scaling of the learner."
+        )
 
     mean, deviation = x.mean(0), x.std(0, correction=0)
     scale = torch.where(deviation > 1e-6 * deviation.max(), 1 / deviation, 1.0)

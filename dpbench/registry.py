@@ -127,7 +127,7 @@ def _union(hint: Any) -> tuple[Any, ...]:
     return getattr(hint, "__args__", ())
 
 
-def load(group: str = "dpbench") -> Registry:
+def load() -> Registry:
     """Import every installed plugin, or those that `DPBENCH_PLUGINS` names (comma-separated); collect what they bring.
 
     Raises:
@@ -138,7 +138,7 @@ def load(group: str = "dpbench") -> Registry:
     manager.add_hookspecs(hookspecs)
     components: dict[Kind, dict[str, Registered]] = {kind: {} for kind in KINDS}
     broken = []
-    for point in _chosen(list(entry_points(group=group))):
+    for point in _chosen(list(entry_points(group="dpbench"))):
         try:
             found = _components(manager, point)
         except (Exception, SystemExit) as error:  # whatever a stranger's module raises

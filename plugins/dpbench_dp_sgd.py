@@ -14,7 +14,6 @@ from dpbench import (
     Predict,
     PublicData,
     Release,
-    SpecError,
     Task,
     hookimpl,
     standardisation,
@@ -61,14 +60,8 @@ class DPSGD(Learner):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train the head on scaled features."""
-        scale = {"norm": unit_norm, "none": lambda x: x}.get(self.scaling)
-        if scale is None and len(public.x) < 2:
-            raise SpecError(
-                f"Expected at least 2 public examples for scaling=public of learner 'dp-sgd', got {len(public.x)}. "
-                "Give it --public-fraction or --public-dataset, or set dp-sgd:scaling=norm."
-            )
-        transform = scale or standardisation(public.x.flatten(1))
-        return self._probe().train(curator, lambda x: transform(x.flatten(1)), generator)
+        scale = {"norm": unit_norm, "none": lambda x: x}.get(self.scaling) or standardisation(public.x.flatten(1))
+        return self._probe().train(curator, lambda x: scale(x.flatten(1)), generator)
 
     def _probe(self) -> LinearProbe:
         return LinearProbe(self.steps, self.sample_rate, self.learning_rate, self.momentum, self.clip, self.init)

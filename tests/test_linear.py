@@ -104,6 +104,12 @@ def test_standardisation_uses_public_statistics_and_survives_constant_features()
     torch.testing.assert_close(transform(torch.tensor([[5.0, 7.0]])), torch.tensor([[3.0, 2.0]]))
 
 
+@pytest.mark.parametrize("examples", [0, 1])
+def test_standardising_with_too_few_public_examples_is_refused(examples: int) -> None:
+    with pytest.raises(SpecError, match=f"at least 2 public examples .* got {examples}"):
+        standardisation(torch.ones(examples, 3))
+
+
 def test_a_zero_row_keeps_norm_zero() -> None:
     assert unit_norm(torch.zeros(1, 3)).tolist() == [[0.0, 0.0, 0.0]]
 

@@ -15,6 +15,8 @@ from dpbench.paths import cache_folder
 from dpbench.privacy import accountant
 from dpbench.privacy.accountant import AccountantName
 
+_PLAUSIBLE = (1e-2, 1e7)  # a damaged file must not send an accountant where it cannot answer
+
 
 def calibrate(plan: Sequence[Release], budget: Budget, name: AccountantName) -> float:
     """Return `accountant.calibrate`, starting from the disk cache where it knows this very question."""
@@ -44,4 +46,4 @@ def _remembered(file: Path) -> float | None:
         sigma = float(json.loads(file.read_text())["sigma"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return sigma if sigma > 0 else None
+    return sigma if _PLAUSIBLE[0] <= sigma <= _PLAUSIBLE[1] else None

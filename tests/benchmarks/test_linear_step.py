@@ -161,5 +161,4 @@ def test_memory_beyond_the_features(ratios: Ratios) -> None:
     ratios.rows.append(
         f"{'peak memory of a fit beyond the features / the features':<78} {share:8.3f}  (target <= 0.05)"
     )
-    if ratios.enabled:
-        assert share <= 0.05
+    assert share <= (0.05 if ratios.enabled else 0.5)  # the small features are but three times one chunk

@@ -23,9 +23,13 @@ from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, Spec
 from dpbench.hookspecs import hookimpl
 from dpbench.linear import LinearProbe, residuals, standardisation, unit_norm
 from dpbench.paths import data_folders
-from dpbench.privacy.contributions import Blocks, RankOne, Scaled
+from dpbench.privacy.bases import AnchorBasis, DenseBasis
+from dpbench.privacy.blocks import Blocks
+from dpbench.privacy.contributions import RankOne, Scaled
+from dpbench.privacy.residual import Residual
 
 __all__ = [
+    "AnchorBasis",
     "Blocks",
     "Budget",
     "Chunk",
@@ -33,6 +37,7 @@ __all__ = [
     "DataError",
     "DataMissing",
     "Dataset",
+    "DenseBasis",
     "DpbenchError",
     "Extractor",
     "Images",
@@ -43,6 +48,7 @@ __all__ = [
     "PublicData",
     "RankOne",
     "Release",
+    "Residual",
     "RowFn",
     "Scaled",
     "SpecError",

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
-    from dpbench.privacy.contributions import Blocks, Contribution
+    from dpbench.privacy.blocks import Blocks
+    from dpbench.privacy.contributions import Contribution
 
 Adjacency = Literal["add-or-remove-one"]
 Predict = Callable[["Tensor"], "Tensor"]
@@ -125,6 +126,14 @@ class Curator(ABC):
             NotPerExample: a row, transformed alone, came out different.
         """
 
+    @abstractmethod
+    def reveal(self, *, release: str) -> tuple[Tensor, Tensor]:
+        """Return the private rows (n, *example_shape) and labels (n,) themselves, for a `reference` learner.
+
+        Raises:
+            Refused: the budget is finite, or the learner is not declared a `reference`.
+        """
+
 
 class Learner(ABC):
     """A private learner. Subclass it as a frozen dataclass: its fields are the hyperparameters."""
@@ -132,8 +141,12 @@ class Learner(ABC):
     name: ClassVar[str]
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
     """What the learner needs to see of the public data."""
+    reference: ClassVar[bool] = False
+    """True for a ceiling without privacy: it may call `Curator.reveal`, runs at epsilon = inf alone, never ranks."""
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
-    """Field -> values worth trying."""
+    """Field -> values worth trying: what tuning walks unless it is told otherwise."""
+    paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    """The grid that the paper walked, where it says one: `--space paper`."""
 
     @abstractmethod
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import torch
@@ -59,7 +60,8 @@ def _fit_and_score(seed: int, parts: Parts, roles: data.Roles, privacy: Privacy,
     """Fit on the private split through a fresh curator; the test split meets the predictor only afterwards."""
     randomness = Randomness.of(privacy.rng, seed)
     sigma = {release.name: release.sigma for release in privacy.plan}
-    curator = LedgerCurator(roles.private, roles.task, sigma, Ledger(privacy.plan), randomness)
+    revealing = parts.learner.reference and privacy.epsilon == math.inf
+    curator = LedgerCurator(roles.private, roles.task, sigma, Ledger(privacy.plan), randomness, revealing)
     public = PublicData(roles.public.x.clone(), None if roles.public.y is None else roles.public.y.clone())
     with phases("fit"):
         fit = parts.who("learner", "fit")

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from dpbench import registry
-from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
+from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws, ReferenceLaws
 
 COMPONENTS = registry.load().components
 
@@ -59,6 +59,22 @@ class TestPublicOnly(LearnerLaws):
 
 class TestClassMeans(LearnerLaws):
     learner = _built("learner", "class-means", k=16)  # type: ignore[assignment]
+
+
+class TestGEP(LearnerLaws):
+    learner = _built("learner", "gep", learning_rate=1.0)  # type: ignore[assignment]
+
+
+class TestGEPWithAWholeBasis(LearnerLaws):
+    learner = _built("learner", "gep", k=16, anchors=300, steps=40, learning_rate=1.0)  # type: ignore[assignment]
+
+
+class TestGEPWithoutResidual(LearnerLaws):
+    learner = _built("learner", "gep", k=40, residual=False, steps=40, learning_rate=1.0)  # type: ignore[assignment]
+
+
+class TestNonPrivate(ReferenceLaws):
+    learner = _built("learner", "non-private")  # type: ignore[assignment]
 
 
 class TestDigits(DatasetLaws):

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpbench.errors import PrivacyError, SpecError
+from dpbench.errors import SpecError
 from dpbench.privacy.rounding import TINY, check_precision, row_norms, unit_roundoff
 
 if TYPE_CHECKING:
@@ -193,37 +193,3 @@ class Scaled(Contribution):
     def dense(self) -> Tensor:
         """Return (c, m, d) or, with bias, (c, m, d + 1)."""
         return self.outer.dense() / self.scale
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Several contributions side by side, each clipped to its own bound: `noisy_sum(..., clip=(a, b))`.
-
-    Divided by their bounds, b blocks together have norm at most sqrt(b), so each block's noise std is
-    sigma * sqrt(b) * its bound. GEP's embedding and residual are two blocks of one sample.
-    """
-
-    parts: tuple[Contribution | Tensor, ...]
-
-
-def blocks_of(contribution: Tensor | Contribution | Blocks) -> tuple[Contribution, ...]:
-    """Return the blocks of whatever a row function returned, bare tensors wrapped.
-
-    Raises:
-        PrivacyError: a form outside the closed set, even a subclass: its norms could be anything.
-    """
-    import torch
-
-    parts = contribution.parts if isinstance(contribution, Blocks) else (contribution,)
-    blocks: list[Contribution] = []
-    for part in parts:
-        if isinstance(part, torch.Tensor):
-            blocks.append(Rows(part.as_subclass(torch.Tensor)))  # a subclass could redefine its norm
-        elif type(part) in {Rows, RankOne, Scaled}:
-            blocks.append(part)
-        else:
-            raise PrivacyError(
-                f"A row function returned a {type(part).__name__}; expected a Tensor, RankOne, Scaled or Blocks of "
-                "them and no subclass, for the harness answers for their norms."
-            )
-    return tuple(blocks)

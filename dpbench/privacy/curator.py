@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Chunk, Curator, RowFn, Task
-from dpbench.errors import NotPerExample, SpecError
-from dpbench.privacy.contributions import Contribution, blocks_of
+from dpbench.errors import NotPerExample, Refused, SpecError
+from dpbench.privacy.blocks import blocks_of
+from dpbench.privacy.contributions import Contribution
 from dpbench.privacy.mechanisms import clipped_sum, noised, poisson_sample
 from dpbench.privacy.plan import Ledger
 from dpbench.privacy.randomness import Randomness
@@ -41,10 +42,11 @@ class LedgerCurator:
     sigma: Mapping[str, float]
     ledger: Ledger
     randomness: Randomness
+    revealing: bool = False  # only ever for a `reference` learner at epsilon = inf
 
     def door(self) -> Curator:
         """Return what a learner may hold."""
-        return Door(self.task, dict(self.sigma), self.noisy_sum, lambda transform: self.map(transform).door())
+        return Door(self.task, dict(self.sigma), self.noisy_sum, lambda map_: self.map(map_).door(), self.reveal)
 
     @torch.no_grad()  # an answer that carried a graph would lead back to private rows
     def noisy_sum(
@@ -84,6 +86,17 @@ class LedgerCurator:
         rows = PrivateRows(x, self.rows.y, torch.arange(len(self.rows)))
         return dataclasses.replace(self, rows=rows, task=task)
 
+    def reveal(self, *, release: str) -> tuple[Tensor, Tensor]:
+        """Copy the rows out, if this fit may; see `Curator.reveal`."""
+        if not self.revealing:
+            raise Refused(
+                "Rows are revealed at epsilon=inf alone, and to a learner that declares `reference = True`: anything "
+                "learned from them has no guarantee. Ask noisy_sum instead."
+            )
+        self.ledger.spend(release)
+        device = self.task.device
+        return self.rows.x[self.rows.index].to(device), self.rows.y.clone().to(device)
+
     def _contributions(self, rows: RowFn, chunks: Iterator[Chunk], release: str) -> Iterator[tuple[Contribution, ...]]:
         spent = self.ledger.spent[release]
         due = spent & (spent - 1) == 0  # at steps 1, 2, 4, 8 ...: a check costs a few rows
@@ -107,7 +120,7 @@ class LedgerCurator:
 class Door(Curator):
     """The learner's side: no attribute of it leads to a private row."""
 
-    __slots__ = ("_map", "_noisy_sum", "_sigma", "_task")
+    __slots__ = ("_map", "_noisy_sum", "_reveal", "_sigma", "_task")
 
     def __init__(
         self,
@@ -115,6 +128,7 @@ class Door(Curator):
         sigma: Mapping[str, float],
         noisy_sum: Callable[..., Tensor | tuple[Tensor, ...]],
         mapped: Callable[[Callable[[Tensor], Tensor]], Curator],
+        reveal: Callable[..., tuple[Tensor, Tensor]],
     ) -> None:
         self._task, self._sigma, self._map = task, sigma, mapped
 
@@ -122,6 +136,7 @@ class Door(Curator):
             return noisy_sum(rows, **keywords)
 
         self._noisy_sum = ask
+        self._reveal: Callable[[str], tuple[Tensor, Tensor]] = lambda release: reveal(release=release)
 
     @property
     def task(self) -> Task:
@@ -142,6 +157,10 @@ class Door(Curator):
     def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
         """Return a door to the transformed rows, on the same ledger."""
         return self._map(transform)
+
+    def reveal(self, *, release: str) -> tuple[Tensor, Tensor]:
+        """Ask for the rows themselves."""
+        return self._reveal(release)
 
 
 def _clips(clip: float | Sequence[float]) -> tuple[float, ...]:

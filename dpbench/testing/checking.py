@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dpbench.errors import LawBroken, UnknownName
 from dpbench.registry import KINDS, Kind, Registry, unknown
 from dpbench.spec import Component
-from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
+from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws, ReferenceLaws
 from dpbench.testing.laws import Laws
 
 SUITES: dict[Kind, type[Laws]] = {"dataset": DatasetLaws, "extractor": ExtractorLaws, "learner": LearnerLaws}
@@ -27,7 +27,8 @@ def check(registry: Registry, text: str) -> Iterator[tuple[str, str | None]]:
         raise UnknownName(unknown("component", component.name, names))
     for kind in kinds:
         subject = registry.build(kind, component.name, component.options)
-        suite: type[Laws] = type(f"{type(subject).__name__}Laws", (SUITES[kind],), {kind: subject})
+        base = ReferenceLaws if kind == "learner" and subject.reference else SUITES[kind]
+        suite: type[Laws] = type(f"{type(subject).__name__}Laws", (base,), {kind: subject})
         for law in suite.laws():
             yield f"{kind} {component.name}: {_sentence(law)}", _complaint(suite, law)
 

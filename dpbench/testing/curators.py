@@ -10,7 +10,8 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator, RowFn, Task
 from dpbench.errors import NotPerExample, PrivacyError
-from dpbench.privacy.contributions import Contribution, blocks_of
+from dpbench.privacy.blocks import blocks_of
+from dpbench.privacy.contributions import Contribution
 from dpbench.privacy.curator import LedgerCurator
 
 
@@ -29,6 +30,10 @@ class _Before(Curator):
     def sigma(self) -> Mapping[str, float]:
         """The real curator's noise multipliers."""
         return self.curator.sigma
+
+    def reveal(self, *, release: str) -> tuple[Tensor, Tensor]:
+        """Ask the real curator."""
+        return self.curator.reveal(release=release)
 
 
 class Watching(_Before):

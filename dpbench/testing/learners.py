@@ -1,63 +1,27 @@
-"""The laws of a learner."""
+"""The laws of a private learner."""
 
 from __future__ import annotations
 
 import dataclasses
 import gc
 import types
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Budget, Curator, Learner, Predict, PublicData, Task
+from dpbench.api import Budget, Curator, Predict
 from dpbench.errors import LawBroken, PrivacyError
-from dpbench.metrics import predict_all
-from dpbench.privacy.calibration import calibrate
-from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import Ledger, check_plan
+from dpbench.privacy.plan import check_plan
 from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import PrivateRows
 from dpbench.testing.curators import Answering, Watching, pure_noise, replay
-from dpbench.testing.laws import Laws, expect
-
-LARGE, TINY = 20.0, 1e-3  # epsilon at which a learner must, and must not, learn 1,500 examples
-HOPELESS = 1e7  # a noise multiplier above what epsilon 0.001 needs, for any plan of up to 10^7 steps
-CHANCE, MARGIN = 0.1, 0.2  # ten classes; five fits average to within 0.2 of chance unless something leaks
+from dpbench.testing.laws import expect
+from dpbench.testing.worlds import CHANCE, LARGE, MARGIN, TINY, LearnerSuite, World
 
 
-@dataclasses.dataclass(frozen=True)
-class World:
-    """A small task: ten separable clusters."""
-
-    x: Tensor  # (n, *example_shape)
-    y: Tensor  # (n,)
-    public: PublicData
-    test_x: Tensor
-    test_y: np.ndarray
-
-    @property
-    def rows(self) -> PrivateRows:
-        """The private rows as the curator holds them."""
-        return PrivateRows(self.x, self.y, torch.arange(len(self.y)))
-
-
-class LearnerLaws(Laws):
+class LearnerLaws(LearnerSuite):
     """Inherit and set `learner`; set `example_shape` too if it needs images."""
-
-    learner: ClassVar[Learner]
-    example_shape: ClassVar[tuple[int, ...]] = (64,)
-
-    def subject(self) -> Learner:
-        """Return the learner under test."""
-        learner = getattr(type(self), "learner", None)
-        if not isinstance(learner, Learner):
-            raise LawBroken(
-                f"Set `learner = YourLearner(...)` in {type(self).__name__}; a suite without one tests nothing."
-            )
-        return learner
 
     def test_the_plan_repeats(self) -> None:
         """The plan is a function of task and budget alone, and well formed."""
@@ -85,36 +49,12 @@ class LearnerLaws(Laws):
         refused = [text for text in watching.log.refusals if "alone" in text or "per example" in text]
         expect(not (watching.log.complaints or refused), lambda: (watching.log.complaints or refused)[0])
 
-    def test_same_seeds_give_same_predictions(self) -> None:
-        """Two fits on the same data with the same seeds predict the same, to the last bit."""
-        world = self._world(0)
-        first, second = (self._predictions(self._fit(world, LARGE), world) for _ in range(2))
-        expect(np.array_equal(first, second), "Two fits with the same seeds predict differently.")
-
-    def test_predictions_are_per_example(self) -> None:
-        """Predicting one example alone equals predicting it among others."""
-        world = self._world(0)
-        predict = self._fit(world, LARGE)
-        among = self._predictions(predict, world)[:8]
-        with torch.no_grad():
-            alone = torch.cat([predict(world.test_x[[row]]) for row in range(8)]).double().numpy()
-        scale = np.abs(among).max()
-        expect(
-            np.allclose(among, alone, rtol=1e-3, atol=1e-4 * scale), "A prediction depends on the rest of its batch."
-        )
-
     def test_a_blind_curator_teaches_nothing(self) -> None:
         """With noise for answers and for public data, predictions are at chance: there is no other source."""
         world = self._world(0)
         self._fit(world, LARGE)  # whatever it might keep from here must not help it below
         mean = self._mean_accuracy(lambda seed: self._blind_fit(world, seed), world)
         expect(mean < CHANCE + MARGIN, f"It scores {mean:.2f} after answers of pure noise; chance is {CHANCE}.")
-
-    def test_a_large_budget_beats_chance(self) -> None:
-        """At epsilon 20 on separable clusters, it learns."""
-        world = self._world(0)
-        mean = self._mean_accuracy(lambda seed: self._fit(world, LARGE, seed), world)
-        expect(mean > CHANCE + MARGIN, f"It scores {mean:.2f} at epsilon {LARGE}; chance is {CHANCE}.")
 
     def test_a_tiny_budget_does_not(self) -> None:
         """At epsilon 0.001 with meaningless public data, it cannot have learned."""
@@ -144,43 +84,6 @@ class LearnerLaws(Laws):
                 held = any(row.numpy().tobytes() in rows for row in tensor.detach().reshape(-1, width))
                 expect(not held, "The predictor holds a private row, or the curator that holds them.")
 
-    def _task(self, size: int) -> Task:
-        return Task(self.example_shape, 10, size, torch.device("cpu"))
-
-    def _world(self, seed: int) -> World:
-        generator = torch.Generator().manual_seed(seed)
-        sides = int(np.prod(self.example_shape))
-        centres = torch.randn(10, sides, generator=torch.Generator().manual_seed(99))
-
-        def draw(n: int) -> tuple[Tensor, Tensor]:
-            y = torch.randint(10, (n,), generator=generator)
-            x = centres[y] + 0.5 * torch.randn(n, sides, generator=generator)
-            return x.reshape(n, *self.example_shape), y
-
-        (x, y), (public_x, public_y), (test_x, test_y) = draw(1500), draw(300), draw(400)
-        public = self._allowed(public_x, public_y)
-        return World(x, y, public, test_x, test_y.numpy())
-
-    def _allowed(self, x: Tensor, y: Tensor) -> PublicData:
-        wanted = self.subject().public
-        return PublicData(x if wanted != "none" else x[:0], y if wanted == "labelled" else None)
-
-    def _noise_as_public(self) -> PublicData:
-        generator = torch.Generator().manual_seed(5)
-        x = torch.randn(300, *self.example_shape, generator=generator)
-        return self._allowed(x, torch.randint(10, (300,), generator=generator))
-
-    def _curator(self, world: World, epsilon: float, seed: int = 0) -> LedgerCurator:
-        task, budget = self._task(len(world.y)), Budget(epsilon, 1e-5)
-        plan = check_plan(self.subject().plan(task, budget), self.subject().name)
-        base = calibrate(plan, budget, "rdp") if epsilon == LARGE else HOPELESS  # rdp: the quickest, and not below
-        sigma = {release.name: base * release.relative_noise for release in plan}
-        return LedgerCurator(world.rows, task, sigma, Ledger(plan), Randomness.research(seed))
-
-    def _fit(self, world: World, epsilon: float, seed: int = 0) -> Predict:
-        curator = self._curator(world, epsilon, seed)
-        return self.subject().fit(curator.door(), world.public, curator.randomness.initialisation)
-
     def _blind_fit(self, world: World, seed: int) -> Predict:
         curator: Curator = Answering(self._curator(world, LARGE, seed), pure_noise(torch.Generator().manual_seed(seed)))
         return self.subject().fit(curator, self._noise_as_public(), Randomness.research(seed).initialisation)
@@ -193,13 +96,6 @@ class LearnerLaws(Laws):
         except PrivacyError as error:
             return None, watching, error
         return predict, watching, None
-
-    def _predictions(self, predict: Predict, world: World) -> np.ndarray:
-        return predict_all(predict, world.test_x, self._task(len(world.y)))
-
-    def _mean_accuracy(self, fit: Callable[[int], Predict], world: World) -> float:
-        hits = [self._predictions(fit(seed), world).argmax(1) == world.test_y for seed in range(5)]
-        return float(np.mean(hits))
 
 
 def _tensors(*roots: Any) -> list[Tensor]:

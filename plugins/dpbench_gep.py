@@ -1,0 +1,183 @@
+"""GEP: release gradients as an embedding in a public subspace and a residual, each with its own clip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from dpbench import (
+    AnchorBasis,
+    Blocks,
+    Budget,
+    Chunk,
+    Curator,
+    DenseBasis,
+    Learner,
+    Predict,
+    PublicData,
+    RankOne,
+    Release,
+    Residual,
+    SpecError,
+    Task,
+    hookimpl,
+    residuals,
+    standardisation,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class GEP(Learner):
+    """Gradient embedding perturbation on a linear head (Yu, Zhang, Chen, Liu, ICLR 2021, algorithm 1).
+
+    Every `refresh` steps, gradients of `anchors` public examples with random labels span a subspace, of which power
+    iteration keeps `k` orthonormal directions. Each private gradient is released as its embedding there, clipped to
+    `clip`, and as what is left of it, clipped to `residual_ratio` times that (the ratio that PILLAR used);
+    `residual=false` drops the rest, which is B-GEP. Both parts come from one sample and are accounted as one release.
+
+    Differs from the authors' code: Poisson samples; the two parts are one Gaussian mechanism, not twice its Renyi
+    divergence, which holds only without sampling; bases are orthonormal to 1e-4 or refused, where their Gram-Schmidt
+    divides by zero once the rank is used up; a basis is kept for several steps (it is public); a linear head is one
+    parameter group.
+    """
+
+    name: ClassVar[str] = "gep"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "k": (40, 120, 200),
+        "learning_rate": (0.1, 0.3, 1.0),
+        "steps": (30, 60, 100),
+    }
+    paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "k": (40, 120, 200, 280, 512, 1024, 1580),
+        "clip": (1.0, 0.1, 0.01),
+        "learning_rate": (0.01, 0.05, 0.1, 1.0),
+        "steps": (500, 1000, 2500, 3000, 5000, 6000, 20000),
+    }
+
+    k: int = 120
+    anchors: int = 200
+    power_iterations: int = 1
+    refresh: int = 10
+    residual: bool = True
+    steps: int = 100
+    sample_rate: float = 1.0
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    clip: float = 1.0
+    residual_ratio: float = 0.2
+
+    def __post_init__(self) -> None:
+        """Refuse a subspace that cannot be, and settings that cannot train."""
+        if not 1 <= self.k <= self.anchors:
+            raise SpecError(
+                f"Expected k={self.k} in 1..{self.anchors} in learner 'gep': anchors={self.anchors} public gradients "
+                "span no more directions. Set gep:anchors=..."
+            )
+        if self.refresh < 1 or self.power_iterations < 1:
+            raise SpecError(
+                f"Expected refresh={self.refresh} and power_iterations={self.power_iterations} >= 1 in learner 'gep'."
+            )
+        if not (self.learning_rate > 0 and 0 <= self.momentum < 1 and self.residual_ratio > 0):
+            raise SpecError(
+                f"Expected learning_rate={self.learning_rate} > 0, momentum={self.momentum} in [0, 1) and "
+                f"residual_ratio={self.residual_ratio} > 0 in learner 'gep'."
+            )
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        """One release: embedding and residual of every step's sample are answered together."""
+        return [Release("gradient", steps=self.steps, sample_rate=self.sample_rate)]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Train a linear head on standardised features from noisy embeddings and residuals."""
+        import torch
+
+        standardise = standardisation(public.x.flatten(1))
+        chosen = self._chosen(standardise(public.x.flatten(1)), curator.task.classes, generator)  # (s, d)
+        head = torch.zeros(curator.task.classes, chosen.shape[1] + 1, device=curator.task.device)  # (m, d + 1)
+        velocity = torch.zeros_like(head)
+        expected = self.sample_rate * curator.task.size
+        for step in range(self.steps):
+            if step % self.refresh == 0:
+                basis = subspace(anchors_at(head, chosen, generator), self.k, self.power_iterations, generator)
+            noisy_gradient = self._ask(curator, head, standardise, basis)
+            velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
+            head.add_(velocity, alpha=-self.learning_rate)
+        return lambda x: logits(head, standardise(x.flatten(1)))
+
+    def _chosen(self, features: Tensor, classes: int, generator: torch.Generator) -> Tensor:
+        import torch
+
+        examples, parameters = len(features), classes * (features.shape[1] + 1)
+        if self.anchors > min(examples, parameters):
+            raise SpecError(
+                f"Expected anchors={self.anchors} <= {min(examples, parameters)} in learner 'gep': there are "
+                f"{examples} public examples and {parameters} parameters. Set gep:anchors=..."
+            )
+        return features[torch.randperm(examples, generator=generator)[: self.anchors].to(features.device)]
+
+    def _ask(self, curator: Curator, head: Tensor, standardise: Any, basis: AnchorBasis | DenseBasis) -> Tensor:
+        def rows(chunk: Chunk) -> Tensor | Blocks:
+            features = standardise(chunk.x.flatten(1))  # (c, d)
+            gradient = RankOne(residuals(logits(head, features), chunk.y), features, bias=True)
+            if not self.residual:
+                return basis.embed(gradient)
+            rest = Residual(gradient, basis)
+            return Blocks((rest.embedding, rest))
+
+        clips = (self.clip, self.residual_ratio * self.clip) if self.residual else self.clip
+        answer = curator.noisy_sum(rows, release="gradient", clip=clips)
+        noisy_embedding, noisy_rest = answer if self.residual else (answer, 0)
+        total: Tensor = basis.expand(noisy_embedding) + noisy_rest
+        return total.float()
+
+
+def logits(head: Tensor, features: Tensor) -> Tensor:
+    """Return (c, m) logits of (c, d) features under a (m, d + 1) head."""
+    import torch
+
+    return torch.addmm(head[:, -1], features, head[:, :-1].T)
+
+
+def anchors_at(head: Tensor, features: Tensor, generator: torch.Generator) -> RankOne:
+    """Return the gradients at `head` of public (s, d) features with random labels, as the authors take them."""
+    import torch
+
+    labels = torch.randint(len(head), (len(features),), generator=generator).to(head.device)
+    return RankOne(residuals(logits(head, features), labels), features, bias=True)
+
+
+def subspace(anchors: RankOne, k: int, iterations: int, generator: torch.Generator) -> AnchorBasis | DenseBasis:
+    """Return an orthonormal basis of (at most) `k` leading directions of the anchors, by power iteration.
+
+    With A the (s, p) matrix of anchors, `iterations` powers of A^T A on the random combination A^T N(0, 1) stay in the
+    span of the anchors, so they are taken in Gram space, s x s. Directions below a thousandth of the largest are
+    dropped: there are then fewer than k. Of the two forms the one with the cheaper embedding is made.
+    """
+    import torch
+
+    left, right = anchors.left.double(), anchors.right.double()
+    gram = (left @ left.T) * (right @ right.T + 1)  # (s, s)
+    start = torch.randn(len(gram), k, generator=generator, dtype=torch.float64).to(gram.device)
+    for _ in range(iterations):
+        start = torch.linalg.qr(gram @ start).Q
+    values, vectors = torch.linalg.eigh(start.T @ gram @ start)
+    kept = values > 1e-6 * values[-1]
+    mixing = (start @ vectors[:, kept] / values[kept].sqrt()).float()  # (s, k)
+    (count, outputs), features = anchors.left.shape, anchors.right.shape[1] + 1
+    if count * (outputs + features + mixing.shape[1]) < outputs * features * mixing.shape[1]:
+        return AnchorBasis(anchors, mixing)
+    whole = torch.stack([(anchors.whole_right() * output.unsqueeze(1)).T @ mixing for output in anchors.left.T])
+    orthonormal = torch.linalg.qr(whole.flatten(0, 1)).Q.reshape(whole.shape)  # (m, d + 1, k)
+    return DenseBasis(orthonormal)
+
+
+@hookimpl
+def dpbench_learners() -> Sequence[type[Learner]]:
+    """Register the learners of this module."""
+    return [GEP]

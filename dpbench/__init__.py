@@ -27,6 +27,7 @@ from dpbench.privacy.bases import AnchorBasis, DenseBasis
 from dpbench.privacy.blocks import Blocks
 from dpbench.privacy.contributions import RankOne, Scaled
 from dpbench.privacy.residual import Residual
+from dpbench.probes import ProbeLearner
 
 __all__ = [
     "AnchorBasis",
@@ -45,6 +46,7 @@ __all__ = [
     "LinearProbe",
     "PlanError",
     "Predict",
+    "ProbeLearner",
     "PublicData",
     "RankOne",
     "Release",

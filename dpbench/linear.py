@@ -65,14 +65,14 @@ class LinearProbe:
 
         classes, device = curator.task.classes, curator.task.device
         probe = transform(torch.zeros(1, *curator.task.example_shape, device=device))
-        head = self._head(classes, probe.shape[1], generator).to(device)  # (k, d + 1)
+        head = self.head(classes, probe.shape[1], generator).to(device)  # (k, d + 1)
         velocity = torch.zeros_like(head)
         expected = self.sample_rate * curator.task.size
         divisor: Tensor | None = None
 
         def gradients(chunk: Chunk) -> RankOne | Scaled:
             features = transform(chunk.x)  # (c, d)
-            gradient = RankOne(residuals(self._logits(head, features), chunk.y), features, bias=self.bias)
+            gradient = RankOne(residuals(self.logits(head, features), chunk.y), features, bias=self.bias)
             return gradient if divisor is None else Scaled(gradient, divisor)
 
         for step in range(self.steps):
@@ -80,14 +80,16 @@ class LinearProbe:
             noisy_gradient = curator.noisy_sum(gradients, release=release, clip=self.clip)  # like the head
             velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
             head.add_(velocity, alpha=-self.learning_rate)
-        return lambda x: self._logits(head, transform(x))
+        return lambda x: self.logits(head, transform(x))
 
-    def _logits(self, head: Tensor, features: Tensor) -> Tensor:  # (k, d [+ 1]), (c, d) -> (c, k)
+    def logits(self, head: Tensor, features: Tensor) -> Tensor:
+        """Return (c, k) logits of (c, d) features under a (k, d + 1) head, or (k, d) without bias."""
         import torch
 
         return torch.addmm(head[:, -1], features, head[:, :-1].T) if self.bias else features @ head.T
 
-    def _head(self, classes: int, features: int, generator: torch.Generator) -> Tensor:
+    def head(self, classes: int, features: int, generator: torch.Generator) -> Tensor:
+        """Return the head before the first step."""
         import torch
 
         if self.init == "zero":

@@ -6,13 +6,14 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.errors import DataError
 from dpbench.files import write_json
 from dpbench.privacy.accountant import AccountantName
+from dpbench.selection import Selection, SelectionRule
 from dpbench.spec import Spec
 
 NOT_COVERED = (
@@ -22,6 +23,9 @@ NOT_COVERED = (
     "a plugin written to defeat the harness",
 )
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+Read = TypeVar("Read", bound=BaseModel)
 
 
 class _Frozen(BaseModel):
@@ -46,6 +50,13 @@ class Independent(_Frozen):
     upper: float
 
 
+class PlannedRepeats(_Frozen):
+    """A seed stands for the best of a random number of runs, and epsilon for all of them (`privacy.repeats`)."""
+
+    mean: float = Field(gt=1)
+    shape: float = Field(ge=0)
+
+
 class Privacy(_Frozen):
     """The guarantee, computed from plan and sigma."""
 
@@ -57,6 +68,7 @@ class Privacy(_Frozen):
     plan: tuple[PlannedRelease, ...]
     independent: Independent
     rng: Literal["research", "secure"]
+    repeats: PlannedRepeats | None = None
     not_covered: tuple[str, ...] = NOT_COVERED
 
 
@@ -72,6 +84,7 @@ class SeedResult(_Frozen):
     class_accuracy: tuple[Share | None, ...]
     spent: dict[str, int]
     commitment: str | None
+    setting: dict[str, Any] | None = None  # where each seed chose its own
 
 
 class Interval(_Frozen):
@@ -110,7 +123,8 @@ class Result(_Frozen):
     digest: str
     spec: Spec
     status: Literal["submitted", "verified", "disputed", "withdrawn"] = "submitted"
-    selection: Literal["default", "by-hand"]
+    selection: SelectionRule
+    search: Selection | None = None
     task: TaskFacts
     privacy: Privacy
     seeds: tuple[SeedResult, ...]
@@ -142,14 +156,49 @@ class Result(_Frozen):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        try:
-            return cls.model_validate_json(file.read_bytes())
-        except OSError as error:
-            raise DataError(f"Cannot read result {file}: {error.strerror}.") from error
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"]) or "file"
-            raise DataError(f"Result {file} does not fit the schema at {field}: {first['msg']}.") from error
+        return _read(cls, file)
+
+
+class Tuning(_Frozen):
+    """A search for settings, whole: what was asked, what was tried, what was chosen."""
+
+    schema_version: Literal[1] = 1
+    digest: str
+    spec: Spec
+    selection: Selection
+    seconds: dict[str, float]
+    components: dict[str, Brought]
+    provenance: dict[str, Any]
+
+    def write(self, folder: Path) -> Path:
+        """Write the tuning into `folder`, atomically, and return the file.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        file = folder / f"tuning-{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
+        write_json(file, json.loads(self.model_dump_json()))
+        return file
+
+    @classmethod
+    def read(cls, file: Path) -> Tuning:
+        """Read a tuning and check it against the schema.
+
+        Raises:
+            DataError: names the file and the first field that does not fit.
+        """
+        return _read(cls, file)
+
+
+def _read(kind: type[Read], file: Path) -> Read:
+    try:
+        return kind.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise DataError(f"Cannot read {kind.__name__.lower()} {file}: {error.strerror}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "file"
+        raise DataError(f"{kind.__name__} {file} does not fit the schema at {field}: {first['msg']}.") from error
 
 
 def summarise(seeds: Sequence[SeedResult]) -> dict[str, Interval]:

@@ -1,75 +1,145 @@
-"""One run, from spec to result, in a straight line."""
+"""One run, from spec to result, in a straight line; and a search for settings on its own."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from dpbench import metrics, progress, provenance, registry
-from dpbench.api import Budget, Learner, PublicData, Release
+from dpbench.api import Predict, PublicData
 from dpbench.data import roles as data
 from dpbench.errors import SpecError
 from dpbench.guard import guarded
 from dpbench.parts import Parts, resolve, selection, spelled_out
 from dpbench.phases import Phases
-from dpbench.privacy import accountant, calibration, crosscheck
 from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import Ledger, check_plan
+from dpbench.privacy.plan import Ledger
 from dpbench.privacy.randomness import Randomness
 from dpbench.registry import Registry
-from dpbench.result import Brought, Independent, PlannedRelease, Privacy, Result, SeedResult, TaskFacts, summarise
+from dpbench.result import Brought, Privacy, Result, SeedResult, TaskFacts, Tuning, summarise
+from dpbench.selection import Selection
 from dpbench.spec import Spec
+from dpbench.statement import state
+from dpbench.tuning import private, transfer, trials
+from dpbench.tuning import space as spaces
+from dpbench.tuning.views import seen
 
 
-def run(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -> Result:
-    """Run one spec: fit once a seed under one calibrated plan, score each fit on the test split.
+def run(spec: Spec, *, device: str = "auto", plugins: Registry | None = None, settings: Path | None = None) -> Result:
+    """Run one spec: choose settings if it asks for a search, fit once a seed, score each fit on the test split.
 
-    Covered: each seed's fit has the epsilon that the result states (see `privacy.curator`); seeds are separate runs of
-    one mechanism, so publishing several of them composes.
+    `settings` names an earlier tuning or result to take the learner's settings from, instead of a search.
+
+    Covered: each seed's fit has the epsilon that the result states (see `privacy.curator`, and `privacy.repeats` for a
+    private search); seeds are separate runs of one mechanism, so publishing several of them composes.
 
     Raises:
         DpbenchError: one sentence; nothing is run when names, options, data or budget do not fit.
     """
-    torch.set_float32_matmul_precision("highest")  # norms are bounded for IEEE float32, not for TF32
     phases, place = Phases(), _device(device)
-    parts = resolve(plugins or registry.load(), spec)
-    spec = spelled_out(spec, parts)
+    parts, spec = _resolved(spec, plugins)
     with phases("load"):
         roles = data.assign(parts, spec, place)
-        roles = dataclasses.replace(roles, public=_visible(roles.public, parts.learner, spec))
+        public = _visible(roles.public, parts, spec)
+    with phases("tune"):
+        parts, search = _settled(parts, roles, spec, settings)
+    with phases("load"):
+        test = roles.test()
     with phases("calibrate"), progress.status("Calibrating sigma"):
-        plan = _plan(parts, roles, spec)
-        sigma = calibration.calibrate(plan, _budget(spec), spec.accountant)
-        privacy = _privacy(plan, sigma, spec)
+        privacy = state(parts, roles.task, spec)
     with progress.meter(f"Fitting {parts.learner.name}", len(spec.seeds)) as advance:
         seeds = []
         for seed in spec.seeds:
-            seeds.append(_fit_and_score(seed, parts, roles, privacy, phases))
+            with phases("fit"):
+                fit = _best_fit if privacy.repeats else _fit
+                predict, about = fit(seed, parts, roles, privacy, (spec, public))
+            with phases("score"):  # the test split meets the predictor only here
+                scores = guarded(parts.who("learner", "predict"), metrics.predict_all, predict, test.x, roles.task)
+                seeds.append(SeedResult(seed=seed, **about, **metrics.score(scores, test.y)))
             advance(1)
     return Result(
-        digest=spec.digest, spec=spec, selection=selection(parts.learner), task=_facts(roles, parts),
-        privacy=privacy, seeds=tuple(seeds), metrics=summarise(seeds), seconds=phases.seconds,
-        peak_bytes=phases.peak_bytes, components=_brought(parts), provenance=provenance.collect(str(place)),
+        digest=spec.digest, spec=spec, selection=search.rule if search else selection(parts.learner), search=search,
+        task=_facts(parts, roles, public, len(test.y)), privacy=privacy, seeds=tuple(seeds), metrics=summarise(seeds),
+        seconds=phases.seconds, peak_bytes=phases.peak_bytes, components=_brought(parts),
+        provenance=provenance.collect(str(place)),
     )  # fmt: skip
 
 
-def _fit_and_score(seed: int, parts: Parts, roles: data.Roles, privacy: Privacy, phases: Phases) -> SeedResult:
-    """Fit on the private split through a fresh curator; the test split meets the predictor only afterwards."""
-    randomness = Randomness.of(privacy.rng, seed)
+def tune(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -> Tuning:
+    """Search for settings and stop there: the test split is not read.
+
+    Raises:
+        DpbenchError: as `run` does; or the search is a private one, which is part of a run.
+    """
+    phases, place = Phases(), _device(device)
+    parts, spec = _resolved(spec, plugins)
+    if spec.search is None or spec.search.rule == "private-accounted":
+        raise SpecError(
+            "Expected a search whose outcome is a setting. Private selection keeps the best model itself: ask for it "
+            "with dpbench run --selection private-accounted."
+        )
+    with phases("load"):
+        roles = data.assign(parts, spec, place)
+        _visible(roles.public, parts, spec)
+    with phases("tune"):
+        chosen = trials.choose(parts.learner, lambda doing: parts.who("learner", doing), roles, spec)
+    return Tuning(
+        digest=spec.digest, spec=spec, selection=chosen, seconds=phases.seconds, components=_brought(parts),
+        provenance=provenance.collect(str(place)),
+    )  # fmt: skip
+
+
+def _resolved(spec: Spec, plugins: Registry | None) -> tuple[Parts, Spec]:
+    torch.set_float32_matmul_precision("highest")  # norms are bounded for IEEE float32, not for TF32
+    parts = resolve(plugins or registry.load(), spec)
+    whole = spelled_out(spec, parts)
+    if spec.search is not None:
+        search = spaces.spelled_out(spec.search, parts.learner, spec.learner.options)
+        whole = whole.model_copy(update={"search": search})
+    return parts, whole
+
+
+def _settled(parts: Parts, roles: data.Roles, spec: Spec, settings: Path | None) -> tuple[Parts, Selection | None]:
+    """Return the parts with the learner's settings chosen, and the record of it where there is one."""
+    if spec.search is not None and settings is not None:
+        raise SpecError("Settings come from a file or from a search, not from both. Drop --settings or --selection.")
+    if settings is not None:
+        learner, search = transfer.settings_from(settings, parts.learner, spec)
+        return dataclasses.replace(parts, learner=learner), search
+    if spec.search is None:
+        return parts, None
+    if spec.search.rule == "private-accounted":
+        return parts, private.record(parts.learner, roles, spec)
+    search = trials.choose(parts.learner, lambda doing: parts.who("learner", doing), roles, spec)
+    assert search.chosen is not None
+    return dataclasses.replace(parts, learner=spaces.candidate(parts.learner, search.chosen)), search
+
+
+def _fit(
+    seed: int, parts: Parts, roles: data.Roles, privacy: Privacy, protocol: tuple[Spec, PublicData]
+) -> tuple[Predict, dict[str, Any]]:
+    """Fit on the private split through a fresh curator."""
+    randomness, (_, shown) = Randomness.of(privacy.rng, seed), protocol
     sigma = {release.name: release.sigma for release in privacy.plan}
     revealing = parts.learner.reference and privacy.epsilon == math.inf
     curator = LedgerCurator(roles.private, roles.task, sigma, Ledger(privacy.plan), randomness, revealing)
-    public = PublicData(roles.public.x.clone(), None if roles.public.y is None else roles.public.y.clone())
-    with phases("fit"):
-        fit = parts.who("learner", "fit")
-        predict = guarded(fit, parts.learner.fit, curator.door(), public, randomness.initialisation)
-    with phases("score"):
-        scores = guarded(parts.who("learner", "predict"), metrics.predict_all, predict, roles.test.x, roles.task)
-        figures = metrics.score(scores, roles.test.y)
-    return SeedResult(seed=seed, spent=dict(curator.ledger.spent), commitment=randomness.commitment, **figures)
+    public = PublicData(shown.x.clone(), None if shown.y is None else shown.y.clone())
+    who = parts.who("learner", "fit")
+    predict = guarded(who, parts.learner.fit, curator.door(), public, randomness.initialisation)
+    return predict, {"spent": dict(curator.ledger.spent), "commitment": randomness.commitment}
+
+
+def _best_fit(
+    seed: int, parts: Parts, roles: data.Roles, privacy: Privacy, protocol: tuple[Spec, PublicData]
+) -> tuple[Predict, dict[str, Any]]:
+    """Fit a random number of times and keep the best by public labels."""
+    who = lambda doing: parts.who("learner", doing)
+    won = private.best_of(parts.learner, who, roles, privacy, (protocol[0], seed))
+    return won.predict, {"spent": dict(won.spent), "commitment": won.commitment, "setting": won.setting}
 
 
 def _device(name: str) -> torch.device:
@@ -82,47 +152,24 @@ def _device(name: str) -> torch.device:
         raise SpecError(f"Device {name!r} cannot be used: {reason} Use --device cpu or auto.") from error
 
 
-def _visible(public: PublicData, learner: Learner, spec: Spec) -> PublicData:
+def _visible(public: PublicData, parts: Parts, spec: Spec) -> PublicData:
     """Return the part of the public data that protocol and learner agree on."""
-    if learner.public != "labelled":
-        return PublicData(public.x if learner.public == "unlabelled" else public.x[:0], None)
-    if not spec.public_labels:
+    learner = parts.learner
+    if learner.public == "labelled" and not spec.public_labels:
         raise SpecError(
             f"Learner {learner.name!r} needs labelled public data, which this protocol does not give. "
             "Add --public-labels, and compare it only with results that have them too."
         )
-    if not len(public.x):
+    if learner.public == "labelled" and not len(public.x):
         raise SpecError(f"Learner {learner.name!r} needs public data. Add --public-fraction or --public-dataset.")
-    return public
+    return seen(public, learner)
 
 
-def _budget(spec: Spec) -> Budget:
-    return Budget(spec.epsilon, spec.delta, spec.adjacency)
-
-
-def _plan(parts: Parts, roles: data.Roles, spec: Spec) -> tuple[Release, ...]:
-    plan = guarded(parts.who("learner", "plan"), parts.learner.plan, roles.task, _budget(spec))
-    return check_plan(plan, parts.learner.name)
-
-
-def _privacy(plan: Sequence[Release], sigma: float, spec: Spec) -> Privacy:
-    stated = accountant.epsilon(plan, sigma, spec.delta, spec.accountant)
-    other = crosscheck.cross_check(plan, sigma, spec.delta, spec.accountant)
-    releases = tuple(
-        PlannedRelease(**dataclasses.asdict(release), sigma=sigma * release.relative_noise) for release in plan
-    )
-    return Privacy(
-        epsilon=stated, delta=spec.delta, accountant=spec.accountant, adjacency=spec.adjacency, sigma=sigma,
-        plan=releases, independent=Independent(**dataclasses.asdict(other)),
-        rng="secure" if spec.secure_rng else "research",
-    )  # fmt: skip
-
-
-def _facts(roles: data.Roles, parts: Parts) -> TaskFacts:
+def _facts(parts: Parts, roles: data.Roles, public: PublicData, test: int) -> TaskFacts:
     return TaskFacts(
         example_shape=roles.task.example_shape, classes=parts.dataset.classes, private=roles.task.size,
-        public=len(roles.public.x), test=len(roles.test.y), public_labels_seen=roles.public.y is not None,
-        digests=roles.digests, licence=parts.dataset.licence,
+        public=len(public.x), test=test, public_labels_seen=public.y is not None, digests=roles.digests,
+        licence=parts.dataset.licence,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from dpbench.api import Adjacency
 from dpbench.errors import SpecError
 from dpbench.files import canonical_digest
 from dpbench.registry import unknown
+from dpbench.selection import Search
 
 
 class Component(BaseModel):
@@ -76,6 +77,7 @@ class Spec(BaseModel):
     split_seed: int = Field(0, ge=0)
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_first)] = (0, 1, 2, 3, 4)
     secure_rng: bool = False
+    search: Search | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -95,7 +97,10 @@ class Spec(BaseModel):
     @property
     def digest(self) -> str:
         """SHA-256 of the spec as canonical JSON: the name of its result."""
-        return canonical_digest(json.loads(self.model_dump_json()))  # which spells infinity as JSON can
+        values = json.loads(self.model_dump_json())  # which spells infinity as JSON can
+        if values["search"] is None:
+            del values["search"]  # a spec without a search is named as it was before there were any
+        return canonical_digest(values)
 
 
 def make_spec(values: dict[str, Any], origin: str) -> Spec:
@@ -131,7 +136,8 @@ def _sentence(error: ValidationError, origin: str) -> str:
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden" and len(first["loc"]) > 1:
-        return unknown("key", str(first["loc"][-1]), Component.model_fields, f"{first['loc'][0]} in {origin}")
+        model = Search if first["loc"][0] == "search" else Component
+        return unknown("key", str(first["loc"][-1]), model.model_fields, f"{first['loc'][0]} in {origin}")
     if first["type"] == "extra_forbidden":
         return unknown("key", key, Spec.model_fields, origin)
     if first["type"] == "missing":

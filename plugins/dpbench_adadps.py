@@ -43,9 +43,15 @@ class AdaDPS(Learner):
     name: ClassVar[str] = "adadps"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "labelled"
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "epsilon_c": (1.0, 0.1, 1e-3),
+        "learning_rate": (0.03, 0.1, 0.3, 1.0),
+        "steps": (30, 60, 100),
+    }
+    paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "epsilon_c": (10.0, 1.0, 0.1, 1e-3, 1e-5, 1e-7),
         "learning_rate": (0.01, 0.1, 1.0),
-        "steps": (30, 60, 100, 500, 1000, 3000, 5000, 6000, 7500, 10000),
+        "steps": (500, 1000, 2500, 3000, 5000, 6000, 7500, 10000),
+        "sample_rate": (32 / 45000, 64 / 45000, 128 / 45000, 512 / 45000, 1024 / 45000),
     }
 
     epsilon_c: float = 0.1

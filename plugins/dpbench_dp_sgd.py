@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench import (
-    Budget,
-    Curator,
     Learner,
-    LinearProbe,
-    Predict,
+    ProbeLearner,
     PublicData,
-    Release,
     Task,
     hookimpl,
     standardisation,
@@ -22,10 +18,11 @@ from dpbench import (
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
-class DPSGD(Learner):
+class DPSGD(ProbeLearner):
     """Linear probe by DP-SGD (Abadi et al. 2016, algorithm 1), as PILLAR's baseline runs it.
 
     `scaling` is applied to each example's features first: `public` standardises with the mean and deviation of public
@@ -33,7 +30,7 @@ class DPSGD(Learner):
     `none` leaves them. The defaults are full batches with momentum, which need no search over batch sizes; `steps` and
     `learning_rate` were chosen at epsilon 0.1 to 1 on the labels of the public tenth of CIFAR-10 (efficientnet-lite0),
     of which the learner itself sees none. A setting of the paper is sample_rate=0.0228, steps=1000, momentum=0,
-    init=uniform (batch 1,024 of 45,000).
+    init=uniform (batch 1,024 of 45,000); `paper_space` is its grid (appendix B.1) at that size.
 
     Differs from the authors' code: Poisson samples as the accountant assumes, division by the expected batch size,
     and public features without augmentation.
@@ -42,29 +39,24 @@ class DPSGD(Learner):
     name: ClassVar[str] = "dp-sgd"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "learning_rate": (0.01, 0.1, 1.0),
-        "steps": (30, 60, 100, 500, 1000, 3000, 5000, 6000),
+        "learning_rate": (0.03, 0.1, 0.3, 1.0, 3.0),
+        "steps": (20, 30, 60, 100),
     }
+    paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "sample_rate": (128 / 45000, 512 / 45000, 1024 / 45000),
+        "learning_rate": (0.01, 0.1, 1.0),
+        "steps": (500, 1000, 3000, 5000, 6000),
+        "momentum": (0.0,),
+        "init": ("uniform",),
+    }
+    maps_once: ClassVar[bool] = False
 
-    steps: int = 100
-    sample_rate: float = 1.0
-    learning_rate: float = 0.1
-    momentum: float = 0.9
-    clip: float = 1.0
-    init: Literal["zero", "uniform"] = "zero"
     scaling: Literal["public", "norm", "none"] = "public"
 
-    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """One release: the noisy gradient of every step."""
-        return [self._probe().release()]
-
-    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Train the head on scaled features."""
+    def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
+        """Return the scaling."""
         scale = {"norm": unit_norm, "none": lambda x: x}.get(self.scaling) or standardisation(public.x.flatten(1))
-        return self._probe().train(curator, lambda x: scale(x.flatten(1)), generator)
-
-    def _probe(self) -> LinearProbe:
-        return LinearProbe(self.steps, self.sample_rate, self.learning_rate, self.momentum, self.clip, self.init)
+        return lambda x: scale(x.flatten(1))
 
 
 @hookimpl

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench import (
-    Budget,
-    Curator,
-    Learner,
-    LinearProbe,
-    Predict,
-    PublicData,
-    Release,
-    SpecError,
-    Task,
-    hookimpl,
-    standardisation,
-    unit_norm,
-)
+from dpbench import Learner, ProbeLearner, PublicData, SpecError, Task, hookimpl, standardisation, unit_norm
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class JL(Learner):
+class JL(ProbeLearner):
     """Johnson-Lindenstrauss projection to `k` dimensions, then a private linear head (Nguyen et al. 2020).
 
     The projection is a (d, k) matrix of N(0, 1/k), drawn from the learner's generator: data-independent, so it costs no
@@ -40,38 +27,34 @@ class JL(Learner):
     name: ClassVar[str] = "jl"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "k": (10, 40, 120, 200, 280, 520),
+        "k": (40, 120, 200, 400),
+        "learning_rate": (0.03, 0.1, 0.3, 1.0, 3.0),
+        "steps": (20, 30, 60, 100),
+    }
+    paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "k": (10, 20, 40, 80, 120, 200, 280, 400, 520),
+        "sample_rate": (128 / 45000, 512 / 45000, 1024 / 45000),
         "learning_rate": (0.01, 0.1, 1.0),
-        "steps": (30, 60, 100, 500, 1000, 3000, 5000, 6000),
+        "steps": (500, 1000, 3000, 5000, 6000),
+        "momentum": (0.0,),
+        "init": ("uniform",),
     }
 
     k: int = 40
-    steps: int = 100
-    sample_rate: float = 1.0
-    learning_rate: float = 0.1
-    momentum: float = 0.9
-    clip: float = 1.0
-    init: Literal["zero", "uniform"] = "zero"
     scaling: Literal["public", "norm", "none"] = "public"
 
-    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """One release: the noisy gradient of every step."""
-        return [self._probe().release()]
-
-    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Project the private rows once, then train the head on k features."""
+    def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
+        """Return the scaling followed by a random projection."""
         import torch
 
-        features = torch.Size(curator.task.example_shape).numel()
+        features = torch.Size(task.example_shape).numel()
         if not 1 <= self.k <= features:
             raise SpecError(
                 f"Expected k={self.k} in 1..{features} in learner 'jl': a projection does not add dimensions."
             )
         scale = {"norm": unit_norm, "none": lambda x: x}.get(self.scaling) or standardisation(public.x.flatten(1))
-        matrix = self.matrix(features, generator).to(curator.task.device)
-        mapped = curator.map(lambda x: scale(x.flatten(1)) @ matrix)
-        predict = self._probe().train(mapped, lambda x: x, generator)
-        return lambda x: predict(scale(x.flatten(1)) @ matrix)
+        matrix = self.matrix(features, generator).to(task.device)
+        return lambda x: scale(x.flatten(1)) @ matrix
 
     def matrix(self, features: int, generator: torch.Generator) -> Tensor:
         """Draw the projection, (d, k)."""
@@ -79,9 +62,6 @@ class JL(Learner):
 
         normal = torch.randn(features, self.k, generator=generator)
         return normal.mul_(self.k**-0.5)
-
-    def _probe(self) -> LinearProbe:
-        return LinearProbe(self.steps, self.sample_rate, self.learning_rate, self.momentum, self.clip, self.init)
 
 
 @hookimpl

@@ -6,19 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench import (
-    Budget,
-    Curator,
-    Learner,
-    LinearProbe,
-    Predict,
-    PublicData,
-    Release,
-    SpecError,
-    Task,
-    hookimpl,
-    standardisation,
-)
+from dpbench import Learner, ProbeLearner, PublicData, SpecError, Task, hookimpl, standardisation
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Pillar(Learner):
+class Pillar(ProbeLearner):
     """PILLAR (Pinto, Hu, Yang, Sanyal 2023, algorithm 1): public PCA to `k` dimensions, then a private linear head.
 
     `center` subtracts the public mean before the projection, as the authors' code does; without it the components are
@@ -41,19 +29,21 @@ class Pillar(Learner):
     name: ClassVar[str] = "pillar"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "k": (10, 40, 120, 200, 280, 520),
+        "k": (40, 120, 200, 400),
+        "learning_rate": (0.03, 0.1, 0.3, 1.0, 3.0),
+        "steps": (20, 30, 60, 100),
+    }
+    paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "k": (10, 20, 40, 80, 120, 200, 280, 400, 520),
+        "sample_rate": (128 / 45000, 512 / 45000, 1024 / 45000),
         "learning_rate": (0.01, 0.1, 1.0),
-        "steps": (30, 60, 100, 500, 1000, 3000, 5000, 6000),
+        "steps": (500, 1000, 3000, 5000, 6000),
+        "momentum": (0.0,),
+        "init": ("uniform",),
     }
 
     k: int = 40
     center: bool = True
-    steps: int = 100
-    sample_rate: float = 1.0
-    learning_rate: float = 0.1
-    momentum: float = 0.9
-    clip: float = 1.0
-    init: Literal["zero", "uniform"] = "zero"
     scaling: Literal["public", "none"] = "public"
 
     def __post_init__(self) -> None:
@@ -61,19 +51,11 @@ class Pillar(Learner):
         if self.k < 1:
             raise SpecError(f"Expected k={self.k} >= 1 in learner 'pillar': the number of dimensions kept.")
 
-    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """One release: the noisy gradient of every step. The projection reads public data only."""
-        return [self._probe().release()]
-
-    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Project the private rows once, then train the head on k features."""
-        project = self._projection(public.x.flatten(1))
-        predict = self._probe().train(curator.map(project), lambda x: x, generator)
-        return lambda x: predict(project(x))
-
-    def _projection(self, x: Tensor) -> Callable[[Tensor], Tensor]:  # (m, d) -> the map (c, *shape) -> (c, k)
+    def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
+        """Return the projection on the leading components of public features."""
         import torch
 
+        x = public.x.flatten(1)  # (m, d)
         examples, features = x.shape
         if self.k > min(examples, features):
             raise SpecError(
@@ -87,9 +69,6 @@ class Pillar(Learner):
         components = torch.linalg.eigh(moment).eigenvectors[:, -self.k :].float()  # (d, k), of the largest eigenvalues
         shift = mean.float() @ components
         return lambda rows: scale(rows.flatten(1)) @ components - shift
-
-    def _probe(self) -> LinearProbe:
-        return LinearProbe(self.steps, self.sample_rate, self.learning_rate, self.momentum, self.clip, self.init)
 
 
 @hookimpl

@@ -214,7 +214,7 @@ def test_an_interrupted_run_exits_130_and_goes_on_from_its_shards(
 
     def interrupted(column: dpbench_huggingface.Column, index: int, /) -> Image.Image:
         decoded.append(index)
-        if len(decoded) == 900:  # 200 test images, then 700 of 1,000: two shards are finished
+        if len(decoded) == 700:  # of 1,000 training images: two shards are finished
             raise KeyboardInterrupt
         return decode(column, index)
 
@@ -225,7 +225,7 @@ def test_an_interrupted_run_exits_130_and_goes_on_from_its_shards(
     assert sorted(shards) == ["shard-000000000.npy", "shard-000000256.npy"]
     decoded.clear()
     assert called(*arguments) == 0
-    assert decoded == list(range(512, 1000))
+    assert decoded == [*range(512, 1000), *range(200)]  # the test split is read last
 
 
 def test_a_run_writes_one_result_and_says_where(capsys: Output, tmp_path: Path) -> None:

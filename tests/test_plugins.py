@@ -75,6 +75,14 @@ class TestGEPWithoutResidual(LearnerLaws):
     learner = _built("learner", "gep", k=40, residual=False, steps=40, learning_rate=1.0)  # type: ignore[assignment]
 
 
+class TestWhitened(LearnerLaws):
+    learner = _built("learner", "whitened", k=16)  # type: ignore[assignment]
+
+
+class TestWhitenedWithoutStudent(LearnerLaws):
+    learner = _built("learner", "whitened", k=16, distil=False, whitening=1.0)  # type: ignore[assignment]
+
+
 class TestNonPrivate(ReferenceLaws):
     learner = _built("learner", "non-private")  # type: ignore[assignment]
 

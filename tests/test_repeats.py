@@ -14,6 +14,7 @@ from scipy import stats
 from dpbench.api import Budget, Release
 from dpbench.errors import PlanError, SpecError
 from dpbench.privacy import accountant, repeats
+from dpbench.privacy.accountant import ORDERS
 from dpbench.privacy.repeats import Repeats, calibrate, draw, epsilon, independent
 
 DELTA = 1e-5
@@ -125,7 +126,7 @@ def test_the_accounts_differ_by_less_than_a_thousandth_at_epsilon_eight() -> Non
 def test_at_fractional_orders_the_integral_is_what_opacus_says(rate: float, sigma: float) -> None:
     found = repeats._curve([Release("gradient", 1, rate)], sigma)
     y = np.linspace(-12 * sigma, 12 * sigma + 5, 400_001)
-    for order, value in zip(repeats._ORDERS, found, strict=True):
+    for order, value in zip(ORDERS, found, strict=True):
         if order in (1.1, 1.5, 2.5, 4.5):
             ratio = 1 - rate + rate * np.exp((2 * y - 1) / (2 * sigma**2))
             moment = np.trapezoid(stats.norm.pdf(y, 0, sigma) * ratio**order, y)

@@ -105,11 +105,11 @@ def test_labels_stay_with_their_images() -> None:
     assert found.private.y.tolist() == [place % 10 for place in private_places(found)]
     assert found.public.y is not None
     assert found.public.y.tolist() == [place % 10 for place in public_places(found)]
-    assert found.test.y.tolist() == [int(place) % 10 for place in found.test.x[:, 0]]
+    assert found.test().y.tolist() == [int(place) % 10 for place in found.test().x[:, 0]]
 
 
 def test_the_test_split_is_whole() -> None:
-    assert roles(train_fraction=0.1).test.x[:, 0].tolist() == list(range(TEST))
+    assert roles(train_fraction=0.1).test().x[:, 0].tolist() == list(range(TEST))
 
 
 def test_the_task_states_size_shape_and_classes() -> None:
@@ -165,7 +165,7 @@ def test_a_label_out_of_range_names_split_and_place(split: str, label: int) -> N
             return splits
 
     with pytest.raises(DataError, match=rf"0\.\.9 in the {split} split of dataset 'numbered', got {label} at index 7"):
-        roles(Wrong())
+        roles(Wrong()).test()
 
 
 @pytest.mark.parametrize(

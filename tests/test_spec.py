@@ -148,6 +148,7 @@ def test_a_spec_with_a_public_dataset_survives_json() -> None:
         {"split_seed": 1},
         {"seeds": [4, 3, 2, 1, 0]},
         {"secure_rng": True},
+        {"search": {}},
     ],
 )
 def test_the_digest_changes_with_every_field(change: dict[str, object]) -> None:

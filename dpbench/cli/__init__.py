@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from dpbench.cli import budget, check, components, run
+from dpbench.cli import budget, check, components, run, tune
 from dpbench.errors import DpbenchError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("run")(run.run)
+app.command("tune")(tune.tune)
 app.command("list")(components.list_components)
 app.command("check")(check.check)
 app.command("budget")(budget.budget)

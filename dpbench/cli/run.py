@@ -4,66 +4,80 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.errors import OutputError
+from dpbench.cli import flags
+from dpbench.errors import OutputError, SpecError
 
 if TYPE_CHECKING:
     from dpbench.result import Result
+    from dpbench.spec import Spec
 
 
 def run(
-    learner: Annotated[str | None, typer.Option(help="Learner, like pillar or pillar:k=40,center=false.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Dataset of the private and test data. [default: digits]")] = None,
-    extractor: Annotated[str | None, typer.Option(help="Feature extractor. [default: pixels]")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Target epsilon in nats; inf for none. [default: 1]")] = None,
-    delta: Annotated[float | None, typer.Option(help="Target delta, below 1/n. [default: 1e-5]")] = None,
-    accountant: Annotated[str | None, typer.Option(help="pld, rdp or prv. [default: pld]")] = None,
-    public_fraction: Annotated[
-        float | None, typer.Option(help="Share of the training split made public. [default: 0.1]")
-    ] = None,
-    public_dataset: Annotated[str | None, typer.Option(help="Take public data from this dataset instead.")] = None,
-    public_labels: Annotated[
-        bool | None, typer.Option("--public-labels", help="Let learners read public labels.")
-    ] = None,
-    train_fraction: Annotated[
-        float | None, typer.Option(help="Share of the private split to keep. [default: 1]")
-    ] = None,
-    split_seed: Annotated[int | None, typer.Option(help="Seed of the public/private split. [default: 0]")] = None,
+    learner: flags.Learner = None,
+    dataset: flags.Dataset = None,
+    extractor: flags.Extractor = None,
+    epsilon: flags.Epsilon = None,
+    delta: flags.Delta = None,
+    accountant: flags.Accountant = None,
+    public_fraction: flags.PublicFraction = None,
+    public_dataset: flags.PublicDataset = None,
+    public_labels: flags.PublicLabels = None,
+    train_fraction: flags.TrainFraction = None,
+    split_seed: flags.SplitSeed = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 5 means 0 to 4. [default: 5]")] = None,
     secure_rng: Annotated[
         bool | None, typer.Option("--secure-rng", help="Seed sampling and noise from the operating system.")
     ] = None,
-    spec: Annotated[Path | None, typer.Option(help="TOML file with any of these keys; flags win over it.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
-    out: Annotated[Path, typer.Option(help="Folder for the result.")] = Path("dpbench-results"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    tune: Annotated[bool, typer.Option("--tune", help="Short for --selection public-validation.")] = False,
+    selection: Annotated[
+        str | None,
+        typer.Option(help="default, public-validation, private-accounted or private-unaccounted. [default: default]"),
+    ] = None,
+    space: flags.Space = None,
+    tries: flags.Tries = None,
+    repeats: Annotated[
+        float | None, typer.Option(help="private-accounted: runs a seed, on average. [default: 10]")
+    ] = None,
+    search_seed: flags.SearchSeed = None,
+    settings: Annotated[
+        Path | None, typer.Option(help="Take the settings that this tuning or result chose, also of other data.")
+    ] = None,
+    spec: flags.SpecFile = None,
+    device: flags.Device = "auto",
+    out: flags.Out = Path("dpbench-results"),
+    as_json: flags.Json = False,
 ) -> None:
     """Fit once a seed, score on the test split, write one JSON result."""
-    flags = {
+    if tune and selection is not None:
+        raise SpecError("--tune is --selection public-validation: give one of them.")
+    search = flags.search_of("public-validation" if tune else selection, space, tries, search_seed, repeats)
+    given = {
         "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
         "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
         "public_labels": public_labels, "train_fraction": train_fraction, "split_seed": split_seed, "seeds": seeds,
-        "secure_rng": secure_rng,
+        "secure_rng": secure_rng, "search": search,
     }  # fmt: skip
     try:
-        _run({key: value for key, value in flags.items() if value is not None}, spec, device, out, as_json)
+        result, written = _run(flags.spec_of(given, spec, "run"), device, out, settings)
     except KeyboardInterrupt:
         print("dpbench: Interrupted. What was extracted is kept; the same command goes on from there.", file=sys.stderr)
         raise typer.Exit(130) from None
+    if as_json:
+        print(result.model_dump_json(indent=2))
+    else:
+        _show(result, written, Console())
 
 
-def _run(flags: dict[str, Any], file: Path | None, device: str, out: Path, as_json: bool) -> None:
+def _run(spec: Spec, device: str, out: Path, settings: Path | None) -> tuple[Result, Path]:
     from dpbench.files import check_writable
     from dpbench.registry import load
-    from dpbench.spec import make_spec, read_toml
 
-    values = {**(read_toml(file) if file else {}), **flags}
-    spec = make_spec(values, f"{file} and flags" if file else "the flags of dpbench run")
     plugins = load()
     plugins.report_broken()
     plugins.find("learner", spec.learner.name)  # a misspelt name is refused before torch takes its seconds to import
@@ -71,16 +85,12 @@ def _run(flags: dict[str, Any], file: Path | None, device: str, out: Path, as_js
 
     from dpbench.run import run
 
-    result = run(spec, device=device, plugins=plugins)
+    result = run(spec, device=device, plugins=plugins, settings=settings)
     try:
-        written = result.write(out)
+        return result, result.write(out)
     except OutputError:
         print(result.model_dump_json(indent=2))  # what was computed is not lost with the disk
         raise
-    if as_json:
-        print(result.model_dump_json(indent=2))
-    else:
-        _show(result, written, Console())
 
 
 def _show(result: Result, written: Path, console: Console) -> None:
@@ -101,6 +111,9 @@ def _show(result: Result, written: Path, console: Console) -> None:
         f"δ {privacy.delta:g}, {privacy.adjacency}, {privacy.rng} RNG, hyperparameters {result.selection}, "
         f"{len(result.seeds)} seed(s), 95% interval"
     )
+    if result.search and result.search.chosen is not None:
+        options = ", ".join(f"{name}={value}" for name, value in result.search.chosen.items())
+        console.print(f"Chosen: {options}", soft_wrap=True, markup=False)
     console.print(f"Wrote {written}", soft_wrap=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,7 +35,7 @@ class Roles:
     task: Task
     private: PrivateRows
     public: PublicData  # with labels, whatever the protocol allows a learner to see
-    test: Test
+    test: Callable[[], Test]  # reads the test split: nothing has touched it before
     digests: dict[str, str]  # of the data behind private and test, and behind public
 
 
@@ -50,10 +51,9 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     """
     dataset, extractor = parts.dataset, parts.extractor
     splits = _loaded(parts, "dataset")
-    labels = _labels(splits, dataset)
+    labels = _labels(splits.train, "train", dataset)
     public_rows, private_rows = _cut(len(splits.train.labels), spec)
     check_budget(Budget(spec.epsilon, spec.delta), _task((), dataset, len(private_rows), device))
-    test = Test(_features(splits, "test", extractor, device), splits.test.labels)
     train = _features(splits, "train", extractor, device)
     if parts.public_dataset is None:
         public, digest = PublicData(train[public_rows], labels[public_rows]), splits.digest
@@ -63,7 +63,13 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     task = _task(tuple(train.shape[1:]), dataset, len(private_rows), device)
     public = PublicData(public.x.to(device), None if public.y is None else public.y.to(device))
     digests = {"private": splits.digest, "public": digest}
-    return Roles(task, PrivateRows(train, labels[private_rows], private_rows), public, test, digests)
+    private = PrivateRows(train, labels[private_rows], private_rows)
+    return Roles(task, private, public, lambda: _test(splits, parts, device), digests)
+
+
+def _test(splits: Splits, parts: Parts, device: torch.device) -> Test:
+    labels = _labels(splits.test, "test", parts.dataset)
+    return Test(_features(splits, "test", parts.extractor, device), labels.numpy())
 
 
 def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
@@ -87,10 +93,9 @@ def _cut(size: int, spec: Spec) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(np.sort(order[:public])), torch.from_numpy(np.sort(order[public : public + private]))
 
 
-def _labels(splits: Splits, dataset: Dataset) -> Tensor:
-    for name, split in (("train", splits.train), ("test", splits.test)):
-        _check_labels(split, f"{name} split of dataset {dataset.name!r}", len(dataset.classes))
-    return torch.from_numpy(splits.train.labels)
+def _labels(split: Split, name: str, dataset: Dataset) -> Tensor:
+    _check_labels(split, f"{name} split of dataset {dataset.name!r}", len(dataset.classes))
+    return torch.from_numpy(split.labels)
 
 
 def _check_labels(split: Split, where: str, classes: int) -> None:
@@ -126,7 +131,7 @@ def _refuse_same(public: str, private: str, dataset: Dataset) -> None:
 
 def _other(parts: Parts, dataset: Dataset, train: Tensor, device: torch.device) -> tuple[PublicData, str]:
     splits = _loaded(parts, "public_dataset")
-    labels = _labels(splits, dataset)
+    labels = _labels(splits.train, "train", dataset)
     x = _features(splits, "train", parts.extractor, device)
     if x.shape[1:] != train.shape[1:]:
         raise DataError(

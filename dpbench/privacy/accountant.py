@@ -30,6 +30,10 @@ from dpbench.errors import PlanError
 AccountantName = Literal["pld", "rdp", "prv"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "rdp", "prv")
 
+ORDERS = (
+    *sorted([1.1, 1.25, 1.5, 1.75, 2.25, 2.5, 2.75, 3.5, 4.5, *range(2, 64)]),
+    *(64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048),
+)
 _SIGMA_LIMIT = 1e7
 _SLACK = 1e-3  # calibration stops when epsilon(sigma) is in ((1 - slack) target, target]
 
@@ -73,6 +77,19 @@ def calibrate(
             f"{budget.epsilon:g}. Use another accountant."
         )
     return sigma
+
+
+def events(plan: Sequence[Release], sigma: float) -> list[Any]:
+    """Return the `DpEvent` of each release: what composes."""
+    import dp_accounting as dp
+
+    made = []
+    for release in plan:
+        event = dp.GaussianDpEvent(sigma * release.relative_noise)
+        if release.sample_rate < 1:
+            event = dp.PoissonSampledDpEvent(release.sample_rate, event)
+        made.append(dp.SelfComposedDpEvent(event, release.steps))
+    return made
 
 
 @contextmanager
@@ -134,18 +151,6 @@ def _rounded_up(sigma: float) -> float:
     return float(f"{math.ceil(sigma / unit) * unit:.6g}")
 
 
-def _events(plan: Sequence[Release], sigma: float) -> list[Any]:
-    import dp_accounting as dp
-
-    events = []
-    for release in plan:
-        event = dp.GaussianDpEvent(sigma * release.relative_noise)
-        if release.sample_rate < 1:
-            event = dp.PoissonSampledDpEvent(release.sample_rate, event)
-        events.append(dp.SelfComposedDpEvent(event, release.steps))
-    return events
-
-
 def _pld(plan: Sequence[Release], sigma: float, delta: float) -> float:
     import dp_accounting as dp
     from dp_accounting.pld import PLDAccountant
@@ -157,7 +162,7 @@ def _pld(plan: Sequence[Release], sigma: float, delta: float) -> float:
     interval = 1e-4
     while True:
         accountant = PLDAccountant(value_discretization_interval=interval)
-        for event in _events(plan, sigma):
+        for event in events(plan, sigma):
             accountant.compose(event)
         value = float(accountant.get_epsilon(delta))
         finer = max(value / 2000, 1e-6)
@@ -169,10 +174,8 @@ def _pld(plan: Sequence[Release], sigma: float, delta: float) -> float:
 def _rdp(plan: Sequence[Release], sigma: float, delta: float) -> float:
     from dp_accounting.rdp import RdpAccountant
 
-    orders = [1.1, 1.25, 1.5, 1.75, 2.25, 2.5, 2.75, 3.5, 4.5, *range(2, 64)]
-    orders += [64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048]
-    accountant = RdpAccountant(orders=orders)
-    for event in _events(plan, sigma):
+    accountant = RdpAccountant(orders=ORDERS)
+    for event in events(plan, sigma):
         accountant.compose(event)
     return float(accountant.get_epsilon(delta))
 

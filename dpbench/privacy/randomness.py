@@ -29,14 +29,28 @@ class Randomness:
     commitment: str | None  # SHA-256 of the operating system's entropy; None for research
 
     @classmethod
-    def of(cls, kind: Literal["research", "secure"], seed: int) -> Randomness:
-        """Return the streams of one fit, of either kind."""
-        return cls.secure(seed) if kind == "secure" else cls.research(seed)
+    def of(cls, kind: Literal["research", "secure"], seed: int, run: int | None = None) -> Randomness:
+        """Return the streams of one fit, of either kind; of run number `run` where a seed stands for several."""
+        if kind == "secure":
+            return cls.secure(seed)
+        return cls.research(seed) if run is None else cls._from(np.random.SeedSequence(seed, spawn_key=(8, run)), seed)
 
     @classmethod
     def research(cls, seed: int) -> Randomness:
         """Derive every stream from a published seed."""
-        return cls._from(np.random.SeedSequence(seed), seed, None)
+        return cls._from(np.random.SeedSequence(seed), seed)
+
+    @classmethod
+    def tuning(cls, seed: int, fold: int, setting: int) -> Randomness:
+        """Return the streams of one setting in one fold: noise is its own, samples and initialisation are the fold's.
+
+        None of them is a stream of `research`, whatever the seeds.
+        """
+        shared = np.random.SeedSequence(seed, spawn_key=(5, fold))
+        sampling, rows, checks = map(_stream, shared.spawn(3))
+        noise = _stream(np.random.SeedSequence(seed, spawn_key=(6, fold, setting)))
+        start = _torch_stream(np.random.SeedSequence(seed, spawn_key=(7, fold)))
+        return cls(sampling, noise, rows, checks, start, None)
 
     @classmethod
     def secure(cls, seed: int) -> Randomness:
@@ -45,11 +59,19 @@ class Randomness:
         return cls._from(np.random.SeedSequence(int.from_bytes(entropy)), seed, hashlib.sha256(entropy).hexdigest())
 
     @classmethod
-    def _from(cls, curator: np.random.SeedSequence, seed: int, commitment: str | None) -> Randomness:
-        sampling, noise, rows, checks = (np.random.Generator(np.random.PCG64DXSM(s)) for s in curator.spawn(4))
+    def _from(cls, curator: np.random.SeedSequence, seed: int, commitment: str | None = None) -> Randomness:
+        sampling, noise, rows, checks = map(_stream, curator.spawn(4))
         # Spawn key 4 is the one that the curator's four streams do not use.
-        state = np.random.SeedSequence(seed, spawn_key=(4,)).generate_state(1, np.uint64)[0]
-        return cls(sampling, noise, rows, checks, torch.Generator().manual_seed(int(state >> 1)), commitment)
+        start = _torch_stream(np.random.SeedSequence(seed, spawn_key=(4,)))
+        return cls(sampling, noise, rows, checks, start, commitment)
+
+
+def _stream(sequence: np.random.SeedSequence) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64DXSM(sequence))
+
+
+def _torch_stream(sequence: np.random.SeedSequence) -> torch.Generator:
+    return torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
 
 
 def row_seeds(base: int, rows: np.ndarray) -> np.ndarray:

@@ -22,21 +22,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
-from typing import Any
 
 import numpy as np
 
 from dpbench.api import Budget, Release
 from dpbench.errors import PlanError, SpecError
-from dpbench.privacy.accountant import quiet
+from dpbench.privacy.accountant import ORDERS, events, quiet
 
 _MOST_RUNS = 1e6
 _SIGMA_LIMIT = 1e7
 _PRECISION = 1e-5  # relative, of sigma
-_ORDERS = (
-    *sorted([1.1, 1.25, 1.5, 1.75, 2.25, 2.5, 2.75, 3.5, 4.5, *range(2, 64)]),
-    *(64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048),
-)
 
 
 @dataclass(frozen=True)
@@ -115,9 +110,9 @@ def epsilon(plan: Sequence[Release], sigma: float, delta: float, repeats: Repeat
     from dp_accounting.dp_event import ComposedDpEvent, RepeatAndSelectDpEvent
     from dp_accounting.rdp import RdpAccountant
 
-    run = ComposedDpEvent([_event(release, sigma) for release in plan])
+    run = ComposedDpEvent(events(plan, sigma))
     with quiet():
-        accountant = RdpAccountant(orders=_ORDERS)
+        accountant = RdpAccountant(orders=ORDERS)
         accountant.compose(RepeatAndSelectDpEvent(run, repeats.mean, repeats.shape))
         return float(accountant.get_epsilon(delta))
 
@@ -136,7 +131,7 @@ def independent(plan: Sequence[Release], sigma: float, delta: float, repeats: Re
         return 0.0
     if sigma == 0:
         return math.inf
-    orders = np.array(_ORDERS)
+    orders = np.array(ORDERS)
     one_run = _curve(plan, sigma)
     choice = np.min((1 - 1 / orders) * one_run + repeats.log_inverse_gamma / orders)
     search = one_run + (1 + repeats.shape) * choice + math.log(repeats.mean) / (orders - 1)
@@ -194,25 +189,16 @@ def _eta_over_expm1(u: float, shape: float) -> float:
     return shape / math.expm1(shape * u) if shape else 1 / u
 
 
-def _event(release: Release, sigma: float) -> Any:
-    import dp_accounting as dp
-
-    event = dp.GaussianDpEvent(sigma * release.relative_noise)
-    if release.sample_rate < 1:
-        event = dp.PoissonSampledDpEvent(release.sample_rate, event)
-    return dp.SelfComposedDpEvent(event, release.steps)
-
-
 def _curve(plan: Sequence[Release], sigma: float) -> np.ndarray:
     """Return the Rényi divergence of one run at every order, infinite where Opacus overflows."""
     with quiet():
         from opacus.accountants.analysis.rdp import compute_rdp
 
-        total = np.zeros(len(_ORDERS))
+        total = np.zeros(len(ORDERS))
         for release in plan:
             noise = sigma * release.relative_noise
             total += compute_rdp(
-                q=float(release.sample_rate), noise_multiplier=noise, steps=release.steps, orders=_ORDERS
+                q=float(release.sample_rate), noise_multiplier=noise, steps=release.steps, orders=ORDERS
             )
     # Far below rounding, a divergence may come out negative.
     return np.where(np.isfinite(total), np.maximum(total, 0.0), np.inf)

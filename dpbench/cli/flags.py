@@ -1,0 +1,79 @@
+"""The flags that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpbench.errors import SpecError
+from dpbench.selection import Search
+from dpbench.spec import Spec, make_spec, read_toml
+
+Learner = Annotated[str | None, typer.Option(help="Learner, like pillar or pillar:k=40,center=false.")]
+Dataset = Annotated[str | None, typer.Option(help="Dataset of the private and test data. [default: digits]")]
+Extractor = Annotated[str | None, typer.Option(help="Feature extractor. [default: pixels]")]
+Epsilon = Annotated[float | None, typer.Option(help="Target epsilon in nats; inf for none. [default: 1]")]
+Delta = Annotated[float | None, typer.Option(help="Target delta, below 1/n. [default: 1e-5]")]
+Accountant = Annotated[str | None, typer.Option(help="pld, rdp or prv. [default: pld]")]
+PublicFraction = Annotated[float | None, typer.Option(help="Share of the training split made public. [default: 0.1]")]
+PublicDataset = Annotated[str | None, typer.Option(help="Take public data from this dataset instead.")]
+PublicLabels = Annotated[bool | None, typer.Option("--public-labels", help="Let learners read public labels.")]
+TrainFraction = Annotated[float | None, typer.Option(help="Share of the private split to keep. [default: 1]")]
+SplitSeed = Annotated[int | None, typer.Option(help="Seed of the public/private split. [default: 0]")]
+SpecFile = Annotated[Path | None, typer.Option(help="TOML file with any of these keys; flags win over it.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")]
+Out = Annotated[Path, typer.Option(help="Folder for the result.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Space = Annotated[
+    list[str] | None,
+    typer.Option(help="own, paper, or field=value,value (repeat for more fields): what to search. [default: own]"),
+]
+Tries = Annotated[int | None, typer.Option(help="At most so many settings; of more, a random draw. [default: 500]")]
+SearchSeed = Annotated[int | None, typer.Option(help="Seed of draws and folds of the search. [default: 0]")]
+
+
+def spec_of(flags: dict[str, Any], file: Path | None, command: str) -> Spec:
+    """Return the spec that a file and flags describe; flags that are None were not given."""
+    given = {key: value for key, value in flags.items() if value is not None}
+    values = {**(read_toml(file) if file else {}), **given}
+    return make_spec(values, f"{file} and flags" if file else f"the flags of dpbench {command}")
+
+
+def search_of(
+    rule: str | None, space: list[str] | None, tries: int | None, seed: int | None, repeats: float | None = None
+) -> dict[str, Any] | None:
+    """Return the `search` that flags describe, or None where nobody asked for one.
+
+    Raises:
+        SpecError: details of a search without a rule, or a rule that is no search.
+    """
+    details = {"space": _space(space), "tries": tries, "seed": seed, "repeats": repeats}
+    given = {key: value for key, value in details.items() if value is not None}
+    if rule in {None, "default"}:
+        if given:
+            names = ", ".join(f"--{name}" for name in given)
+            raise SpecError(f"Expected --tune or --selection beside {names}: nothing is searched without them.")
+        return None
+    known = Search.model_fields["rule"].annotation
+    rules = getattr(known, "__args__", ())
+    if rule not in rules:
+        why = " Settings from elsewhere come by --settings FILE." if rule == "transfer" else ""
+        why = " The test split is not for choosing." if rule == "oracle" else why
+        raise SpecError(f"Expected --selection {rule} to be one of default, {', '.join(rules)}.{why}")
+    return {"rule": rule, **given}
+
+
+def _space(texts: list[str] | None) -> Any:
+    if not texts:
+        return None
+    if texts in (["own"], ["paper"]):
+        return texts[0]
+    space: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not values or name in space:
+            raise SpecError(f"Expected --space own, paper, or field=value,value once a field, got {text!r}.")
+        space[name.strip()] = tuple(value.strip() for value in values.split(","))
+    return space

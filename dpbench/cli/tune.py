@@ -1,0 +1,93 @@
+"""`dpbench tune`: search for settings, and stop there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dpbench.cli import flags
+from dpbench.errors import OutputError
+
+if TYPE_CHECKING:
+    from dpbench.result import Tuning
+
+
+def tune(
+    learner: flags.Learner = None,
+    dataset: flags.Dataset = None,
+    extractor: flags.Extractor = None,
+    epsilon: flags.Epsilon = None,
+    delta: flags.Delta = None,
+    accountant: flags.Accountant = None,
+    public_fraction: flags.PublicFraction = None,
+    public_dataset: flags.PublicDataset = None,
+    public_labels: flags.PublicLabels = None,
+    train_fraction: flags.TrainFraction = None,
+    split_seed: flags.SplitSeed = None,
+    selection: Annotated[
+        str, typer.Option(help="public-validation, or private-unaccounted (as papers do; never ranked).")
+    ] = "public-validation",
+    space: flags.Space = None,
+    tries: flags.Tries = None,
+    search_seed: flags.SearchSeed = None,
+    spec: flags.SpecFile = None,
+    device: flags.Device = "auto",
+    out: flags.Out = Path("dpbench-results"),
+    as_json: flags.Json = False,
+) -> None:
+    """Search a learner's settings by public labels; write what was tried and what is best. Test data is not read."""
+    search = flags.search_of(selection, space, tries, search_seed)
+    given = {
+        "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
+        "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
+        "public_labels": public_labels, "train_fraction": train_fraction, "split_seed": split_seed, "search": search,
+    }  # fmt: skip
+    asked = flags.spec_of(given, spec, "tune")
+
+    from dpbench.files import check_writable
+    from dpbench.registry import load
+
+    plugins = load()
+    plugins.report_broken()
+    plugins.find("learner", asked.learner.name)
+    check_writable(out)
+
+    from dpbench import run
+
+    tuning = run.tune(asked, device=device, plugins=plugins)
+    try:
+        written = tuning.write(out)
+    except OutputError:
+        print(tuning.model_dump_json(indent=2))  # what was computed is not lost with the disk
+        raise
+    if as_json:
+        print(tuning.model_dump_json(indent=2))
+    else:
+        _show(tuning, written, Console())
+
+
+def _show(tuning: Tuning, written: Path, console: Console) -> None:
+    chosen, names = tuning.selection, list(tuning.selection.space)
+    table = Table(*names, "accuracy", box=None)
+    scored = sorted((trial for trial in chosen.trials if trial.accuracy is not None), key=lambda t: -(t.accuracy or 0))
+    for trial in scored[:10]:
+        table.add_row(*(_short(trial.setting[name]) for name in names), f"{100 * (trial.accuracy or 0):.2f}%")
+    console.print(table)
+    failed = len(chosen.trials) - len(scored)
+    console.print(
+        f"{len(chosen.trials)} of {chosen.possible} settings tried ({chosen.draw}), {chosen.public_labels:,} public "
+        f"labels read, private records {'touched' if chosen.private_touched else 'not touched'}"
+        + (f"; {failed} could not be tried" if failed else ""),
+        soft_wrap=True,
+    )
+    options = ",".join(f"{name}={value}" for name, value in (chosen.chosen or {}).items())
+    console.print(f"Best: {tuning.spec.learner.name}:{options}", soft_wrap=True, markup=False)
+    console.print(f"Wrote {written}; use it with dpbench run --settings", soft_wrap=True)
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

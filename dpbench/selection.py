@@ -1,0 +1,78 @@
+"""How a run's hyperparameters were chosen: what is asked for, and what is put on record. No torch here."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SelectionRule = Literal[
+    "default", "by-hand", "transfer", "public-validation", "private-accounted", "private-unaccounted", "oracle"
+]
+UNRANKED: frozenset[SelectionRule] = frozenset({"private-unaccounted", "oracle"})
+
+
+class Search(BaseModel):
+    """A search over a learner's settings, as a part of a spec.
+
+    ====================== ================================================= =====================================
+    rule                   every setting is trained on                       and scored on the labels of
+    ====================== ================================================= =====================================
+    `public-validation`    the rest of the public split, noise as in the     each fifth of the public split
+                           real run: no private record is touched
+    `private-unaccounted`  the private split, each at the full epsilon, as   the public split; never ranked, as the
+                           papers do                                         search itself is outside epsilon
+    `private-accounted`    the private split, a random number of times;      the public split; epsilon is that of
+                           the best run is the result                        the whole search
+    ====================== ================================================= =====================================
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rule: Literal["public-validation", "private-accounted", "private-unaccounted"] = "public-validation"
+    space: dict[str, tuple[Any, ...]] | Literal["own", "paper"] = "own"
+    tries: int = Field(500, ge=1)  # at most so many settings; a larger grid is drawn from at random
+    repeats: float = Field(10.0, gt=1)  # private-accounted: how many runs on average
+    shape: float = Field(1.0, ge=0, le=10)  # private-accounted: 1 geometric, 0 logarithmic
+    seed: int = Field(0, ge=0)
+    folds: int = Field(5, ge=2, le=20)
+
+
+class Trial(BaseModel):
+    """One setting and its mean accuracy over validation labels, or why it has none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    setting: dict[str, Any]
+    accuracy: float | None = Field(ge=0, le=1)
+    error: str | None = None
+
+
+class Source(BaseModel):
+    """The run or tuning that a setting was taken from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    digest: str
+    dataset: str
+    extractor: str
+    epsilon: float | Literal["Infinity"]
+    selection: SelectionRule
+
+
+class Selection(BaseModel):
+    """How the setting of a result was chosen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    rule: SelectionRule
+    space: dict[str, tuple[Any, ...]]
+    possible: int  # settings in the space
+    tried: int | None  # None where how many were tried must stay secret
+    draw: Literal["grid", "random", "none"]
+    seed: int
+    private_touched: bool  # whether a private record had a part in choosing
+    public_labels: int  # how many public labels were read for choosing
+    chosen: dict[str, Any] | None  # None where each seed chose its own
+    trials: tuple[Trial, ...] = ()
+    source: Source | None = None

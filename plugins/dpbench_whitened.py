@@ -1,0 +1,115 @@
+"""Soft whitening and distillation: two more things that unlabelled public features are good for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from dpbench import Learner, Predict, ProbeLearner, PublicData, SpecError, Task, hookimpl, standardisation
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Whitened(ProbeLearner):
+    """PILLAR's projection with softly whitened components, and a public student of the noisy head.
+
+    Standardised features are projected on the `k` leading public principal components, and component j is divided by
+    its public deviation to the power `whitening`: 0 is PILLAR, 1 is full whitening, which makes gradient descent that
+    of a Newton step with the public second moment (a Kronecker-factored preconditioner of a linear head, in closed
+    form). Between them the noise, equal in all directions, costs least: small directions are learned sooner, and the
+    noise in them is not yet magnified.
+
+    With `distil` the noisy head labels the public features with softened probabilities, and a student with ridge
+    penalty `ridge` is fitted to them: noise that does not agree over public examples is averaged out. Post-processing
+    of a private head by unlabelled public data: it costs no privacy. This use of both is our own; its parts are
+    known (public-data preconditioning; knowledge distillation, Hinton et al. 2015).
+    """
+
+    name: ClassVar[str] = "whitened"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "k": (40, 200, 400),
+        "whitening": (0.0, 0.5),
+        "learning_rate": (0.1, 0.3, 1.0, 3.0),
+        "steps": (20, 30, 60),
+    }
+
+    k: int = 200
+    whitening: float = 0.5
+    distil: bool = True
+    ridge: float = 0.003
+    sharpness: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a projection, a power or a penalty."""
+        if self.k < 1:
+            raise SpecError(f"Expected k={self.k} >= 1 in learner 'whitened': the number of components kept.")
+        if not 0 <= self.whitening <= 1:
+            raise SpecError(f"Expected whitening={self.whitening} in [0, 1] in learner 'whitened': 1 whitens fully.")
+        if not (self.ridge > 0 and self.sharpness > 0):
+            raise SpecError(f"Expected ridge={self.ridge} and sharpness={self.sharpness} > 0 in learner 'whitened'.")
+
+    def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
+        """Return the projection on public components divided by powers of their deviations."""
+        import torch
+
+        x = public.x.flatten(1)  # (m, d)
+        if self.k > min(x.shape):
+            raise SpecError(
+                f"Expected k={self.k} <= {min(x.shape)} in learner 'whitened': there are {len(x)} public examples and "
+                f"{x.shape[1]} features. Set whitened:k=..."
+            )
+        scale = standardisation(x)
+        scaled = scale(x).double()
+        values, vectors = torch.linalg.eigh(scaled.T @ scaled / len(x))
+        # Relative to the largest, so that the learning rate keeps its meaning whatever the power.
+        relative = (values[-self.k :] / values[-1]).clamp(min=1e-6)
+        directions = (vectors[:, -self.k :] * relative.pow(-self.whitening / 2)).float()  # (d, k)
+        return lambda rows: scale(rows.flatten(1)) @ directions
+
+    def refine(self, predict: Predict, features: Callable[[Tensor], Tensor], public: PublicData) -> Predict:
+        """Return the student's predictor, or the head's own."""
+        if not self.distil:
+            return predict
+        mapped, scores = features(public.x), predict(public.x)  # (m, k), (m, classes)
+        spread = scores.std().clamp(min=1e-12)
+        if not bool(scores.isfinite().all()):
+            return predict  # training diverged: let the harness say so
+        student = distilled(mapped, (scores * (self.sharpness / spread)).softmax(1), self.ridge)
+        return lambda x: student(features(x))
+
+
+def distilled(x: Tensor, targets: Tensor, ridge: float) -> Predict:
+    """Return the softmax regression fitted to soft targets (m, classes) on (m, k) features, with a ridge penalty.
+
+    Minimises mean cross-entropy + ridge |W|^2 over features divided by their root mean square, by L-BFGS.
+    """
+    import torch
+
+    unit = x.square().mean().sqrt().clamp(min=1e-12)
+    inputs = x / unit
+    with torch.enable_grad():
+        weights = torch.zeros(targets.shape[1], x.shape[1], device=x.device, requires_grad=True)
+        shift = torch.zeros(targets.shape[1], device=x.device, requires_grad=True)
+        optimiser = torch.optim.LBFGS([weights, shift], max_iter=100, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            optimiser.zero_grad()
+            logits = torch.addmm(shift, inputs, weights.T)
+            value = -(targets * logits.log_softmax(1)).sum(1).mean() + ridge * weights.square().sum()
+            value.backward()  # type: ignore[no-untyped-call]
+            return value
+
+        optimiser.step(loss)  # type: ignore[no-untyped-call]
+    head, offset = weights.detach(), shift.detach()
+    return lambda rows: torch.addmm(offset, rows / unit, head.T)
+
+
+@hookimpl
+def dpbench_learners() -> Sequence[type[Learner]]:
+    """Register the learners of this module."""
+    return [Whitened]

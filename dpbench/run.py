@@ -154,7 +154,12 @@ def _device(name: str) -> torch.device:
 
 def _visible(public: PublicData, parts: Parts, spec: Spec) -> PublicData:
     """Return the part of the public data that protocol and learner agree on."""
-    learner = parts.learner
+    learner, other = parts.learner, parts.public_dataset
+    if other and other.classes != parts.dataset.classes and (spec.search or learner.public == "labelled"):
+        raise SpecError(
+            f"The public labels of {other.name!r} are of other classes than those of {parts.dataset.name!r}: nothing can "
+            "be learned or chosen by them. Use --public-fraction, or a learner and a selection without public labels."
+        )
     if learner.public == "labelled" and not spec.public_labels:
         raise SpecError(
             f"Learner {learner.name!r} needs labelled public data, which this protocol does not give. "

@@ -171,15 +171,16 @@ class Scaled(Contribution):
 
     def norms(self) -> Tensor:
         """Return (c,) float64: the norms after division by the scale."""
-        # Unit factors keep every square within float32's range whatever the rows' own magnitude.
-        left_norms, right_norms = row_norms(self.outer.left), self.outer.right_norms()
-        left = self.outer.left / left_norms.to(self.outer.left.dtype).unsqueeze(1)
-        right = self.outer.whole_right() / right_norms.to(self.outer.right.dtype).unsqueeze(1)
-        inverse = 1 / self.scale
-        squared = ((left.square() @ inverse.square()) * right.square()).sum(1)  # (c,)
+        left_norms, inverse = row_norms(self.outer.left), 1 / self.scale
+        largest = float(inverse.max())
+        left = (self.outer.left / left_norms.to(inverse.dtype).unsqueeze(1)).square()  # (c, m), at most 1
+        shares = (inverse / largest).square()  # (m, d [+ 1]), at most 1
+        right = self.outer.right.square() @ shares[:, : self.outer.right.shape[1]].T  # (c, m)
+        squared = (left * (right + shares[:, -1] if self.outer.bias else right)).sum(1)  # (c,)
         terms = sum(self.scale.shape)
-        ratio = squared.double().sqrt() * (1 + (terms + 16) * unit_roundoff(squared)) + TINY * float(inverse.max())
-        return left_norms * right_norms * ratio
+        # Squares and products that vanish were below 2^-126 each: twice TINY covers them, before the largest factor.
+        bound = squared.double().sqrt() * (1 + (terms + 24) * unit_roundoff(squared)) + 2 * TINY
+        return bound.mul_(left_norms).mul_(largest * (1 + 8 * unit_roundoff(inverse)))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the outer products' weighted sum divided by the scale."""

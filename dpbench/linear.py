@@ -113,7 +113,7 @@ def standardisation(x: Tensor) -> Transform:
     Features that hardly vary in public (below a millionth of the largest deviation) are centred only.
 
     Raises:
-        SpecError: fewer than two public examples.
+        SpecError: fewer than two public examples, or features that are not finite.
     """
     import torch
 
@@ -124,6 +124,8 @@ def standardisation(x: Tensor) -> Transform:
         )
 
     mean, deviation = x.mean(0), x.std(0, correction=0)
+    if not bool(deviation.isfinite().all()):
+        raise SpecError("Expected finite public features to standardise with, got some that are not. Check the data.")
     scale = torch.where(deviation > 1e-6 * deviation.max(), 1 / deviation, 1.0)
     shift = -mean * scale
     return lambda rows: torch.addcmul(shift, rows, scale)

@@ -6,7 +6,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeGuard
 
 from dpbench.api import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench.linear import LinearProbe, Transform
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpbench.privacy.stack import Stack, Stacked
 
 _OWN = ("learning_rate", "momentum", "clip")  # what settings that train together may differ in
+_TRAINING = (*_OWN, "steps", "sample_rate", "init")  # what the map of the features does not depend on
 
 
 @dataclass(frozen=True)
@@ -66,16 +67,49 @@ class ProbeLearner(Learner):
     @property
     def shared(self) -> Hashable:
         """What settings must have in common to train together."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return type(self), tuple((name, value) for name, value in values.items() if name not in _OWN)
+        return type(self), self._but(_OWN)
+
+    def _but(self, left_out: Sequence[str]) -> Hashable:
+        names = (field.name for field in dataclasses.fields(self))
+        return tuple((name, getattr(self, name)) for name in names if name not in left_out)
+
+
+def stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
+    """Return whether `fit_together` gives what the learner's own fit does: it is a probe that fits as probes do."""
+    return isinstance(learner, ProbeLearner) and type(learner).fit is ProbeLearner.fit
+
+
+class Maps:
+    """Remembers the maps of one public split: settings that differ in training alone share theirs."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[Transform, Tensor]] = {}
+
+    def of(self, learner: ProbeLearner, task: Task, public: PublicData, generator: torch.Generator) -> Transform:
+        """Return `learner.features`, and leave the generator as making them would."""
+        key = type(learner), learner._but(_TRAINING)
+        if key in self._known:
+            features, state = self._known[key]
+            generator.set_state(state)
+            return features
+        features = learner.features(task, public, generator)
+        self._known[key] = features, generator.get_state()
+        return features
 
 
 def fit_together(
-    learners: Sequence[ProbeLearner], stack: Stack, public: PublicData, generator: torch.Generator
+    learners: Sequence[ProbeLearner],
+    stack: Stack,
+    public: PublicData,
+    generator: torch.Generator,
+    maps: Maps | None = None,
 ) -> list[Predict]:
-    """Fit settings of equal `shared` at once; each predictor is what its own fit gives with the same randomness."""
+    """Fit settings of equal `shared` at once; each predictor is what its own fit gives with the same randomness.
+
+    `maps`, if given, belongs to this public split and to generators of this very state.
+    """
     first = learners[0]
-    features = first.features(stack.task, public, generator)
+    features = (maps or Maps()).of(first, stack.task, public, generator)
     if first.maps_once:
         heads = _train(learners, stack.map(features), lambda x: x, generator)
     else:

@@ -157,8 +157,8 @@ def _visible(public: PublicData, parts: Parts, spec: Spec) -> PublicData:
     learner, other = parts.learner, parts.public_dataset
     if other and other.classes != parts.dataset.classes and (spec.search or learner.public == "labelled"):
         raise SpecError(
-            f"The public labels of {other.name!r} are of other classes than those of {parts.dataset.name!r}: nothing can "
-            "be learned or chosen by them. Use --public-fraction, or a learner and a selection without public labels."
+            f"The public labels of {other.name!r} are of other classes than those of {parts.dataset.name!r}: nothing "
+            "can be learned or chosen by them. Use --public-fraction, or a learner and a selection without labels."
         )
     if learner.public == "labelled" and not spec.public_labels:
         raise SpecError(

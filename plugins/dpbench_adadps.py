@@ -43,9 +43,9 @@ class AdaDPS(Learner):
     name: ClassVar[str] = "adadps"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "labelled"
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "epsilon_c": (1.0, 0.1, 1e-3),
-        "learning_rate": (0.03, 0.1, 0.3, 1.0),
-        "steps": (30, 60, 100),
+        "epsilon_c": (1.0, 0.1, 0.01),
+        "learning_rate": (0.1, 0.3, 1.0),
+        "steps": (30, 60),
     }
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "epsilon_c": (10.0, 1.0, 0.1, 1e-3, 1e-5, 1e-7),

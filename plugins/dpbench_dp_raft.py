@@ -45,8 +45,8 @@ class DPRAFT(Learner):
     name: ClassVar[str] = "dp-raft"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "travel": (1000.0, 2000.0, 4000.0, 8000.0),
-        "steps": (30, 60, 100, 200),
+        "travel": (2000.0, 4000.0, 8000.0),
+        "steps": (30, 60, 100),
         "private_mean": (False, True),
     }
 

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 class GEP(Learner):
     """Gradient embedding perturbation on a linear head (Yu, Zhang, Chen, Liu, ICLR 2021, algorithm 1).
 
-    Every `refresh` steps, gradients of `anchors` public examples with random labels span a subspace, of which power
+    Every `refresh` steps, gradients of `anchors` public examples (by default 200, or
+    all if there are fewer) with random labels span a subspace, of which power
     iteration keeps `k` orthonormal directions. Each private gradient is released as its embedding there, clipped to
     `clip`, and as what is left of it, clipped to `residual_ratio` times that (the ratio that PILLAR used);
     `residual=false` drops the rest, which is B-GEP. Both parts come from one sample and are accounted as one release.
@@ -49,9 +50,9 @@ class GEP(Learner):
     name: ClassVar[str] = "gep"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "k": (40, 120, 200),
+        "k": (40, 120),
         "learning_rate": (0.1, 0.3, 1.0),
-        "steps": (30, 60, 100),
+        "steps": (30, 60),
     }
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "k": (40, 120, 200, 280, 512, 1024, 1580),
@@ -63,7 +64,7 @@ class GEP(Learner):
     }
 
     k: int = 120
-    anchors: int = 200
+    anchors: int | None = None
     power_iterations: int = 1
     refresh: int = 10
     residual: bool = True
@@ -76,10 +77,10 @@ class GEP(Learner):
 
     def __post_init__(self) -> None:
         """Refuse a subspace that cannot be, and settings that cannot train."""
-        if not 1 <= self.k <= self.anchors:
+        if self.k < 1 or (self.anchors is not None and self.k > self.anchors):
             raise SpecError(
-                f"Expected k={self.k} in 1..{self.anchors} in learner 'gep': anchors={self.anchors} public gradients "
-                "span no more directions. Set gep:anchors=..."
+                f"Expected k={self.k} in 1..anchors={self.anchors} in learner 'gep': that many public gradients "
+                "span no more directions. Set gep:k=... or anchors=..."
             )
         if self.refresh < 1 or self.power_iterations < 1:
             raise SpecError(
@@ -116,12 +117,13 @@ class GEP(Learner):
         import torch
 
         examples, parameters = len(features), classes * (features.shape[1] + 1)
-        if self.anchors > min(examples, parameters):
+        anchors = min(200, examples, parameters) if self.anchors is None else self.anchors
+        if not self.k <= anchors <= min(examples, parameters):
             raise SpecError(
-                f"Expected anchors={self.anchors} <= {min(examples, parameters)} in learner 'gep': there are "
-                f"{examples} public examples and {parameters} parameters. Set gep:anchors=..."
+                f"Expected k={self.k} <= anchors={anchors} <= {min(examples, parameters)} in learner 'gep': there are "
+                f"{examples} public examples and {parameters} parameters. Set gep:k=...,anchors=..."
             )
-        return features[torch.randperm(examples, generator=generator)[: self.anchors].to(features.device)]
+        return features[torch.randperm(examples, generator=generator)[:anchors].to(features.device)]
 
     def _ask(self, curator: Curator, head: Tensor, standardise: Any, basis: AnchorBasis | DenseBasis) -> Tensor:
         def rows(chunk: Chunk) -> Tensor | Blocks:

@@ -30,15 +30,15 @@ class NonPrivate(Learner):
     """Logistic regression on the private rows themselves: a reference without any guarantee, at epsilon = inf only.
 
     scikit-learn's L-BFGS on features standardised by the rows it learns from; `regularisation` is the inverse strength
-    C. A board shows it as a line, not as an entry.
+    C times the number of examples. A board shows it as a line, not as an entry.
     """
 
     name: ClassVar[str] = "non-private"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
     reference: ClassVar[bool] = True
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"regularisation": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1)}
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"regularisation": (1.0, 5.0, 15.0, 50.0, 150.0)}
 
-    regularisation: float = 3e-4
+    regularisation: float = 15.0
 
     def __post_init__(self) -> None:
         """Refuse a strength that scikit-learn would."""
@@ -63,7 +63,7 @@ class NonPrivate(Learner):
         if len(torch.unique(labels)) < 2:
             raise SpecError("Learner 'non-private' needs examples of two classes or more.")
         standardise = standardisation(rows.flatten(1))
-        model = LogisticRegression(C=self.regularisation, max_iter=2000)
+        model = LogisticRegression(C=self.regularisation / len(rows), max_iter=2000)
         model.fit(standardise(rows.flatten(1)).cpu().numpy(), labels.cpu().numpy())
         classes, device = curator.task.classes, curator.task.device
         # Two classes make one row of scikit-learn's coefficients: the score of the second over the first.

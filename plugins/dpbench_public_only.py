@@ -29,15 +29,16 @@ class PublicOnly(Learner):
     """Logistic regression on the public labels, no private data at all: epsilon 0.
 
     Wherever a protocol lets learners or tuning read public labels, this line says what those labels are worth without
-    any private example. scikit-learn's L-BFGS on standardised features; `regularisation` is the inverse strength C, its
-    default the best of five-fold cross-validation on the public tenth of CIFAR-10 (efficientnet-lite0).
+    any private example. scikit-learn's L-BFGS on standardised features; `regularisation` is the inverse strength C
+    times the number of examples, so that it carries over to other sizes; its default is the best of five-fold
+    cross-validation on the public tenth of CIFAR-10 (efficientnet-lite0).
     """
 
     name: ClassVar[str] = "public-only"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "labelled"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"regularisation": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1)}
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"regularisation": (1.0, 5.0, 15.0, 50.0, 150.0)}
 
-    regularisation: float = 3e-3
+    regularisation: float = 15.0
 
     def __post_init__(self) -> None:
         """Refuse a strength that scikit-learn would."""
@@ -56,7 +57,7 @@ class PublicOnly(Learner):
         if public.y is None or len(torch.unique(public.y)) < 2:
             raise SpecError("Learner 'public-only' needs public labels of two classes or more. Add --public-labels.")
         standardise = standardisation(public.x.flatten(1))
-        model = LogisticRegression(C=self.regularisation, max_iter=2000, random_state=0)
+        model = LogisticRegression(C=self.regularisation / len(public.x), max_iter=2000, random_state=0)
         model.fit(standardise(public.x.flatten(1)).cpu().numpy(), public.y.cpu().numpy())
         present, classes = torch.from_numpy(model.classes_), curator.task.classes
 

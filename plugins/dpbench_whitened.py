@@ -34,7 +34,7 @@ class Whitened(ProbeLearner):
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "k": (40, 200, 400),
         "whitening": (0.0, 0.5),
-        "learning_rate": (0.1, 0.3, 1.0, 3.0),
+        "learning_rate": (0.1, 0.3, 1.0),
         "steps": (20, 30, 60),
     }
 

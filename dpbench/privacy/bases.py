@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dpbench.errors import SpecError
+from dpbench.errors import PrivacyError, SpecError
 from dpbench.privacy.contributions import RankOne
 from dpbench.privacy.rounding import check_precision
 
@@ -53,6 +53,10 @@ class Basis(ABC):
     def defect(self) -> float:
         """Frobenius norm of V^T V - I, in float64."""
 
+    def rounding(self, unit: float) -> float:
+        """Return a bound on |δ| / |G|, `unit` being the rounding of what `embed` returns."""
+        return (self.terms + 8) * unit * self.spread
+
     @abstractmethod
     def embed(self, outer: RankOne) -> Tensor:
         """Return V^T G of every row, (c, k)."""
@@ -81,7 +85,10 @@ class DenseBasis(Basis):
 
     def __post_init__(self) -> None:
         """Refuse vectors that are not orthonormal: residual norms would be under-estimated."""
+        if self.vectors.ndim != 3:
+            raise SpecError(f"Expected the vectors of a basis to be (m, d, k), got {tuple(self.vectors.shape)}.")
         check_precision(self.vectors)
+        object.__setattr__(self, "vectors", self.vectors.clone())  # checked once: nobody may change it later
         self._refuse_skew()
 
     @property
@@ -137,7 +144,17 @@ class AnchorBasis(Basis):
 
     def __post_init__(self) -> None:
         """Refuse vectors that are not orthonormal: residual norms would be under-estimated."""
-        check_precision(self.mixing, self.anchors.left)
+        anchors = self.anchors
+        if type(anchors) is not RankOne:
+            raise PrivacyError(
+                f"Expected the anchors of a basis to be a RankOne and no subclass, got {type(anchors).__name__}."
+            )
+        if self.mixing.ndim != 2 or len(self.mixing) != len(anchors):
+            shape = tuple(self.mixing.shape)
+            raise SpecError(f"Expected mixing ({len(anchors)}, k), a row for each anchor, got {shape}.")
+        check_precision(self.mixing, anchors.left)
+        object.__setattr__(self, "anchors", RankOne(anchors.left.clone(), anchors.right.clone(), anchors.bias))
+        object.__setattr__(self, "mixing", self.mixing.clone())  # checked once: nobody may change them later
         self._refuse_skew()
 
     @property
@@ -149,6 +166,15 @@ class AnchorBasis(Basis):
     def terms(self) -> int:
         """One product for each entry along d and along m, then one for each anchor."""
         return sum(self.anchors.left.shape) + self.anchors.right.shape[1] + self.anchors.bias
+
+    def rounding(self, unit: float) -> float:
+        """Bound |δ| / |G|; see `Basis.rounding`. Where sums are taken in float64, they are rounded to `unit` once."""
+        return super().rounding(2**-53) + 2 * unit if self._exact else super().rounding(unit)
+
+    @property
+    def _exact(self) -> bool:
+        """Whether float32 sums would blur residuals by more than a fiftieth: nearly parallel anchors cancel."""
+        return super().rounding(2**-24) > 0.02
 
     @cached_property
     def spread(self) -> float:
@@ -162,15 +188,21 @@ class AnchorBasis(Basis):
 
         mixing = self.mixing.double()
         gram = mixing.T @ inner_products(self.anchors, self.anchors, torch.float64) @ mixing
-        return float(torch.linalg.matrix_norm(gram - torch.eye(self.k, device=mixing.device)))
+        rounding = (self.terms + 2 * len(self.anchors) + 8) * 2**-53 * self.spread**2
+        return float(torch.linalg.matrix_norm(gram - torch.eye(self.k, device=mixing.device))) + rounding
 
     def embed(self, outer: RankOne) -> Tensor:
         """Return the inner products with the anchors, mixed."""
-        return inner_products(outer, self.anchors, outer.left.dtype) @ self.mixing
+        import torch
+
+        kind = torch.float64 if self._exact else outer.left.dtype
+        embedding: Tensor = inner_products(outer, self.anchors, kind) @ self.mixing.to(kind)
+        return embedding.to(outer.left.dtype)
 
     def expand(self, coefficients: Tensor) -> Tensor:
         """Return the anchors' sum weighted by mixing @ coefficients."""
-        return self.anchors.weighted_sum(self.mixing.double() @ coefficients.double())
+        exact = RankOne(self.anchors.left.double(), self.anchors.right.double(), self.anchors.bias)
+        return exact.weighted_sum(self.mixing.double() @ coefficients.double())
 
 
 def inner_products(rows: RankOne, others: RankOne, dtype: object) -> Tensor:

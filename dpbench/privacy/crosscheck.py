@@ -65,4 +65,6 @@ def _microsoft(plan: Sequence[Release], sigma: float, delta: float, stated: floa
     with quiet():
         accountant = prv.PRVAccountant(mechanisms, error, delta_error, counts)
         lower, _, upper = accountant.compute_epsilon(delta, counts)
+    if not math.isfinite(upper):  # past epsilon of about 10^5 it has no opinion
+        return Bracket("rdp", 0.0, epsilon(plan, sigma, delta, "rdp"))
     return Bracket("prv-accountant", float(lower), float(upper))

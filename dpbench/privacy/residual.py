@@ -28,7 +28,12 @@ class Residual(Contribution):
 
     outer: RankOne
     basis: Basis
-    embedding: Tensor = field(init=False)  # (c, k)
+    _embedding: Tensor = field(init=False)  # (c, k)
+
+    @property
+    def embedding(self) -> Tensor:
+        """Return ê, (c, k): a copy, for changing the one that is subtracted would change the norm."""
+        return self._embedding.clone()
 
     def __post_init__(self) -> None:
         """Compute the embedding."""
@@ -38,7 +43,7 @@ class Residual(Contribution):
                 f"and {type(self.basis).__name__}; no subclass, for the harness answers for their norms."
             )
         _check_fit(self.outer, self.basis)
-        object.__setattr__(self, "embedding", self.basis.embed(self.outer))
+        object.__setattr__(self, "_embedding", self.basis.embed(self.outer))
 
     def __len__(self) -> int:
         return len(self.outer)
@@ -46,27 +51,29 @@ class Residual(Contribution):
     def norms(self) -> Tensor:
         """Return (c,) float64: the residuals' norms, rounding of the embedding included (see `bases`)."""
         whole = self.outer.norms()
-        embedded = self.embedding.double().norm(dim=1)
-        error = (self.basis.terms + 8) * unit_roundoff(self.embedding) * self.basis.spread
+        embedded = self._embedding.double().norm(dim=1)
+        error = self.basis.rounding(unit_roundoff(self._embedding))
         squared: Tensor = whole.square() - (1 - self.basis.defect) * embedded.square() + 2 * error * whole * embedded
         rounding = 2 * (self.basis.k + 8) * unit_roundoff(whole)  # of these float64 squares themselves
         return squared.add_(rounding * whole.square()).clamp_(min=0).sqrt_().add_(TINY)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the outer products' weighted sum less its part along the basis."""
-        along = weights.to(self.embedding.dtype) @ self.embedding  # (k,)
+        along = weights.to(self._embedding.dtype) @ self._embedding  # (k,)
         return self.outer.weighted_sum(weights).sub_(self.basis.expand(along))
 
     def take(self, rows: Tensor) -> Residual:
         """Return the residuals of the rows with these indices."""
-        return Residual(self.outer.take(rows), self.basis)
+        taken = Residual(self.outer.take(rows), self.basis)
+        object.__setattr__(taken, "_embedding", self._embedding[rows])  # the one whose norm is known
+        return taken
 
     def dense(self) -> Tensor:
         """Return (c, m, d) or, with bias, (c, m, d + 1)."""
         import torch
 
         rows = self.outer.dense()
-        along = [self.basis.expand(row).to(rows.dtype) for row in self.embedding]
+        along = [self.basis.expand(row).to(rows.dtype) for row in self._embedding]
         return rows - torch.stack(along) if along else rows
 
 
@@ -79,6 +86,7 @@ def _check_fit(outer: RankOne, basis: Basis) -> None:
         anchors = basis.anchors
         shape = (anchors.left.shape[1], anchors.right.shape[1] + anchors.bias)
         check_precision(outer.left, anchors.left)
-        expected = expected if anchors.bias == outer.bias else (-1, -1)
+        if anchors.bias != outer.bias and shape == expected:
+            raise SpecError(f"Expected a basis of rows with bias={outer.bias}, like the contributions.")
     if shape != expected:
         raise SpecError(f"Expected a basis of rows shaped {expected}, like the contributions, got {shape}.")

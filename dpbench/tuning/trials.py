@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -21,7 +20,7 @@ from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.plan import Ledger, check_plan
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.stack import Stack
-from dpbench.probes import ProbeLearner, fit_together
+from dpbench.probes import Maps, fit_together, stackable
 from dpbench.selection import Selection, Trial
 from dpbench.spec import Spec
 from dpbench.tuning import space as spaces
@@ -89,13 +88,15 @@ class Bench:
         hits: dict[int, float] = defaultdict(float)
         errors = {one.place: one.error for one in tried if one.error}
         with progress.meter("Tuning", len(groups) * len(looks)) as advance:
-            for group, (fold, look) in itertools.product(groups, enumerate(looks)):
-                for one, outcome in zip(group, self._outcomes(group, look, fold), strict=True):
-                    if isinstance(outcome, str):
-                        errors[one.place] = outcome
-                    else:
-                        hits[one.place] += outcome
-                advance(1)
+            for fold, look in enumerate(looks):
+                maps = Maps()
+                for group in groups:
+                    for one, outcome in zip(group, self._outcomes(group, look, fold, maps), strict=True):
+                        if isinstance(outcome, str):
+                            errors[one.place] = outcome
+                        else:
+                            hits[one.place] += outcome
+                    advance(1)
         labels = sum(len(look.y) for look in looks)
         return [
             Trial(setting=one.setting, accuracy=None, error=errors[one.place])
@@ -113,15 +114,15 @@ class Bench:
         except DpbenchError as error:
             return Tried(place, setting, None, error=str(error))
 
-    def _outcomes(self, group: Sequence[Tried], look: View, fold: int) -> list[float | str]:
+    def _outcomes(self, group: Sequence[Tried], look: View, fold: int, maps: Maps) -> list[float | str]:
         """Return the number of hits of each setting, or why it has none."""
         curators = [self._curator(one, look, fold) for one in group]
-        probes = [one.learner for one in group if isinstance(one.learner, ProbeLearner)]
+        probes = [one.learner for one in group if stackable(one.learner)]
         try:
-            if len(probes) == len(group) > 1:
+            if len(probes) == len(group):
                 stack = Stack(tuple(scaled_noise(curator, look.weight) for curator in curators), look.weight)
                 start = curators[0].randomness.initialisation
-                fits = guarded(self.who("fit"), fit_together, probes, stack, look.public, start)
+                fits = guarded(self.who("fit"), fit_together, probes, stack, look.public, start, maps)
             else:
                 fits = [self._fit(one, curator, look) for one, curator in zip(group, curators, strict=True)]
         except DpbenchError as error:
@@ -158,7 +159,7 @@ def _groups(tried: Sequence[Tried]) -> Iterator[list[Tried]]:
     groups: dict[Hashable, list[Tried]] = defaultdict(list)
     for one in tried:
         if one.learner is not None:
-            shared = one.learner.shared if isinstance(one.learner, ProbeLearner) else one.place
+            shared = one.learner.shared if stackable(one.learner) else one.place
             groups[shared].append(one)
     for group in groups.values():
         for start in range(0, len(group), TOGETHER):

@@ -124,7 +124,7 @@ def test_gep_against_materialised_gradients(
 def test_making_a_basis_against_a_step_of_dp_sgd(benchmark: Any, ratios: Ratios, anchors: int) -> None:
     world = World(ratios)
     learner, _ = _gep(world, anchors if ratios.enabled else anchors // 40)
-    gradients, draw = _anchors(world, learner.anchors), torch.Generator().manual_seed(0)
+    gradients, draw = _anchors(world, learner.anchors or 0), torch.Generator().manual_seed(0)
     ours = lambda: dpbench_gep.subspace(gradients, learner.k, 1, draw)
     benchmark.pedantic(ours, rounds=1)
     what = f"a basis of {learner.k} from {learner.anchors} anchors / a step of dp-sgd: d {world.d}, 10 classes"

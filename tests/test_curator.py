@@ -142,6 +142,12 @@ class TestRefusals:
         with pytest.raises(NotPerExample, match="evaluated alone"):
             self._ask(lambda chunk: chunk.x / len(chunk))
 
+    def test_tiny_contributions_under_a_tiny_clip_are_checked_too(self) -> None:
+        rows = lambda chunk: 1e-8 * (chunk.x - chunk.x.mean(0))
+        curator = curator_over(private_rows(), [Release("gradient")])
+        with pytest.raises(NotPerExample, match="evaluated alone"):
+            curator.noisy_sum(rows, release="gradient", clip=1e-8)
+
     def test_drawing_from_a_generator_of_its_own(self) -> None:
         with pytest.raises(NotPerExample, match="generator"):
             self._ask(lambda chunk: chunk.x + torch.randn(chunk.x.shape))

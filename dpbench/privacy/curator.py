@@ -61,8 +61,8 @@ class LedgerCurator:
         base = int(self.randomness.rows.integers(2**63))
         chunks = self.rows.chunks(sample, base, chunk_size, self.task.device)
         totals: list[Tensor] | None = None
-        for blocks in self._contributions(rows, chunks, release):
-            sums = [clipped_sum(block, bound) for block, bound in _paired(blocks, clips, release)]
+        for paired in self._contributions(rows, chunks, release, clips):
+            sums = [clipped_sum(block, bound) for block, bound in paired]
             totals = sums if totals is None else [total.add_(part) for total, part in zip(totals, sums, strict=True)]
         spread = self.sigma[release] * math.sqrt(len(clips))
         answers = tuple(
@@ -79,7 +79,7 @@ class LedgerCurator:
         for chunk in self.rows.chunks(sample, 0, None, self.task.device):
             loners = [] if parts else self._loners(chunk)
             mapped = transform(chunk.x)
-            _check_alone(lambda one: transform(one.x), loners, blocks_of(mapped), "map")
+            _check_alone(lambda one: transform(one.x), loners, [(block, 1.0) for block in blocks_of(mapped)], "map")
             parts.append(mapped.to(self.rows.x.device, torch.float32, copy=True))
         x = torch.cat(parts)
         task = dataclasses.replace(self.task, example_shape=tuple(x.shape[1:]))
@@ -97,17 +97,19 @@ class LedgerCurator:
         device = self.task.device
         return self.rows.x[self.rows.index].to(device), self.rows.y.clone().to(device)
 
-    def _contributions(self, rows: RowFn, chunks: Iterator[Chunk], release: str) -> Iterator[tuple[Contribution, ...]]:
+    def _contributions(
+        self, rows: RowFn, chunks: Iterator[Chunk], release: str, clips: tuple[float, ...]
+    ) -> Iterator[list[tuple[Contribution, float]]]:
         spent = self.ledger.spent[release]
         due = spent & (spent - 1) == 0  # at steps 1, 2, 4, 8 ...: a check costs a few rows
         for chunk in chunks:
             loners = self._loners(chunk) if due else []
-            blocks = blocks_of(rows(chunk))
-            for block in blocks:
+            paired = _paired(blocks_of(rows(chunk)), clips, release)
+            for block, _ in paired:
                 _check_length(block, chunk, release)
-            _check_alone(rows, loners, blocks, release)
+            _check_alone(rows, loners, paired, release)
             due = due and not loners
-            yield blocks
+            yield paired
 
     def _loners(self, chunk: Chunk) -> list[tuple[int, Chunk]]:
         """Copy a few random rows, before a row function may change the chunk, to evaluate each alone."""
@@ -175,13 +177,13 @@ def _clips(clip: float | Sequence[float]) -> tuple[float, ...]:
 
 def _paired(
     blocks: tuple[Contribution, ...], clips: tuple[float, ...], release: str
-) -> Iterator[tuple[Contribution, float]]:
+) -> list[tuple[Contribution, float]]:
     if len(blocks) != len(clips):
         raise SpecError(
             f"Release {release!r} contributed {len(blocks)} block(s) with {len(clips)} clip(s); "
             "expected one clip per block."
         )
-    return zip(blocks, clips, strict=True)
+    return list(zip(blocks, clips, strict=True))
 
 
 def _check_length(block: Contribution, chunk: Chunk, release: str) -> None:
@@ -192,22 +194,26 @@ def _check_length(block: Contribution, chunk: Chunk, release: str) -> None:
         )
 
 
-def _check_alone(rows: RowFn, loners: list[tuple[int, Chunk]], blocks: tuple[Contribution, ...], release: str) -> None:
+def _check_alone(
+    rows: RowFn, loners: list[tuple[int, Chunk]], paired: list[tuple[Contribution, float]], release: str
+) -> None:
     """Compare what rows contribute alone with what they contributed among the others."""
     for place, one in loners:
-        for block, lone in zip(blocks, blocks_of(rows(one)), strict=True):
+        for (block, clip), lone in zip(paired, blocks_of(rows(one)), strict=True):
             among = block.take(torch.tensor([place], device=one.y.device))
-            if not _same(among.dense(), lone.dense(), float(among.norms())):
+            if not _same(among, lone, clip):
                 raise NotPerExample(
                     f"A row of release {release!r} changed when it was evaluated alone: it reads its neighbours, "
                     "the chunk's length or a generator. Row i may depend on row i, seeds[i] and public values only."
                 )
 
 
-def _same(among: Tensor, alone: Tensor, norm: float) -> bool:
+def _same(among: Contribution, alone: Contribution, clip: float) -> bool:
     # Batched and single products round differently: a thousandth of the row's norm tells rounding from reading others.
-    # A residual's norm is never below what rounding may leave of it, its entries may be nothing but that.
-    scale = max(float(torch.linalg.vector_norm(among.nan_to_num())), norm if math.isfinite(norm) else 0.0)
-    return among.shape == alone.shape and torch.allclose(
-        among, alone, rtol=1e-3, atol=1e-3 * scale + 1e-6, equal_nan=True
+    # A residual may be nothing but rounding, which its norm covers; far below the clip nothing is to be told.
+    one, other = among.dense(), alone.dense()
+    norm = float(among.norms())
+    scale = max(float(torch.linalg.vector_norm(one.nan_to_num())), norm if math.isfinite(norm) else 0.0)
+    return one.shape == other.shape and torch.allclose(
+        one, other, rtol=1e-3, atol=1e-3 * scale + 1e-6 * clip, equal_nan=True
     )

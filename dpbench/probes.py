@@ -41,7 +41,10 @@ class ProbeLearner(Learner):
 
     @abstractmethod
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Transform:
-        """Return the map (c, *example_shape) -> (c, d), each row on its own, made of public values only."""
+        """Return the map (c, *example_shape) -> (c, d), each row on its own, made of public values only.
+
+        It may read the subclass' own fields, but none of those that say how to train: settings share it.
+        """
 
     def refine(self, predict: Predict, features: Transform, public: PublicData) -> Predict:
         """Return what to predict with, given the trained head's predictor: post-processing with public data only."""
@@ -76,7 +79,10 @@ class ProbeLearner(Learner):
 
 def stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
     """Return whether `fit_together` gives what the learner's own fit does: it is a probe that fits as probes do."""
-    return isinstance(learner, ProbeLearner) and type(learner).fit is ProbeLearner.fit
+    own = ("fit", "plan", "probe")
+    return isinstance(learner, ProbeLearner) and all(
+        getattr(type(learner), name) is getattr(ProbeLearner, name) for name in own
+    )
 
 
 class Maps:

@@ -166,6 +166,7 @@ class Tuning(_Frozen):
     digest: str
     spec: Spec
     selection: Selection
+    digests: dict[str, str]  # of the data behind the private and the public split
     seconds: dict[str, float]
     components: dict[str, Brought]
     provenance: dict[str, Any]

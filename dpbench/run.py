@@ -41,12 +41,12 @@ def run(spec: Spec, *, device: str = "auto", plugins: Registry | None = None, se
         DpbenchError: one sentence; nothing is run when names, options, data or budget do not fit.
     """
     phases, place = Phases(), _device(device)
-    parts, spec = _resolved(spec, plugins)
+    parts, spec, found = _resolved(spec, plugins, settings)
     with phases("load"):
         roles = data.assign(parts, spec, place)
         public = _visible(roles.public, parts, spec)
     with phases("tune"):
-        parts, search = _settled(parts, roles, spec, settings)
+        parts, search = _settled(parts, roles, spec, found)
     with phases("load"):
         test = roles.test()
     with phases("calibrate"), progress.status("Calibrating sigma"):
@@ -64,7 +64,7 @@ def run(spec: Spec, *, device: str = "auto", plugins: Registry | None = None, se
     return Result(
         digest=spec.digest, spec=spec, selection=search.rule if search else selection(parts.learner), search=search,
         task=_facts(parts, roles, public, len(test.y)), privacy=privacy, seeds=tuple(seeds), metrics=summarise(seeds),
-        seconds=phases.seconds, peak_bytes=phases.peak_bytes, components=_brought(parts),
+        seconds=_publishable(phases.seconds, privacy), peak_bytes=phases.peak_bytes, components=_brought(parts),
         provenance=provenance.collect(str(place)),
     )  # fmt: skip
 
@@ -76,7 +76,7 @@ def tune(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -
         DpbenchError: as `run` does; or the search is a private one, which is part of a run.
     """
     phases, place = Phases(), _device(device)
-    parts, spec = _resolved(spec, plugins)
+    parts, spec, _ = _resolved(spec, plugins)
     if spec.search is None or spec.search.rule == "private-accounted":
         raise SpecError(
             "Expected a search whose outcome is a setting. Private selection keeps the best model itself: ask for it "
@@ -88,28 +88,43 @@ def tune(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -
     with phases("tune"):
         chosen = trials.choose(parts.learner, lambda doing: parts.who("learner", doing), roles, spec)
     return Tuning(
-        digest=spec.digest, spec=spec, selection=chosen, seconds=phases.seconds, components=_brought(parts),
-        provenance=provenance.collect(str(place)),
+        digest=spec.digest, spec=spec, selection=chosen, digests=roles.digests, seconds=phases.seconds,
+        components=_brought(parts), provenance=provenance.collect(str(place)),
     )  # fmt: skip
 
 
-def _resolved(spec: Spec, plugins: Registry | None) -> tuple[Parts, Spec]:
+def _resolved(
+    spec: Spec, plugins: Registry | None, settings: Path | None = None
+) -> tuple[Parts, Spec, transfer.Found | None]:
+    """Return the parts, the spec with everything spelled out, and the file that settings were taken from."""
     torch.set_float32_matmul_precision("highest")  # norms are bounded for IEEE float32, not for TF32
-    parts = resolve(plugins or registry.load(), spec)
+    parts, found = resolve(plugins or registry.load(), spec), None
+    if settings is not None:
+        if spec.search is not None:
+            raise SpecError(
+                "Settings come from a file or from a search, not from both. Drop --settings or --selection."
+            )
+        learner, found = transfer.settings_from(settings, parts.learner)
+        for name in spec.learner.options:
+            here, there = getattr(parts.learner, name), getattr(learner, name)
+            if here != there:
+                raise SpecError(
+                    f"Expected {name}={there}, as {settings} has it, or no {name} at all, got {name}={here}."
+                )
+        parts = dataclasses.replace(parts, learner=learner)
     whole = spelled_out(spec, parts)
     if spec.search is not None:
         search = spaces.spelled_out(spec.search, parts.learner, spec.learner.options)
         whole = whole.model_copy(update={"search": search})
-    return parts, whole
+    return parts, whole, found
 
 
-def _settled(parts: Parts, roles: data.Roles, spec: Spec, settings: Path | None) -> tuple[Parts, Selection | None]:
+def _settled(
+    parts: Parts, roles: data.Roles, spec: Spec, found: transfer.Found | None
+) -> tuple[Parts, Selection | None]:
     """Return the parts with the learner's settings chosen, and the record of it where there is one."""
-    if spec.search is not None and settings is not None:
-        raise SpecError("Settings come from a file or from a search, not from both. Drop --settings or --selection.")
-    if settings is not None:
-        learner, search = transfer.settings_from(settings, parts.learner, spec)
-        return dataclasses.replace(parts, learner=learner), search
+    if found is not None:
+        return parts, transfer.record(found, spec, roles.digests)
     if spec.search is None:
         return parts, None
     if spec.search.rule == "private-accounted":
@@ -140,6 +155,11 @@ def _best_fit(
     who = lambda doing: parts.who("learner", doing)
     won = private.best_of(parts.learner, who, roles, privacy, (protocol[0], seed))
     return won.predict, {"spent": dict(won.spent), "commitment": won.commitment, "setting": won.setting}
+
+
+def _publishable(seconds: dict[str, float], privacy: Privacy) -> dict[str, float]:
+    """Leave out how long a private search took: it tells how many runs there were, which must stay secret."""
+    return {phase: value for phase, value in seconds.items() if not privacy.repeats or phase in {"load", "calibrate"}}
 
 
 def _device(name: str) -> torch.device:

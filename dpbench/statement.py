@@ -26,7 +26,7 @@ def state(parts: Parts, task: Task, spec: Spec) -> Privacy:
     """
     budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
     if spec.search is not None and spec.search.rule == "private-accounted":
-        plan = private.common_plan(parts.learner, task, spec)
+        plan = private.common_plan(parts.learner, lambda doing: parts.who("learner", doing), task, spec)
         return _of_search(plan, budget, spec)
     plan = check_plan(guarded(parts.who("learner", "plan"), parts.learner.plan, task, budget), parts.learner.name)
     sigma = calibration.calibrate(plan, budget, spec.accountant)
@@ -48,7 +48,9 @@ def _of_search(plan: tuple[Release, ...], budget: Budget, spec: Spec) -> Privacy
         )
     independent = Independent(accountant="opacus-rdp", lower=min(stated, other), upper=max(stated, other))
     whole = _privacy(plan, sigma, stated, independent, spec)
-    return whole.model_copy(update={"repeats": PlannedRepeats(mean=count.mean, shape=count.shape)})
+    covered = "the choice of hyperparameters"  # which is a part of this guarantee
+    left = tuple(line for line in whole.not_covered if not line.startswith(covered))
+    return whole.model_copy(update={"repeats": PlannedRepeats(mean=count.mean, shape=count.shape), "not_covered": left})
 
 
 def _privacy(plan: Sequence[Release], sigma: float, stated: float, independent: Independent, spec: Spec) -> Privacy:

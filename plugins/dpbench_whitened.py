@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Whitened(ProbeLearner):
     """PILLAR's projection with softly whitened components, and a public student of the noisy head.
 
-    Standardised features are projected on the `k` leading public principal components, and component j is divided by
+    Standardised features are projected on the `k` leading public principal components (by default 200, or all where
+    there are fewer), and component j is divided by
     its public deviation to the power `whitening`: 0 is PILLAR, 1 is full whitening, which makes gradient descent that
     of a Newton step with the public second moment (a Kronecker-factored preconditioner of a linear head, in closed
     form). Between them the noise, equal in all directions, costs least: small directions are learned sooner, and the
@@ -38,7 +39,7 @@ class Whitened(ProbeLearner):
         "steps": (20, 30, 60),
     }
 
-    k: int = 200
+    k: int | None = None
     whitening: float = 0.5
     distil: bool = True
     ridge: float = 0.003
@@ -46,7 +47,7 @@ class Whitened(ProbeLearner):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a projection, a power or a penalty."""
-        if self.k < 1:
+        if self.k is not None and self.k < 1:
             raise SpecError(f"Expected k={self.k} >= 1 in learner 'whitened': the number of components kept.")
         if not 0 <= self.whitening <= 1:
             raise SpecError(f"Expected whitening={self.whitening} in [0, 1] in learner 'whitened': 1 whitens fully.")
@@ -58,17 +59,18 @@ class Whitened(ProbeLearner):
         import torch
 
         x = public.x.flatten(1)  # (m, d)
-        if self.k > min(x.shape):
+        k = min(200, *x.shape) if self.k is None else self.k
+        if not 1 <= k <= min(x.shape):
             raise SpecError(
-                f"Expected k={self.k} <= {min(x.shape)} in learner 'whitened': there are {len(x)} public examples and "
+                f"Expected k={k} in 1..{min(x.shape)} in learner 'whitened': there are {len(x)} public examples and "
                 f"{x.shape[1]} features. Set whitened:k=..."
             )
         scale = standardisation(x)
         scaled = scale(x).double()
         values, vectors = torch.linalg.eigh(scaled.T @ scaled / len(x))
         # Relative to the largest, so that the learning rate keeps its meaning whatever the power.
-        relative = (values[-self.k :] / values[-1]).clamp(min=1e-6)
-        directions = (vectors[:, -self.k :] * relative.pow(-self.whitening / 2)).float()  # (d, k)
+        relative = (values[-k:] / values[-1]).clamp(min=1e-6)
+        directions = (vectors[:, -k:] * relative.pow(-self.whitening / 2)).float()  # (d, k)
         return lambda rows: scale(rows.flatten(1)) @ directions
 
     def refine(self, predict: Predict, features: Callable[[Tensor], Tensor], public: PublicData) -> Predict:

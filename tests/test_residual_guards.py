@@ -116,7 +116,8 @@ def test_bounds_are_tight_where_features_are_correlated() -> None:
 
     def features(n: int) -> Tensor:
         rows: Tensor = torch.randn(n, 512, generator=draw) / torch.arange(1, 513)
-        return rows @ turn.mul(300)
+        turned: Tensor = rows @ turn.mul(300)
+        return turned
 
     basis = subspace(anchors_at(torch.zeros(10, 513), features(500), draw), 400, 1, draw)
     residual = Residual(anchors_at(torch.zeros(10, 513), features(64), draw), basis)

@@ -35,34 +35,48 @@ SearchSeed = Annotated[int | None, typer.Option(help="Seed of draws and folds of
 
 
 def spec_of(flags: dict[str, Any], file: Path | None, command: str) -> Spec:
-    """Return the spec that a file and flags describe; flags that are None were not given."""
-    given = {key: value for key, value in flags.items() if value is not None}
-    values = {**(read_toml(file) if file else {}), **given}
-    return make_spec(values, f"{file} and flags" if file else f"the flags of dpbench {command}")
+    """Return the spec that a file and flags describe; flags that are None were not given.
+
+    The `search` of flags goes before that of the file, key by key; `default` as its rule drops both.
+
+    Raises:
+        SpecError: details of a search, and nothing that asks for one.
+    """
+    values = read_toml(file) if file else {}
+    given = {key: value for key, value in flags.items() if value is not None and key != "search"}
+    search, written = flags["search"], values.pop("search", None)
+    if search.get("rule") == "default":
+        search = {key: value for key, value in search.items() if key != "rule"}
+        written = None
+    elif command == "tune" or written is not None or "rule" in search:
+        values["search"], search = {**(written or {}), **search}, {}
+    if search:
+        names = ", ".join(f"--{name}" for name in search)
+        raise SpecError(f"Expected --tune or --selection beside {names}: nothing is searched without them.")
+    return make_spec({**values, **given}, f"{file} and flags" if file else f"the flags of dpbench {command}")
 
 
 def search_of(
     rule: str | None, space: list[str] | None, tries: int | None, seed: int | None, repeats: float | None = None
-) -> dict[str, Any] | None:
-    """Return the `search` that flags describe, or None where nobody asked for one.
+) -> dict[str, Any]:
+    """Return what flags say of a search, as keys of `Search`.
 
     Raises:
-        SpecError: details of a search without a rule, or a rule that is no search.
+        SpecError: a rule that is no search, or a detail that this rule does not use.
     """
-    details = {"space": _space(space), "tries": tries, "seed": seed, "repeats": repeats}
-    given = {key: value for key, value in details.items() if value is not None}
-    if rule in {None, "default"}:
-        if given:
-            names = ", ".join(f"--{name}" for name in given)
-            raise SpecError(f"Expected --tune or --selection beside {names}: nothing is searched without them.")
-        return None
-    known = Search.model_fields["rule"].annotation
-    rules = getattr(known, "__args__", ())
-    if rule not in rules:
+    rules = ("default", *getattr(Search.model_fields["rule"].annotation, "__args__", ()))
+    if rule is not None and rule not in rules:
         why = " Settings from elsewhere come by --settings FILE." if rule == "transfer" else ""
         why = " The test split is not for choosing." if rule == "oracle" else why
-        raise SpecError(f"Expected --selection {rule} to be one of default, {', '.join(rules)}.{why}")
-    return {"rule": rule, **given}
+        raise SpecError(f"Expected --selection {rule} to be one of {', '.join(rules)}.{why}")
+    if rule == "private-accounted" and tries is not None:
+        raise SpecError(
+            "--tries does not apply to private-accounted: how many runs there are is random. Use --repeats."
+        )
+    if rule not in {None, "private-accounted"} and repeats is not None:
+        raise SpecError(f"--repeats applies to private-accounted alone, not to {rule}. Use --tries.")
+    details = {"rule": rule, "space": _space(space), "tries": tries, "seed": seed, "repeats": repeats}
+    return {key: value for key, value in details.items() if value is not None}
 
 
 def _space(texts: list[str] | None) -> Any:

@@ -29,8 +29,9 @@ def tune(
     train_fraction: flags.TrainFraction = None,
     split_seed: flags.SplitSeed = None,
     selection: Annotated[
-        str, typer.Option(help="public-validation, or private-unaccounted (as papers do; never ranked).")
-    ] = "public-validation",
+        str | None,
+        typer.Option(help="public-validation, or private-unaccounted (never ranked). [default: public-validation]"),
+    ] = None,
     space: flags.Space = None,
     tries: flags.Tries = None,
     search_seed: flags.SearchSeed = None,

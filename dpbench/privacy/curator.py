@@ -56,7 +56,7 @@ class LedgerCurator:
         if chunk_size is not None and chunk_size < 1:
             raise SpecError(f"Expected chunk_size={chunk_size} >= 1: how many rows are held at once.")
         step = self.ledger.spend(release)
-        clips = _clips(clip)
+        clips = checked_clips(clip)
         sample = poisson_sample(len(self.rows), step.sample_rate, self.randomness.sampling)
         base = int(self.randomness.rows.integers(2**63))
         chunks = self.rows.chunks(sample, base, chunk_size, self.task.device)
@@ -165,7 +165,12 @@ class Door(Curator):
         return self._reveal(release)
 
 
-def _clips(clip: float | Sequence[float]) -> tuple[float, ...]:
+def checked_clips(clip: float | Sequence[float]) -> tuple[float, ...]:
+    """Return the bounds, one a block, or refuse one that bounds nothing.
+
+    Raises:
+        SpecError: a clip that is not between the limits of `CLIPS`.
+    """
     clips = (float(clip),) if isinstance(clip, (int, float)) else tuple(map(float, clip))
     for bound in clips:
         if not CLIPS[0] <= bound <= CLIPS[1]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dpbench.privacy.contributions import Contribution
+from dpbench.privacy.rounding import weights_for
 
 GRID_BITS = 20
 
@@ -45,8 +46,7 @@ def clipped_sum(contribution: Contribution, clip: float) -> Tensor:
     if not bool(finite.all()):
         kept = finite.nonzero().squeeze(1)
         contribution, norms = contribution.take(kept), norms[kept]
-    weights = (clip / norms).clamp_(max=1)  # (c,) float64
-    return contribution.weighted_sum(weights)
+    return contribution.weighted_sum(weights_for(norms, clip))
 
 
 def noised(total: Tensor, std: float, generator: np.random.Generator) -> Tensor:

@@ -9,6 +9,7 @@ Past t = 2^16 terms the sum is taken in float64 instead.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from dpbench.errors import SpecError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TINY = 1e-15  # above sqrt(t) * 2^-63 for every t up to 2^26
+LARGEST = 1e25  # a row or factor of larger norm counts as not finite: times its weight it would lose its digits
+SMALLEST = 1e-30  # so does a row that would need a smaller weight
 
 
 def check_precision(*factors: Tensor) -> None:
@@ -43,7 +46,19 @@ def row_norms(rows: Tensor) -> Tensor:
     exact = flat.dtype == torch.float64 or flat.shape[1] > 2**16
     norms = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64 if exact else torch.float32)
     bounds: Tensor = norms.double()
-    return bounds.mul_(1 + (flat.shape[1] + 8) * unit_roundoff(norms)).add_(TINY)
+    bounds.mul_(1 + (flat.shape[1] + 8) * unit_roundoff(norms)).add_(TINY)
+    return bounds.masked_fill_(bounds > LARGEST, math.inf)
+
+
+def weights_for(norms: Tensor, clip: float | Tensor) -> Tensor:
+    """Return float64 weights that bring rows of these norms to `clip` at most: 0 for rows that count as zero.
+
+    Weights are applied in the rows' own precision. Below `SMALLEST` a float32 weight may be rounded up to twice itself,
+    and with factors above `LARGEST` a product of weight and factor may: such rows, like those that are not finite, are
+    weighed 0.
+    """
+    weights = (clip / norms).clamp_(max=1)
+    return weights.masked_fill_(~(weights >= SMALLEST), 0)
 
 
 def unit_roundoff(values: Tensor) -> float:

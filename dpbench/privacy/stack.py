@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Chunk, Task
-from dpbench.privacy.curator import LedgerCurator
+from dpbench.privacy.curator import LedgerCurator, checked_clips
 from dpbench.privacy.mechanisms import noised, poisson_sample
-from dpbench.privacy.rounding import TINY, row_norms, unit_roundoff
+from dpbench.privacy.rounding import TINY, row_norms, unit_roundoff, weights_for
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class Stack:
     def noisy_sums(self, rows: Callable[[Chunk], Stacked], *, release: str, clips: Sequence[float]) -> Tensor:
         """Return the clipped, noised sums under every setting, float32 (s, m, d + 1), over one Poisson sample."""
         steps = [curator.ledger.spend(release) for curator in self.curators]
-        lead, bounds = self.curators[0], torch.tensor(clips, dtype=torch.float64, device=self.task.device)
+        bounds = torch.tensor(checked_clips(clips), dtype=torch.float64, device=self.task.device)
+        lead = self.curators[0]
         sample = poisson_sample(len(lead.rows), steps[0].sample_rate, lead.randomness.sampling)
         base = int(lead.randomness.rows.integers(2**63))
         total: Tensor | None = None
@@ -88,7 +89,7 @@ def _clipped_sums(stacked: Stacked, bounds: Tensor) -> Tensor:
     if not bool(finite.all()):  # zero times NaN would be NaN, so both factors are emptied
         left = torch.where(finite.unsqueeze(1), left, 0)
         right = torch.where(right.isfinite().all(1, keepdim=True), right, 0)
-    weights = torch.where(finite, (bounds.unsqueeze(1) / norms).clamp_(max=1), 0)  # (s, c)
+    weights = weights_for(norms, bounds.unsqueeze(1))  # (s, c)
     weighted = (left * weights.to(left.dtype).unsqueeze(1)).flatten(0, 1)  # (s m, c)
     total = torch.empty(settings * outputs, features + 1, dtype=torch.float64, device=left.device)
     total[:, :-1] = weighted @ right

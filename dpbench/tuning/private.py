@@ -23,6 +23,7 @@ from dpbench.spec import Spec
 from dpbench.tuning import space as spaces
 from dpbench.tuning.views import View, views
 
+Who = Callable[[str], str]
 _MOST_SETTINGS = 100_000
 
 
@@ -45,14 +46,14 @@ def record(learner: Learner, roles: Roles, spec: Spec) -> Selection:
     """Return what may be put on record of a private search: nothing that tells how many runs there were."""
     search = spec.search
     assert search is not None and isinstance(search.space, dict)
-    look = views(roles.private, roles.public, learner, search)[0]
+    views(roles.private, roles.public, learner, search)  # refuses where there are too few labels
     return Selection(
         rule=search.rule, space=search.space, possible=spaces.size(search.space), tried=None, draw="random",
-        seed=search.seed, private_touched=True, public_labels=len(look.y), chosen=None,
+        seed=search.seed, private_touched=True, public_labels=len(roles.public.x), chosen=None,
     )  # fmt: skip
 
 
-def common_plan(learner: Learner, task: Task, spec: Spec) -> tuple[Release, ...]:
+def common_plan(learner: Learner, who: Who, task: Task, spec: Spec) -> tuple[Release, ...]:
     """Return the plan that every setting of the search has.
 
     Raises:
@@ -70,7 +71,8 @@ def common_plan(learner: Learner, task: Task, spec: Spec) -> tuple[Release, ...]
     if draw_ != "grid":
         raise SpecError(f"Expected at most {_MOST_SETTINGS:,} settings in a private search. Name a smaller --space.")
     budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
-    plans = {check_plan(spaces.candidate(learner, one).plan(task, budget), learner.name) for one in wanted}
+    asked = [guarded(who("plan"), spaces.candidate(learner, one).plan, task, budget) for one in wanted]
+    plans = {check_plan(plan, learner.name) for plan in asked}
     if len(plans) > 1:
         raise PlanError(
             f"Private selection needs one plan for all settings of learner {learner.name!r}, got {len(plans)} "
@@ -79,13 +81,11 @@ def common_plan(learner: Learner, task: Task, spec: Spec) -> tuple[Release, ...]
     return plans.pop()
 
 
-def best_of(
-    learner: Learner, who: Callable[[str], str], roles: Roles, privacy: Privacy, question: tuple[Spec, int]
-) -> Winner:
+def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, question: tuple[Spec, int]) -> Winner:
     """Run a random number of times with random settings and return the best run by public labels.
 
     Covered: the winner has the epsilon of `privacy.repeats`, see there. A run that fails counts, with the worst score;
-    how many there were is not kept.
+    where all do, the outcome is a predictor that knows nothing. How many runs there were is not kept.
     """
     spec, seed = question
     search = spec.search
@@ -94,7 +94,6 @@ def best_of(
     look = views(roles.private, roles.public, learner, search)[0]
     chance = Randomness.of(privacy.rng, seed, 0).rows
     best: tuple[float, Winner] | None = None
-    failure: DpbenchError | None = None
     for run in range(1, draw(repeats_of(search), chance) + 1):
         setting = wanted[int(chance.integers(len(wanted)))]
         randomness = Randomness.of(privacy.rng, seed, run)
@@ -102,21 +101,17 @@ def best_of(
             score, winner = _one(
                 spaces.candidate(learner, setting), setting, who, look, (roles.task, privacy, randomness)
             )
-        except DpbenchError as error:
-            failure = error
+        except DpbenchError:
             continue
         if best is None or score > best[0]:
             best = score, winner
-    if best is None:
-        assert failure is not None
-        raise failure
-    return best[1]
+    return best[1] if best else _nothing(roles.task, privacy)
 
 
 def _one(
     learner: Learner,
     setting: spaces.Setting,
-    who: Callable[[str], str],
+    who: Who,
     look: View,
     setup: tuple[Task, Privacy, Randomness],
 ) -> tuple[float, Winner]:
@@ -127,6 +122,13 @@ def _one(
     scores = guarded(who("predict"), predict_all, predict, look.x, task)
     hits = float(np.mean(scores.argmax(1) == look.y))
     return hits, Winner(predict, setting, dict(ledger.spent), randomness.commitment)
+
+
+def _nothing(task: Task, privacy: Privacy) -> Winner:
+    import torch
+
+    spent = dict.fromkeys((release.name for release in privacy.plan), 0)
+    return Winner(lambda x: torch.zeros(len(x), task.classes), {}, spent, None)
 
 
 def _sigmas(plan: tuple[PlannedRelease, ...]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from dpbench.api import Learner
 from dpbench.errors import SpecError
+from dpbench.guard import guarded
 from dpbench.registry import fields_from
 from dpbench.selection import Search
 
@@ -35,7 +36,9 @@ def spelled_out(search: Search, learner: Learner, fixed: Mapping[str, Any]) -> S
             f"Learner {learner.name!r} has nothing to search beyond what is set already: its space "
             f"{search.space!r} is empty. Name fields and values, like --space steps=30,60."
         )
-    typed = {name: tuple(_typed(learner, name, value) for value in values) for name, values in space.items()}
+    typed = {
+        name: tuple(dict.fromkeys(_typed(learner, name, value) for value in values)) for name, values in space.items()
+    }
     for name, values in typed.items():
         if not values:
             raise SpecError(f"Expected values for {name!r} in the search space of learner {learner.name!r}, got none.")
@@ -51,8 +54,10 @@ def settings(space: Space, tries: int, seed: int) -> tuple[list[Setting], Litera
     total = size(space)
     if total <= tries:
         return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())], "grid"
-    places = sorted(random.Random(seed).sample(range(total), tries))
-    return [_at(space, place) for place in places], "random"
+    chance, places = random.Random(seed), set[int]()
+    while len(places) < tries:
+        places.add(chance.randrange(total))
+    return [_at(space, place) for place in sorted(places)], "random"
 
 
 def size(space: Space) -> int:
@@ -64,9 +69,9 @@ def candidate(learner: Learner, setting: Setting) -> Learner:
     """Return the learner with some fields set otherwise.
 
     Raises:
-        SpecError: the learner refuses the setting.
+        DpbenchError: the learner refuses the setting.
     """
-    return dataclasses.replace(learner, **setting)  # type: ignore[type-var]
+    return guarded(f"setting {setting} of {learner.name!r}", lambda: dataclasses.replace(learner, **setting))  # type: ignore[type-var]
 
 
 def _at(space: Space, place: int) -> Setting:

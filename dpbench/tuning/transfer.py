@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +14,76 @@ from dpbench.result import Result, Tuning
 from dpbench.selection import Selection, SelectionRule, Source
 from dpbench.spec import Spec
 
+Found = Result | Tuning
+_SPLIT = {"dataset", "public_dataset", "public_fraction", "split_seed"}
+_NO_MATTER = {
+    "search",
+    "seeds",
+    "learner",
+    "secure_rng",
+}  # what a setting may be carried across as if it were chosen here
 
-def settings_from(file: Path, learner: Learner, spec: Spec) -> tuple[Learner, Selection]:
-    """Return the learner with the settings in `file`, a tuning or a result, and the record of where they come from.
 
-    The rule on record is `transfer` where the file is about another dataset. Where it is about this one, the file's own
-    rule holds if the search was for this very spec, and `by-hand` otherwise.
+def settings_from(file: Path, learner: Learner) -> tuple[Learner, Found]:
+    """Return the learner with the settings in `file`, a tuning or a result, and what the file holds.
 
     Raises:
         DataError: not a result or a tuning.
-        SpecError: of another learner, or of a search with private data that nothing accounts for.
+        SpecError: of another learner, or of a private search, which chooses a setting for each seed.
     """
     found = _read(file)
     if found.spec.learner.name != learner.name:
         raise SpecError(
             f"Expected settings of learner {learner.name!r} in {file}, got those of {found.spec.learner.name!r}."
         )
-    options = {**found.spec.learner.options, **_chosen(found)}
-    tuned = dataclasses.replace(learner, **fields_from(type(learner), options, f"learner {learner.name!r} in {file}"))  # type: ignore[type-var]
-    rule = _rule(found)
+    options = fields_from(type(learner), _options(found), f"learner {learner.name!r} in {file}")
+    return dataclasses.replace(learner, **options), found  # type: ignore[type-var]
+
+
+def record(found: Found, spec: Spec, digests: Mapping[str, str]) -> Selection:
+    """Return how settings from an earlier file count for this spec.
+
+    ============================================ ================================= ============================
+    the file is about                            rule on record                    private records touched
+    ============================================ ================================= ============================
+    data other than the private split here       `transfer`                        no
+    this very protocol, seeds apart              its own                           as there
+    this split, another budget or extractor      `by-hand`                         as there
+    this data, split otherwise, or as public     `private-unaccounted`             yes: labels public there
+                                                                                   are private here
+    ============================================ ================================= ============================
+
+    Settings that nobody chose, a learner's defaults, stay `default`.
+    """
     source = Source(
         digest=found.digest, dataset=found.spec.dataset.name, extractor=found.spec.extractor.name,
-        epsilon=_number(found.spec.epsilon), selection=rule,
+        epsilon="Infinity" if found.spec.epsilon == float("inf") else found.spec.epsilon, selection=_rule(found),
     )  # fmt: skip
-    search = found.selection if isinstance(found, Tuning) else found.search
+    rule = _relation(found, spec, digests)
+    search = _search(found)
     kept = search or Selection(
-        rule=rule, space={}, possible=1, tried=1, draw="none", seed=0, private_touched=False, public_labels=0,
-        chosen=options,
-    )  # fmt: skip
-    changed = {"rule": _relation(found, spec, rule), "source": source, "chosen": options, "trials": ()}
-    return tuned, kept.model_copy(update=changed)
+        rule=rule, space={}, possible=1, tried=1, draw="none", seed=0, private_touched=False, public_labels=0, chosen={}
+    )
+    touched = {"transfer": False, "private-unaccounted": True}.get(rule, kept.private_touched)
+    changed = {"rule": rule, "source": source, "chosen": _options(found), "trials": (), "private_touched": touched}
+    return kept.model_copy(update=changed)
 
 
-def _read(file: Path) -> Result | Tuning:
+def _relation(found: Found, spec: Spec, digests: Mapping[str, str]) -> SelectionRule:
+    rule = _rule(found)
+    there = found.digests if isinstance(found, Tuning) else found.task.digests
+    if rule == "default" or _same(found.spec, spec, set(Spec.model_fields) - _NO_MATTER):
+        return rule
+    if digests["private"] not in there.values():
+        return "transfer"
+    return "by-hand" if _same(found.spec, spec, _SPLIT) else "private-unaccounted"
+
+
+def _same(one: Spec, other: Spec, fields: set[str]) -> bool:
+    return one.model_dump(include=fields) == other.model_dump(include=fields)
+
+
+def _read(file: Path) -> Found:
     try:
         return Tuning.read(file)
     except DataError as first:
@@ -55,25 +93,16 @@ def _read(file: Path) -> Result | Tuning:
             raise DataError(f"Expected a tuning or a result of dpbench in {file}: {first}") from first
 
 
-def _rule(found: Result | Tuning) -> SelectionRule:
+def _rule(found: Found) -> SelectionRule:
     return found.selection.rule if isinstance(found, Tuning) else found.selection
 
 
-def _chosen(found: Result | Tuning) -> dict[str, Any]:
-    search = found.selection if isinstance(found, Tuning) else found.search
-    if search is None:
-        return {}
-    if search.chosen is None:
+def _search(found: Found) -> Selection | None:
+    return found.selection if isinstance(found, Tuning) else found.search
+
+
+def _options(found: Found) -> dict[str, Any]:
+    search = _search(found)
+    if search is not None and search.chosen is None:
         raise SpecError("A private search chooses a setting for each seed; there is no one setting to take from it.")
-    return search.chosen
-
-
-def _relation(found: Result | Tuning, spec: Spec, rule: SelectionRule) -> SelectionRule:
-    if found.spec.dataset.name != spec.dataset.name:
-        return "transfer" if rule in {"default", "transfer", "public-validation"} else rule
-    same = {"search", "seeds", "learner", "secure_rng"}
-    return rule if found.spec.model_dump(exclude=same) == spec.model_dump(exclude=same) else "by-hand"
-
-
-def _number(epsilon: float) -> Any:
-    return "Infinity" if epsilon == float("inf") else epsilon
+    return {**found.spec.learner.options, **(search.chosen or {} if search else {})}

@@ -68,7 +68,7 @@ def choose(learner: Learner, who: Who, roles: Roles, spec: Spec) -> Selection:
     return Selection(
         rule=search.rule, space=search.space, possible=spaces.size(search.space), tried=len(trials), draw=draw,
         seed=search.seed, private_touched=search.rule != "public-validation",
-        public_labels=sum(len(look.y) for look in looks), chosen=best.setting, trials=tuple(trials),
+        public_labels=len(roles.public.x), chosen=best.setting, trials=tuple(trials),
     )  # fmt: skip
 
 
@@ -126,7 +126,9 @@ class Bench:
             else:
                 fits = [self._fit(one, curator, look) for one, curator in zip(group, curators, strict=True)]
         except DpbenchError as error:
-            return [str(error)] * len(group)
+            if len(group) == 1:
+                return [str(error)]
+            return [self._outcomes([one], look, fold, maps)[0] for one in group]  # which of them is it?
         return [self._hits(predict, look) for predict in fits]
 
     def _curator(self, one: Tried, look: View, fold: int) -> LedgerCurator:

@@ -107,3 +107,19 @@ def test_answers_lie_on_a_grid_that_depends_on_the_noise_alone() -> None:
 def test_without_noise_the_sum_is_returned_as_it_is() -> None:
     total = torch.tensor([0.1, 0.2], dtype=torch.float64)
     assert torch.equal(noised(total, 0.0, _generator()), total.float())
+
+
+@pytest.mark.parametrize(
+    ("row", "clip"),
+    [
+        (RankOne(torch.full((1, 3), 7.7e18), torch.full((1, 5), 1.8e19)), 1e-7),
+        (RankOne(torch.full((1, 3), 1e-20), torch.full((1, 5), 1e38)), 1e-9),
+        (RankOne(torch.full((1, 3), 1e38), torch.full((1, 5), 1e-20), bias=True), 1e-9),
+        (Rows(torch.full((1, 70_000), 1e36)), 2.2e-7),
+        (Rows(torch.full((1, 7), 1e25)), 1e-9),
+        (Scaled(RankOne(torch.full((1, 3), 1e18), torch.full((1, 5), 1e18)), torch.full((3, 5), 1e-8)), 1e-9),
+    ],
+    ids=["both factors huge", "tiny and huge", "huge and tiny", "many columns", "a huge row", "a tiny scale"],
+)
+def test_a_huge_row_moves_the_sum_by_no_more_than_a_tiny_clip(row: Contribution, clip: float) -> None:
+    assert float(clipped_sum(row, clip).norm()) <= clip * (1 + 1e-6)

@@ -20,8 +20,8 @@ class Whitened(ProbeLearner):
     Standardised features are projected on the `k` leading public principal components (by default 200, or all where
     there are fewer), and component j is divided by its public deviation to the power `whitening`: 0 is PILLAR, 1 is
     full whitening, which makes gradient descent a Newton step with the public second moment (the Kronecker-factored
-    preconditioner of a linear head, in closed form). Between them the noise, equal in all directions, costs least: small
-    directions are learned sooner, and the noise in them is not yet magnified.
+    preconditioner of a linear head, in closed form). Between them, noise that is equal in all directions costs least:
+    small directions are learned sooner, and the noise in them is not yet magnified.
 
     With `distil` the noisy head labels the public features with softened probabilities, and a student with ridge
     penalty `ridge` is fitted to them: noise that does not agree over public examples is averaged out. Post-processing

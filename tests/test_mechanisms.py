@@ -117,7 +117,7 @@ def test_without_noise_the_sum_is_returned_as_it_is() -> None:
         (RankOne(torch.full((1, 3), 1e38), torch.full((1, 5), 1e-20), bias=True), 1e-9),
         (Rows(torch.full((1, 70_000), 1e36)), 2.2e-7),
         (Rows(torch.full((1, 7), 1e25)), 1e-9),
-        (Scaled(RankOne(torch.full((1, 3), 1e18), torch.full((1, 5), 1e18)), torch.full((3, 5), 1e-8)), 1e-9),
+        (Scaled(RankOne(torch.full((1, 3), 1e18), torch.full((1, 5), 1e18)), torch.full((3, 5), 2e-8)), 1e-9),
     ],
     ids=["both factors huge", "tiny and huge", "huge and tiny", "many columns", "a huge row", "a tiny scale"],
 )

@@ -64,6 +64,17 @@ def _write_split(file: Path, size: int, seed: int) -> None:
 
 
 @pytest.fixture
+def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder where data is looked for, empty."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DPBENCH_DATA", str(folder))
+    return folder
+
+
+@pytest.fixture
 def real_data() -> Path:
     """The folder of real data that DPBENCH_DATA names."""
     named = os.environ.get("DPBENCH_DATA")

@@ -10,36 +10,87 @@ from dpbench.result import Result
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
+RESULTS = ROOT / "leaderboard" / "results"
+DEFAULT, TUNED, CHEST = (
+    RESULTS / name
+    for name in (
+        "cifar10-efficientnet-lite0",
+        "cifar10-efficientnet-lite0-tuned",
+        "pneumonia-efficientnet-lite0-tuned",
+    )
+)
+# Table 1 of PILLAR (Pinto et al. 2023): ResNet-50 features, epsilon 0.7 by RDP, CIFAR-10.
+PUBLISHED = {"dp-sgd": 84.89, "jl": 84.40, "adadps": 83.22, "gep": 84.54, "pillar": 85.89}
+Figures = dict[tuple[str, float], Result]
 
 
-FIGURES = ROOT / "leaderboard" / "results" / "cifar10-efficientnet-lite0"
+def figures(folder: Path) -> Figures:
+    """Return the committed results of a folder by learner and target epsilon."""
+    found = {}
+    for result in map(Result.read, sorted(folder.glob("*.json"))):
+        key = result.spec.learner.name, result.spec.epsilon
+        assert key not in found, f"two results of {key} in {folder}"
+        found[key] = result
+    return found
 
 
-def figures() -> str:
-    """Return the README's table of measured figures, made from the committed result files."""
-    results = map(Result.read, FIGURES.glob("*.json"))
-    lines = ["| learner | target ε | accuracy | balanced | worst class | σ | ε (pld) | ε (prv-accountant) |"]
-    lines.append("|---|---|---|---|---|---|---|---|")
-    for result in sorted(results, key=lambda r: (r.spec.epsilon, r.metrics["accuracy"].mean)):
-        lines.append("| " + " | ".join(_cells(result)) + " |")
+def cifar_table() -> str:
+    """Return the README's table of CIFAR-10, made from the committed result files."""
+    default, tuned = figures(DEFAULT), figures(TUNED)
+    lines = [
+        "| learner | default, ε 0.1 | default, ε 0.7 | tuned, ε 0.1 | tuned, ε 0.7 | tuned, ε ∞ | published, ε 0.7 |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for learner in _order(tuned, 0.7):
+        cells = [_percent(_at(default, learner, epsilon)) for epsilon in (0.1, 0.7)]
+        cells += [_percent(_at(tuned, learner, epsilon)) for epsilon in (0.1, 0.7, math.inf)]
+        published = f"{PUBLISHED[learner]:.2f}" if learner in PUBLISHED else ""
+        lines.append(f"| {_name(tuned, learner)} | {' | '.join(cells)} | {published} |")
     return "\n".join(lines)
 
 
-def _cells(result: Result) -> list[str]:
-    spec, privacy, accuracy = result.spec, result.privacy, result.metrics["accuracy"]
-    assert accuracy.high is not None
-    k = spec.learner.options.get("k")
-    private, labels = privacy.sigma > 0, result.task.public_labels_seen
-    return [
-        f"`{spec.learner.name}`" + (f", k {k}" if k else "") + (" (reads public labels)" if labels else ""),
-        f"{spec.epsilon:g}" if private else "none" if not privacy.plan else "∞",
-        f"{100 * accuracy.mean:.2f} ± {100 * (accuracy.high - accuracy.mean):.2f}",
-        f"{100 * result.metrics['balanced_accuracy'].mean:.2f}",
-        f"{100 * result.metrics['worst_class_accuracy'].mean:.2f}",
-        f"{privacy.sigma:.4g}",
-        f"{privacy.epsilon:.5g}" if privacy.epsilon < math.inf else "∞",
-        f"{privacy.independent.lower:.4f} to {privacy.independent.upper:.4f}" if private else "",
+def chest_table() -> str:
+    """Return the README's table of chest X-rays, made from the committed result files."""
+    tuned = figures(CHEST)
+    lines = [
+        "| learner | ε 0.1 | balanced | ε 0.7 | balanced | ε ∞ | balanced |",
+        "|---|---|---|---|---|---|---|",
     ]
+    for learner in _order(tuned, 0.7):
+        results = [_at(tuned, learner, epsilon) for epsilon in (0.1, 0.7, math.inf)]
+        cells = [_percent(result, metric) for result in results for metric in ("accuracy", "balanced_accuracy")]
+        lines.append(f"| {_name(tuned, learner)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _order(tuned: Figures, epsilon: float) -> list[str]:
+    learners = dict.fromkeys(learner for learner, _ in tuned)
+
+    def accuracy(learner: str) -> float:
+        result = _at(tuned, learner, epsilon)
+        return result.metrics["accuracy"].mean if result else 1.0  # the ceiling comes last
+
+    return sorted(learners, key=accuracy)
+
+
+def _at(found: Figures, learner: str, epsilon: float) -> Result | None:
+    for (name, _), result in found.items():
+        if name == learner and not result.privacy.plan:
+            return result  # without private data it holds at every epsilon
+    return found.get((learner, epsilon))
+
+
+def _name(found: Figures, learner: str) -> str:
+    labels = any(result.task.public_labels_seen for (name, _), result in found.items() if name == learner)
+    return f"`{learner}`" + (" (reads public labels)" if labels else "")
+
+
+def _percent(result: Result | None, metric: str = "accuracy") -> str:
+    if result is None:
+        return ""
+    value = result.metrics[metric]
+    half = "" if value.high is None or value.high == value.mean else f" ± {100 * (value.high - value.mean):.2f}"
+    return f"{100 * value.mean:.2f}{half}"
 
 
 def commands() -> list[str]:
@@ -56,4 +107,4 @@ def file_named(name: str) -> str:
 
 
 if __name__ == "__main__":
-    print(figures())
+    print(cifar_table(), chest_table(), sep="\n\n")

@@ -51,9 +51,8 @@ def test_the_constraints_are_names_and_exact_versions_only() -> None:
 
 
 def test_every_flag_in_the_readme_exists_and_every_flag_of_run_is_in_the_readme() -> None:
-    shown = set(
-        re.findall(r"(?<![\w-])--[a-z][a-z-]+", CliRunner().invoke(app, ["run", "--help"], terminal_width=200).output)
-    )
+    pages = [CliRunner().invoke(app, [command, "--help"], terminal_width=200).output for command in ("run", "tune")]
+    shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "".join(pages)))
     named = set(re.findall(r"(?<![\w|-])--[a-z][a-z-]+", readme.TEXT))
     elsewhere = {"--release", "--sigma", "--spec", "--check", "--benchmark-enable", "--help"}
     assert shown - {"--help"} <= named | {"--no-public-labels"}
@@ -61,20 +60,33 @@ def test_every_flag_in_the_readme_exists_and_every_flag_of_run_is_in_the_readme(
 
 
 def test_the_readmes_figures_are_those_of_the_committed_results() -> None:
-    assert readme.figures() in readme.TEXT
+    assert readme.cifar_table() in readme.TEXT
+    assert readme.chest_table() in readme.TEXT
 
 
-def test_committed_results_were_made_from_a_clean_tree_and_state_what_their_plan_and_sigma_give() -> None:
-    files = list(readme.FIGURES.glob("*.json"))
-    assert len(files) >= 6
-    for result in map(Result.read, files):
-        privacy = result.privacy
-        plan = [Release(r.name, r.steps, r.sample_rate, r.relative_noise) for r in privacy.plan]
-        assert result.digest == result.spec.digest
-        assert result.provenance["dirty"] is False
-        assert epsilon(plan, privacy.sigma, privacy.delta, privacy.accountant) == privacy.epsilon
-        assert privacy.epsilon <= result.spec.epsilon
-        assert all(seed.spent == {r.name: r.steps for r in privacy.plan} for seed in result.seeds)
+COMMITTED = [file for folder in (readme.DEFAULT, readme.TUNED, readme.CHEST) for file in sorted(folder.glob("*.json"))]
+
+
+def test_every_committed_result_is_in_a_folder_that_is_checked() -> None:
+    assert sorted(readme.RESULTS.rglob("*.json")) == sorted(COMMITTED)
+    assert len(COMMITTED) >= 50
+
+
+@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_a_committed_result_comes_from_a_clean_tree_and_states_what_plan_and_sigma_give(file: Path) -> None:
+    result = Result.read(file)
+    privacy = result.privacy
+    plan = [Release(r.name, r.steps, r.sample_rate, r.relative_noise) for r in privacy.plan]
+    assert result.digest == result.spec.digest
+    assert file.name == result.file_name
+    assert result.provenance["dirty"] is False
+    assert epsilon(plan, privacy.sigma, privacy.delta, privacy.accountant) == privacy.epsilon
+    assert privacy.epsilon <= result.spec.epsilon
+    assert all(seed.spent == {r.name: r.steps for r in privacy.plan} for seed in result.seeds)
+    assert result.selection == ("public-validation" if "tuned" in file.parent.name else "default")
+    if result.search is not None:
+        assert not result.search.private_touched
+        assert result.search.chosen in [trial.setting for trial in result.search.trials]
 
 
 def test_every_name_of_the_contract_can_be_imported() -> None:

@@ -3,19 +3,50 @@
 from __future__ import annotations
 
 import os
+import shutil
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+import torch
 from dpbench_kermany import ARCHIVES, FOLDER
+from dpbench_torchvision_datasets import fashion_mnist
 
-from dpbench import data_folders, registry
+from dpbench import DataMissing, Dataset, Extractor, data_folders, registry
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws, ReferenceLaws
+from tests import weights
 
 COMPONENTS = registry.load().components
+CPU = torch.device("cpu")
+KYMATIO = find_spec("kymatio") is not None
 PNEUMONIA = any((folder / place).exists() for folder in data_folders() for place in (*ARCHIVES, FOLDER))
+
+
+ELSEWHERE = (
+    "cifar100", "dermamnist", "fashion-mnist", "flowers102", "gtsrb", "pathmnist", "pcam", "pneumoniamnist",
+)  # fmt: skip
 
 
 def _built(kind: registry.Kind, name: str, **options: object) -> object:
     return registry.load().build(kind, name, options)
+
+
+def _extractor(name: str, **options: object) -> Extractor:
+    built = _built("extractor", name, **options)
+    assert isinstance(built, Extractor)
+    return built
+
+
+def _present(name: str) -> bool:
+    dataset = _built("dataset", name)
+    assert isinstance(dataset, Dataset)
+    try:
+        dataset.load()
+    except DataMissing:
+        return False
+    return True
 
 
 class TestDPSGD(LearnerLaws):
@@ -103,6 +134,66 @@ class TestEfficientNetLite0(ExtractorLaws):
     extractor = _built("extractor", "efficientnet-lite0")  # type: ignore[assignment]
 
 
+@pytest.fixture(scope="module")
+def random_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("weights")
+    weights.save_all(folder)
+    yield folder
+    shutil.rmtree(folder)  # 150 MB that pytest would keep for three sessions
+
+
+@pytest.fixture
+def random_weights(random_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put random weights of the published formats where the extractors look."""
+    monkeypatch.setenv("DPBENCH_DATA", str(random_files))
+    weights.publish_all(monkeypatch, random_files)
+
+
+@pytest.mark.usefixtures("random_weights")
+class TestTorchVision(ExtractorLaws):
+    extractor = _built("extractor", "torchvision", model="resnet18")  # type: ignore[assignment]
+
+
+@pytest.mark.usefixtures("random_weights")
+class TestResNet50(ExtractorLaws):
+    extractor = _built("extractor", "resnet50")  # type: ignore[assignment]
+
+
+@pytest.mark.usefixtures("random_weights")
+class TestTimm(ExtractorLaws):
+    extractor = _built("extractor", "timm", model=weights.SMALL)  # type: ignore[assignment]
+
+
+@pytest.mark.usefixtures("random_weights")
+class TestCheckpoint(ExtractorLaws):
+    extractor = _built("extractor", "checkpoint", path="resnet18.pth", arch="resnet18")  # type: ignore[assignment]
+
+
+# These differ from a class above by a name that is looked up, not by code, and a ResNet-50 is slow: one test for each.
+SAME_CODE = {"resnet50-ssl", "resnet50-swsl", "resnet50-byol", "resnet50-mocov2", "resnet50-mocov3"}
+
+
+@pytest.mark.usefixtures("random_weights")
+@pytest.mark.parametrize("name", sorted(SAME_CODE))
+def test_every_resnet50_with_the_same_weights_gives_the_same_features(name: str) -> None:
+    options = {"path": "resnet50.pth"} if name[9:] in {"byol", "mocov2", "mocov3"} else {}
+    found, expected = (
+        built.open(CPU)(built.prepare(weights.image())[None])
+        for built in (_extractor(name, **options), _extractor("resnet50"))
+    )
+    assert found.shape == (1, 2048)
+    assert weights.same(found, expected)
+
+
+if KYMATIO:
+
+    class TestScatterNet(ExtractorLaws):
+        extractor = _built("extractor", "scatternet")  # type: ignore[assignment]
+
+    class TestScatterNetPooled(ExtractorLaws):
+        extractor = _built("extractor", "scatternet", size=28, grey=True, pool=7)  # type: ignore[assignment]
+
+
 if "DPBENCH_DATA" in os.environ:  # the laws need the data, and a law cannot be skipped
 
     class TestCifar10(DatasetLaws):
@@ -115,6 +206,11 @@ if PNEUMONIA:
         dataset = _built("dataset", "pneumonia")  # type: ignore[assignment]
 
 
+PRESENT = {name for name in ELSEWHERE if _present(name)}  # their own tests hold them to the laws on small files
+for _name in PRESENT:
+    globals()[f"Test_{_name}"] = type(f"Test_{_name}", (DatasetLaws,), {"dataset": _built("dataset", _name)})
+
+
 def test_no_plugin_of_this_project_is_broken() -> None:
     assert registry.load().broken == ()
 
@@ -123,6 +219,21 @@ def test_no_plugin_of_this_project_is_broken() -> None:
 def test_every_component_has_a_suite(kind: str, name: str) -> None:
     suites = [suite for suite in globals().values() if isinstance(suite, type) and hasattr(suite, kind)]
     tested = {getattr(suite, kind).name for suite in suites if hasattr(suite, kind)}
-    if (name == "cifar10" and "DPBENCH_DATA" not in os.environ) or (name == "pneumonia" and not PNEUMONIA):
+    absent = set(ELSEWHERE) - PRESENT
+    absent |= {"cifar10"} if "DPBENCH_DATA" not in os.environ else set()
+    absent |= {"pneumonia"} if not PNEUMONIA else set()
+    absent |= {"scatternet"} if not KYMATIO else set()
+    if name in absent:
         pytest.skip(f"the data of {name} is not on this machine: name its folder in DPBENCH_DATA")
-    assert name in tested
+    assert name in tested | SAME_CODE
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_missing_data_is_said_at_once(name: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fashion_mnist, "DEBIAN", data_folder)
+    dataset = _built("dataset", name)
+    assert isinstance(dataset, Dataset)
+    start = time.perf_counter()
+    with pytest.raises(DataMissing):
+        dataset.load()
+    assert time.perf_counter() - start < 0.5

@@ -1,0 +1,215 @@
+"""Datasets of MedMNIST, from the .npz files that the medmnist package downloads.
+
+The package itself is not imported: that takes seconds, brings in torch, and creates a folder in the user's home. What
+it says of classes, counts, licences and checksums stands here, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from dpbench import DataError, DataMissing, Dataset, SpecError, Split, Splits, data_folders, hookimpl
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL.Image import Image
+
+PAPER = "Yang et al., MedMNIST v2, Scientific Data 2023, doi:10.1038/s41597-022-01721-8; "
+RECORD = "https://zenodo.org/records/10519652"
+SIZES = (28, 64, 128, 224)
+LARGE = 300_000_000  # bytes; the files of 28 pixels are smaller
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The images of one split, read from the archive when the first is asked for and then kept in memory."""
+
+    path: Path
+    key: str
+    shape: tuple[int, ...]  # (n, size, size), or (n, size, size, 3) in colour
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: int, /) -> Image:
+        from PIL import Image
+
+        return Image.fromarray(self._pixels[index])
+
+    @cached_property
+    def _pixels(self) -> np.ndarray:
+        return _read(self.path, self.key, self.shape)
+
+
+@dataclass(frozen=True)
+class _MedMnist(Dataset):
+    """What the datasets share; `size` is the images' width and height: 28, 64, 128 or 224.
+
+    The published splits train and test; `val` is left out, neither private nor public. Looked for as NAME.npz (28
+    pixels) or NAME_SIZE.npz in every folder of `DPBENCH_DATA`, then in ~/.medmnist, where the package downloads to.
+
+    Files up to 300 MB must have the published MD5; larger ones are guarded by the CRC-32 that the archive holds of
+    each array. The digest covers name, size and CRC-32 of every array, so no image is read for it.
+    """
+
+    counts: ClassVar[tuple[int, int]]  # of train and test
+    colour: ClassVar[bool]
+    megabytes: ClassVar[int]  # of the file of 28 pixels
+    md5: ClassVar[Mapping[int, str]]
+    size: int = 28
+
+    def __post_init__(self) -> None:
+        """Refuse a size that is not published."""
+        if self.size not in SIZES:
+            raise SpecError(f"Expected size={self.size} of dataset {self.name!r} to be one of {SIZES}, in pixels.")
+
+    def load(self) -> Splits:
+        """Open the two splits.
+
+        Raises:
+            DataError: a file that is damaged or not the published one.
+        """
+        path = self._found()
+        _check_md5(path, self.md5[self.size])
+        digest = _digest(path)
+        train, test = (self._split(path, name, n) for name, n in zip(("train", "test"), self.counts, strict=True))
+        return Splits(train, test, digest)
+
+    def _split(self, path: Path, name: str, count: int) -> Split:
+        shape = (count, self.size, self.size, *([3] if self.colour else []))
+        labels = _read(path, f"{name}_labels", (count, 1))
+        return Split(Packed(path, f"{name}_images", shape), labels[:, 0].astype("int64"))
+
+    def _found(self) -> Path:
+        file = f"{self.name}.npz" if self.size == 28 else f"{self.name}_{self.size}.npz"
+        folders = (*data_folders(), Path("~/.medmnist").expanduser())
+        for folder in folders:
+            if (folder / file).is_file():
+                return folder / file
+        large = f"{self.megabytes} MB" if self.size == 28 else f"up to {self.size**2 // 784} times {self.megabytes} MB"
+        raise DataMissing(
+            f"Dataset {self.name!r} is not on this machine (looked for {file} in {', '.join(map(str, folders))}). "
+            f"Download it ({large}) from {RECORD}/files/{file}, and name the folder that holds it in DPBENCH_DATA."
+        )
+
+
+@dataclass(frozen=True)
+class DermaMnist(_MedMnist):
+    """DermaMNIST: 7,007 training and 2,005 test images of skin lesions (HAM10000), RGB, 7 classes."""
+
+    name: ClassVar[str] = "dermamnist"
+    classes: ClassVar[tuple[str, ...]] = (
+        "actinic keratoses and intraepithelial carcinoma", "basal cell carcinoma", "benign keratosis-like lesions",
+        "dermatofibroma", "melanoma", "melanocytic nevi", "vascular lesions",
+    )  # fmt: skip
+    licence: ClassVar[str] = "CC BY-NC 4.0"
+    citation: ClassVar[str] = PAPER + "Tschandl et al., The HAM10000 dataset, Scientific Data 2018"
+    counts: ClassVar[tuple[int, int]] = (7007, 2005)
+    colour: ClassVar[bool] = True
+    megabytes: ClassVar[int] = 20
+    md5: ClassVar[Mapping[int, str]] = {
+        28: "0744692d530f8e62ec473284d019b0c7",
+        64: "b70a2f5635c6199aeaa28c31d7202e1f",
+        128: "2defd784463fa5243564e855ed717de1",
+        224: "8974907d8e169bef5f5b96bc506ae45d",
+    }
+
+
+@dataclass(frozen=True)
+class PneumoniaMnist(_MedMnist):
+    """PneumoniaMNIST: 4,708 training and 624 test chest X-rays of children (Kermany), grey, 2 classes."""
+
+    name: ClassVar[str] = "pneumoniamnist"
+    classes: ClassVar[tuple[str, ...]] = ("normal", "pneumonia")
+    licence: ClassVar[str] = "CC BY 4.0"
+    citation: ClassVar[str] = (
+        PAPER + "Kermany et al., Identifying Medical Diagnoses and Treatable "
+        "Diseases by Image-Based Deep Learning, Cell 2018"
+    )
+    counts: ClassVar[tuple[int, int]] = (4708, 624)
+    colour: ClassVar[bool] = False
+    megabytes: ClassVar[int] = 4
+    md5: ClassVar[Mapping[int, str]] = {
+        28: "28209eda62fecd6e6a2d98b1501bb15f",
+        64: "8f4eceb4ccffa70c672198ea285246c6",
+        128: "05b46931834c231683c68f40c47b2971",
+        224: "d6a3c71de1b945ea11211b03746c1fe1",
+    }
+
+
+@dataclass(frozen=True)
+class PathMnist(_MedMnist):
+    """PathMNIST: 89,996 training and 7,180 test patches of colorectal tissue (NCT-CRC-HE), RGB, 9 classes.
+
+    The test patches come from another clinical centre than the training patches.
+    """
+
+    name: ClassVar[str] = "pathmnist"
+    classes: ClassVar[tuple[str, ...]] = (
+        "adipose", "background", "debris", "lymphocytes", "mucus", "smooth muscle", "normal colon mucosa",
+        "cancer-associated stroma", "colorectal adenocarcinoma epithelium",
+    )  # fmt: skip
+    licence: ClassVar[str] = "CC BY 4.0"
+    citation: ClassVar[str] = (
+        PAPER + "Kather et al., Predicting survival from colorectal cancer "
+        "histology slides using deep learning, PLOS Medicine 2019"
+    )
+    counts: ClassVar[tuple[int, int]] = (89_996, 7180)
+    colour: ClassVar[bool] = True
+    megabytes: ClassVar[int] = 206
+    md5: ClassVar[Mapping[int, str]] = {
+        28: "a8b06965200029087d5bd730944a56c1",
+        64: "55aa9c1e0525abe5a6b9d8343a507616",
+        128: "ac42d08fb904d92c244187169d1fd1d9",
+        224: "2c51a510bcdc9cf8ddb2af93af1eadec",
+    }
+
+
+def _check_md5(path: Path, expected: str) -> None:
+    try:
+        if path.stat().st_size > LARGE:
+            return
+        got = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+    except OSError as error:
+        raise _broken(path, str(error)) from error
+    if got != expected:
+        raise _broken(path, f"its MD5 is {got}, published is {expected}")
+
+
+def _digest(path: Path) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            listed = sorted(f"{info.filename}\0{info.file_size}\0{info.CRC:08x}\n" for info in archive.infolist())
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
+        raise _broken(path, str(error)) from error
+    return hashlib.sha256("".join(listed).encode()).hexdigest()
+
+
+def _read(path: Path, key: str, shape: tuple[int, ...]) -> np.ndarray:
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            array: np.ndarray = arrays[key]
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise _broken(path, f"{key}: {error}") from error
+    if array.shape != shape or array.dtype != np.uint8:
+        raise _broken(path, f"{key} is {array.dtype} {array.shape}, expected uint8 {shape}")
+    return array
+
+
+def _broken(path: Path, why: str) -> DataError:
+    return DataError(f"Expected the arrays of MedMNIST in {path}: {why}. Download it again from {RECORD}.")
+
+
+@hookimpl
+def dpbench_datasets() -> Sequence[type[Dataset]]:
+    """Register the datasets of this module."""
+    return [DermaMnist, PneumoniaMnist, PathMnist]

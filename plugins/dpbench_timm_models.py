@@ -1,0 +1,193 @@
+"""Networks of timm with the weights it publishes on the Hugging Face hub: semi-supervised ResNet-50s, and any other.
+
+Weights are `model.safetensors` (or `pytorch_model.bin`) in a folder called like the model below a folder of
+`DPBENCH_DATA`, else in the hub's cache, else on the hub (not asked under HF_HUB_OFFLINE=1).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dpbench_weights import digest, features_of, read_state, unknown
+
+from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
+    from torch import Tensor
+
+FILES = ("model.safetensors", "pytorch_model.bin")
+
+
+class Pretrained(Extractor):
+    """A network of timm without its classifier; `chosen` says which."""
+
+    @property
+    @abstractmethod
+    def chosen(self) -> str:
+        """The model's name with the tag of its weights, such as resnet50.a1_in1k."""
+
+    @cached_property
+    def _entry(self) -> Any:
+        """What timm records about the weights."""
+        import timm
+
+        names = timm.list_pretrained()
+        if self.chosen not in names:
+            near = timm.list_pretrained(f"{self.chosen.partition('.')[0]}.*")[:10] or names
+            raise SpecError(
+                f"{unknown('model', self.chosen, near)} Extractor {self.name!r} takes timm's names with the tag of the "
+                "weights, such as resnet50.a1_in1k."
+            )
+        entry: Any = timm.get_pretrained_cfg(self.chosen)
+        if not entry.hf_hub_id:
+            raise SpecError(f"Expected model {self.chosen!r} to be on the Hugging Face hub, but timm has it elsewhere.")
+        return entry
+
+    @cached_property
+    def _transform(self) -> Callable[[Image], Tensor]:
+        import timm.data
+
+        data: Any = timm.data
+        recipe = data.resolve_data_config(pretrained_cfg=self._entry.to_dict())
+        transform: Callable[[Image], Tensor] = data.create_transform(**recipe, is_training=False)
+        return transform
+
+    @cached_property
+    def _file(self) -> Path:
+        return next((file for file in self._places() if file.is_file()), None) or self._download()
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        own = self._entry.hf_hub_filename
+        return (own,) if own else FILES
+
+    def _places(self) -> Iterator[Path]:
+        import huggingface_hub
+
+        for folder in data_folders():
+            for place in (self.chosen, self._entry.hf_hub_id):
+                yield from (folder / place / name for name in self._names)
+        for name in self._names:
+            cached = huggingface_hub.try_to_load_from_cache(self._entry.hf_hub_id, name)
+            if isinstance(cached, str):
+                yield Path(cached)
+
+    def _download(self) -> Path:
+        import huggingface_hub
+
+        hub_id = self._entry.hf_hub_id
+        try:
+            stored = {one.rfilename for one in huggingface_hub.HfApi().model_info(hub_id, timeout=5).siblings or ()}
+            name = next(name for name in self._names if name in stored)
+            return Path(huggingface_hub.hf_hub_download(hub_id, name))
+        except Exception as error:  # the hub's client raises a dozen kinds
+            looked = ", ".join(str(folder / self.chosen) for folder in data_folders())
+            raise DataMissing(
+                f"The weights of {self.chosen} for extractor {self.name!r} are not on this machine (looked for "
+                f"{' or '.join(self._names)} in {looked} and in the Hugging Face cache, then asked the hub: "
+                f"{type(error).__name__}). Connect to the network once, or download {self._names[0]} "
+                f"({_size(self.chosen)}) from https://huggingface.co/{hub_id} into such a folder."
+            ) from error
+
+    def weights(self) -> str:
+        """Return the SHA-256 of the weights file."""
+        return digest(self._file)
+
+    def prepare(self, image: Image) -> Tensor:
+        """Return (3, h, w) float32 by the weights' own recipe: resize, crop, normalise."""
+        return self._transform(image.convert("RGB"))
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """Return the network (c, 3, h, w) -> (c, d), in evaluation mode."""
+        import timm
+
+        state = read_state(self._file)
+        try:
+            # With its classifier, because timm loads strictly only then: without, missing layers would stay random.
+            network: Any = timm.create_model(self.chosen, pretrained=True, pretrained_cfg_overlay={"state_dict": state})
+        except (RuntimeError, KeyError, AttributeError) as error:  # of loading, or of adapting an old file's names
+            raise DataError(
+                f"Expected the weights of {self.chosen} in {self._file}: {' '.join(str(error).split())[:300]} "
+                "Check which model the file belongs to."
+            ) from error
+        network.reset_classifier(0)
+        return features_of(network, device)
+
+
+def _size(model: str) -> str:
+    import timm
+    import torch
+
+    try:
+        with torch.device("meta"):
+            network = timm.create_model(model, pretrained=False)  # without weights: only their number is asked
+    except (RuntimeError, NotImplementedError):  # a few networks compute with their weights while they are made
+        return "of a size that timm does not say"
+    return f"about {sum(one.numel() for one in network.parameters()) * 4 / 1e6:.0f} MB"
+
+
+@dataclass(frozen=True)
+class Timm(Pretrained):
+    """The pooled features of any pre-trained network of timm (d = `num_features`: 2,048 for a ResNet-50).
+
+    `model` is timm's name with its tag, as `timm.list_pretrained()` gives it. Licence and data differ by model and
+    stand on its page, https://huggingface.co/timm/<model>.
+    """
+
+    name: ClassVar[str] = "timm"
+
+    model: str
+
+    def __post_init__(self) -> None:
+        """Refuse names that timm does not have."""
+        _ = self._entry
+
+    @property
+    def chosen(self) -> str:
+        """The option."""
+        return self.model
+
+
+@dataclass(frozen=True)
+class ResNet50SSL(Pretrained):
+    """The 2,048 pooled features of a ResNet-50 semi-supervised on YFCC-100M, then ImageNet-1K: PILLAR's SemiSL.
+
+    Yalniz et al. 2019, arXiv:1905.00546. Weights: timm's resnet50.fb_ssl_yfcc100m_ft_in1k (102 MB), converted from
+    facebookresearch/semi-supervised-ImageNet1K-models. Licence: CC BY-NC 4.0.
+    """
+
+    name: ClassVar[str] = "resnet50-ssl"
+
+    @property
+    def chosen(self) -> str:
+        """SSL of the paper."""
+        return "resnet50.fb_ssl_yfcc100m_ft_in1k"
+
+
+@dataclass(frozen=True)
+class ResNet50SWSL(Pretrained):
+    """The 2,048 pooled features of a ResNet-50 weakly supervised on a billion tagged images: PILLAR's SemiWeakSL.
+
+    Yalniz et al. 2019, arXiv:1905.00546. Weights: timm's resnet50.fb_swsl_ig1b_ft_in1k (102 MB), converted from
+    facebookresearch/semi-supervised-ImageNet1K-models. Licence: CC BY-NC 4.0.
+    """
+
+    name: ClassVar[str] = "resnet50-swsl"
+
+    @property
+    def chosen(self) -> str:
+        """SWSL of the paper."""
+        return "resnet50.fb_swsl_ig1b_ft_in1k"
+
+
+@hookimpl
+def dpbench_extractors() -> Sequence[type[Extractor]]:
+    """Register the extractors of this module."""
+    return [Timm, ResNet50SSL, ResNet50SWSL]

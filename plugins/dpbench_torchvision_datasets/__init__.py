@@ -1,0 +1,24 @@
+"""Datasets in torchvision's own layout below a folder of `DPBENCH_DATA`, read without torchvision.
+
+Its classes keep what is needed here, the list of files, to themselves, and unpickle CIFAR without restriction; the
+tests hold the readers of this package to the same images and labels as theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpbench import Dataset, hookimpl
+from dpbench_torchvision_datasets.cifar100 import Cifar100
+from dpbench_torchvision_datasets.fashion_mnist import FashionMnist
+from dpbench_torchvision_datasets.flowers102 import Flowers102
+from dpbench_torchvision_datasets.gtsrb import Gtsrb
+from dpbench_torchvision_datasets.pcam import Pcam
+
+__all__ = ["Cifar100", "FashionMnist", "Flowers102", "Gtsrb", "Pcam", "dpbench_datasets"]
+
+
+@hookimpl
+def dpbench_datasets() -> Sequence[type[Dataset]]:
+    """Register the datasets of this package."""
+    return [Cifar100, FashionMnist, Flowers102, Gtsrb, Pcam]

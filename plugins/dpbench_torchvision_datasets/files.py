@@ -1,0 +1,110 @@
+"""Where files are looked for, how they are checked and named, and images that are decoded on access."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpbench import DataError, DataMissing, data_folders
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL.Image import Image
+
+READ_FULLY = 256  # files whose bytes are part of a fingerprint, of thousands
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Images held as one array, grey (n, height, width) or RGB (n, height, width, 3), uint8."""
+
+    array: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index: int, /) -> Image:
+        from PIL import Image
+
+        return Image.fromarray(self.array[index])
+
+
+@dataclass(frozen=True)
+class ColourFiles:
+    """Image files of a colour set: RGB whatever they are stored as, so that all of them stack."""
+
+    paths: tuple[Path, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int, /) -> Image:
+        from PIL import Image
+
+        path = self.paths[index]
+        try:
+            with Image.open(path) as image:
+                return image.convert("RGB")
+        except Exception as error:  # whatever a decoder raises
+            raise DataError(f"Expected a readable image {path}: {error}. Unpack the archive again.") from error
+
+
+def folder_with(dataset: str, wanted: Sequence[str], advice: str) -> Path:
+    """Return the first folder of `data_folders()` that has every path of `wanted` below it.
+
+    Raises:
+        DataMissing: there is none; `advice` says where the data can be had and how large it is.
+    """
+    looked = []
+    for folder in data_folders():
+        lacking = [path for path in wanted if not (folder / path).exists()]
+        if not lacking:
+            return folder
+        looked.append(str(folder) + (f", which lacks {', '.join(lacking)}" if len(lacking) < len(wanted) else ""))
+    raise DataMissing(
+        f"Dataset {dataset!r} is not on this machine (looked for {', '.join(wanted)} in {'; '.join(looked)}). "
+        f"{advice}, and name the folder that holds {wanted[0].partition('/')[0]} in DPBENCH_DATA."
+    )
+
+
+def read_checked(path: Path, md5: str, page: str) -> bytes:
+    """Return the bytes of a file whose MD5 its publisher states; it guards against accidents, not against forgery.
+
+    Raises:
+        DataError: the file cannot be read, or is not the published one.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"Expected a readable file {path}: {error.strerror}. Check its permissions.") from error
+    got = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if got != md5:
+        raise DataError(f"Expected MD5 {md5} of {path}, got {got}. Download it again from {page}.")
+    return content
+
+
+def digest_of(*parts: bytes) -> str:
+    """Return one SHA-256 that names all parts in order."""
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+def fingerprint(paths: Sequence[Path], root: Path) -> bytes:
+    """Name thousands of image files without reading them all: every name and size, and the bytes of 256 of them.
+
+    The files read are evenly spaced in the order given. A change in the others that keeps their size is not seen.
+
+    Raises:
+        DataError: a file is missing or cannot be read.
+    """
+    total, step = hashlib.sha256(), max(1, len(paths) // READ_FULLY)
+    for place, path in enumerate(paths):
+        try:
+            total.update(f"{path.relative_to(root).as_posix()}\0{path.stat().st_size}\n".encode())
+            if place % step == 0:
+                total.update(path.read_bytes())
+        except OSError as error:
+            raise DataError(f"Expected an image {path}: {error.strerror}. Unpack the archive again.") from error
+    return total.digest()

@@ -1,0 +1,185 @@
+"""Networks of torchvision with the weights that torchvision publishes: the supervised ResNet-50, and any classifier.
+
+Weights lie as `<name>-<start of their SHA-256>.pth` in torch's hub cache or in a folder of `DPBENCH_DATA`; else they
+are downloaded from download.pytorch.org. The start of the digest in the name is checked, wherever the file comes from.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dpbench_weights import digest, features_of, load_exactly, read_state, unknown, without_head
+
+from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
+    from torch import Tensor
+
+
+class Published(Extractor):
+    """A classifier of torchvision without its last layer; `chosen` says which, and which weights."""
+
+    @property
+    @abstractmethod
+    def chosen(self) -> tuple[str, str]:
+        """The names of model and weights, as torchvision spells them."""
+
+    @cached_property
+    def _entry(self) -> Any:
+        """The member of torchvision's enumeration of weights."""
+        from torchvision import models
+
+        model, tag = self.chosen
+        names = models.list_models(module=models)
+        if model not in names:
+            raise SpecError(
+                f"{unknown('model', model, names)} Extractor {self.name!r} knows torchvision's classifiers."
+            )
+        # Weights without classes are those of a classifier's lower layers only.
+        entries = {entry.name: entry for entry in models.get_model_weights(model) if entry.meta["categories"]}
+        if tag != "DEFAULT" and tag not in entries:
+            raise SpecError(f"{unknown('tag', tag, [*entries, 'DEFAULT'])} These are torchvision's weights of {model}.")
+        return models.get_model_weights(model).DEFAULT if tag == "DEFAULT" else entries[tag]
+
+    @cached_property
+    def _transform(self) -> Callable[[Image], Tensor]:
+        transform: Callable[[Image], Tensor] = self._entry.transforms()
+        return transform
+
+    @cached_property
+    def _file(self) -> Path:
+        import torch
+
+        url = self._entry.url
+        name = url.rsplit("/", 1)[-1]
+        hub = Path(torch.hub.get_dir()) / "checkpoints"
+        places = [folder / name for folder in (hub, *data_folders())]
+        file = next((place for place in places if place.is_file()), None) or self._download(hub / name)
+        expected = _start_of_digest(name)
+        if not digest(file).startswith(expected):
+            raise DataError(
+                f"Expected {file} to have a SHA-256 that starts with {expected}, as its name says; it has "
+                f"{digest(file)[:12]}. Delete it and download it again from {url}."
+            )
+        return file
+
+    def _download(self, file: Path) -> Path:
+        from urllib.request import Request, urlopen
+
+        import torch
+
+        url, size = self._entry.url, self._entry.meta["_file_size"]
+        try:
+            urlopen(Request(url, method="HEAD"), timeout=10).close()  # torch's own download waits without a limit
+            file.parent.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(url, str(file), _start_of_digest(file.name) or None)
+        except (OSError, RuntimeError) as error:
+            looked = ", ".join(str(folder) for folder in (file.parent, *data_folders()))
+            raise DataMissing(
+                f"The weights {file.name} of extractor {self.name!r} are not on this machine (looked in {looked}, then "
+                f"asked the network: {type(error).__name__}). Connect once, or download {url} ({size:.0f} MB) "
+                "elsewhere and put it into a folder that DPBENCH_DATA names."
+            ) from error
+        return file
+
+    def weights(self) -> str:
+        """Return the SHA-256 of the weights file."""
+        return digest(self._file)
+
+    def prepare(self, image: Image) -> Tensor:
+        """Return (3, h, w) float32 by the weights' own recipe: resize, centre crop, normalise."""
+        return self._transform(image.convert("RGB"))
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """Return the network (c, 3, h, w) -> (c, d), in evaluation mode."""
+        from torchvision import models
+
+        model, _ = self.chosen
+        network = models.get_model(model, weights=None, **_builder_options(model, self._entry.meta))
+        load_exactly(network, _renamed(read_state(self._file), model), self._file)
+        if not without_head(network):
+            raise SpecError(
+                f"Expected a last linear layer to remove from model {model!r} of extractor {self.name!r}, found none. "
+                "Use a model whose head is linear, such as resnet50, convnext_tiny or vit_b_16."
+            )
+        return features_of(network, device)
+
+
+def _start_of_digest(name: str) -> str:
+    found = re.search(r"-([a-f0-9]{8,})\.", name)
+    return found[1] if found else ""
+
+
+def _builder_options(model: str, meta: dict[str, Any]) -> dict[str, Any]:
+    """Return what torchvision's builders set by themselves, but only where they also load (and unpickle) weights."""
+    options: dict[str, Any] = {"num_classes": len(meta["categories"])}
+    if model in {"googlenet", "inception_v3"}:
+        options |= {"transform_input": True, "aux_logits": True, "init_weights": False}
+    elif model.startswith("vit_"):
+        options["image_size"] = meta["min_size"][0]
+    elif model.startswith("maxvit"):
+        options["input_size"] = meta["min_size"]
+    return options
+
+
+def _renamed(state: dict[str, Tensor], model: str) -> dict[str, Tensor]:
+    if model.startswith("densenet"):  # published under names that modules can no longer have: norm.1 is norm1 today
+        return {
+            re.sub(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)", r"\1\2", key): one for key, one in state.items()
+        }
+    return state
+
+
+@dataclass(frozen=True)
+class TorchVision(Published):
+    """The features before the last layer of any torchvision classifier (d = 512 for resnet18, 2,048 for resnet50).
+
+    `tag` names the weights as torchvision does: IMAGENET1K_V1, IMAGENET1K_V2, IMAGENET1K_SWAG_LINEAR_V1 ... or DEFAULT.
+    Licence: torchvision is BSD-3-Clause; it says that weights may have licences of their own, derived from their data
+    (ImageNet: non-commercial research; the SWAG weights: CC BY-NC 4.0).
+    """
+
+    name: ClassVar[str] = "torchvision"
+
+    model: str = "resnet50"
+    tag: str = "IMAGENET1K_V1"
+
+    def __post_init__(self) -> None:
+        """Refuse names that torchvision does not have."""
+        _ = self._entry
+
+    @property
+    def chosen(self) -> tuple[str, str]:
+        """The two options."""
+        return self.model, self.tag
+
+
+@dataclass(frozen=True)
+class ResNet50(Published):
+    """The 2,048 pooled features of ResNet-50, supervised on ImageNet-1K: PILLAR's SL.
+
+    Weights: torchvision's IMAGENET1K_V1 (resnet50-0676ba61.pth, 98 MB, 76.1% top-1), trained by torchvision's reference
+    script. Licence: torchvision is BSD-3-Clause; ImageNet's terms are non-commercial research. Recipe: resize the short
+    side to 256 (bilinear), centre crop 224, normalise by ImageNet's mean and std.
+    """
+
+    name: ClassVar[str] = "resnet50"
+
+    @property
+    def chosen(self) -> tuple[str, str]:
+        """ResNet-50 of 2015 in torchvision's first recipe."""
+        return "resnet50", "IMAGENET1K_V1"
+
+
+@hookimpl
+def dpbench_extractors() -> Sequence[type[Extractor]]:
+    """Register the extractors of this module."""
+    return [TorchVision, ResNet50]

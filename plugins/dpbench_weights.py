@@ -1,0 +1,155 @@
+"""Files of weights, for the extractors of pre-trained networks: named by a digest, read without pickle, fitted exactly.
+
+It registers nothing. A network that came out of here has every weight from the file: whatever is missing, left over or
+of another shape is refused, because a layer that kept its random start would give features that look like any other.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpbench import DataError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+NESTED = ("state_dict", "model")  # where training scripts put the weights beside epochs and optimisers
+
+
+def digest(file: Path) -> str:
+    """Return the SHA-256 of a file; read again only when its size or time of change says so."""
+    state = file.stat()
+    return _sha256(file, state.st_size, state.st_mtime_ns)
+
+
+@functools.lru_cache(64)
+def _sha256(file: Path, _size: int, _changed: int) -> str:
+    import hashlib
+
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def read_state(file: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file by name: safetensors by its ending, else what `torch.save` wrote.
+
+    Raises:
+        DataError: the file is damaged, holds no tensors, or holds objects that only unpickling could make.
+    """
+    import torch
+
+    content: Any
+    try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about formats that are refused below
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # the readers raise a dozen kinds
+        raise _unreadable(file, error) from error
+    return _tensors(content, file)
+
+
+def _unreadable(file: Path, error: Exception) -> DataError:
+    foreign = re.search(r"GLOBAL (\S+)", str(error))
+    if foreign:
+        return DataError(
+            f"Expected only tensors in {file}, got a Python object ({foreign[1]}), which is refused because loading it "
+            "could run any code. If you trust the file, save its state_dict alone, best as .safetensors, and name that."
+        )
+    kind = "safetensors" if file.suffix == ".safetensors" else "a file of torch.save"
+    reason = (str(error).splitlines() or [""])[0][:150]
+    return DataError(
+        f"Expected {file} to be readable as {kind}, got {type(error).__name__}: {reason} "
+        "It is damaged or of another format; fetch it again."
+    )
+
+
+def _tensors(content: Any, file: Path) -> dict[str, Tensor]:
+    import torch
+
+    while isinstance(content, dict) and (inner := next((key for key in NESTED if key in content), None)):
+        content = content[inner]
+    tensors = isinstance(content, dict) and content and all(isinstance(one, torch.Tensor) for one in content.values())
+    if not tensors:
+        raise DataError(
+            f"Expected a dictionary of tensors in {file}, by itself or under {' or '.join(map(repr, NESTED))}. "
+            "Save the network's state_dict alone and name that file."
+        )
+    state: dict[str, Tensor] = content  # the very object: torch keeps the version of each layer on it
+    return state
+
+
+def load_exactly(network: torch.nn.Module, state: dict[str, Tensor], file: Path) -> None:
+    """Load `state` into `network`, every weight of the one into the other.
+
+    Raises:
+        DataError: names a few of the keys that are missing, left over or of another shape.
+    """
+    expected = network.state_dict()
+    counters = "num_batches_tracked"  # absent from old files, and never read in evaluation mode
+    missing = [key for key in expected if key not in state and not key.endswith(counters)]
+    left_over = [key for key in state if key not in expected]
+    misfits = [
+        f"{key} {tuple(tensor.shape)} for {tuple(expected[key].shape)}"
+        for key, tensor in state.items()
+        if key in expected and tensor.shape != expected[key].shape
+    ]
+    found = {"missing": missing, "left over": left_over, "of another shape": misfits}
+    wrong = "; ".join(f"{len(keys)} {what} ({_few(keys)})" for what, keys in found.items() if keys)
+    if wrong:
+        raise DataError(f"Expected weights of {type(network).__name__} in {file}, got {wrong}. Check the file's model.")
+    network.load_state_dict(state, strict=False)  # only counters can be missing here
+
+
+def _few(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
+
+
+def without_head(network: torch.nn.Module) -> bool:
+    """Replace the last linear layer of a torchvision classifier by the identity; False where it is not recognised."""
+    import torch
+
+    for name in ("fc", "classifier", "heads", "head"):
+        head = getattr(network, name, None)
+        if isinstance(head, torch.nn.Linear):
+            setattr(network, name, torch.nn.Identity())
+            return True
+        if isinstance(head, torch.nn.Sequential) and isinstance(head[-1], torch.nn.Linear):
+            head[-1] = torch.nn.Identity()
+            return True
+    return False
+
+
+def features_of(network: torch.nn.Module, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Return the map (c, 3, h, w) -> (c, d) of a network in evaluation mode: batch norm uses its stored statistics."""
+    import torch
+
+    network = network.eval().requires_grad_(False).to(device).to(memory_format=torch.channels_last)
+
+    def embed(images: Tensor) -> Tensor:  # (c, 3, h, w) -> (c, d)
+        with torch.inference_mode():
+            features: Tensor = network(images.to(device, memory_format=torch.channels_last))
+        return features.flatten(1)
+
+    return embed
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """Say that `name` does not exist and which names are near it, or all where they are few.
+
+    >>> unknown("tag", "IMAGENET1K_V3", ["IMAGENET1K_V1", "IMAGENET1K_V2"])
+    "Unknown tag 'IMAGENET1K_V3'. There is: IMAGENET1K_V1, IMAGENET1K_V2."
+    """
+    known = sorted(known)
+    near = known if len(known) <= 10 else difflib.get_close_matches(name, known, 5, 0.4)
+    return f"Unknown {what} {name!r}. There is: {', '.join(near) or f'{len(known)} others'}."

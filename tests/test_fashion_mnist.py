@@ -1,0 +1,148 @@
+"""Fashion-MNIST from idx files, packed or not, from any of the places where people have them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from dpbench_torchvision_datasets import FashionMnist, fashion_mnist
+
+from dpbench import DataError, DataMissing
+from dpbench.testing import DatasetLaws
+
+TRAIN, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+
+
+def idx(values: np.ndarray) -> bytes:
+    header = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
+    return header + values.astype(np.uint8).tobytes()
+
+
+def contents() -> dict[str, bytes]:
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for split, size in (("train", 30), ("t10k", 20)):
+        arrays[f"{split}-images-idx3-ubyte"] = generator.integers(0, 256, (size, 28, 28))
+        arrays[f"{split}-labels-idx1-ubyte"] = np.arange(size) % 10
+    return {name: idx(array) for name, array in arrays.items()}
+
+
+def lay_out(folder: Path, packed: bool = True, **changed: bytes) -> FashionMnist:
+    """Write the four files and return the dataset that expects their sizes and MD5."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {name: changed.get(name.replace("-", "_"), content) for name, content in contents().items()}
+    if packed:
+        files = {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in files.items()}
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return few({name: hashlib.md5(content).hexdigest() for name, content in files.items()} if packed else None)
+
+
+def few(md5: dict[str, str] | None = None) -> FashionMnist:
+    fields = {"sizes": {"train": 30, "t10k": 20}, "md5": md5 or FashionMnist.md5}
+    kind: Any = type("Few", (FashionMnist,), {**fields, "__module__": FashionMnist.__module__})
+    return kind()  # type: ignore[no-any-return]
+
+
+@pytest.fixture(autouse=True)
+def debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place of Debian's package for this test alone, empty."""
+    folder = tmp_path / "usr/share/dataset-fashion-mnist"
+    monkeypatch.setattr(fashion_mnist, "DEBIAN", folder)
+    return folder
+
+
+class TestLaws(DatasetLaws):
+    dataset: ClassVar[Any] = few()
+
+    @pytest.fixture(autouse=True)
+    def files(self, data_folder: Path) -> None:
+        lay_out(data_folder / "fashion-mnist", packed=False)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_images_and_labels_are_those_that_torchvision_reads(data_folder: Path, packed: bool) -> None:
+    from torchvision.datasets import FashionMNIST
+
+    raw = data_folder / "FashionMNIST/raw"
+    splits = lay_out(raw, packed).load()
+    lay_out(raw, packed=False)  # torchvision keeps both
+    for split, train in ((splits.train, True), (splits.test, False)):
+        theirs = FashionMNIST(str(data_folder), train=train)
+        assert split.labels.tolist() == theirs.targets.tolist()
+        for index in (0, 7, len(split.labels) - 1):
+            assert split.images[index].mode == "L"
+            assert split.images[index].tobytes() == theirs[index][0].tobytes()
+    assert list(FashionMnist.classes) == FashionMNIST.classes
+
+
+@pytest.mark.parametrize("below", ["FashionMNIST/raw", "fashion-mnist", "dataset-fashion-mnist", "."])
+def test_the_digest_is_the_same_from_everywhere_packed_or_not(data_folder: Path, debian: Path, below: str) -> None:
+    expected = lay_out(debian).load().digest
+    (debian / f"{TRAIN}.gz").unlink()
+    assert lay_out(data_folder / below, packed=False).load().digest == expected
+    assert lay_out(data_folder / below).load().digest == expected
+
+
+def test_debians_package_may_pack_its_files_anew(debian: Path) -> None:
+    lay_out(debian)
+    assert len(few().load().train.images) == 30
+
+
+def test_the_digest_changes_with_the_data(debian: Path) -> None:
+    first = lay_out(debian).load().digest
+    assert lay_out(debian, train_labels_idx1_ubyte=idx(np.zeros(30))).load().digest != first
+
+
+def test_files_other_than_the_published_ones_are_refused(data_folder: Path) -> None:
+    lay_out(data_folder)
+    with pytest.raises(DataError, match=r"Expected MD5 8d4fb7\w+ of .*train-images-idx3-ubyte\.gz, got"):
+        few().load()
+
+
+def test_some_of_the_files_are_not_enough(data_folder: Path) -> None:
+    dataset = lay_out(data_folder)
+    (data_folder / f"{LABELS}.gz").unlink()
+    with pytest.raises(DataMissing):
+        dataset.load()
+
+
+def test_missing_data_names_debians_package_and_folder(data_folder: Path, debian: Path) -> None:
+    with pytest.raises(DataMissing) as caught:
+        FashionMnist().load()
+    for said in ("dataset-fashion-mnist", str(debian), str(data_folder), "31 MB", fashion_mnist.PAGE, "DPBENCH_DATA"):
+        assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda packed: packed[:-20], lambda packed: packed[:-8] + b"12345678", lambda packed: b"<html>"]
+)
+def test_a_damaged_archive_is_named(debian: Path, damage: Callable[[bytes], bytes]) -> None:
+    dataset = lay_out(debian)
+    file = debian / f"{TRAIN}.gz"
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(DataError, match=r"Expected a whole file .*train-images-idx3-ubyte\.gz"):
+        dataset.load()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        contents()[TRAIN][:-1],
+        contents()[TRAIN] + b"0",
+        contents()[LABELS],
+        b"",
+        idx(np.zeros((30, 28, 27))),
+        idx(np.zeros((31, 28, 28))),
+        b"\0\0\x0d" + contents()[TRAIN][3:],
+    ],
+)
+def test_another_magic_number_or_size_is_refused(data_folder: Path, content: bytes) -> None:
+    with pytest.raises(DataError, match=r"Expected train-images-idx3-ubyte.* to start with 00000803"):
+        lay_out(data_folder, packed=False, train_images_idx3_ubyte=content).load()

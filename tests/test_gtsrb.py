@@ -1,0 +1,144 @@
+"""Traffic signs: class folders, the table of the test images, and the same as torchvision reads."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from dpbench_torchvision_datasets import Gtsrb, gtsrb
+from PIL import Image
+
+from dpbench import DataError, DataMissing
+from dpbench.testing import DatasetLaws
+
+HEADER = "Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId"
+
+
+class Few(Gtsrb):
+    counts: ClassVar[Mapping[str, int]] = {"online": 86, "final": 86, "test": 50}
+
+
+def draw(file: Path, level: int, size: tuple[int, int] = (9, 7)) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (level, 255 - level, 7)).save(file)
+
+
+def lay_out(folder: Path, training: str = "Training") -> Path:
+    """Two images of each class and 50 test images, as torchvision unpacks the three archives."""
+    root = folder / "gtsrb"
+    for label in range(43):
+        for number in range(2):
+            draw(root / f"GTSRB/{training}/{label:05d}/{number:05d}_00000.ppm", label * 2 + number, (9 + label, 7))
+        (root / f"GTSRB/{training}/{label:05d}/GT-{label:05d}.csv").write_text(HEADER)
+    rows = [f"{number:05d}.ppm;9;7;1;1;8;6;{number * 7 % 43}" for number in range(50)]
+    for number in range(50):
+        draw(root / f"GTSRB/Final_Test/Images/{number:05d}.ppm", number)
+    (root / "GT-final_test.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    return root
+
+
+class TestLaws(DatasetLaws):
+    dataset: ClassVar[Any] = Gtsrb()
+
+    @pytest.fixture(autouse=True)
+    def files(self, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Gtsrb, "counts", Few.counts)
+        lay_out(data_folder)
+
+
+def test_images_and_labels_are_those_that_torchvision_reads(data_folder: Path) -> None:
+    from torchvision.datasets import GTSRB
+
+    lay_out(data_folder)
+    splits = Few().load()
+    for split, name in ((splits.train, "train"), (splits.test, "test")):
+        theirs = GTSRB(str(data_folder), split=name)
+        assert split.labels.tolist() == [label for _, label in theirs]
+        for index in range(len(theirs)):
+            assert split.images[index].mode == "RGB"
+            assert split.images[index].tobytes() == theirs[index][0].tobytes()
+
+
+def test_the_larger_training_set_is_read_only_when_asked_for(data_folder: Path) -> None:
+    root = lay_out(data_folder)
+    with pytest.raises(DataMissing, match=r"GTSRB_Final_Training_Images\.zip"):
+        Few(training="final").load()
+    (root / "GTSRB/Final_Training").mkdir()
+    (root / "GTSRB/Training").rename(root / "GTSRB/Final_Training/Images")
+    assert len(Few(training="final").load().train.images) == 86
+    with pytest.raises(DataMissing, match=r"which lacks gtsrb/GTSRB/Training;"):
+        Few().load()
+
+
+def test_missing_data_says_what_to_fetch_and_where_it_looked(data_folder: Path) -> None:
+    with pytest.raises(DataMissing) as caught:
+        Gtsrb().load()
+    for said in ("GTSRB-Training_fixed.zip", "300 MB", gtsrb.PAGE, str(data_folder), "DPBENCH_DATA"):
+        assert said in str(caught.value)
+
+
+def test_a_missing_class_folder_is_named_and_shifts_no_label(data_folder: Path) -> None:
+    shutil.rmtree(lay_out(data_folder) / "GTSRB/Training/00017")
+    with pytest.raises(DataError, match=r"Expected \.ppm images of class 17 in .*/00017, got none"):
+        Few().load()
+
+
+def test_counts_other_than_the_published_ones_are_refused(data_folder: Path) -> None:
+    root = lay_out(data_folder)
+    with pytest.raises(DataError, match=r"Expected 26,640 images of GTSRB \(online\) .*, got 86"):
+        Gtsrb().load()
+    (root / "GTSRB/Training/00003/00001_00000.ppm").unlink()
+    with pytest.raises(DataError, match="Expected 86 images of GTSRB"):
+        Few().load()
+
+
+def test_a_missing_test_image_is_named(data_folder: Path) -> None:
+    (lay_out(data_folder) / "GTSRB/Final_Test/Images/00031.ppm").unlink()
+    with pytest.raises(DataError, match=r"Expected an image .*/00031\.ppm: No such file"):
+        Few().load()
+
+
+@pytest.mark.parametrize("table", ["", "Filename;ClassId\n", "Filename;ClassId\n00000.ppm;stop\n", "a;b\n1;2\n"])
+def test_a_table_that_does_not_parse_is_named(data_folder: Path, table: str) -> None:
+    (lay_out(data_folder) / "GT-final_test.csv").write_text(table)
+    with pytest.raises(DataError, match=r"GT-final_test\.csv|Expected 50 images of GTSRB \(test\)"):
+        Few().load()
+
+
+@pytest.mark.parametrize("change", ["content", "size", "name", "label"])
+def test_the_digest_changes_with_the_data(data_folder: Path, change: str) -> None:
+    root = lay_out(data_folder)
+    first = Few().load().digest
+    image, table = root / "GTSRB/Training/00000/00000_00000.ppm", root / "GT-final_test.csv"
+    if change == "content":
+        draw(image, 99)
+    elif change == "size":
+        draw(image, 0, (30, 30))
+    elif change == "name":
+        image.rename(image.with_name("00000_00001.ppm"))
+    else:
+        table.write_text(table.read_text().replace(";7\n", ";8\n"))
+    assert Few().load().digest != first
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK"])
+def test_an_image_of_another_mode_becomes_rgb(data_folder: Path, mode: str) -> None:
+    file = lay_out(data_folder) / "GTSRB/Training/00000/00000_00000.ppm"
+    Image.new("RGB", (9, 7)).convert(mode).save(file, "TIFF")
+    image = Few().load().train.images[0]
+    assert (image.mode, image.size) == ("RGB", (9, 7))
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", b"P6\n9 7\n255\nshort"])
+def test_an_image_that_does_not_decode_is_named(data_folder: Path, content: bytes) -> None:
+    (lay_out(data_folder) / "GTSRB/Training/00000/00000_00000.ppm").write_bytes(content)
+    with pytest.raises(DataError, match=r"Expected a readable image .*/00000_00000\.ppm"):
+        Few().load().train.images[0]
+
+
+def test_every_class_has_a_name() -> None:
+    assert len(set(Gtsrb.classes)) == 43
+    assert (Gtsrb.classes[14], Gtsrb.classes[25], Gtsrb.classes[40]) == ("stop", "road works", "roundabout")

@@ -173,8 +173,8 @@ class AnchorBasis(Basis):
 
     @property
     def _exact(self) -> bool:
-        """Whether float32 sums would blur residuals by more than a fiftieth: nearly parallel anchors cancel."""
-        return super().rounding(2**-24) > 0.02
+        """Whether float32 sums would blur residuals by more than a twentieth: nearly parallel anchors cancel."""
+        return super().rounding(2**-24) > 0.05
 
     @cached_property
     def spread(self) -> float:

@@ -21,7 +21,7 @@ from dpbench.api import (
 )
 from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, SpecError
 from dpbench.hookspecs import hookimpl
-from dpbench.linear import LinearProbe, residuals, standardisation, unit_norm
+from dpbench.linear import LinearProbe, Standardise, residuals, standardisation, unit_norm
 from dpbench.paths import data_folders
 from dpbench.privacy.bases import AnchorBasis, DenseBasis
 from dpbench.privacy.blocks import Blocks
@@ -56,6 +56,7 @@ __all__ = [
     "SpecError",
     "Split",
     "Splits",
+    "Standardise",
     "Task",
     "data_folders",
     "hookimpl",

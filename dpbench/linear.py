@@ -71,7 +71,7 @@ class LinearProbe:
         divisor: Tensor | None = None
 
         def gradients(chunk: Chunk) -> RankOne | Scaled:
-            features = transform(chunk.x)  # (c, d)
+            features = on_chunk(transform)(chunk.x)  # (c, d)
             gradient = RankOne(residuals(self.logits(head, features), chunk.y), features, bias=self.bias)
             return gradient if divisor is None else Scaled(gradient, divisor)
 
@@ -107,8 +107,34 @@ def residuals(logits: Tensor, y: Tensor) -> Tensor:
     return probabilities.scatter_add_(1, y.unsqueeze(1), torch.full_like(probabilities[:, :1], -1))
 
 
-def standardisation(x: Tensor) -> Transform:
-    """Return the map that subtracts the mean of public `x` (n, d) and divides by its standard deviation.
+@dataclass(frozen=True)
+class Standardise:
+    """The map of (c, *example_shape) rows to (c, d): rows * scale + shift."""
+
+    shift: Tensor  # (d,)
+    scale: Tensor  # (d,)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Return the mapped rows."""
+        import torch
+
+        return torch.addcmul(self.shift, rows.flatten(1), self.scale)
+
+    def in_place(self, rows: Tensor) -> Tensor:
+        """Overwrite the rows, as may be done to a chunk: a fresh array of its size costs more than the arithmetic."""
+        import torch
+
+        flat = rows.flatten(1)
+        return torch.addcmul(self.shift, flat, self.scale, out=flat)
+
+
+def on_chunk(transform: Transform) -> Transform:
+    """Return the same map for a chunk's rows, which it may overwrite."""
+    return transform.in_place if isinstance(transform, Standardise) else transform
+
+
+def standardisation(x: Tensor) -> Standardise:
+    """Return the map that subtracts the mean of public `x`, (n, *example_shape), and divides by its deviation.
 
     Features that hardly vary in public (below a millionth of the largest deviation) are centred only.
 
@@ -123,16 +149,16 @@ def standardisation(x: Tensor) -> Transform:
             "Add --public-fraction or --public-dataset, or choose another scaling of the learner."
         )
 
-    mean, deviation = x.mean(0), x.std(0, correction=0)
+    flat = x.flatten(1)
+    mean, deviation = flat.mean(0), flat.std(0, correction=0)
     if not bool(deviation.isfinite().all()):
         raise SpecError("Expected finite public features to standardise with, got some that are not. Check the data.")
     scale = torch.where(deviation > 1e-6 * deviation.max(), 1 / deviation, 1.0)
-    shift = -mean * scale
-    return lambda rows: torch.addcmul(shift, rows, scale)
+    return Standardise(-mean * scale, scale)
 
 
 def unit_norm(x: Tensor) -> Tensor:
-    """Divide each row of (c, d) by its own L2 norm; a zero row stays zero."""
+    """Divide each row of (c, *example_shape), flattened, by its own L2 norm; a zero row stays zero."""
     from torch.nn.functional import normalize
 
-    return normalize(x, dim=1)
+    return normalize(x.flatten(1), dim=1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeGuard
 
 from dpbench.api import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task
-from dpbench.linear import LinearProbe, Transform
+from dpbench.linear import LinearProbe, Transform, on_chunk
 
 if TYPE_CHECKING:
     import torch
@@ -158,7 +158,7 @@ def _gradients(heads: Tensor, transform: Transform, chunk: Chunk) -> Stacked:
 
     from dpbench.privacy.stack import Stacked
 
-    features, flat = transform(chunk.x), heads.flatten(0, 1)  # (c, d), (s k, d + 1)
+    features, flat = on_chunk(transform)(chunk.x), heads.flatten(0, 1)  # (c, d), (s k, d + 1)
     logits = torch.addmm(flat[:, -1:], flat[:, :-1], features.T)  # (s k, c)
     residual = logits.reshape(*heads.shape[:2], len(features)).softmax(1)  # (s, k, c)
     label = chunk.y.expand(len(heads), 1, -1)

@@ -79,8 +79,8 @@ class AdaDPS(Learner):
         labels = public.y
         if labels is None or len(labels) < 2:
             raise SpecError("Learner 'adadps' needs labelled public data. Add --public-labels and a public split.")
-        standardise = standardisation(public.x.flatten(1))
-        features = standardise(public.x.flatten(1))
+        standardise = standardisation(public.x)
+        features = standardise(public.x)
         latest: list[Tensor] = []
 
         def scale(head: Tensor, step: int) -> Tensor:
@@ -88,7 +88,7 @@ class AdaDPS(Learner):
                 latest[:] = [preconditioner(head, features, labels, self.epsilon_c)]
             return latest[0]
 
-        return self._probe().train(curator, lambda x: standardise(x.flatten(1)), generator, scale=scale)
+        return self._probe().train(curator, standardise, generator, scale=scale)
 
     def _probe(self) -> LinearProbe:
         return LinearProbe(self.steps, self.sample_rate, self.learning_rate, self.momentum, self.clip, self.init)

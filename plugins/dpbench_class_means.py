@@ -75,7 +75,7 @@ class ClassMeans(Learner):
         values, vectors = torch.linalg.eigh(scaled.T @ scaled / examples)
         deviations = values[-self.k :].clamp(min=1e-12 * float(values[-1])).sqrt()
         directions = (vectors[:, -self.k :] / deviations).float()  # (d, k)
-        return lambda rows: unit_norm(scale(rows.flatten(1)) @ directions)
+        return lambda rows: unit_norm(scale(rows) @ directions)
 
 
 @hookimpl

@@ -55,8 +55,7 @@ class DPSGD(ProbeLearner):
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
         """Return the scaling."""
-        scale = {"norm": unit_norm, "none": lambda x: x}.get(self.scaling) or standardisation(public.x.flatten(1))
-        return lambda x: scale(x.flatten(1))
+        return {"norm": unit_norm, "none": lambda x: x.flatten(1)}.get(self.scaling) or standardisation(public.x)
 
 
 @hookimpl

@@ -20,6 +20,7 @@ from dpbench import (
     Release,
     Residual,
     SpecError,
+    Standardise,
     Task,
     hookimpl,
     residuals,
@@ -100,8 +101,8 @@ class GEP(Learner):
         """Train a linear head on standardised features from noisy embeddings and residuals."""
         import torch
 
-        standardise = standardisation(public.x.flatten(1))
-        chosen = self._chosen(standardise(public.x.flatten(1)), curator.task.classes, generator)  # (s, d)
+        standardise = standardisation(public.x)
+        chosen = self._chosen(standardise(public.x), curator.task.classes, generator)  # (s, d)
         head = torch.zeros(curator.task.classes, chosen.shape[1] + 1, device=curator.task.device)  # (m, d + 1)
         velocity = torch.zeros_like(head)
         expected = self.sample_rate * curator.task.size
@@ -111,7 +112,7 @@ class GEP(Learner):
             noisy_gradient = self._ask(curator, head, standardise, basis)
             velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
             head.add_(velocity, alpha=-self.learning_rate)
-        return lambda x: logits(head, standardise(x.flatten(1)))
+        return lambda x: logits(head, standardise(x))
 
     def _chosen(self, features: Tensor, classes: int, generator: torch.Generator) -> Tensor:
         import torch
@@ -125,9 +126,9 @@ class GEP(Learner):
             )
         return features[torch.randperm(examples, generator=generator)[:anchors].to(features.device)]
 
-    def _ask(self, curator: Curator, head: Tensor, standardise: Any, basis: AnchorBasis | DenseBasis) -> Tensor:
+    def _ask(self, curator: Curator, head: Tensor, standardise: Standardise, basis: AnchorBasis | DenseBasis) -> Tensor:
         def rows(chunk: Chunk) -> Tensor | Blocks:
-            features = standardise(chunk.x.flatten(1))  # (c, d)
+            features = standardise.in_place(chunk.x)  # (c, d)
             gradient = RankOne(residuals(logits(head, features), chunk.y), features, bias=True)
             if not self.residual:
                 return basis.embed(gradient)

@@ -52,9 +52,9 @@ class JL(ProbeLearner):
             raise SpecError(
                 f"Expected k={self.k} in 1..{features} in learner 'jl': a projection does not add dimensions."
             )
-        scale = {"norm": unit_norm, "none": lambda x: x}.get(self.scaling) or standardisation(public.x.flatten(1))
+        scale = {"norm": unit_norm, "none": lambda x: x.flatten(1)}.get(self.scaling) or standardisation(public.x)
         matrix = self.matrix(features, generator).to(task.device)
-        return lambda x: scale(x.flatten(1)) @ matrix
+        return lambda x: scale(x) @ matrix
 
     def matrix(self, features: int, generator: torch.Generator) -> Tensor:
         """Draw the projection, (d, k)."""

@@ -62,9 +62,9 @@ class NonPrivate(Learner):
         rows, labels = curator.reveal(release="rows")
         if len(torch.unique(labels)) < 2:
             raise SpecError("Learner 'non-private' needs examples of two classes or more.")
-        standardise = standardisation(rows.flatten(1))
+        standardise = standardisation(rows)
         model = LogisticRegression(C=self.regularisation / len(rows), max_iter=2000)
-        model.fit(standardise(rows.flatten(1)).cpu().numpy(), labels.cpu().numpy())
+        model.fit(standardise(rows).cpu().numpy(), labels.cpu().numpy())
         classes, device = curator.task.classes, curator.task.device
         # Two classes make one row of scikit-learn's coefficients: the score of the second over the first.
         weights = torch.from_numpy(model.coef_).float()
@@ -76,7 +76,7 @@ class NonPrivate(Learner):
 
         def predict(x: Tensor) -> Tensor:
             scores = torch.full((len(x), classes), -1e4, device=x.device)
-            scores[:, present] = torch.addmm(shift, standardise(x.flatten(1)), weights.T).clamp(min=-1e3)
+            scores[:, present] = torch.addmm(shift, standardise(x), weights.T).clamp(min=-1e3)
             return scores
 
         return predict

@@ -56,13 +56,13 @@ class PublicOnly(Learner):
 
         if public.y is None or len(torch.unique(public.y)) < 2:
             raise SpecError("Learner 'public-only' needs public labels of two classes or more. Add --public-labels.")
-        standardise = standardisation(public.x.flatten(1))
+        standardise = standardisation(public.x)
         model = LogisticRegression(C=self.regularisation / len(public.x), max_iter=2000, random_state=0)
-        model.fit(standardise(public.x.flatten(1)).cpu().numpy(), public.y.cpu().numpy())
+        model.fit(standardise(public.x).cpu().numpy(), public.y.cpu().numpy())
         present, classes = torch.from_numpy(model.classes_), curator.task.classes
 
         def predict(x: Tensor) -> Tensor:
-            known = torch.from_numpy(model.predict_log_proba(standardise(x.flatten(1)).cpu().numpy())).float()
+            known = torch.from_numpy(model.predict_log_proba(standardise(x).cpu().numpy())).float()
             scores = torch.full((len(x), classes), -1e4)
             scores[:, present] = known.clamp(min=-1e3)
             return scores

@@ -70,7 +70,7 @@ class Whitened(ProbeLearner):
         # Relative to the largest, so that the learning rate keeps its meaning whatever the power.
         relative = (values[-k:] / values[-1]).clamp(min=1e-6)
         directions = (vectors[:, -k:] * relative.pow(-self.whitening / 2)).float()  # (d, k)
-        return lambda rows: scale(rows.flatten(1)) @ directions
+        return lambda rows: scale(rows) @ directions
 
     def refine(self, predict: Predict, features: Callable[[Tensor], Tensor], public: PublicData) -> Predict:
         """Return the student's predictor, or the head's own."""

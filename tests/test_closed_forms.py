@@ -53,7 +53,7 @@ class Exact(Curator):
     def noisy_sum(
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
     ) -> Any:
-        blocks = blocks_of(rows(Chunk(self.x, self.y, torch.zeros_like(self.y))))
+        blocks = blocks_of(rows(Chunk(self.x.clone(), self.y, torch.zeros_like(self.y))))
         answers = [*map(clipped_sum, blocks, (clip,) if isinstance(clip, (int, float)) else clip)]
         return answers[0] if len(answers) == 1 else answers
 

@@ -201,8 +201,12 @@ class AnchorBasis(Basis):
 
     def expand(self, coefficients: Tensor) -> Tensor:
         """Return the anchors' sum weighted by mixing @ coefficients."""
-        exact = RankOne(self.anchors.left.double(), self.anchors.right.double(), self.anchors.bias)
-        return exact.weighted_sum(self.mixing.double() @ coefficients.double())
+        anchors = self._doubled if self._exact else self.anchors
+        return anchors.weighted_sum(self.mixing.double() @ coefficients.double())
+
+    @cached_property
+    def _doubled(self) -> RankOne:
+        return RankOne(self.anchors.left.double(), self.anchors.right.double(), self.anchors.bias)
 
 
 def inner_products(rows: RankOne, others: RankOne, dtype: object) -> Tensor:

@@ -145,6 +145,21 @@ def test_nine_settings_together_against_one(benchmark: Any, ratios: Ratios, clas
     benchmark.extra_info["ratio"] = ratios.record(what, ours, world.fit(settings[0]), "<= 3", (STEPS, STEPS))
 
 
+@pytest.mark.parametrize("classes", [10, 100])
+def test_bare_products_of_nine_settings_against_one_step(benchmark: Any, ratios: Ratios, classes: int) -> None:
+    """What no stacking can go below: the two products of nine settings, of rows gathered already."""
+    world = World(ratios, classes)
+    features = torch.randn(world.batch, world.d)
+    heads, weighted = torch.randn(9 * classes, world.d), torch.randn(9 * classes, world.batch)
+
+    def bare() -> object:
+        return heads @ features.T, weighted @ features
+
+    benchmark.pedantic(bare, rounds=3, warmup_rounds=1)
+    what = f"bare products of 9 settings / one setting: d {world.d}, {classes} classes"
+    benchmark.extra_info["ratio"] = ratios.record(what, bare, world.fit(dp_sgd(world)), "none", (1, STEPS))
+
+
 def _gep(world: World, anchors: int) -> tuple[GEP, Any]:
     learner = GEP(
         k=min(200, anchors), anchors=anchors, steps=STEPS, refresh=STEPS, sample_rate=world.rate, momentum=0.0

@@ -8,6 +8,7 @@ from dpbench.api import (
     Chunk,
     Curator,
     Dataset,
+    Download,
     Extractor,
     Images,
     Learner,
@@ -15,6 +16,7 @@ from dpbench.api import (
     PublicData,
     Release,
     RowFn,
+    Source,
     Split,
     Splits,
     Task,
@@ -28,6 +30,7 @@ from dpbench.privacy.blocks import Blocks
 from dpbench.privacy.contributions import RankOne, Scaled
 from dpbench.privacy.residual import Residual
 from dpbench.probes import ProbeLearner
+from dpbench.sources import locate
 
 __all__ = [
     "AnchorBasis",
@@ -39,6 +42,7 @@ __all__ = [
     "DataMissing",
     "Dataset",
     "DenseBasis",
+    "Download",
     "DpbenchError",
     "Extractor",
     "Images",
@@ -53,6 +57,7 @@ __all__ = [
     "Residual",
     "RowFn",
     "Scaled",
+    "Source",
     "SpecError",
     "Split",
     "Splits",
@@ -60,6 +65,7 @@ __all__ = [
     "Task",
     "data_folders",
     "hookimpl",
+    "locate",
     "residuals",
     "standardisation",
     "unit_norm",

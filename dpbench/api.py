@@ -184,6 +184,30 @@ class Splits:
     digest: str  # of the bytes it was read from: names the very data in results and in the feature cache
 
 
+@dataclass(frozen=True)
+class Download:
+    """One file that a publisher gives to anybody, without a login."""
+
+    url: str
+    checksum: str  # "md5:..." or "sha256:..." of the file as published
+    size: int  # bytes
+    path: str  # below a data folder: where the file belongs; of an archive, the folder it is unpacked into
+    unpack: bool = False  # .zip, .tar, .tar.gz, .tgz: into the folder `path`; .gz: to the file `path`
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a dataset can be had, and where it lies once it is here."""
+
+    homes: Sequence[Sequence[str]]  # below a data folder: any one is enough, all paths of it are needed
+    page: str = ""  # where people read about it and download it
+    size: int = 0  # bytes to download
+    downloads: Sequence[Download] = ()  # what `dpbench data fetch` gets; none: by hand, then `dpbench data import`
+    hub: Sequence[tuple[str, str]] = ()  # instead: (repository, file) on the Hugging Face hub, kept as repository/file
+    elsewhere: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()  # folders outside the data folders, with homes there
+    package: str = ""  # Debian's package that brings it
+
+
 class Dataset(ABC):
     """A source of labelled images. Subclass it as a frozen dataclass: its fields are the options."""
 
@@ -191,6 +215,12 @@ class Dataset(ABC):
     classes: ClassVar[tuple[str, ...]]
     licence: ClassVar[str]
     citation: ClassVar[str]
+    shorthand: ClassVar[str] = ""
+    """The option that may be given without its name: `imagefolder:~/photos`."""
+
+    def source(self) -> Source | None:
+        """Say where the data comes from and where it lies, reading nothing; None if it comes with a Python package."""
+        return None
 
     @abstractmethod
     def load(self) -> Splits:
@@ -207,6 +237,22 @@ class Extractor(ABC):
     name: ClassVar[str]
     version: ClassVar[str] = "1"
     """Raise it whenever the same image would give other features: it is part of the cache key."""
+    licence: ClassVar[str] = ""
+    """Of the weights; empty where there are none, or where an option decides."""
+    weights_size: ClassVar[int] = 0
+    """Bytes of weights to download; 0 where there are none, or where an option decides."""
+    dimension: ClassVar[int | None] = None
+    """How many features an image has; None where options or images decide."""
+    shorthand: ClassVar[str] = ""
+    """The option that may be given without its name: `timm:resnet18.a1_in1k`."""
+
+    def present(self) -> bool:
+        """Say whether the weights are on this machine, reading and importing nothing heavy."""
+        return True
+
+    def parts(self) -> Sequence[Extractor]:
+        """Return the extractors whose features these are, flattened and side by side; none if they are its own."""
+        return ()
 
     def weights(self) -> str:
         """Return a digest of the weights, empty where there are none; it is part of the cache key."""

@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import platformdirs
 
+_ONLY: ContextVar[Path | None] = ContextVar("only", default=None)
+
+
+@contextmanager
+def only_in(folder: Path) -> Iterator[None]:
+    """Look for data in one folder and nowhere else while the block runs: to try what is about to be imported."""
+    token = _ONLY.set(folder)
+    try:
+        yield
+    finally:
+        _ONLY.reset(token)
+
+
+def restricted() -> bool:
+    """Return whether data is looked for in one folder alone; see `only_in`."""
+    return _ONLY.get() is not None
+
+
+def own_data_folder() -> Path:
+    """Return the folder where dpbench itself puts data: the user's data folder."""
+    return Path(platformdirs.user_data_dir("dpbench"))
+
 
 def data_folders() -> tuple[Path, ...]:
     """Return the folders where local data is looked for: those of `DPBENCH_DATA`, then the user's data folder."""
+    only = _ONLY.get()
+    if only is not None:
+        return (only,)
     named = os.environ.get("DPBENCH_DATA", "")
     folders = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
-    return (*folders, Path(platformdirs.user_data_dir("dpbench")))
+    return (*folders, own_data_folder())
 
 
 def cache_folder() -> Path:

@@ -74,6 +74,8 @@ class Registry:
             SpecError: an unknown option (lists what exists) or a value that does not fit.
         """
         cls = self.find(kind, name).cls
+        if "" in options:
+            options = _named(options, cls, f"{kind} {name!r}")
         given = fields_from(cls, options, f"{kind} {name!r}")
         for field in dataclasses.fields(cls):
             needed = field.default is field.default_factory is dataclasses.MISSING
@@ -88,6 +90,16 @@ class Registry:
         """Say on standard error which plugins were left out."""
         for broken in self.broken:
             print(f"dpbench: {broken}", file=sys.stderr)
+
+
+def _named(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping[str, object]:
+    """Return the options with the one that was given without its name under its name."""
+    name, value = getattr(cls, "shorthand", ""), options[""]
+    if not name:
+        raise SpecError(f"Expected key=value after {owner}, got {value!r}. Write it like pillar:k=40,center=false.")
+    if name in options:
+        raise SpecError(f"Expected option {name!r} of {owner} once, got {value!r} and {options[name]!r}.")
+    return {name: value, **{key: one for key, one in options.items() if key}}
 
 
 def fields_from(cls: type[Any], options: Mapping[str, object], owner: str) -> dict[str, Any]:

@@ -26,16 +26,20 @@ class Component(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> Component:
-        """Read `name` or `name:key=value,key=value`.
+        """Read `name` or `name:key=value,key=value`; a first value without a key is that of `shorthand`.
 
         >>> Component.parse("pillar:k=40,center=false")
         Component(name='pillar', options={'k': '40', 'center': 'false'})
+        >>> Component.parse("torchvision:resnet18,tag=DEFAULT")
+        Component(name='torchvision', options={'': 'resnet18', 'tag': 'DEFAULT'})
         """
         name, _, rest = text.partition(":")
         options = {}
-        for pair in filter(None, rest.split(",")):
+        for place, pair in enumerate(filter(None, rest.split(","))):
             key, equals, value = pair.partition("=")
-            if not equals or not key.strip():
+            if place == 0 and key and not (equals and key.strip().isidentifier()):
+                key, equals, value = "", "=", pair
+            elif not equals or not key.strip():
                 raise SpecError(
                     f"Expected key=value after {name!r}, got {pair!r}. Write it like pillar:k=40,center=false."
                 )
@@ -43,7 +47,7 @@ class Component(BaseModel):
         return cls(name=name, options=options)
 
     def __str__(self) -> str:
-        options = ",".join(f"{key}={value}" for key, value in self.options.items())
+        options = ",".join(f"{key}={value}" if key else str(value) for key, value in self.options.items())
         return f"{self.name}:{options}" if options else self.name
 
 

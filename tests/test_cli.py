@@ -89,7 +89,7 @@ def run_arguments(out: Path, *more: str) -> list[str]:
         ("--learner dp-sgd --extractor pixel", "Unknown extractor 'pixel'. Did you mean 'pixels'?"),
         ("--learner dp-sgd --public-dataset digit", "Unknown dataset 'digit'. Did you mean 'digits'?"),
         ("--learner dp-sgd:step=3", "Unknown option 'step' of learner 'dp-sgd'. Did you mean 'steps'?"),
-        ("--learner dp-sgd:steps", "Expected key=value after 'dp-sgd'"),
+        ("--learner dp-sgd:steps", "Expected key=value after learner 'dp-sgd'"),
         ("--learner dp-sgd:steps=0", "Expected steps=0"),
         ("--learner dp-sgd:sample_rate=64", "A rate is a chance per example, not a batch size"),
         ("--learner dp-sgd:clip=0", "Expected clip=0.0"),

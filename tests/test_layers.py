@@ -19,7 +19,7 @@ LAYERS = (
     {"errors"},
     {"guard", "paths", "files", "progress", "phases", "provenance"},
     {"api"},
-    {"hookspecs"},
+    {"hookspecs", "sources"},
     {"registry"},
     {"privacy"},
     {"linear"},

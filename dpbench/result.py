@@ -19,6 +19,7 @@ from dpbench.spec import Spec
 NOT_COVERED = (
     "the size of the private split, public by declaration",
     "the choice of hyperparameters, where they were chosen on this private data",
+    "how many images stand in two splits (overlap), counted on the data themselves",
     "timing and memory",
     "a plugin written to defeat the harness",
 )
@@ -95,6 +96,14 @@ class Interval(_Frozen):
     high: float | None
 
 
+class Overlap(_Frozen):
+    """How many of `among` images stand in another split too: the same pixels, or near the same (`data.duplicates`)."""
+
+    exact: int = Field(ge=0)
+    near: int = Field(ge=0)  # the exact ones included
+    among: int = Field(ge=0)
+
+
 class TaskFacts(_Frozen):
     """What the run was about."""
 
@@ -106,6 +115,7 @@ class TaskFacts(_Frozen):
     public_labels_seen: bool
     digests: dict[str, str]
     licence: str
+    overlap: dict[str, Overlap] | None = None  # "test in private" ...; None in results from before it was counted
 
 
 class Brought(_Frozen):

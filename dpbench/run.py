@@ -20,7 +20,7 @@ from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.plan import Ledger
 from dpbench.privacy.randomness import Randomness
 from dpbench.registry import Registry
-from dpbench.result import Brought, Privacy, Result, SeedResult, TaskFacts, Tuning, summarise
+from dpbench.result import Brought, Overlap, Privacy, Result, SeedResult, TaskFacts, Tuning, summarise
 from dpbench.selection import Selection
 from dpbench.spec import Spec
 from dpbench.statement import state
@@ -61,10 +61,12 @@ def run(spec: Spec, *, device: str = "auto", plugins: Registry | None = None, se
                 scores = guarded(parts.who("learner", "predict"), metrics.predict_all, predict, test.x, roles.task)
                 seeds.append(SeedResult(seed=seed, **about, **metrics.score(scores, test.y)))
             advance(1)
+    with phases("compare"):
+        overlap = {pair: Overlap(**vars(counted)) for pair, counted in roles.overlap().items()}
     return Result(
         digest=spec.digest, spec=spec, selection=search.rule if search else selection(parts.learner), search=search,
-        task=_facts(parts, roles, public, len(test.y)), privacy=privacy, seeds=tuple(seeds), metrics=summarise(seeds),
-        seconds=_publishable(phases.seconds, privacy), peak_bytes=phases.peak_bytes, components=_brought(parts),
+        task=_facts(parts, roles, public, len(test.y), overlap), privacy=privacy, seeds=tuple(seeds),
+        metrics=summarise(seeds), seconds=_publishable(phases.seconds, privacy), peak_bytes=phases.peak_bytes, components=_brought(parts),
         provenance=provenance.collect(str(place)),
     )  # fmt: skip
 
@@ -159,7 +161,11 @@ def _best_fit(
 
 def _publishable(seconds: dict[str, float], privacy: Privacy) -> dict[str, float]:
     """Leave out how long a private search took: it tells how many runs there were, which must stay secret."""
-    return {phase: value for phase, value in seconds.items() if not privacy.repeats or phase in {"load", "calibrate"}}
+    return {
+        phase: value
+        for phase, value in seconds.items()
+        if not privacy.repeats or phase in {"load", "calibrate", "compare"}
+    }
 
 
 def _device(name: str) -> torch.device:
@@ -190,11 +196,11 @@ def _visible(public: PublicData, parts: Parts, spec: Spec) -> PublicData:
     return seen(public, learner)
 
 
-def _facts(parts: Parts, roles: data.Roles, public: PublicData, test: int) -> TaskFacts:
+def _facts(parts: Parts, roles: data.Roles, public: PublicData, test: int, overlap: dict[str, Overlap]) -> TaskFacts:
     return TaskFacts(
         example_shape=roles.task.example_shape, classes=parts.dataset.classes, private=roles.task.size,
         public=len(public.x), test=test, public_labels_seen=public.y is not None, digests=roles.digests,
-        licence=parts.dataset.licence,
+        licence=parts.dataset.licence, overlap=overlap,
     )  # fmt: skip
 
 

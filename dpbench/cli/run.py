@@ -111,6 +111,11 @@ def _show(result: Result, written: Path, console: Console) -> None:
         f"δ {privacy.delta:g}, {privacy.adjacency}, {privacy.rng} RNG, hyperparameters {result.selection}, "
         f"{len(result.seeds)} seed(s), 95% interval"
     )
+    for pair, counted in (result.task.overlap or {}).items():
+        if counted.near:
+            console.print(
+                f"{pair.capitalize()}: {counted.near:,} of {counted.among:,} images, {counted.exact:,} exactly"
+            )
     if result.search and result.search.chosen is not None:
         options = ", ".join(f"{name}={value}" for name, value in result.search.chosen.items())
         console.print(f"Chosen: {options}", soft_wrap=True, markup=False)

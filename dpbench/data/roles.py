@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dpbench.api import Budget, Dataset, Extractor, PublicData, Split, Splits, Task
 from dpbench.data import cache
+from dpbench.data.duplicates import Repeats, hashes, repeats
 from dpbench.errors import DataError, SpecError
 from dpbench.guard import guarded
 from dpbench.parts import Parts
@@ -37,6 +38,7 @@ class Roles:
     public: PublicData  # with labels, whatever the protocol allows a learner to see
     test: Callable[[], Test]  # reads the test split: nothing has touched it before
     digests: dict[str, str]  # of the data behind private and test, and behind public
+    overlap: Callable[[], dict[str, Repeats]]  # "test in private" ...: reads every image, for the result alone
 
 
 def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
@@ -56,15 +58,27 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     check_budget(Budget(spec.epsilon, spec.delta), _task((), dataset, len(private_rows), device))
     train = _features(splits, "train", extractor, device)
     if parts.public_dataset is None:
-        public, digest = PublicData(train[public_rows], labels[public_rows]), splits.digest
+        public, other = PublicData(train[public_rows], labels[public_rows]), splits
     else:
-        public, digest = _other(parts, parts.public_dataset, train, device)
-        _refuse_same(digest, splits.digest, parts.public_dataset)
+        public, other = _other(parts, parts.public_dataset, train, device)
+        _refuse_same(other.digest, splits.digest, parts.public_dataset)
     task = _task(tuple(train.shape[1:]), dataset, len(private_rows), device)
     public = PublicData(public.x.to(device), None if public.y is None else public.y.to(device))
-    digests = {"private": splits.digest, "public": digest}
+    digests = {"private": splits.digest, "public": other.digest}
     private = PrivateRows(train, labels[private_rows], private_rows)
-    return Roles(task, private, public, lambda: _test(splits, parts, device), digests)
+
+    def overlap() -> dict[str, Repeats]:
+        hashed, test = (hashes(split, splits.digest, name) for name, split in _named(splits))
+        mine = hashed.take(private_rows)
+        theirs = hashed.take(public_rows) if other is splits else hashes(other.train, other.digest, "train")
+        pairs = {"test in private": (test, mine), "test in public": (test, theirs), "public in private": (theirs, mine)}
+        return {name: repeats(of, among) for name, (of, among) in pairs.items()}
+
+    return Roles(task, private, public, lambda: _test(splits, parts, device), digests, overlap)
+
+
+def _named(splits: Splits) -> list[tuple[str, Split]]:
+    return [("train", splits.train), ("test", splits.test)]
 
 
 def _test(splits: Splits, parts: Parts, device: torch.device) -> Test:
@@ -129,7 +143,7 @@ def _refuse_same(public: str, private: str, dataset: Dataset) -> None:
         )
 
 
-def _other(parts: Parts, dataset: Dataset, train: Tensor, device: torch.device) -> tuple[PublicData, str]:
+def _other(parts: Parts, dataset: Dataset, train: Tensor, device: torch.device) -> tuple[PublicData, Splits]:
     splits = _loaded(parts, "public_dataset")
     labels = _labels(splits.train, "train", dataset)
     x = _features(splits, "train", parts.extractor, device)
@@ -138,4 +152,4 @@ def _other(parts: Parts, dataset: Dataset, train: Tensor, device: torch.device) 
             f"Public dataset {dataset.name!r} gives features of shape {tuple(x.shape[1:])}, the private one "
             f"{tuple(train.shape[1:])}; expected the same. Use an extractor that resizes, such as pixels:size=32."
         )
-    return PublicData(x, labels), splits.digest
+    return PublicData(x, labels), splits

@@ -8,7 +8,6 @@ from dpbench.api import (
     Chunk,
     Curator,
     Dataset,
-    Download,
     Extractor,
     Images,
     Learner,
@@ -16,7 +15,6 @@ from dpbench.api import (
     PublicData,
     Release,
     RowFn,
-    Source,
     Split,
     Splits,
     Task,
@@ -30,7 +28,7 @@ from dpbench.privacy.blocks import Blocks
 from dpbench.privacy.contributions import RankOne, Scaled
 from dpbench.privacy.residual import Residual
 from dpbench.probes import ProbeLearner
-from dpbench.sources import locate
+from dpbench.sources import Download, Source, locate
 
 __all__ = [
     "AnchorBasis",

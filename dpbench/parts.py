@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+from dpbench import sources
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.registry import Kind, Registered, Registry
 from dpbench.spec import Component, Spec
@@ -24,6 +25,19 @@ class Parts:
         """Name a component, what it is asked to do, and who brought it: for messages about its failures."""
         item = self.brought[role]
         return f"{doing} of {item.cls.name!r} (plugin {item.plugin!r}, {item.distribution} {item.version})"
+
+
+def check_components(spec: Spec, registry: Registry) -> None:
+    """Refuse misspelt names and missing data before torch takes its seconds to import.
+
+    Raises:
+        UnknownName, SpecError: a component that does not exist, or options that do not fit.
+        DataMissing: a dataset that is not on this machine; the text says how to get it.
+    """
+    registry.find("learner", spec.learner.name)
+    registry.find("extractor", spec.extractor.name)
+    for component in filter(None, (spec.dataset, spec.public_dataset)):
+        sources.check_present(registry.build("dataset", component.name, component.options))
 
 
 def resolve(registry: Registry, spec: Spec) -> Parts:

@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.text import Text
 
 
@@ -24,6 +34,21 @@ def status(description: str) -> Iterator[None]:
         return
     with console.status(description):
         yield
+
+
+@contextmanager
+def transfer(description: str, total: int) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
+    """Show one bar in bytes while the block runs; yield what sets the bytes done, and what corrects their total."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    )  # fmt: skip
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(description, total=total or None)
+        yield (
+            lambda done: progress.update(task, completed=done),
+            lambda whole: progress.update(task, total=whole or None),
+        )
 
 
 @contextmanager

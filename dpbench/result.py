@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dpbench.data.overlap import Overlap
 from dpbench.errors import DataError
 from dpbench.files import write_json
 from dpbench.privacy.accountant import AccountantName
@@ -94,14 +95,6 @@ class Interval(_Frozen):
     mean: float
     low: float | None
     high: float | None
-
-
-class Overlap(_Frozen):
-    """How many of `among` images stand in another split too: the same pixels, or near the same (`data.duplicates`)."""
-
-    exact: int = Field(ge=0)
-    near: int = Field(ge=0)  # the exact ones included
-    among: int = Field(ge=0)
 
 
 class TaskFacts(_Frozen):

@@ -12,6 +12,7 @@ import torch
 from dpbench import metrics, progress, provenance, registry
 from dpbench.api import Predict, PublicData
 from dpbench.data import roles as data
+from dpbench.data.overlap import Overlap
 from dpbench.errors import SpecError
 from dpbench.guard import guarded
 from dpbench.parts import Parts, resolve, selection, spelled_out
@@ -20,7 +21,7 @@ from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.plan import Ledger
 from dpbench.privacy.randomness import Randomness
 from dpbench.registry import Registry
-from dpbench.result import Brought, Overlap, Privacy, Result, SeedResult, TaskFacts, Tuning, summarise
+from dpbench.result import Brought, Privacy, Result, SeedResult, TaskFacts, Tuning, summarise
 from dpbench.selection import Selection
 from dpbench.spec import Spec
 from dpbench.statement import state
@@ -62,12 +63,12 @@ def run(spec: Spec, *, device: str = "auto", plugins: Registry | None = None, se
                 seeds.append(SeedResult(seed=seed, **about, **metrics.score(scores, test.y)))
             advance(1)
     with phases("compare"):
-        overlap = {pair: Overlap(**vars(counted)) for pair, counted in roles.overlap().items()}
+        overlap = roles.overlap()
     return Result(
         digest=spec.digest, spec=spec, selection=search.rule if search else selection(parts.learner), search=search,
         task=_facts(parts, roles, public, len(test.y), overlap), privacy=privacy, seeds=tuple(seeds),
-        metrics=summarise(seeds), seconds=_publishable(phases.seconds, privacy), peak_bytes=phases.peak_bytes, components=_brought(parts),
-        provenance=provenance.collect(str(place)),
+        metrics=summarise(seeds), seconds=_publishable(phases.seconds, privacy), peak_bytes=phases.peak_bytes,
+        components=_brought(parts), provenance=provenance.collect(str(place)),
     )  # fmt: skip
 
 

@@ -1,14 +1,43 @@
-"""Where data lies on this machine, and the one sentence that is said where it does not."""
+"""Where data comes from, where it lies on this machine, and the one sentence that is said where it does not."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dpbench.api import Dataset, Source
 from dpbench.errors import DataMissing
 from dpbench.paths import data_folders, restricted
+
+if TYPE_CHECKING:
+    from dpbench.api import Dataset
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file that a publisher gives to anybody, without a login."""
+
+    url: str
+    checksum: str  # "md5:..." or "sha256:..." of the file as published
+    size: int  # bytes
+    path: str  # below a data folder: where the file belongs; of an archive, the folder it is unpacked into
+    unpack: bool = False  # .zip, .tar, .tar.gz, .tgz: into the folder `path`; .gz: to the file `path`
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a dataset can be had, and where it lies once it is here."""
+
+    homes: Sequence[Sequence[str]]  # below a data folder: any one is enough, all paths of it are needed
+    page: str = ""  # where people read about it and download it
+    size: int = 0  # bytes to download
+    downloads: Sequence[Download] = ()  # what `dpbench data fetch` gets; none: by hand, then `dpbench data import`
+    hub: Sequence[tuple[str, str]] = ()  # instead: (repository, file) on the Hugging Face hub, kept as repository/file
+    elsewhere: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()  # folders outside the data folders, with homes there
+    package: str = ""  # Debian's package that brings it
 
 
 @dataclass(frozen=True)
@@ -61,20 +90,47 @@ def missing(dataset: Dataset) -> DataMissing:
     """Return the error that says how to get a dataset."""
     source = dataset.source()
     assert source is not None, "a dataset that comes with a package is always here"
+    name = label(dataset)
     looked = "; ".join(str(folder) + _lacking(folder, homes) for folder, homes in _places(source))
-    wanted = " or ".join(" with ".join(home) for home in source.homes)
+    wanted = homes_of(source)
     facts = ", ".join(filter(None, (in_words(source.size), f"licence: {dataset.licence}")))
-    by_hand = f"`dpbench data import {dataset.name} FILE-OR-FOLDER`"
+    by_hand = f"`dpbench data import {name} FILE-OR-FOLDER`"
     page = f" from {source.page}" if source.page else ""
     how = f"Download it ({facts}){page}, then run {by_hand}"
     if source.downloads or source.hub:
-        how = f"Run `dpbench data fetch {dataset.name}` ({facts}); or download it{page} and run {by_hand}"
+        how = f"Run `dpbench data fetch {name}` ({facts}); or download it{page} and run {by_hand}"
     if source.package:
         how = f"On Debian, install {source.package}. Elsewhere: {how[0].lower()}{how[1:]}"
     return DataMissing(
-        f"Dataset {dataset.name!r} is not on this machine: looked for {wanted} in {looked}. {how}; or name the folder "
+        f"Dataset {name!r} is not on this machine: looked for {wanted} in {looked}. {how}; or name the folder "
         "that holds it in DPBENCH_DATA."
     )
+
+
+def label(dataset: Dataset) -> str:
+    """Return the dataset as a user writes it: its name, and the options that are not the defaults."""
+    fields = [field for field in dataclasses.fields(dataset) if field.init]  # type: ignore[arg-type]
+    values = {field.name: getattr(dataset, field.name) for field in fields}
+    options = [f"{field.name}={values[field.name]}" for field in fields if values[field.name] != field.default]
+    return f"{dataset.name}:{','.join(options)}" if options else dataset.name
+
+
+def homes_of(source: Source) -> str:
+    """Say under which names data is looked for: the first places, and how many others there are.
+
+    >>> homes_of(Source([["x.zip"], ["x/train", "x/test"], ["train", "test"], ["a"]]))
+    'x.zip or x/{train,test} (or in 2 more layouts)'
+    """
+    named, more = " or ".join(map(_braced, source.homes[:2])), len(source.homes) - 2
+    return f"{named} (or in {more} more layouts)" if more > 0 else named
+
+
+def _braced(home: Sequence[str]) -> str:
+    if len(home) == 1:
+        return home[0]
+    common = os.path.commonpath(home)
+    inner = ",".join(os.path.relpath(path, common or ".") for path in home)
+    return f"{common}/{{{inner}}}" if common else f"{{{inner}}}"
 
 
 def in_words(size: int) -> str:

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from dpbench import DataError, DataMissing, Dataset, SpecError, Split, Splits, data_folders, hookimpl
+from dpbench import DataError, Dataset, Download, Source, SpecError, Split, Splits, hookimpl, locate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +53,7 @@ class _MedMnist(Dataset):
     """What the datasets share; `size` is the images' width and height: 28, 64, 128 or 224.
 
     The published splits train and test; `val` is left out, neither private nor public. Looked for as NAME.npz (28
-    pixels) or NAME_SIZE.npz in every folder of `DPBENCH_DATA`, then in ~/.medmnist, where the package downloads to.
+    pixels) or NAME_SIZE.npz in every data folder, then in ~/.medmnist, where the package downloads to.
 
     Files up to 300 MB must have the published MD5; larger ones are guarded by the CRC-32 that the archive holds of
     each array. The digest covers name, size and CRC-32 of every array, so no image is read for it.
@@ -61,8 +61,8 @@ class _MedMnist(Dataset):
 
     counts: ClassVar[tuple[int, int]]  # of train and test
     colour: ClassVar[bool]
-    megabytes: ClassVar[int]  # of the file of 28 pixels
-    md5: ClassVar[Mapping[int, str]]
+    md5: ClassVar[Mapping[int, str]]  # of the file, by the images' size
+    file_sizes: ClassVar[Mapping[int, int]]  # bytes; those that end in 00,000 are rounded
     size: int = 28
 
     def __post_init__(self) -> None:
@@ -70,13 +70,31 @@ class _MedMnist(Dataset):
         if self.size not in SIZES:
             raise SpecError(f"Expected size={self.size} of dataset {self.name!r} to be one of {SIZES}, in pixels.")
 
+    def source(self) -> Source:
+        """Return where the file of this size comes from and where it lies."""
+        file = f"{self.name}.npz" if self.size == 28 else f"{self.name}_{self.size}.npz"
+        download = Download(
+            url=f"{RECORD}/files/{file}?download=1",
+            checksum=f"md5:{self.md5[self.size]}",
+            size=self.file_sizes[self.size],
+            path=file,
+        )
+        homes = ((file,),)
+        return Source(
+            homes=homes,
+            page=RECORD,
+            size=download.size,
+            downloads=(download,),
+            elsewhere=(("~/.medmnist", homes),),
+        )
+
     def load(self) -> Splits:
         """Open the two splits.
 
         Raises:
             DataError: a file that is damaged or not the published one.
         """
-        path = self._found()
+        (path,) = locate(self).paths
         _check_md5(path, self.md5[self.size])
         digest = _digest(path)
         train, test = (self._split(path, name, n) for name, n in zip(("train", "test"), self.counts, strict=True))
@@ -86,18 +104,6 @@ class _MedMnist(Dataset):
         shape = (count, self.size, self.size, *([3] if self.colour else []))
         labels = _read(path, f"{name}_labels", (count, 1))
         return Split(Packed(path, f"{name}_images", shape), labels[:, 0].astype("int64"))
-
-    def _found(self) -> Path:
-        file = f"{self.name}.npz" if self.size == 28 else f"{self.name}_{self.size}.npz"
-        folders = (*data_folders(), Path("~/.medmnist").expanduser())
-        for folder in folders:
-            if (folder / file).is_file():
-                return folder / file
-        large = f"{self.megabytes} MB" if self.size == 28 else f"up to {self.size**2 // 784} times {self.megabytes} MB"
-        raise DataMissing(
-            f"Dataset {self.name!r} is not on this machine (looked for {file} in {', '.join(map(str, folders))}). "
-            f"Download it ({large}) from {RECORD}/files/{file}, and name the folder that holds it in DPBENCH_DATA."
-        )
 
 
 @dataclass(frozen=True)
@@ -113,13 +119,13 @@ class DermaMnist(_MedMnist):
     citation: ClassVar[str] = PAPER + "Tschandl et al., The HAM10000 dataset, Scientific Data 2018"
     counts: ClassVar[tuple[int, int]] = (7007, 2005)
     colour: ClassVar[bool] = True
-    megabytes: ClassVar[int] = 20
     md5: ClassVar[Mapping[int, str]] = {
         28: "0744692d530f8e62ec473284d019b0c7",
         64: "b70a2f5635c6199aeaa28c31d7202e1f",
         128: "2defd784463fa5243564e855ed717de1",
         224: "8974907d8e169bef5f5b96bc506ae45d",
     }
+    file_sizes: ClassVar[Mapping[int, int]] = {28: 19_700_000, 64: 100_100_000, 128: 370_000_000, 224: 1_100_000_000}
 
 
 @dataclass(frozen=True)
@@ -135,13 +141,13 @@ class PneumoniaMnist(_MedMnist):
     )
     counts: ClassVar[tuple[int, int]] = (4708, 624)
     colour: ClassVar[bool] = False
-    megabytes: ClassVar[int] = 4
     md5: ClassVar[Mapping[int, str]] = {
         28: "28209eda62fecd6e6a2d98b1501bb15f",
         64: "8f4eceb4ccffa70c672198ea285246c6",
         128: "05b46931834c231683c68f40c47b2971",
         224: "d6a3c71de1b945ea11211b03746c1fe1",
     }
+    file_sizes: ClassVar[Mapping[int, int]] = {28: 4_170_669, 64: 20_606_998, 128: 75_506_212, 224: 214_384_716}
 
 
 @dataclass(frozen=True)
@@ -163,12 +169,17 @@ class PathMnist(_MedMnist):
     )
     counts: ClassVar[tuple[int, int]] = (89_996, 7180)
     colour: ClassVar[bool] = True
-    megabytes: ClassVar[int] = 206
     md5: ClassVar[Mapping[int, str]] = {
         28: "a8b06965200029087d5bd730944a56c1",
         64: "55aa9c1e0525abe5a6b9d8343a507616",
         128: "ac42d08fb904d92c244187169d1fd1d9",
         224: "2c51a510bcdc9cf8ddb2af93af1eadec",
+    }
+    file_sizes: ClassVar[Mapping[int, int]] = {
+        28: 205_615_438,
+        64: 1_100_000_000,
+        128: 4_257_786_775,
+        224: 12_600_000_000,
     }
 
 

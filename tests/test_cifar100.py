@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import pickle
 import struct
+import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from dpbench_torchvision_datasets import Cifar100
+from dpbench_torchvision_datasets import Cifar100, cifar100
 from dpbench_torchvision_datasets.pickles import read_arrays
 
-from dpbench import DataError
+from dpbench import DataError, DataMissing
 from dpbench.testing import DatasetLaws
 
 SIZES = {"train": 200, "test": 20}
@@ -117,6 +118,40 @@ def test_files_other_than_the_published_ones_are_refused(data_folder: Path) -> N
     lay_out(data_folder)
     with pytest.raises(DataError, match=r"Expected MD5 16019d7e\w+ of .*cifar-100-python/train, got"):
         Cifar100().load()
+
+
+def test_missing_data_says_what_to_fetch_and_where_it_looked(data_folder: Path) -> None:
+    with pytest.raises(DataMissing) as caught:
+        Cifar100().load()
+    for said in ("cifar-100-python/train", "169 MB", "`dpbench data fetch cifar100`", cifar100.PAGE, str(data_folder)):
+        assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("split", SIZES)
+def test_a_missing_part_is_named(data_folder: Path, split: str) -> None:
+    dataset = lay_out(data_folder)
+    (data_folder / "cifar-100-python" / split).unlink()
+    with pytest.raises(DataMissing, match=f"which lacks cifar-100-python/{split};"):
+        dataset.load()
+
+
+def test_addresses_and_checksums_are_those_of_torchvision() -> None:
+    from torchvision.datasets import CIFAR100
+
+    (archive,) = Cifar100().source().downloads
+    assert (archive.url, archive.checksum) == (CIFAR100.url, f"md5:{CIFAR100.tgz_md5}")
+    assert archive.url.endswith(f"/{CIFAR100.base_folder}.tar.gz")
+    assert Cifar100().source().size == archive.size
+    assert Cifar100.md5 == dict([*CIFAR100.train_list, *CIFAR100.test_list])
+
+
+def test_the_archive_unpacks_to_where_the_files_are_looked_for(data_folder: Path, tmp_path: Path) -> None:
+    dataset = lay_out(tmp_path)
+    with tarfile.open(tmp_path / "published", "w:gz") as archive:
+        archive.add(tmp_path / "cifar-100-python", "cifar-100-python")
+    with tarfile.open(tmp_path / "published") as archive:
+        archive.extractall(data_folder / dataset.source().downloads[0].path, filter="data")
+    assert len(dataset.load().train.images) == SIZES["train"]
 
 
 class Hostile:

@@ -14,6 +14,7 @@ import pytest
 from dpbench_torchvision_datasets import FashionMnist, fashion_mnist
 
 from dpbench import DataError, DataMissing
+from dpbench.paths import only_in
 from dpbench.testing import DatasetLaws
 
 TRAIN, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
@@ -113,11 +114,35 @@ def test_some_of_the_files_are_not_enough(data_folder: Path) -> None:
         dataset.load()
 
 
-def test_missing_data_names_debians_package_and_folder(data_folder: Path, debian: Path) -> None:
+def test_missing_data_names_command_package_and_folders(data_folder: Path, debian: Path) -> None:
     with pytest.raises(DataMissing) as caught:
         FashionMnist().load()
-    for said in ("dataset-fashion-mnist", str(debian), str(data_folder), "31 MB", fashion_mnist.PAGE, "DPBENCH_DATA"):
+    for said in (
+        "On Debian, install dataset-fashion-mnist",
+        "`dpbench data fetch fashion-mnist`",
+        str(debian),
+        str(data_folder),
+        "31 MB",
+        fashion_mnist.PAGE,
+        "DPBENCH_DATA",
+    ):
         assert said in str(caught.value)
+
+
+def test_only_the_folder_of_an_import_is_looked_in(data_folder: Path, debian: Path, tmp_path: Path) -> None:
+    lay_out(debian)
+    with only_in(tmp_path), pytest.raises(DataMissing):
+        few().load()
+
+
+def test_addresses_and_checksums_are_those_of_torchvision() -> None:
+    from torchvision.datasets import FashionMNIST
+
+    source = FashionMnist().source()
+    stated = {FashionMNIST.mirrors[0] + name: f"md5:{md5}" for name, md5 in FashionMNIST.resources}
+    assert {one.url: one.checksum for one in source.downloads} == stated
+    assert tuple(one.path for one in source.downloads) == source.homes[0]
+    assert source.size == sum(one.size for one in source.downloads)
 
 
 @pytest.mark.parametrize(

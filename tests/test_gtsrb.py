@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,7 +65,7 @@ def test_images_and_labels_are_those_that_torchvision_reads(data_folder: Path) -
 
 def test_the_larger_training_set_is_read_only_when_asked_for(data_folder: Path) -> None:
     root = lay_out(data_folder)
-    with pytest.raises(DataMissing, match=r"GTSRB_Final_Training_Images\.zip"):
+    with pytest.raises(DataMissing, match="which lacks gtsrb/GTSRB/Final_Training/Images;"):
         Few(training="final").load()
     (root / "GTSRB/Final_Training").mkdir()
     (root / "GTSRB/Training").rename(root / "GTSRB/Final_Training/Images")
@@ -76,8 +77,36 @@ def test_the_larger_training_set_is_read_only_when_asked_for(data_folder: Path) 
 def test_missing_data_says_what_to_fetch_and_where_it_looked(data_folder: Path) -> None:
     with pytest.raises(DataMissing) as caught:
         Gtsrb().load()
-    for said in ("GTSRB-Training_fixed.zip", "300 MB", gtsrb.PAGE, str(data_folder), "DPBENCH_DATA"):
+    for said in ("gtsrb/GTSRB/Training", "277 MB", "`dpbench data fetch gtsrb`", gtsrb.PAGE, str(data_folder)):
         assert said in str(caught.value)
+
+
+def test_addresses_and_checksums_are_those_of_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchvision.datasets import GTSRB
+    from torchvision.datasets import gtsrb as theirs
+
+    stated: dict[str, str] = {}
+
+    def noted(url: str, download_root: str, md5: str) -> None:
+        assert Path(download_root) == tmp_path / "gtsrb"
+        stated[url] = f"md5:{md5}"
+
+    monkeypatch.setattr(theirs, "download_and_extract_archive", noted)
+    for split in ("train", "test"):
+        with pytest.raises(RuntimeError, match="not found"):
+            GTSRB(str(tmp_path), split=split, download=True)
+    assert {one.url: one.checksum for one in Gtsrb().source().downloads} == stated
+
+
+@pytest.mark.parametrize(("training", "archive"), [("online", "Training_fixed"), ("final", "Final_Training_Images")])
+def test_a_training_set_is_fetched_with_the_test_images(training: Any, archive: str) -> None:
+    source = Gtsrb(training=training).source()
+    assert len(source.downloads) == 3
+    assert archive in source.downloads[0].url
+    assert source.size == sum(one.size for one in source.downloads)
+    for one in source.downloads:
+        assert re.fullmatch("md5:[0-9a-f]{32}", one.checksum)
+        assert (one.path, one.unpack) == ("gtsrb", True)
 
 
 def test_a_missing_class_folder_is_named_and_shifts_no_label(data_folder: Path) -> None:

@@ -18,8 +18,9 @@ PLUGINS = ROOT.parent / "plugins"
 LAYERS = (
     {"errors"},
     {"guard", "paths", "files", "progress", "phases", "provenance"},
+    {"sources"},
     {"api"},
-    {"hookspecs", "sources"},
+    {"hookspecs"},
     {"registry"},
     {"privacy"},
     {"linear"},

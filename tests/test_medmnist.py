@@ -15,6 +15,8 @@ import pytest
 from dpbench_medmnist import DermaMnist, PathMnist, PneumoniaMnist
 
 from dpbench import DataError, DataMissing, SpecError
+from dpbench.paths import only_in
+from dpbench.sources import in_words
 from dpbench.testing import DatasetLaws
 
 ALL = (DermaMnist, PathMnist, PneumoniaMnist)
@@ -64,7 +66,18 @@ def test_classes_counts_licence_and_checksums_are_the_packages(kind: Any, data_f
     assert kind.colour == (info["n_channels"] == 3)
     assert kind.licence == info["license"]
     assert kind.md5 == {28: info["MD5"], **{size: info[f"MD5_{size}"] for size in (64, 128, 224)}}
-    assert info["url_64"].startswith(f"{dpbench_medmnist.RECORD}/files/{kind.name}_64.npz")
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("size", dpbench_medmnist.SIZES)
+def test_addresses_and_checksums_are_those_of_the_package(kind: Any, size: int) -> None:
+    from medmnist import INFO
+
+    source, suffix = kind(size=size).source(), "" if size == 28 else f"_{size}"
+    (file,) = source.downloads
+    assert (file.url, file.checksum) == (INFO[kind.name][f"url{suffix}"], f"md5:{INFO[kind.name][f'MD5{suffix}']}")
+    assert source.homes == ((file.path,),) == ((f"{kind.name}{suffix}.npz",),)
+    assert source.size == file.size
 
 
 @pytest.mark.parametrize(("kind", "size"), [(DermaMnist, 28), (PneumoniaMnist, 28), (DermaMnist, 64)])
@@ -120,8 +133,15 @@ def test_the_digest_changes_with_the_data(data_folder: Path, key: str) -> None:
 def test_missing_data_says_what_to_fetch_and_where_it_looked(data_folder: Path, kind: Any) -> None:
     with pytest.raises(DataMissing) as caught:
         kind(size=224).load()
-    for said in (f"{kind.name}_224.npz", "MB", dpbench_medmnist.RECORD, str(data_folder), ".medmnist", "DPBENCH_DATA"):
+    size, command = in_words(kind.file_sizes[224]), f"`dpbench data fetch {kind.name}"
+    for said in (f"{kind.name}_224.npz", size, command, dpbench_medmnist.RECORD, str(data_folder), ".medmnist"):
         assert said in str(caught.value)
+
+
+def test_only_the_folder_of_an_import_is_looked_in(data_folder: Path, tmp_path: Path) -> None:
+    dataset = lay_out(Path("~/.medmnist").expanduser())
+    with only_in(tmp_path), pytest.raises(DataMissing):
+        dataset.load()
 
 
 def test_files_other_than_the_published_ones_are_refused(data_folder: Path) -> None:

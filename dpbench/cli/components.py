@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from dpbench.cli.presence import HERE, dataset_facts, extractor_facts
 from dpbench.registry import KINDS, Kind, Registry, load
+from dpbench.sources import in_words
+
+FACTS: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
+    "dataset": dataset_facts,
+    "extractor": extractor_facts,
+}
+WIDE = 160  # columns of a terminal that has room for facts and a summary
+COLUMNS: dict[Kind, tuple[str, ...]] = {
+    "dataset": ("here", "download", "licence"),
+    "extractor": ("here", "features", "weights", "licence"),
+    "learner": (),
+}
 
 
 class Listed(StrEnum):
@@ -34,29 +48,34 @@ def list_components(
         return
     console = Console()
     for kind in kinds:
-        table = Table(f"{kind}s", "summary", "from", box=None, title_justify="left")
-        for name, item in sorted(registry.components[kind].items()):
-            table.add_row(name, _summary(item.cls), f"{item.distribution} {item.version}")
+        told = kind == "learner" or console.width >= WIDE
+        table = Table(f"{kind}s", *COLUMNS[kind], "from", *(["summary"] if told else []), box=None)
+        for row in _rows(registry, kind):
+            who, summary = f"{row['distribution']} {row['version']}", [row["summary"]] if told else []
+            table.add_row(row["name"], *_cells(kind, row), who, *summary)
         console.print(table, end="\n\n")
     for broken in registry.broken:
         console.print(str(broken), style="red", markup=False)
 
 
+def _rows(registry: Registry, kind: Kind) -> list[dict[str, Any]]:
+    rows = []
+    for name, item in sorted(registry.components[kind].items()):
+        who = {"plugin": item.plugin, "distribution": item.distribution, "version": item.version}
+        facts = FACTS[kind](item.cls, registry) if kind in FACTS else {}
+        rows.append({"name": name, "summary": _summary(item.cls), **who, **facts})
+    return rows
+
+
+def _cells(kind: Kind, row: dict[str, Any]) -> list[str]:
+    if kind == "learner":
+        return []
+    width = [str(row["dimension"] or "-")] if kind == "extractor" else []
+    return [HERE[row["present"]], *width, in_words(row["size"]) or "-", row["licence"] or "-"]
+
+
 def _plain(registry: Registry, kinds: list[Kind]) -> dict[str, object]:
-    listed: dict[str, object] = {
-        f"{kind}s": [
-            {
-                "name": name,
-                "summary": _summary(item.cls),
-                "plugin": item.plugin,
-                "distribution": item.distribution,
-                "version": item.version,
-            }
-            for name, item in sorted(components.items())
-        ]
-        for kind, components in registry.components.items()
-        if kind in kinds
-    }
+    listed: dict[str, object] = {f"{kind}s": _rows(registry, kind) for kind in kinds}
     return {**listed, "broken": [vars(broken) for broken in registry.broken]}
 
 

@@ -76,11 +76,12 @@ def run(
 
 def _run(spec: Spec, device: str, out: Path, settings: Path | None) -> tuple[Result, Path]:
     from dpbench.files import check_writable
+    from dpbench.parts import check_components
     from dpbench.registry import load
 
     plugins = load()
     plugins.report_broken()
-    plugins.find("learner", spec.learner.name)  # a misspelt name is refused before torch takes its seconds to import
+    check_components(spec, plugins)
     check_writable(out)
 
     from dpbench.run import run
@@ -113,9 +114,7 @@ def _show(result: Result, written: Path, console: Console) -> None:
     )
     for pair, counted in (result.task.overlap or {}).items():
         if counted.near:
-            console.print(
-                f"{pair.capitalize()}: {counted.near:,} of {counted.among:,} images, {counted.exact:,} exactly"
-            )
+            console.print(f"{pair.capitalize()}: {counted}")
     if result.search and result.search.chosen is not None:
         options = ", ".join(f"{name}={value}" for name, value in result.search.chosen.items())
         console.print(f"Chosen: {options}", soft_wrap=True, markup=False)

@@ -50,11 +50,12 @@ def tune(
     asked = flags.spec_of(given, spec, "tune")
 
     from dpbench.files import check_writable
+    from dpbench.parts import check_components
     from dpbench.registry import load
 
     plugins = load()
     plugins.report_broken()
-    plugins.find("learner", asked.learner.name)
+    check_components(asked, plugins)
     check_writable(out)
 
     from dpbench import run

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from dpbench import progress
 from dpbench.api import Images, Split
+from dpbench.data.overlap import Overlap
 from dpbench.errors import DataError, OutputError
 from dpbench.files import canonical_digest, write_atomically, write_json
 from dpbench.paths import cache_folder
@@ -61,27 +62,18 @@ class Hashes:
         return torch.where(norms >= FLAT * SIDE, grey / norms.clamp(min=1e-6), 0)
 
 
-@dataclass(frozen=True)
-class Repeats:
-    """How many images of one split stand in another one too."""
-
-    exact: int
-    near: int  # those that are exactly the same included
-    among: int  # images asked about
-
-
-def repeats(of: Hashes, among: Hashes) -> Repeats:
+def repeats(of: Hashes, among: Hashes) -> Overlap:
     """Count the images of `of` that are the same, or near the same, as one of `among`; once on this machine."""
     file = cache_folder() / "hashes" / f"{canonical_digest([NEAR, of.digest, among.digest])[:32]}.json"
     try:
-        return Repeats(**json.loads(file.read_text()))
+        return Overlap(**json.loads(file.read_text()))
     except (OSError, ValueError, TypeError):
         counted = _repeats(of, among)
-        write_json(file, vars(counted))
+        write_json(file, counted.model_dump())
         return counted
 
 
-def _repeats(of: Hashes, among: Hashes) -> Repeats:
+def _repeats(of: Hashes, among: Hashes) -> Overlap:
     exact = np.isin(of.exact, among.exact)
     near = torch.from_numpy(exact.copy())
     for start in range(0, len(of), BLOCK):
@@ -89,10 +81,10 @@ def _repeats(of: Hashes, among: Hashes) -> Repeats:
         for other in range(0, len(among), BLOCK):
             best = (mine @ among.directions[other : other + BLOCK].T).amax(1)
             near[start : start + BLOCK] |= best >= NEAR
-    return Repeats(int(exact.sum()), int(near.sum()), len(of))
+    return Overlap(exact=int(exact.sum()), near=int(near.sum()), among=len(of))
 
 
-def repeats_within(hashes: Hashes) -> Repeats:
+def repeats_within(hashes: Hashes) -> Overlap:
     """Count the images that are the same, or near the same, as another one of their own split."""
     _, places, counts = np.unique(hashes.exact, return_inverse=True, return_counts=True)
     exact = counts[places] > 1
@@ -104,7 +96,7 @@ def repeats_within(hashes: Hashes) -> Repeats:
             if other == start:
                 products.fill_diagonal_(-1)  # an image is no repeat of itself
             near[start : start + BLOCK] |= products.amax(1) >= NEAR
-    return Repeats(int(exact.sum()), int(near.sum()), len(hashes))
+    return Overlap(exact=int(exact.sum()), near=int(near.sum()), among=len(hashes))
 
 
 def hashes(split: Split, data: str, name: str) -> Hashes:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from dpbench.api import Budget, Dataset, Extractor, PublicData, Split, Splits, Task
 from dpbench.data import cache
-from dpbench.data.duplicates import Repeats, hashes, repeats
+from dpbench.data.duplicates import hashes, repeats
+from dpbench.data.overlap import Overlap
 from dpbench.errors import DataError, SpecError
 from dpbench.guard import guarded
 from dpbench.parts import Parts
@@ -38,7 +39,7 @@ class Roles:
     public: PublicData  # with labels, whatever the protocol allows a learner to see
     test: Callable[[], Test]  # reads the test split: nothing has touched it before
     digests: dict[str, str]  # of the data behind private and test, and behind public
-    overlap: Callable[[], dict[str, Repeats]]  # "test in private" ...: reads every image, for the result alone
+    overlap: Callable[[], dict[str, Overlap]]  # "test in private" ...: reads every image, for the result alone
 
 
 def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
@@ -67,7 +68,7 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     digests = {"private": splits.digest, "public": other.digest}
     private = PrivateRows(train, labels[private_rows], private_rows)
 
-    def overlap() -> dict[str, Repeats]:
+    def overlap() -> dict[str, Overlap]:
         hashed, test = (hashes(split, splits.digest, name) for name, split in _named(splits))
         mine = hashed.take(private_rows)
         theirs = hashed.take(public_rows) if other is splits else hashes(other.train, other.digest, "train")

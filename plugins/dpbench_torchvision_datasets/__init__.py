@@ -1,4 +1,4 @@
-"""Datasets in torchvision's own layout below a folder of `DPBENCH_DATA`, read without torchvision.
+"""Datasets in torchvision's own layout below a data folder, read without torchvision.
 
 Its classes keep what is needed here, the list of files, to themselves, and unpickle CIFAR without restriction; the
 tests hold the readers of this package to the same images and labels as theirs.

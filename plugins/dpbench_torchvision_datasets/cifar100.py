@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from dpbench import DataError, Dataset, Split, Splits
-from dpbench_torchvision_datasets.files import Pixels, digest_of, folder_with, read_checked
+from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
+from dpbench_torchvision_datasets.files import Pixels, digest_of, read_checked
 from dpbench_torchvision_datasets.pickles import read_arrays
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 FOLDER = "cifar-100-python"
+ARCHIVE = Download(
+    url=f"https://www.cs.toronto.edu/~kriz/{FOLDER}.tar.gz",
+    checksum="md5:eb9058c3a382ffc7106e4002c42a8d85",
+    size=169_001_437,
+    path=".",  # it holds the folder
+    unpack=True,
+)
 FINE = (
     "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
     "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock",
@@ -37,9 +44,9 @@ COARSE = (
 class Cifar100(Dataset):
     """CIFAR-100: 50,000 training and 10,000 test images, 32x32 RGB, 100 fine or 20 coarse classes.
 
-    Read from cifar-100-python/{train,test} below a folder of `DPBENCH_DATA`, the only pickles this project reads: their
-    MD5 must be the published one, and the reader rebuilds arrays and nothing else. The digest names the two files, so
-    it is the same with fine and with coarse labels: they are the same images.
+    Read from cifar-100-python/{train,test} below a data folder, the only pickles this project reads: their MD5 must be
+    the published one, and the reader rebuilds arrays and nothing else. The digest names the two files, so it is the
+    same with fine and with coarse labels: they are the same images.
     """
 
     name: ClassVar[str] = "cifar100"
@@ -57,17 +64,21 @@ class Cifar100(Dataset):
         if self.labels == "coarse":
             object.__setattr__(self, "classes", COARSE)
 
+    def source(self) -> Source:
+        """Return where the two files come from and where they lie."""
+        home = tuple(f"{FOLDER}/{split}" for split in self.md5)
+        return Source(homes=(home,), page=PAGE, size=ARCHIVE.size, downloads=(ARCHIVE,))
+
     def load(self) -> Splits:
         """Open the two splits.
 
         Raises:
             DataError: a file that is not the published one.
         """
-        advice = f"Download cifar-100-python.tar.gz (169 MB) from {PAGE} and unpack it"
-        folder = folder_with(self.name, [f"{FOLDER}/{split}" for split in self.md5], advice) / FOLDER
-        files = {split: read_checked(folder / split, md5, PAGE) for split, md5 in self.md5.items()}
-        train, test = (_split(content, folder / split, self.labels) for split, content in files.items())
-        return Splits(train, test, digest_of(*files.values()))
+        paths = locate(self).paths
+        contents = [read_checked(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
+        train, test = (_split(content, path, self.labels) for content, path in zip(contents, paths, strict=True))
+        return Splits(train, test, digest_of(*contents))
 
 
 def _split(content: bytes, path: Path, labels: str) -> Split:

@@ -7,27 +7,34 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
 
-from dpbench import DataError, DataMissing, Dataset, Split, Splits, data_folders
+from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
 from dpbench_torchvision_datasets.files import Pixels, digest_of, read_checked
 
 if TYPE_CHECKING:
     import numpy as np
 
 PAGE = "https://github.com/zalandoresearch/fashion-mnist"
+MIRROR = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"  # has no https
 PACKAGE = "dataset-fashion-mnist"
 DEBIAN = Path("/usr/share") / PACKAGE
 BELOW = ("FashionMNIST/raw", "fashion-mnist", PACKAGE, ".")  # torchvision's place first
+PACKED_SIZES = {  # bytes
+    "train-images-idx3-ubyte.gz": 26_421_880,
+    "train-labels-idx1-ubyte.gz": 29_515,
+    "t10k-images-idx3-ubyte.gz": 4_422_102,
+    "t10k-labels-idx1-ubyte.gz": 5_148,
+}
 
 
 @dataclass(frozen=True)
 class FashionMnist(Dataset):
     """Fashion-MNIST: 60,000 training and 10,000 test images of clothes, 28x28 grey, 10 classes.
 
-    Four files {train,t10k}-{images-idx3,labels-idx1}-ubyte, packed (.gz) or not, are looked for in every folder of
-    `DPBENCH_DATA`, in its FashionMNIST/raw (torchvision's place), fashion-mnist or dataset-fashion-mnist, and last in
+    Four files {train,t10k}-{images-idx3,labels-idx1}-ubyte, all packed (.gz) or none, are looked for in every data
+    folder, in its FashionMNIST/raw (torchvision's place), fashion-mnist or dataset-fashion-mnist, and last in
     /usr/share/dataset-fashion-mnist, where Debian's package of that name puts them. Magic number, sizes and length
     are checked, and so is the published MD5 of a packed file, except in Debian's folder: a package may pack its files
     anew. The digest names the unpacked bytes, so it is the same from everywhere.
@@ -50,13 +57,30 @@ class FashionMnist(Dataset):
         "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
     }
 
+    def source(self) -> Source:
+        """Return where the four files come from and where they lie."""
+        ways = (tuple(self.md5), tuple(name.removesuffix(".gz") for name in self.md5))
+        homes = [tuple(str(PurePosixPath(below, name)) for name in names) for below in BELOW for names in ways]
+        downloads = [
+            Download(MIRROR + name, f"md5:{md5}", PACKED_SIZES[name], f"{BELOW[0]}/{name}")
+            for name, md5 in self.md5.items()
+        ]
+        return Source(
+            homes=homes,
+            page=PAGE,
+            size=sum(one.size for one in downloads),
+            downloads=downloads,
+            elsewhere=((str(DEBIAN), ways),),
+            package=PACKAGE,
+        )
+
     def load(self) -> Splits:
         """Open the two splits.
 
         Raises:
             DataError: a file that is damaged or not the published one.
         """
-        contents = [self._content(path) for path in _found(tuple(self.md5))]
+        contents = [self._content(path) for path in locate(self).paths]
         shapes = [shape for size in self.sizes.values() for shape in ((size, 28, 28), (size,))]
         arrays = [_array(*each) for each in zip(contents, shapes, self.md5, strict=True)]
         train, test = (Split(Pixels(arrays[at]), arrays[at + 1].astype("int64")) for at in (0, 2))
@@ -69,21 +93,6 @@ class FashionMnist(Dataset):
             return gzip.decompress(content) if path.suffix == ".gz" else content
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"Expected a whole file {path}: {error}. Download it again from {PAGE}.") from error
-
-
-def _found(names: tuple[str, ...]) -> list[Path]:
-    """Return the four files, of the first folder that has all."""
-    for folder in [*(folder / below for folder in data_folders() for below in BELOW), DEBIAN]:
-        files = [next((p for p in (folder / n, folder / n.removesuffix(".gz")) if p.is_file()), None) for n in names]
-        found = [file for file in files if file]
-        if len(found) == len(names):
-            return found
-    looked = ", ".join(map(str, (*data_folders(), DEBIAN)))
-    raise DataMissing(
-        f"Dataset 'fashion-mnist' is not on this machine (looked for {', '.join(names)} in {looked}, and in "
-        f"{', '.join(BELOW[:-1])} below the former). On Debian, install {PACKAGE}; else download the four files "
-        f"(31 MB) from {PAGE} into a folder FashionMNIST/raw, and name the folder above in DPBENCH_DATA."
-    )
 
 
 def _array(content: bytes, shape: tuple[int, ...], name: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Where files are looked for, how they are checked and named, and images that are decoded on access."""
+"""How files are checked and named, and images that are decoded on access."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench import DataError, DataMissing, data_folders
+from dpbench import DataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,24 +50,6 @@ class ColourFiles:
                 return image.convert("RGB")
         except Exception as error:  # whatever a decoder raises
             raise DataError(f"Expected a readable image {path}: {error}. Unpack the archive again.") from error
-
-
-def folder_with(dataset: str, wanted: Sequence[str], advice: str) -> Path:
-    """Return the first folder of `data_folders()` that has every path of `wanted` below it.
-
-    Raises:
-        DataMissing: there is none; `advice` says where the data can be had and how large it is.
-    """
-    looked = []
-    for folder in data_folders():
-        lacking = [path for path in wanted if not (folder / path).exists()]
-        if not lacking:
-            return folder
-        looked.append(str(folder) + (f", which lacks {', '.join(lacking)}" if len(lacking) < len(wanted) else ""))
-    raise DataMissing(
-        f"Dataset {dataset!r} is not on this machine (looked for {', '.join(wanted)} in {'; '.join(looked)}). "
-        f"{advice}, and name the folder that holds {wanted[0].partition('/')[0]} in DPBENCH_DATA."
-    )
 
 
 def read_checked(path: Path, md5: str, page: str) -> bytes:

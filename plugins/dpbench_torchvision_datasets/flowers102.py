@@ -8,21 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dpbench import DataError, Dataset, Split, Splits
-from dpbench_torchvision_datasets.files import ColourFiles, digest_of, fingerprint, folder_with, read_checked
+from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
+from dpbench_torchvision_datasets.files import ColourFiles, digest_of, fingerprint, read_checked
 
 PAGE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
 FOLDER = "flowers-102"
+IMAGES = Download(
+    url=f"{PAGE}102flowers.tgz",
+    checksum="md5:52808999861908f626f3c1f4e79d11fa",
+    size=344_862_509,
+    path=FOLDER,  # it holds the folder jpg
+    unpack=True,
+)
+TABLE_SIZES = {"imagelabels.mat": 502, "setid.mat": 14_989}  # bytes
 
 
 @dataclass(frozen=True)
 class Flowers102(Dataset):
     """Oxford 102 flowers: 1,020 training and 6,149 test photographs of many sizes, RGB, 102 classes.
 
-    Looked for in every folder of `DPBENCH_DATA`, as torchvision unpacks it: flowers-102/jpg/image_NNNNN.jpg,
-    flowers-102/imagelabels.mat and flowers-102/setid.mat, whose MD5 must be the published ones. The published
-    validation split, 1,020 more, is left out. The digest covers labels, splits, every file's name and size, and the
-    bytes of 256 images a split.
+    Read from a data folder as torchvision unpacks it: flowers-102/jpg/image_NNNNN.jpg, flowers-102/imagelabels.mat and
+    flowers-102/setid.mat, whose MD5 must be the published ones. The published validation split, 1,020 more, is left
+    out. The digest covers labels, splits, every file's name and size, and the bytes of 256 images a split.
     """
 
     name: ClassVar[str] = "flowers102"
@@ -52,21 +59,28 @@ class Flowers102(Dataset):
         "setid.mat": "a5357ecc9cb78c4bef273ce3793fc85c",
     }
 
+    def source(self) -> Source:
+        """Return where images, labels and splits come from and where they lie."""
+        tables = [
+            Download(PAGE + name, f"md5:{md5}", TABLE_SIZES[name], f"{FOLDER}/{name}") for name, md5 in self.md5.items()
+        ]
+        home = tuple(f"{FOLDER}/{name}" for name in ("jpg", *self.md5))
+        downloads = (IMAGES, *tables)
+        return Source(homes=(home,), page=PAGE, size=sum(one.size for one in downloads), downloads=downloads)
+
     def load(self) -> Splits:
         """Open the two splits, in the published order.
 
         Raises:
             DataError: labels that are not the published ones, or an image that is missing.
         """
-        advice = f"Download 102flowers.tgz, imagelabels.mat and setid.mat (345 MB) from {PAGE}, unpack the first"
-        wanted = [f"{FOLDER}/{name}" for name in ("jpg", *self.md5)]
-        folder = folder_with(self.name, wanted, f"{advice} and put all three into a folder {FOLDER}") / FOLDER
-        tables = [read_checked(folder / name, md5, PAGE) for name, md5 in self.md5.items()]
-        labels, order = (_matlab(table, folder / name) for table, name in zip(tables, self.md5, strict=True))
+        jpg, *paths = locate(self).paths
+        tables = [read_checked(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
+        labels, order = (_matlab(table, path) for table, path in zip(tables, paths, strict=True))
         train, test = (order[key].ravel().astype(int) for key in ("trnid", "tstid"))  # numbers of images, from 1
-        of = [tuple(folder / "jpg" / f"image_{number:05d}.jpg" for number in numbers) for numbers in (train, test)]
+        of = [tuple(jpg / f"image_{number:05d}.jpg" for number in numbers) for numbers in (train, test)]
         classes = labels["labels"].ravel().astype("int64") - 1
-        digest = digest_of(*tables, *(fingerprint(paths, folder) for paths in of))
+        digest = digest_of(*tables, *(fingerprint(images, jpg.parent) for images in of))
         return Splits(
             Split(ColourFiles(of[0]), classes[train - 1]), Split(ColourFiles(of[1]), classes[test - 1]), digest
         )

@@ -9,14 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from dpbench import DataError, Dataset, Split, Splits
-from dpbench_torchvision_datasets.files import ColourFiles, digest_of, fingerprint, folder_with
+from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
+from dpbench_torchvision_datasets.files import ColourFiles, digest_of, fingerprint
 
 PAGE = "https://benchmark.ini.rub.de/gtsrb_dataset.html"
 ARCHIVES = "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370"
-PLACES = {"online": "gtsrb/GTSRB/Training", "final": "gtsrb/GTSRB/Final_Training/Images"}
-PACKED = {"online": "GTSRB-Training_fixed.zip", "final": "GTSRB_Final_Training_Images.zip"}
-TEST, TRUTH = "gtsrb/GTSRB/Final_Test/Images", "gtsrb/GT-final_test.csv"
+FOLDER = "gtsrb"
+PLACES = {
+    "online": f"{FOLDER}/GTSRB/Training",
+    "final": f"{FOLDER}/GTSRB/Final_Training/Images",
+    "test": f"{FOLDER}/GTSRB/Final_Test/Images",
+    "truth": f"{FOLDER}/GT-final_test.csv",
+}
+PACKED = {  # archive, its MD5, its bytes; torchvision states every MD5 but the second
+    "online": ("GTSRB-Training_fixed.zip", "513f3c79a4c5141765e10e952eaa2478", 187_490_228),
+    "final": ("GTSRB_Final_Training_Images.zip", "f33fd80ac59bff73c82d25ab499e03a3", 276_294_756),
+    "test": ("GTSRB_Final_Test_Images.zip", "c7e4e6327067d32654124b0fe9e82185", 88_978_620),
+    "truth": ("GTSRB_Final_Test_GT.zip", "fe31e9c9270bbcd7b84b7f21a9d9d9e5", 99_620),
+}
 Listed = list[tuple[Path, int]]
 
 
@@ -24,7 +34,7 @@ Listed = list[tuple[Path, int]]
 class Gtsrb(Dataset):
     """German traffic signs: 26,640 or 39,209 training and 12,630 test images of many sizes, RGB, 43 classes.
 
-    Looked for in every folder of `DPBENCH_DATA`, as torchvision unpacks it: gtsrb/GTSRB/Training/000NN/*.ppm,
+    Read from a data folder as torchvision unpacks it: gtsrb/GTSRB/Training/000NN/*.ppm,
     gtsrb/GTSRB/Final_Test/Images/*.ppm and gtsrb/GT-final_test.csv. `training=online` is that training set, of the
     competition's first stage; `training=final` is the larger one of its last stage, in gtsrb/GTSRB/Final_Training.
     Counts are checked. The digest covers every file's name and size, the labels, and the bytes of 256 images a split.
@@ -52,19 +62,27 @@ class Gtsrb(Dataset):
     counts: ClassVar[Mapping[str, int]] = {"online": 26_640, "final": 39_209, "test": 12_630}
     training: Literal["online", "final"] = "online"
 
+    def source(self) -> Source:
+        """Return where this training set and the test images come from and where they lie."""
+        parts = (self.training, "test", "truth")
+        downloads = [
+            Download(f"{ARCHIVES}/{name}", f"md5:{md5}", size, FOLDER, unpack=True)
+            for name, md5, size in map(PACKED.__getitem__, parts)
+        ]
+        home = tuple(PLACES[part] for part in parts)
+        return Source(homes=(home,), page=PAGE, size=sum(one.size for one in downloads), downloads=downloads)
+
     def load(self) -> Splits:
         """Open the two splits, training images sorted by class and file name.
 
         Raises:
             DataError: a class folder or an image is missing, or the labels of the test images do not parse.
         """
-        advice = (
-            f"Download {PACKED[self.training]}, GTSRB_Final_Test_Images.zip and GTSRB_Final_Test_GT.zip "
-            f"(about 300 MB) from {ARCHIVES} (see {PAGE}), unpack them into a folder gtsrb"
-        )
-        root = folder_with(self.name, [PLACES[self.training], TEST, TRUTH], advice)
-        train = _in_folders(root / PLACES[self.training], len(self.classes))
-        test = _in_table(root / TRUTH, root / TEST)
+        found = locate(self)
+        root = found.folder
+        train_folder, test_folder, table = found.paths
+        train = _in_folders(train_folder, len(self.classes))
+        test = _in_table(table, test_folder)
         for split, files in ((self.training, train), ("test", test)):
             _check_count(split, len(files), self.counts[split], root)
         parts = [fingerprint([path for path, _ in files], root) for files in (train, test)]
@@ -93,14 +111,14 @@ def _in_table(table: Path, folder: Path) -> Listed:
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise DataError(
             f"Expected a table with Filename;...;ClassId in {table}: {type(error).__name__}: {error}. "
-            f"Unpack GTSRB_Final_Test_GT.zip again, from {ARCHIVES}."
+            f"Unpack {PACKED['truth'][0]} again, from {ARCHIVES}."
         ) from error
 
 
 def _check_count(split: str, got: int, expected: int, root: Path) -> None:
     if got != expected:
         raise DataError(
-            f"Expected {expected:,} images of GTSRB ({split}) below {root / 'gtsrb'}, got {got:,}. "
+            f"Expected {expected:,} images of GTSRB ({split}) below {root / FOLDER}, got {got:,}. "
             f"Unpack the archive again, see {PAGE}."
         )
 

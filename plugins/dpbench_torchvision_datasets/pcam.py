@@ -8,14 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench import DataError, Dataset, SpecError, Split, Splits
-from dpbench_torchvision_datasets.files import digest_of, folder_with
+from dpbench import DataError, Dataset, Download, Source, SpecError, Split, Splits, locate
+from dpbench_torchvision_datasets.files import digest_of
 
 if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
 PAGE = "https://github.com/basveeling/pcam"
+RECORD = "https://zenodo.org/records/2546921"  # the authors' own; the page's links lead to Google Drive
+PREFIX = "camelyonpatch_level_2_split_"
+PACKED = {  # MD5 and bytes of the .h5.gz; the page states those of the validation files for the test files
+    "train_x": ("1571f514728f59376b705fc836ff4b63", 6_421_353_462),
+    "train_y": ("35c2d7259d906cfc8143347bb8e05be7", 21_378),
+    "test_x": ("d8c2d60d490dbd479f8199bdfa0cf6ec", 800_875_929),
+    "test_y": ("60a7035772fbdb7f34eb86d4420cf66a", 3_040),
+}
 SAMPLED = 256  # images whose bytes are part of the digest: the files have gigabytes
 
 
@@ -39,11 +47,11 @@ class Patches:
 class Pcam(Dataset):
     """PatchCamelyon: 262,144 training and 32,768 test patches of lymph nodes, 96x96 RGB, with tumour or without.
 
-    Looked for in every folder of `DPBENCH_DATA`, as torchvision unpacks it: pcam/camelyonpatch_level_2_split_
-    {train,test}_{x,y}.h5. The published validation split is left out. `fraction` keeps that share of the training
-    split (PILLAR: 0.125): the patches whose row numbers have the smallest SHA-256, so that smaller fractions lie within
-    larger ones and no random generator can move them. The digest covers all labels, the files' sizes and the bytes of
-    256 patches a split; it is that of the whole data whatever the fraction. Reading needs h5py.
+    Read from a data folder as torchvision unpacks it: pcam/camelyonpatch_level_2_split_{train,test}_{x,y}.h5, 8 GB.
+    The published validation split is left out. `fraction` keeps that share of the training split (PILLAR: 0.125): the
+    patches whose row numbers have the smallest SHA-256, so that smaller fractions lie within larger ones and no random
+    generator can move them. The digest covers all labels, the files' sizes and the bytes of 256 patches a split; it is
+    that of the whole data whatever the fraction. Reading needs h5py.
 
     Neighbouring datasets differ by one patch: the guarantee is per patch, not per slide or patient, of whom there are
     many patches.
@@ -64,16 +72,23 @@ class Pcam(Dataset):
         if not 0 < self.fraction <= 1:
             raise SpecError(f"Expected fraction={self.fraction} of dataset 'pcam' in (0, 1]: a share of its training.")
 
+    def source(self) -> Source:
+        """Return where the four files come from and where they lie."""
+        places = {part: f"pcam/{PREFIX}{part}.h5" for part in PACKED}
+        downloads = [
+            Download(f"{RECORD}/files/{PREFIX}{part}.h5.gz?download=1", f"md5:{md5}", size, places[part], unpack=True)
+            for part, (md5, size) in PACKED.items()
+        ]
+        size = sum(one.size for one in downloads)
+        return Source(homes=(tuple(places.values()),), page=PAGE, size=size, downloads=downloads)
+
     def load(self) -> Splits:
         """Open the two splits.
 
         Raises:
             DataError: files that are damaged or of other sizes, or h5py is not installed.
         """
-        names = [f"pcam/camelyonpatch_level_2_split_{split}_{part}.h5" for split in self.sizes for part in "xy"]
-        advice = f"Download their .h5.gz (7 GB) from {PAGE}, unpack them (8 GB) into a folder pcam"
-        folder = folder_with(self.name, names, advice)
-        train_x, train_y, test_x, test_y = (folder / name for name in names)
+        train_x, train_y, test_x, test_y = locate(self).paths
         train, test = _labels(train_x, train_y, self.sizes["train"]), _labels(test_x, test_y, self.sizes["test"])
         kept = _subset(len(train), round(self.fraction * len(train)))
         digest = digest_of(*_named(train_x, train), *_named(test_x, test))

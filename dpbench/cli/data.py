@@ -1,0 +1,130 @@
+"""`dpbench data`: what is on this machine, and how the rest gets there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dpbench import sources
+from dpbench.api import Dataset
+from dpbench.cli.presence import HERE, dataset_facts
+from dpbench.errors import SpecError
+from dpbench.paths import data_folders, own_data_folder
+from dpbench.registry import load
+from dpbench.spec import Component
+
+if TYPE_CHECKING:
+    from dpbench.data.survey import Survey
+
+app = typer.Typer(help="Datasets: list, fetch, import, inspect and remove them.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="Dataset, like pcam or dermamnist:size=64.")]
+To = Annotated[Path | None, typer.Option(help="Put it there: a folder of DPBENCH_DATA. [default: the user's own]")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_datasets(as_json: Json = False) -> None:
+    """Show every dataset: whether it is here and where, how large the download is, its licence and how to get it."""
+    registry = load()
+    rows = [dataset_facts(item.cls, registry) for _, item in sorted(registry.components["dataset"].items())]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table("dataset", "here", "download", "licence", "where, or how to get it", box=None)
+    for row in rows:
+        table.add_row(
+            row["name"], HERE[row["present"]], sources.in_words(row["size"]), row["licence"], row["where"] or row["how"]
+        )
+    Console().print(table)
+
+
+@app.command()
+def fetch(name: Name, to: To = None) -> None:
+    """Download a dataset, verify it and put it where dpbench looks; an interrupted download goes on."""
+    dataset = _dataset(name)
+    found = sources.find(dataset)
+    if found is not None:
+        print(f"{dataset.name} is here already: {found.folder}")
+        return
+    from dpbench.data import store
+
+    folder = _folder(to)
+    _say_kept(dataset, folder, store.fetch(dataset, folder))
+
+
+@app.command("import")
+def import_data(
+    name: Name,
+    path: Annotated[Path, typer.Argument(help="What was downloaded: an archive, or a folder.")],
+    to: To = None,
+    link: Annotated[bool, typer.Option("--link", help="Link to it instead of copying it.")] = False,
+) -> None:
+    """Check data that was downloaded by hand, and put it where dpbench looks."""
+    from dpbench.data import store
+
+    dataset, folder = _dataset(name), _folder(to)
+    _say_kept(dataset, folder, store.adopt(dataset, path, folder, link=link))
+
+
+@app.command()
+def info(name: Name, as_json: Json = False) -> None:
+    """Show what a dataset is, where it lies, and how many of its images repeat others."""
+    dataset = _dataset(name)
+    sources.check_present(dataset)
+    from dpbench.data.survey import survey
+
+    found = survey(dataset)
+    if as_json:
+        print(found.model_dump_json(indent=2))
+    else:
+        _show(found, Console())
+
+
+@app.command()
+def remove(
+    name: Name,
+    to: Annotated[Path | None, typer.Option("--from", help="From this folder. [default: the user's own]")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete what `fetch` or `import` put on this machine for a dataset."""
+    from dpbench.data import store
+
+    dataset, folder = _dataset(name), _folder(to)
+    kept = store.kept_in(dataset, folder)
+    if kept is not None and not yes:
+        typer.confirm(f"Delete {', '.join(kept.paths)} in {folder}?", abort=True)
+    kept = store.remove(dataset, folder)
+    print(f"Deleted {', '.join(kept.paths)} in {folder}")
+
+
+def _dataset(text: str) -> Dataset:
+    registry, component = load(), Component.parse(text)
+    dataset: Dataset = registry.build("dataset", component.name, component.options)
+    return dataset
+
+
+def _folder(to: Path | None) -> Path:
+    if to is None:
+        return own_data_folder()
+    known = [folder.expanduser().resolve() for folder in data_folders()]
+    if to.expanduser().resolve() not in known:
+        raise SpecError(f"Expected one of {', '.join(map(str, known))}, got {to}: nobody would look there.")
+    return to.expanduser().resolve()
+
+
+def _say_kept(dataset: Dataset, folder: Path, kept: Any) -> None:
+    print(f"{dataset.name} is whole and in place: {', '.join(kept.paths)} in {folder}")
+    print(f"Licence: {dataset.licence}. Cite: {dataset.citation}.")
+
+
+def _show(found: Survey, console: Console) -> None:
+    table = Table.grid(padding=(0, 2))
+    for key, value in found.lines():
+        table.add_row(key, value)
+    console.print(table)

@@ -1,0 +1,42 @@
+"""Which components have what they need on this machine: told without loading any of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from dpbench import sources
+from dpbench.registry import Registry
+
+HERE = {True: "yes", False: "no", None: "-"}
+
+
+def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
+    """Say where a dataset lies, as its options stand by default, or how to get it; None where an option decides."""
+    row: dict[str, Any] = {
+        "name": cls.name, "present": None, "where": "", "size": 0, "licence": cls.licence,
+        "how": f"--dataset {cls.name}:{cls.shorthand.upper() or 'OPTIONS'}",
+    }  # fmt: skip
+    if cls.shorthand or any(map(_needed, dataclasses.fields(cls))):
+        return row
+    dataset = registry.build("dataset", cls.name, {})
+    source, found = dataset.source(), sources.find(dataset)
+    if source is None:
+        return {**row, "present": True, "where": "comes with a Python package", "how": ""}
+    command = f"fetch {cls.name}" if source.downloads or source.hub else f"import {cls.name} PATH"
+    where = str(found.folder) if found else ""
+    return {**row, "present": bool(found), "where": where, "size": source.size, "how": f"dpbench data {command}"}
+
+
+def extractor_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
+    """Say whether an extractor's weights are here, how large they are and how many features they give."""
+    decided = cls.shorthand or any(_needed(field) for field in dataclasses.fields(cls))  # by an option
+    present = None if decided else registry.build("extractor", cls.name, {}).present()
+    return {
+        "name": cls.name, "present": present, "dimension": cls.dimension, "size": cls.weights_size,
+        "licence": cls.licence,
+    }  # fmt: skip
+
+
+def _needed(field: dataclasses.Field[Any]) -> bool:
+    return field.default is field.default_factory is dataclasses.MISSING

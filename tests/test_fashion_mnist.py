@@ -83,7 +83,7 @@ def test_images_and_labels_are_those_that_torchvision_reads(data_folder: Path, p
     assert list(FashionMnist.classes) == FashionMNIST.classes
 
 
-@pytest.mark.parametrize("below", ["FashionMNIST/raw", "fashion-mnist", "dataset-fashion-mnist", "."])
+@pytest.mark.parametrize("below", ["FashionMNIST/raw", "fashion-mnist", "."])
 def test_the_digest_is_the_same_from_everywhere_packed_or_not(data_folder: Path, debian: Path, below: str) -> None:
     expected = lay_out(debian).load().digest
     (debian / f"{TRAIN}.gz").unlink()
@@ -171,3 +171,11 @@ def test_a_damaged_archive_is_named(debian: Path, damage: Callable[[bytes], byte
 def test_another_magic_number_or_size_is_refused(data_folder: Path, content: bytes) -> None:
     with pytest.raises(DataError, match=r"Expected train-images-idx3-ubyte.* to start with 00000803"):
         lay_out(data_folder, packed=False, train_images_idx3_ubyte=content).load()
+
+
+@pytest.mark.skipif(not fashion_mnist.DEBIAN.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed")
+def test_debians_package_holds_the_published_images() -> None:
+    splits = fashion_mnist.FashionMnist().load()
+    assert (len(splits.train.images), len(splits.test.images)) == (60_000, 10_000)
+    assert splits.train.labels[:5].tolist() == [9, 0, 0, 3, 0]
+    assert splits.digest == "4d8e31d2057f6f938ff47097ba334038e7aafbaf24b67665d2dd1ecda01730a3"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 PAGE = "https://github.com/zalandoresearch/fashion-mnist"
 MIRROR = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"  # has no https
 PACKAGE = "dataset-fashion-mnist"
-DEBIAN = Path("/usr/share") / PACKAGE
-BELOW = ("FashionMNIST/raw", "fashion-mnist", PACKAGE, ".")  # torchvision's place first
+DEBIAN = Path("/usr/share/datasets/fashion-mnist")
+BELOW = ("FashionMNIST/raw", "fashion-mnist", ".")  # torchvision's place first
 PACKED_SIZES = {  # bytes
     "train-images-idx3-ubyte.gz": 26_421_880,
     "train-labels-idx1-ubyte.gz": 29_515,
@@ -34,10 +34,10 @@ class FashionMnist(Dataset):
     """Fashion-MNIST: 60,000 training and 10,000 test images of clothes, 28x28 grey, 10 classes.
 
     Four files {train,t10k}-{images-idx3,labels-idx1}-ubyte, all packed (.gz) or none, are looked for in every data
-    folder, in its FashionMNIST/raw (torchvision's place), fashion-mnist or dataset-fashion-mnist, and last in
-    /usr/share/dataset-fashion-mnist, where Debian's package of that name puts them. Magic number, sizes and length
-    are checked, and so is the published MD5 of a packed file, except in Debian's folder: a package may pack its files
-    anew. The digest names the unpacked bytes, so it is the same from everywhere.
+    folder, in its FashionMNIST/raw (torchvision's place) and fashion-mnist, and last in
+    /usr/share/datasets/fashion-mnist, where Debian's package dataset-fashion-mnist puts them. Magic number, sizes and
+    length are checked, and so is the published MD5 of a packed file, except in Debian's folder: it packed its files
+    anew, to other bytes. The digest names the unpacked bytes, so it is the same from everywhere.
     """
 
     name: ClassVar[str] = "fashion-mnist"

@@ -17,6 +17,7 @@ from dpbench import DataError, DataMissing
 from dpbench.paths import only_in
 from dpbench.testing import DatasetLaws
 
+REAL = fashion_mnist.DEBIAN
 TRAIN, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
 
@@ -54,7 +55,7 @@ def few(md5: dict[str, str] | None = None) -> FashionMnist:
 @pytest.fixture(autouse=True)
 def debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A place of Debian's package for this test alone, empty."""
-    folder = tmp_path / "usr/share/dataset-fashion-mnist"
+    folder = tmp_path / "usr/share/datasets/fashion-mnist"
     monkeypatch.setattr(fashion_mnist, "DEBIAN", folder)
     return folder
 
@@ -173,8 +174,9 @@ def test_another_magic_number_or_size_is_refused(data_folder: Path, content: byt
         lay_out(data_folder, packed=False, train_images_idx3_ubyte=content).load()
 
 
-@pytest.mark.skipif(not fashion_mnist.DEBIAN.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed")
-def test_debians_package_holds_the_published_images() -> None:
+@pytest.mark.skipif(not REAL.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed")
+def test_debians_package_holds_the_published_images(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fashion_mnist, "DEBIAN", REAL)
     splits = fashion_mnist.FashionMnist().load()
     assert (len(splits.train.images), len(splits.test.images)) == (60_000, 10_000)
     assert splits.train.labels[:5].tolist() == [9, 0, 0, 3, 0]

@@ -28,6 +28,7 @@ from dpbench.privacy.blocks import Blocks
 from dpbench.privacy.contributions import RankOne, Scaled
 from dpbench.privacy.residual import Residual
 from dpbench.probes import ProbeLearner
+from dpbench.registry import build_extractor
 from dpbench.sources import Download, Source, locate
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "Splits",
     "Standardise",
     "Task",
+    "build_extractor",
     "data_folders",
     "hookimpl",
     "locate",

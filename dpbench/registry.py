@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import os
 import re
@@ -235,3 +236,12 @@ def _claim(known: dict[str, Registered], kind: Kind, item: Registered) -> None:
 
 def _distribution(point: EntryPoint) -> tuple[str, str]:
     return (point.dist.name, point.dist.version) if point.dist else ("unknown", "unknown")
+
+
+_installed = functools.cache(load)
+
+
+def build_extractor(name: str, options: Mapping[str, object]) -> Extractor:
+    """Return an installed extractor, for plugins that combine others; see `Registry.build`."""
+    extractor: Extractor = _installed().build("extractor", name, options)
+    return extractor

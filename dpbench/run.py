@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from dpbench import metrics, progress, provenance, registry
-from dpbench.api import Predict, PublicData
+from dpbench.api import Predict, PublicData, Task
 from dpbench.data import roles as data
 from dpbench.data.overlap import Overlap
 from dpbench.errors import SpecError
@@ -30,10 +31,30 @@ from dpbench.tuning import space as spaces
 from dpbench.tuning.views import seen
 
 
-def run(spec: Spec, *, device: str = "auto", plugins: Registry | None = None, settings: Path | None = None) -> Result:
+@dataclasses.dataclass(frozen=True)
+class Means:
+    """Where a run gets what other runs may share with it; a sweep passes means that remember."""
+
+    assign: Callable[[Parts, Spec, torch.device], data.Roles] = data.assign
+    state: Callable[[Parts, Task, Spec], Privacy] = state
+    provenance: Callable[[str], dict[str, Any]] = provenance.collect
+
+
+OWN = Means()
+
+
+def run(
+    spec: Spec,
+    *,
+    device: str = "auto",
+    plugins: Registry | None = None,
+    settings: Path | None = None,
+    means: Means = OWN,
+) -> Result:
     """Run one spec: choose settings if it asks for a search, fit once a seed, score each fit on the test split.
 
-    `settings` names an earlier tuning or result to take the learner's settings from, instead of a search.
+    `settings` names an earlier tuning or result to take the learner's settings from, instead of a search. `means` must
+    give what those of `OWN` would: a result does not tell which were used.
 
     Covered: each seed's fit has the epsilon that the result states (see `privacy.curator`, and `privacy.repeats` for a
     private search); seeds are separate runs of one mechanism, so publishing several of them composes.
@@ -41,17 +62,17 @@ def run(spec: Spec, *, device: str = "auto", plugins: Registry | None = None, se
     Raises:
         DpbenchError: one sentence; nothing is run when names, options, data or budget do not fit.
     """
-    phases, place = Phases(), _device(device)
+    phases, place = Phases(), device_named(device)
     parts, spec, found = _resolved(spec, plugins, settings)
     with phases("load"):
-        roles = data.assign(parts, spec, place)
+        roles = means.assign(parts, spec, place)
         public = _visible(roles.public, parts, spec)
     with phases("tune"):
         parts, search = _settled(parts, roles, spec, found)
     with phases("load"):
         test = roles.test()
     with phases("calibrate"), progress.status("Calibrating sigma"):
-        privacy = state(parts, roles.task, spec)
+        privacy = means.state(parts, roles.task, spec)
     with progress.meter(f"Fitting {parts.learner.name}", len(spec.seeds)) as advance:
         seeds = []
         for seed in spec.seeds:
@@ -68,7 +89,7 @@ def run(spec: Spec, *, device: str = "auto", plugins: Registry | None = None, se
         digest=spec.digest, spec=spec, selection=search.rule if search else selection(parts.learner), search=search,
         task=_facts(parts, roles, public, len(test.y), overlap), privacy=privacy, seeds=tuple(seeds),
         metrics=summarise(seeds), seconds=_publishable(phases.seconds, privacy), peak_bytes=phases.peak_bytes,
-        components=_brought(parts), provenance=provenance.collect(str(place)),
+        components=_brought(parts), provenance=means.provenance(str(place)),
     )  # fmt: skip
 
 
@@ -78,7 +99,7 @@ def tune(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -
     Raises:
         DpbenchError: as `run` does; or the search is a private one, which is part of a run.
     """
-    phases, place = Phases(), _device(device)
+    phases, place = Phases(), device_named(device)
     parts, spec, _ = _resolved(spec, plugins)
     if spec.search is None or spec.search.rule == "private-accounted":
         raise SpecError(
@@ -169,7 +190,12 @@ def _publishable(seconds: dict[str, float], privacy: Privacy) -> dict[str, float
     }
 
 
-def _device(name: str) -> torch.device:
+def device_named(name: str) -> torch.device:
+    """Return the device that `auto`, `cpu`, `cuda`, `cuda:1` ... names.
+
+    Raises:
+        SpecError: it cannot be used on this machine.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -177,6 +203,9 @@ def _device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise SpecError(f"Device {name!r} cannot be used: {reason} Use --device cpu or auto.") from error
+
+
+_device = device_named  # the name that dpbench.inspection still asks for
 
 
 def _visible(public: PublicData, parts: Parts, spec: Spec) -> PublicData:

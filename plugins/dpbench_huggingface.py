@@ -1,16 +1,25 @@
-"""Datasets of the Hugging Face hub, from the hub or from a local mirror of its layout under `DPBENCH_DATA`."""
+"""Datasets of the Hugging Face hub, from the hub or from a mirror of its layout below a data folder."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench import DataError, DataMissing, Dataset, Split, Splits, data_folders, hookimpl
+from dpbench import DataError, DataMissing, Dataset, Source, SpecError, Split, Splits, data_folders, hookimpl, locate
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+PAGE = "https://huggingface.co/datasets/"
+CIFAR10 = "uoft-cs/cifar10"
+SHARD = re.compile(r"(?P<split>.+)-(?P<place>\d{5})-of-(?P<shards>\d{5})(-\w+)?\.parquet")  # as the hub names them
+
+Opened = tuple[Any, Any, str]  # the rows for training and test, and a digest of what they were read from
 
 
 @dataclass(frozen=True)
@@ -32,8 +41,8 @@ class Column:
 class Cifar10(Dataset):
     """CIFAR-10: 50,000 training and 10,000 test images, 32x32, 10 classes, as `uoft-cs/cifar10`.
 
-    A mirror is `uoft-cs/cifar10/plain_text/{train,test}-00000-of-00001.parquet` below a folder of `DPBENCH_DATA`;
-    without one the hub is asked. Which one was read shows in the digest.
+    A mirror is `uoft-cs/cifar10/plain_text/{train,test}-00000-of-00001.parquet` below a data folder; without one the
+    hub is asked. Which one was read shows in the digest.
     """
 
     name: ClassVar[str] = "cifar10"
@@ -42,50 +51,177 @@ class Cifar10(Dataset):
     )  # fmt: skip
     licence: ClassVar[str] = "none stated; research use"
     citation: ClassVar[str] = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
-    hub_id: ClassVar[str] = "uoft-cs/cifar10"
+
+    def source(self) -> Source:
+        """Name the hub's two files."""
+        files = [f"plain_text/{split}-00000-of-00001.parquet" for split in ("train", "test")]
+        homes, hub = [[f"{CIFAR10}/{file}" for file in files]], [(CIFAR10, file) for file in files]
+        return Source(homes=homes, page=PAGE + CIFAR10, size=143_646_105, hub=hub)
 
     def load(self) -> Splits:
         """Open the two splits from a mirror or from the hub."""
-        files = _mirror(self.hub_id, "plain_text")
-        data = _read_mirror(files) if files else _read_hub(self.hub_id)
-        return Splits(_split(data["train"], "img", "label"), _split(data["test"], "img", "label"), _digest(files, data))
+        train, test, digest = _open(self, CIFAR10, ("train", "test"), "plain_text")
+        return Splits(_split(train, "img", "label"), _split(test, "img", "label"), digest)
 
 
-def _mirror(hub_id: str, config: str) -> dict[str, str]:
-    for folder in data_folders():
-        files = {split: folder / hub_id / config / f"{split}-00000-of-00001.parquet" for split in ("train", "test")}
-        if all(file.is_file() for file in files.values()):
-            return {split: str(file) for split, file in files.items()}
-    return {}
+class Classes:
+    """The classes of a dataset whose files alone name them: an instance reads them, the class has none."""
+
+    def __get__(self, dataset: HuggingFace | None, owner: type) -> tuple[str, ...]:
+        return dataset._read[1] if dataset else ()
 
 
-def _read_mirror(files: dict[str, str]) -> Any:
+@dataclass(frozen=True)
+class HuggingFace(Dataset):
+    """Any image dataset of the Hugging Face hub, by its `id`: `hf:uoft-cs/cifar10`.
+
+    `train` and `test` are the names of its splits, `image` and `label` of its columns: by default the only one of
+    images, and the only ClassLabel. Plain integers and strings as labels are refused: how many classes there are must
+    be public, so it is taken from the description, never counted among private records. No code of the hub is run.
+
+    A mirror is a folder `<id>` below a data folder with all shards `<split>-00000-of-0000N.parquet` in a folder of any
+    name, of several that called like `config`. Without one, or with a `revision`, the hub is asked. Images stay as they
+    are stored, grey or with transparency.
+    """
+
+    name: ClassVar[str] = "hf"
+    classes = Classes()
+    licence: ClassVar[str] = "as its page states"
+    citation: ClassVar[str] = "as its page states"
+    shorthand: ClassVar[str] = "id"
+
+    id: str
+    config: str = ""
+    image: str = ""
+    label: str = ""
+    train: str = "train"
+    test: str = "test"
+    revision: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a repository, and one split in two roles."""
+        if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", self.id):
+            raise SpecError(f"Expected id={self.id} of dataset 'hf' to be as on the hub, such as {CIFAR10}.")
+        if self.train == self.test:
+            raise SpecError(f"Expected two splits of {self.id}, got train={self.train} and test={self.test}.")
+
+    def source(self) -> Source:
+        """Name the repository; which files it has, only the hub knows."""
+        return Source(homes=[[self.id]], page=PAGE + self.id, hub=[(self.id, f"*{self.config}*.parquet")])
+
+    def load(self) -> Splits:
+        """Open the two splits from a mirror or from the hub.
+
+        Raises:
+            SpecError: which config, split or column is meant is not clear; the text lists them.
+            DataError: a shard is missing or damaged, or an image has no label.
+        """
+        return self._read[0]
+
+    @cached_property
+    def _read(self) -> tuple[Splits, tuple[str, ...]]:
+        """The splits, and the names of their classes."""
+        import datasets
+
+        train, test, digest = _open(self, self.id, (self.train, self.test), self.config, self.revision)
+        image = self._column("image", datasets.Image, train.features)
+        label = self._column("label", datasets.ClassLabel, train.features)
+        if sum(isinstance(feature, datasets.Image) for feature in train.features.values()) > 1:
+            # Other images of the same files: their features need a name of their own.
+            digest = hashlib.sha256(f"{digest}/{image}".encode()).hexdigest()
+        splits = Splits(_split(train, image, label), _split(test, image, label), digest)
+        return splits, tuple(train.features[label].names)
+
+    def _column(self, option: str, kind: type, features: Mapping[str, Any]) -> str:
+        """Return the column that an option names, or the only one of its kind."""
+        asked, fitting = getattr(self, option), [name for name, one in features.items() if isinstance(one, kind)]
+        if asked in fitting or (len(fitting) == 1 and not asked):
+            return asked or fitting[0]
+        there = ", ".join(f"{name} ({str(feature).partition('(names')[0]})" for name, feature in features.items())
+        advice = f"Name one: hf:{self.id},{option}=COLUMN."
+        if not fitting:
+            advice = "Copy the dataset with such a column, by cast_column and to_parquet of the package datasets."
+        raise SpecError(
+            f"Expected {f'{option}={asked}' if asked else 'one column'} of {self.id} to be of type {kind.__name__}; "
+            f"its columns are: {there}. {advice}"
+        )
+
+
+def _open(dataset: Dataset, hub_id: str, splits: tuple[str, str], config: str, revision: str = "") -> Opened:
+    """Open the splits for training and test from a mirror, else from the hub."""
+    try:
+        if revision:
+            raise DataMissing(f"Revision {revision} of {hub_id} can be had from the hub alone: a mirror names none.")
+        root = locate(dataset).folder / hub_id
+    except DataMissing as missing:
+        return _from_hub(hub_id, splits, missing, name=config or None, revision=revision or None)
+    return _from_mirror(*_shards(root, splits, config))
+
+
+def _shards(root: Path, splits: tuple[str, str], config: str) -> tuple[list[Path], list[Path]]:
+    """Return the files of both splits, from the one folder below `root` that has them; of several, that of `config`."""
+    found: dict[Path, dict[str, list[re.Match[str]]]] = {}
+    files = sorted(root.rglob("*.parquet"))
+    for file in files:
+        shard = SHARD.fullmatch(file.name)
+        if shard and shard["split"] in splits:
+            found.setdefault(file.parent, {}).setdefault(shard["split"], []).append(shard)
+    whole = [folder for folder, shards in found.items() if len(shards) == 2]
+    wanted = " and ".join(f"{split}-00000-of-0000N.parquet" for split in splits)
+    if not whole:
+        there = ", ".join(dict.fromkeys(file.name for file in files[:5])) or "no such file"
+        raise DataError(f"Expected {wanted} in one folder below {root}, found {there}. Copy it as the hub has it.")
+    named = [folder for folder in whole if config in {"", folder.name}]
+    if len(named) != 1:
+        there = ", ".join(folder.name for folder in whole)
+        raise SpecError(f"Expected config={config or '...'} to name one folder below {root}. There is: {there}.")
+    for shards in found[named[0]].values():
+        numbers = [(int(shard["place"]), int(shard["shards"])) for shard in shards]
+        if numbers != [(place, len(shards)) for place in range(len(shards))]:
+            there = ", ".join(shard.string for shard in shards)
+            raise DataError(f"Expected every shard in {named[0]} once, found {there}. Copy them from the hub again.")
+    train, test = ([named[0] / shard.string for shard in found[named[0]][split]] for split in splits)
+    return train, test
+
+
+def _from_mirror(train: Sequence[Path], test: Sequence[Path]) -> Opened:
     import datasets
 
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what fails is said below, in one sentence
+    files = {"train": list(map(str, train)), "test": list(map(str, test))}
     try:
-        return datasets.load_dataset("parquet", data_files=files)
+        data = datasets.load_dataset("parquet", data_files=files)
     except (OSError, ValueError, datasets.exceptions.DatasetGenerationError) as error:
-        cause = error.__cause__ or error
-        raise DataError(
-            f"Expected Parquet files of {', '.join(files.values())}: {cause}. Copy them again from the hub."
-        ) from error
+        every, cause = ", ".join(map(str, (*train, *test))), error.__cause__ or error
+        raise DataError(f"Expected Parquet files of {every}: {cause}. Copy them again from the hub.") from error
+    total = hashlib.sha256()
+    for file in (*train, *test):
+        with file.open("rb") as content:
+            total.update(hashlib.file_digest(content, "sha256").digest())
+    return data["train"], data["test"], total.hexdigest()
 
 
-def _read_hub(hub_id: str) -> Any:
+def _from_hub(hub_id: str, splits: tuple[str, str], missing: DataMissing, **which: str | None) -> Opened:
+    """Ask the hub, with `which` config and revision; without an answer, say what is `missing`."""
     import datasets
 
+    datasets.config.HF_DATASETS_TRUST_REMOTE_CODE = False  # versions before 4 could run a repository's own script
     _go_offline_unless_reachable(hub_id)
     try:
-        return datasets.load_dataset(hub_id)
+        data = datasets.load_dataset(hub_id, **which)
     except Exception as error:  # the hub's client raises a dozen kinds
-        looked = ", ".join(str(folder / hub_id) for folder in data_folders())
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        place = data_folders()[0] / hub_id
         raise DataMissing(
-            f"Dataset {hub_id!r} is not on this machine (looked in {looked}, then asked the Hugging Face hub: "
-            f"{type(error).__name__}). Connect to the network once, or copy the hub's folder {hub_id} (125 MB) below "
-            "a folder and name that folder in DPBENCH_DATA."
+            f"{missing} The Hugging Face hub was asked too ({reason}); a copy of its folder would be {place}."
         ) from error
+    for split in splits:
+        if split not in data:
+            raise SpecError(f"Expected a split {split!r} in {hub_id}. There is: {', '.join(data)}.")
+    train, test = (data[split] for split in splits)
+    fingerprints = f"{train._fingerprint}{test._fingerprint}"  # the hub's own: they name the very revision
+    return train, test, hashlib.sha256(fingerprints.encode()).hexdigest()
 
 
 def _go_offline_unless_reachable(hub_id: str) -> None:
@@ -102,23 +238,13 @@ def _go_offline_unless_reachable(hub_id: str) -> None:
 def _split(rows: Any, image: str, label: str) -> Split:
     import numpy as np
 
-    return Split(Column(rows, image), np.asarray(rows[label], dtype=np.int64))
-
-
-def _digest(files: dict[str, str], data: Any) -> str:
-    import hashlib
-
-    if not files:  # the hub's own fingerprints name the very revision
-        return hashlib.sha256(
-            "".join(str(data[split]._fingerprint) for split in ("train", "test")).encode()
-        ).hexdigest()
-    total = hashlib.sha256()
-    for split in ("train", "test"):
-        total.update(hashlib.sha256(Path(files[split]).read_bytes()).digest())
-    return total.hexdigest()
+    try:
+        return Split(Column(rows, image), np.asarray(rows[label], dtype=np.int64))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"Expected a label for every image in {label!r}: {error}. Leave out the rest.") from error
 
 
 @hookimpl
 def dpbench_datasets() -> Sequence[type[Dataset]]:
     """Register the datasets of this module."""
-    return [Cifar10]
+    return [Cifar10, HuggingFace]

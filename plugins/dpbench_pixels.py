@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import Extractor, SpecError, hookimpl
 
@@ -19,13 +19,15 @@ class Pixels(Extractor):
     """Pixels in [0, 1], flattened: d = channels * height * width.
 
     `size` resizes every image to size x size first (bilinear); needed where images differ in size.
-    `flat=false` keeps (channels, height, width), for learners that train a network on images.
+    `flat=false` keeps (channels, height, width), for learners that train a network on images. `mode` makes every image
+    RGB, or grey (L); needed where a set has both.
     """
 
     name: ClassVar[str] = "pixels"
 
     size: int | None = None
     flat: bool = True
+    mode: Literal["stored", "RGB", "L"] = "stored"
 
     def __post_init__(self) -> None:
         """Refuse sizes below one pixel."""
@@ -33,12 +35,13 @@ class Pixels(Extractor):
             raise SpecError(f"Expected size={self.size} >= 1 in extractor 'pixels'. It is the side of the image.")
 
     def prepare(self, image: Image) -> Tensor:
-        """Return (channels, height, width) float32 in [0, 1]; grey stays one channel, all else becomes RGB."""
+        """Return (channels, height, width) float32 in [0, 1]; as stored, grey is one channel and all else is RGB."""
         import numpy as np
         import torch
         from PIL.Image import Resampling
 
-        image = image if image.mode in {"L", "RGB"} else image.convert("RGB")
+        mode = self.mode if self.mode != "stored" else "L" if image.mode == "L" else "RGB"
+        image = image if image.mode == mode else image.convert(mode)
         image = image.resize((self.size, self.size), Resampling.BILINEAR) if self.size else image
         pixels = torch.from_numpy(np.array(image)).float() / 255  # (h, w) or (h, w, 3)
         return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpbench import DataMissing, Extractor, SpecError, hookimpl
@@ -46,6 +47,10 @@ class ScatterNet(Extractor):
                 f"Expected pool={self.pool} of extractor 'scatternet' to divide size / 4 = {self.size // 4}: it "
                 "averages that many places a side into one."
             )
+
+    def present(self) -> bool:
+        """Say whether kymatio is installed, the only thing needed."""
+        return find_spec("kymatio") is not None
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, size, size) float32, normalised, or (1, size, size) in [0, 1] when `grey`."""

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench_weights import digest, features_of, read_state, unknown
+from dpbench_weights import digest, features_of, in_hub_cache, read_state, unknown
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
 
@@ -64,25 +64,27 @@ class Pretrained(Extractor):
         return next((file for file in self._places() if file.is_file()), None) or self._download()
 
     @property
+    def _hub_id(self) -> str:
+        return f"timm/{self.chosen}"
+
+    @property
     def _names(self) -> tuple[str, ...]:
-        own = self._entry.hf_hub_filename
-        return (own,) if own else FILES
+        return FILES
 
     def _places(self) -> Iterator[Path]:
-        import huggingface_hub
-
         for folder in data_folders():
-            for place in (self.chosen, self._entry.hf_hub_id):
+            for place in (self.chosen, self._hub_id):
                 yield from (folder / place / name for name in self._names)
-        for name in self._names:
-            cached = huggingface_hub.try_to_load_from_cache(self._entry.hf_hub_id, name)
-            if isinstance(cached, str):
-                yield Path(cached)
+        yield from (in_hub_cache(self._hub_id, name) for name in self._names)
+
+    def present(self) -> bool:
+        """Say whether a file of weights is where it is looked for."""
+        return any(place.is_file() for place in self._places())
 
     def _download(self) -> Path:
         import huggingface_hub
 
-        hub_id = self._entry.hf_hub_id
+        hub_id = self._hub_id
         try:
             stored = {one.rfilename for one in huggingface_hub.HfApi().model_info(hub_id, timeout=5).siblings or ()}
             name = next(name for name in self._names if name in stored)
@@ -142,6 +144,7 @@ class Timm(Pretrained):
     """
 
     name: ClassVar[str] = "timm"
+    shorthand: ClassVar[str] = "model"
 
     model: str
 
@@ -154,6 +157,15 @@ class Timm(Pretrained):
         """The option."""
         return self.model
 
+    @property
+    def _hub_id(self) -> str:
+        return str(self._entry.hf_hub_id)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        own = self._entry.hf_hub_filename
+        return (own,) if own else FILES
+
 
 @dataclass(frozen=True)
 class ResNet50SSL(Pretrained):
@@ -164,6 +176,9 @@ class ResNet50SSL(Pretrained):
     """
 
     name: ClassVar[str] = "resnet50-ssl"
+    licence: ClassVar[str] = "CC BY-NC 4.0"
+    weights_size: ClassVar[int] = 102_469_840
+    dimension: ClassVar[int | None] = 2048
 
     @property
     def chosen(self) -> str:
@@ -180,6 +195,9 @@ class ResNet50SWSL(Pretrained):
     """
 
     name: ClassVar[str] = "resnet50-swsl"
+    licence: ClassVar[str] = "CC BY-NC 4.0"
+    weights_size: ClassVar[int] = 102_469_840
+    dimension: ClassVar[int | None] = 2048
 
     @property
     def chosen(self) -> str:

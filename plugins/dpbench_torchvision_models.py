@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench_weights import digest, features_of, load_exactly, read_state, unknown, without_head
+from dpbench_weights import digest, features_of, load_exactly, read_state, torch_folder, unknown, without_head
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
     from torch import Tensor
+
+
+RESNET50 = ("resnet50", "IMAGENET1K_V1")
+RESNET50_FILE = "resnet50-0676ba61.pth"  # so that nothing is imported where the defaults are only listed
 
 
 class Published(Extractor):
@@ -54,15 +58,17 @@ class Published(Extractor):
         transform: Callable[[Image], Tensor] = self._entry.transforms()
         return transform
 
+    def present(self) -> bool:
+        """Say whether the file of weights is where it is looked for."""
+        name = RESNET50_FILE if self.chosen == RESNET50 else self._entry.url.rsplit("/", 1)[-1]
+        return any(place.is_file() for place in _places(name))
+
     @cached_property
     def _file(self) -> Path:
-        import torch
-
         url = self._entry.url
         name = url.rsplit("/", 1)[-1]
-        hub = Path(torch.hub.get_dir()) / "checkpoints"
-        places = [folder / name for folder in (hub, *data_folders())]
-        file = next((place for place in places if place.is_file()), None) or self._download(hub / name)
+        places = _places(name)
+        file = next((place for place in places if place.is_file()), None) or self._download(places[0])
         expected = _start_of_digest(name)
         if not digest(file).startswith(expected):
             raise DataError(
@@ -76,7 +82,7 @@ class Published(Extractor):
 
         import torch
 
-        url, size = self._entry.url, self._entry.meta["_file_size"]
+        url, size = self._entry.url, self._entry.meta["_file_size"] * 2**20 / 1e6  # torchvision counts in MiB
         try:
             urlopen(Request(url, method="HEAD"), timeout=10).close()  # torch's own download waits without a limit
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -111,6 +117,10 @@ class Published(Extractor):
                 "Use a model whose head is linear, such as resnet50, convnext_tiny or vit_b_16."
             )
         return features_of(network, device)
+
+
+def _places(name: str) -> list[Path]:
+    return [folder / name for folder in (torch_folder(), *data_folders())]
 
 
 def _start_of_digest(name: str) -> str:
@@ -148,13 +158,15 @@ class TorchVision(Published):
     """
 
     name: ClassVar[str] = "torchvision"
+    shorthand: ClassVar[str] = "model"
 
-    model: str = "resnet50"
-    tag: str = "IMAGENET1K_V1"
+    model: str = RESNET50[0]
+    tag: str = RESNET50[1]
 
     def __post_init__(self) -> None:
-        """Refuse names that torchvision does not have."""
-        _ = self._entry
+        """Refuse names that torchvision does not have; it is not imported for the defaults."""
+        if self.chosen != RESNET50:
+            _ = self._entry
 
     @property
     def chosen(self) -> tuple[str, str]:
@@ -166,17 +178,20 @@ class TorchVision(Published):
 class ResNet50(Published):
     """The 2,048 pooled features of ResNet-50, supervised on ImageNet-1K: PILLAR's SL.
 
-    Weights: torchvision's IMAGENET1K_V1 (resnet50-0676ba61.pth, 98 MB, 76.1% top-1), trained by torchvision's reference
-    script. Licence: torchvision is BSD-3-Clause; ImageNet's terms are non-commercial research. Recipe: resize the short
-    side to 256 (bilinear), centre crop 224, normalise by ImageNet's mean and std.
+    Weights: torchvision's IMAGENET1K_V1 (resnet50-0676ba61.pth, 103 MB, 76.1% top-1), trained by torchvision's
+    reference script. Licence: torchvision is BSD-3-Clause; ImageNet's terms are non-commercial research. Recipe: resize
+    the short side to 256 (bilinear), centre crop 224, normalise by ImageNet's mean and std.
     """
 
     name: ClassVar[str] = "resnet50"
+    licence: ClassVar[str] = "BSD-3-Clause; ImageNet: non-commercial research"
+    weights_size: ClassVar[int] = 102_530_333
+    dimension: ClassVar[int | None] = 2048
 
     @property
     def chosen(self) -> tuple[str, str]:
         """ResNet-50 of 2015 in torchvision's first recipe."""
-        return "resnet50", "IMAGENET1K_V1"
+        return RESNET50
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""Files of weights, for the extractors of pre-trained networks: named by a digest, read without pickle, fitted exactly.
+"""Files of weights, for the extractors of pre-trained networks: found, named by a digest, read without pickle, fitted.
 
 It registers nothing. A network that came out of here has every weight from the file: whatever is missing, left over or
 of another shape is refused, because a layer that kept its random start would give features that look like any other.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,24 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NESTED = ("state_dict", "model")  # where training scripts put the weights beside epochs and optimisers
+
+
+def torch_folder() -> Path:
+    """Return torch's cache of weights, as `torch.hub.get_dir` says it, without importing torch."""
+    caches = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.environ.get("TORCH_HOME", f"{caches}/torch")).expanduser() / "hub" / "checkpoints"
+
+
+def in_hub_cache(repository: str, name: str) -> Path:
+    """Return where the Hugging Face cache has, or would have, a model's file; its own `try_to_load_from_cache` is slow.
+
+    The cache names folders by commits, and the file `refs/main` holds the last one that was asked for.
+    """
+    from huggingface_hub import constants
+
+    folder = Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
+    main = folder / "refs" / "main"
+    return folder / "snapshots" / (main.read_text().strip() if main.is_file() else "main") / name
 
 
 def digest(file: Path) -> str:

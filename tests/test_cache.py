@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,6 +58,32 @@ class Photos:
             raise KeyboardInterrupt
         self.decoded.append(index)
         return Image.new("L", (2, 2), index)
+
+
+@dataclasses.dataclass(frozen=True)
+class Both(Extractor):
+    """Two extractors side by side, the second with features that are not flat; never run itself."""
+
+    name: ClassVar[str] = "both"
+
+    factors: tuple[int, int] = (2, 3)
+
+    def parts(self) -> tuple[Extractor, ...]:
+        return Doubled(self.factors[0]), Square(self.factors[1])
+
+    def prepare(self, image: Image.Image) -> Tensor:
+        raise AssertionError
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        raise AssertionError
+
+
+@dataclasses.dataclass(frozen=True)
+class Square(Doubled):
+    name: ClassVar[str] = "square"
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        return lambda images: self.factor * images
 
 
 def features(photos: Photos, extractor: Extractor | None = None) -> Tensor:
@@ -242,6 +269,48 @@ def test_the_key_names_the_extractor_its_version_and_its_weights(change: dict[st
 def test_the_key_names_the_options() -> None:
     keys = {cache.source_of("data", "train", ROWS, Doubled(factor)).key for factor in (2, 3)}
     assert len(keys) == 2
+
+
+def test_parts_stand_flattened_side_by_side(fresh_cache: Path) -> None:
+    assert torch.equal(features(Photos(), Both()), torch.cat([EXPECTED, EXPECTED * 1.5], 1))
+
+
+def test_a_part_that_is_cached_is_not_extracted_again(fresh_cache: Path) -> None:
+    features(Photos())
+    photos = Photos()
+    features(photos, Both())
+    assert photos.decoded == list(range(ROWS))  # for the second part alone
+
+
+def test_features_of_parts_are_an_entry_of_their_own(fresh_cache: Path) -> None:
+    first = features(Photos(), Both())
+    shutil.rmtree(entry(fresh_cache))
+    photos = Photos()
+    assert torch.equal(features(photos, Both()), first)
+    assert photos.decoded == []
+    key = cache.source_of("data", "train", ROWS, Both()).key
+    manifest = json.loads((fresh_cache / "features" / key / "manifest.json").read_text())
+    del manifest["sha256"]
+    assert cache.Source(**manifest).key == key
+
+
+def test_a_damaged_part_is_named_and_rebuilt(fresh_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    features(Photos())
+    flip(entry(fresh_cache) / "features.npy")
+    assert torch.equal(features(Photos(), Both())[:, :4], EXPECTED)
+    assert str(entry(fresh_cache)) in capsys.readouterr().err
+
+
+def test_the_key_names_the_sources_of_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {cache.source_of("data", "train", ROWS, Both(factors)).key for factors in ((2, 3), (3, 2), (2, 2))}
+    keys.add(cache.source_of("other", "train", ROWS, Both()).key)
+    monkeypatch.setattr(Square, "digest", "retrained", raising=False)
+    keys.add(cache.source_of("data", "train", ROWS, Both()).key)
+    assert len(keys) == 5
+
+
+def test_the_keys_of_ordinary_extractors_stay() -> None:
+    assert cache.source_of("data", "train", ROWS, Doubled()).key == "1f741e252bf880c6933e8c5fb37d5d00"
 
 
 def test_a_cache_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

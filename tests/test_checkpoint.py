@@ -82,6 +82,7 @@ def test_safetensors_and_a_folder_of_data_are_read_too(
     monkeypatch.setenv("DPBENCH_DATA", str(tmp_path))
     save_file(trunk(state, "backbone."), tmp_path / "file.safetensors")
     torch.save(solo_learn(state), tmp_path / "file.ckpt")
+    assert Checkpoint("file.ckpt").present()
     of_safetensors, of_torch = (Checkpoint(f"file.{end}", arch="resnet18") for end in ("safetensors", "ckpt"))
     assert weights.same(features(of_safetensors), features(of_torch))
     assert of_safetensors.weights() != of_torch.weights()
@@ -152,6 +153,7 @@ def test_a_file_that_is_not_there_is_named_with_where_it_was_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPBENCH_DATA", str(tmp_path))
+    assert not ResNet50BYOL("byol.ckpt").present()
     with pytest.raises(DataMissing, match=f"byol.ckpt .* {tmp_path}/byol.ckpt"):
         ResNet50BYOL("byol.ckpt").weights()
 

@@ -10,10 +10,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from dpbench_pixels import Pixels
 from PIL import Image
 from torch import Tensor
 
-from dpbench import DataError, Extractor
+from dpbench import DataError, DataMissing, Extractor
 from dpbench.data import extraction
 from dpbench.errors import ComponentFailed
 
@@ -114,6 +115,24 @@ def test_images_of_another_shape_are_refused_with_a_hint(tmp_path: Path, place: 
             pass
 
 
+def test_grey_among_colour_is_told_from_other_sizes(tmp_path: Path) -> None:
+    mixed = [grey(0), Image.new("RGB", (2, 2))]
+    message = r"\[\(1, 2, 2\), \(3, 2, 2\)\]\. The channels alone differ.*pixels:mode=RGB\.$"
+    with pytest.raises(DataError, match=message):
+        extract(mixed, Pixels(), tmp_path)
+    assert extract(mixed, Pixels(mode="RGB"), tmp_path)[0].shape == (2, 12)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_features_of_any_layout_are_kept_as_they_are(tmp_path: Path, layout: torch.memory_format) -> None:
+    def planes(images: Tensor) -> Tensor:
+        return torch.stack([images, 2 * images], 1).contiguous(memory_format=layout)
+
+    fresh, kept = (np.concatenate(extract([grey(1)] * 50, Raw(planes), tmp_path)) for _ in range(2))
+    assert np.array_equal(fresh, np.broadcast_to(np.array([1, 2])[:, None, None], (50, 2, 2, 2)))
+    assert np.array_equal(fresh, kept)
+
+
 @pytest.mark.parametrize("rows", [slice(1, None), slice(0, 0)])
 def test_other_than_one_row_per_image_is_refused(tmp_path: Path, rows: slice) -> None:
     with pytest.raises(DataError, match=r"returned \d+ rows for 10 images; expected one each"):
@@ -159,5 +178,14 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
         def __getitem__(self, index: object) -> Image.Image:  # type: ignore[override]
             raise OSError("image file is truncated")
 
-    with pytest.raises(DataError, match=r"image.*truncated"):
+    with pytest.raises(DataError, match=r"^Image 0 cannot be decoded \(OSError: image file is truncated\)\. Remove or"):
         extract(Truncated([grey(0)]), Raw(), tmp_path)
+
+
+def test_what_a_dataset_refuses_passes_as_it_is(tmp_path: Path) -> None:
+    class Removed(list[Image.Image]):
+        def __getitem__(self, index: object) -> Image.Image:  # type: ignore[override]
+            raise DataMissing("Expected photo.png, which is gone. Fetch it again.")
+
+    with pytest.raises(DataMissing, match=r"^Expected photo\.png, which is gone\. Fetch it again\.$"):
+        extract(Removed([grey(0)]), Raw(), tmp_path)

@@ -33,6 +33,7 @@ LAYERS = (
     {"tuning"},
     {"statement"},
     {"run"},
+    {"inspection"},
     {"testing"},
     {"cli"},
 )

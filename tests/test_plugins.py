@@ -16,7 +16,7 @@ from dpbench_torchvision_datasets import fashion_mnist
 
 from dpbench import DataMissing, Dataset, Extractor, data_folders, registry
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws, ReferenceLaws
-from tests import weights
+from tests import trees, weights
 
 COMPONENTS = registry.load().components
 CPU = torch.device("cpu")
@@ -25,7 +25,8 @@ PNEUMONIA = any((folder / place).exists() for folder in data_folders() for place
 
 
 ELSEWHERE = (
-    "cifar100", "dermamnist", "fashion-mnist", "flowers102", "gtsrb", "pathmnist", "pcam", "pneumoniamnist",
+    "cifar10.1", "cifar100", "dermamnist", "dermnet", "fashion-mnist", "flower16", "flowers102", "gtsrb", "imagenet",
+    "pathmnist", "pcam", "pneumoniamnist",
 )  # fmt: skip
 
 
@@ -199,11 +200,26 @@ if "DPBENCH_DATA" in os.environ:  # the laws need the data, and a law cannot be 
     class TestCifar10(DatasetLaws):
         dataset = _built("dataset", "cifar10")  # type: ignore[assignment]
 
+    class TestHuggingFace(DatasetLaws):
+        dataset = _built("dataset", "hf", id="uoft-cs/cifar10")  # type: ignore[assignment]
+
 
 if PNEUMONIA:
 
     class TestPneumonia(DatasetLaws):
         dataset = _built("dataset", "pneumonia")  # type: ignore[assignment]
+
+
+@pytest.fixture
+def own_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put small images in class folders where the suite below looks."""
+    trees.lay_out(tmp_path / "own", trees.planted(["train/cat", "train/dog", "test/cat", "test/dog"], 2))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("own_images")
+class TestImageFolder(DatasetLaws):
+    dataset = _built("dataset", "imagefolder", path="own")  # type: ignore[assignment]
 
 
 PRESENT = {name for name in ELSEWHERE if _present(name)}  # their own tests hold them to the laws on small files
@@ -220,7 +236,7 @@ def test_every_component_has_a_suite(kind: str, name: str) -> None:
     suites = [suite for suite in globals().values() if isinstance(suite, type) and hasattr(suite, kind)]
     tested = {getattr(suite, kind).name for suite in suites if hasattr(suite, kind)}
     absent = set(ELSEWHERE) - PRESENT
-    absent |= {"cifar10"} if "DPBENCH_DATA" not in os.environ else set()
+    absent |= {"cifar10", "hf"} if "DPBENCH_DATA" not in os.environ else set()
     absent |= {"pneumonia"} if not PNEUMONIA else set()
     absent |= {"scatternet"} if not KYMATIO else set()
     if name in absent:

@@ -11,7 +11,8 @@ import huggingface_hub
 import pytest
 import timm
 import torch
-from dpbench_timm_models import ResNet50SSL, ResNet50SWSL, Timm
+from dpbench_timm_models import FILES, Pretrained, ResNet50SSL, ResNet50SWSL, Timm
+from dpbench_weights import in_hub_cache
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -80,9 +81,25 @@ def test_weights_are_found_in_the_hubs_cache(state: dict[str, Tensor], tmp_path:
     (cached / "refs").mkdir()
     (cached / "refs/main").write_text("abc")
     save_file(state, cached / "snapshots/abc/model.safetensors")
+    assert Timm(MODEL).present()
+    assert huggingface_hub.try_to_load_from_cache(f"timm/{MODEL}", "model.safetensors") == str(
+        in_hub_cache(f"timm/{MODEL}", "model.safetensors")
+    )
     digest = Timm(MODEL).weights()
     shutil.copy(cached / "snapshots/abc/model.safetensors", folder)
     assert Timm(MODEL).weights() == digest
+
+
+@pytest.mark.parametrize("extractor", [ResNet50SSL(), ResNet50SWSL()], ids=lambda one: one.name)
+def test_presence_is_told_by_the_names_that_timm_records(extractor: Pretrained, tmp_path: Path) -> None:
+    entry: Any = timm.get_pretrained_cfg(extractor.chosen)
+    assert (extractor._hub_id, extractor._names) == (entry.hf_hub_id, FILES)
+    assert entry.hf_hub_filename is None
+    assert entry.license == type(extractor).licence.lower().replace("cc by", "cc-by").replace(" ", "-")
+    assert not extractor.present()
+    (tmp_path / entry.hf_hub_id).mkdir(parents=True)
+    (tmp_path / entry.hf_hub_id / "pytorch_model.bin").touch()
+    assert extractor.present()
 
 
 def test_weights_that_are_nowhere_are_named_with_address_size_and_folders(tmp_path: Path) -> None:

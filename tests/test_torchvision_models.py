@@ -13,6 +13,7 @@ from urllib.error import URLError
 import pytest
 import torch
 from dpbench_torchvision_models import ResNet50, TorchVision, _builder_options, _renamed
+from dpbench_weights import torch_folder
 from torch import Tensor
 from torchvision import models
 
@@ -85,10 +86,29 @@ def test_weights_are_found_in_the_hub_cache_too(resnet18: TorchVision, published
     assert len(in_folder) == 64
 
 
+@pytest.mark.parametrize("model", ["resnet18", "resnet50"])
+def test_presence_is_told_by_the_published_name(model: str, tmp_path: Path) -> None:
+    assert not TorchVision(model).present()
+    place = tmp_path / "torch/hub/checkpoints"
+    place.mkdir(parents=True)
+    (place / models.get_model_weights(model)["IMAGENET1K_V1"].url.rsplit("/", 1)[-1]).touch()
+    assert TorchVision(model).present()
+    assert ResNet50().present() == (model == "resnet50")
+
+
+@pytest.mark.parametrize("variable", ["TORCH_HOME", "XDG_CACHE_HOME", "HOME"])
+def test_the_hub_folder_is_torchs_own(variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for other in ("TORCH_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    assert torch_folder() == Path(torch.hub.get_dir()) / "checkpoints"
+    assert torch_folder().is_relative_to(tmp_path)
+
+
 def test_weights_that_are_nowhere_are_named_with_address_size_and_folders(tmp_path: Path) -> None:
     with pytest.raises(DataMissing) as refusal:
         ResNet50().weights()
-    for part in ("resnet50-0676ba61.pth", "https://download.pytorch.org/models/", "98 MB", "DPBENCH_DATA"):
+    for part in ("resnet50-0676ba61.pth", "https://download.pytorch.org/models/", "103 MB", "DPBENCH_DATA"):
         assert part in str(refusal.value)
     assert str(tmp_path / "data") in str(refusal.value)
     assert str(tmp_path / "torch/hub/checkpoints") in str(refusal.value)

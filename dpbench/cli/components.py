@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from dpbench.cli.presence import HERE, dataset_facts, extractor_facts
 from dpbench.registry import KINDS, Kind, Registry, load
@@ -49,10 +49,12 @@ def list_components(
     console = Console()
     for kind in kinds:
         told = kind == "learner" or console.width >= WIDE
-        table = Table(f"{kind}s", *COLUMNS[kind], "from", *(["summary"] if told else []), box=None)
+        table = Table(Column(f"{kind}s", no_wrap=True), *COLUMNS[kind], "from", box=None)
+        if told:
+            table.add_column("summary")
         for row in _rows(registry, kind):
-            who, summary = f"{row['distribution']} {row['version']}", [row["summary"]] if told else []
-            table.add_row(row["name"], *_cells(kind, row), who, *summary)
+            summary = [row["summary"]] if told else []
+            table.add_row(row["name"], *_cells(kind, row), row["distribution"], *summary)
         console.print(table, end="\n\n")
     for broken in registry.broken:
         console.print(str(broken), style="red", markup=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from dpbench import sources
@@ -38,9 +40,8 @@ def list_datasets(as_json: Json = False) -> None:
         return
     table = Table("dataset", "here", "download", "licence", "where, or how to get it", box=None)
     for row in rows:
-        table.add_row(
-            row["name"], HERE[row["present"]], sources.in_words(row["size"]), row["licence"], row["where"] or row["how"]
-        )
+        cells = (HERE[row["present"]], sources.in_words(row["size"]), row["licence"], row["where"] or row["how"])
+        table.add_row(*map(escape, (row["name"], *cells)))
     Console().print(table)
 
 
@@ -55,7 +56,12 @@ def fetch(name: Name, to: To = None) -> None:
     from dpbench.data import store
 
     folder = _folder(to)
-    _say_kept(dataset, folder, store.fetch(dataset, folder))
+    try:
+        kept = store.fetch(dataset, folder)
+    except KeyboardInterrupt:
+        print("dpbench: Interrupted. What came is kept; the same command goes on from there.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    _say_kept(dataset, folder, kept)
 
 
 @app.command("import")
@@ -98,9 +104,9 @@ def remove(
     dataset, folder = _dataset(name), _folder(to)
     kept = store.kept_in(dataset, folder)
     if kept is not None and not yes:
-        typer.confirm(f"Delete {', '.join(kept.paths)} in {folder}?", abort=True)
+        typer.confirm(f"Delete {kept} in {folder}?", abort=True)
     kept = store.remove(dataset, folder)
-    print(f"Deleted {', '.join(kept.paths)} in {folder}")
+    print(f"Deleted {kept} in {folder}")
 
 
 def _dataset(text: str) -> Dataset:
@@ -119,12 +125,12 @@ def _folder(to: Path | None) -> Path:
 
 
 def _say_kept(dataset: Dataset, folder: Path, kept: Any) -> None:
-    print(f"{dataset.name} is whole and in place: {', '.join(kept.paths)} in {folder}")
+    print(f"{dataset.name} is whole and in place: {kept} in {folder}")
     print(f"Licence: {dataset.licence}. Cite: {dataset.citation}.")
 
 
 def _show(found: Survey, console: Console) -> None:
     table = Table.grid(padding=(0, 2))
     for key, value in found.lines():
-        table.add_row(key, value)
+        table.add_row(key, escape(value))
     console.print(table)

@@ -19,8 +19,11 @@ def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
     }  # fmt: skip
     if cls.shorthand or any(map(_needed, dataclasses.fields(cls))):
         return row
-    dataset = registry.build("dataset", cls.name, {})
-    source, found = dataset.source(), sources.find(dataset)
+    try:
+        dataset = registry.build("dataset", cls.name, {})
+        source, found = dataset.source(), sources.find(dataset)
+    except Exception as error:  # whatever a stranger's code raises; the other datasets are listed
+        return {**row, "how": f"{type(error).__name__}: {error}"}
     if source is None:
         return {**row, "present": True, "where": "comes with a Python package", "how": ""}
     command = f"fetch {cls.name}" if source.downloads or source.hub else f"import {cls.name} PATH"

@@ -7,16 +7,18 @@ Layout below `cache_folder()`::
     features/<key>.partial/        shards of an extraction under way
     features/<key>.lock            held by the one process that extracts
 
-The key is a digest of the data, the split, the extractor, its version, options and weights.
+The key is a digest of the data, the split, the extractor, its version, options and weights. Features that are put
+together of several extractors' are an entry of their own, made of the parts' entries.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from dpbench.api import Extractor, Split
-from dpbench.data.extraction import extract
+from dpbench.data import extraction
 from dpbench.errors import DamagedFile, OutputError
 from dpbench.files import canonical_digest, sha256, write_json
 from dpbench.guard import guarded
@@ -53,7 +55,8 @@ class Source:
 def features(split: Split, source: Source, extractor: Extractor, device: torch.device) -> Tensor:
     """Return (n, *example_shape) float32, memory-mapped; extract first if this machine never did.
 
-    Two processes asking at once extract once. A damaged file is named on stderr and rebuilt.
+    Two processes asking at once extract once. A damaged file is named on stderr and rebuilt. An extractor with parts is
+    never run: its features are put together of what is cached for each part.
     """
     folder = cache_folder() / "features" / source.key
     try:
@@ -67,18 +70,26 @@ def features(split: Split, source: Source, extractor: Extractor, device: torch.d
                     shutil.rmtree(folder)
             _build(folder, split, source, extractor, device)
             return _open(folder)
-    except OSError as error:
+    except (OSError, OutputError) as error:  # the second, of one file, comes from the first
+        reason = error.__cause__ if isinstance(error, OutputError) else error
         raise OutputError(
-            f"Cannot use the feature cache in {folder.parent}: {error.strerror or error}. "
+            f"Cannot use the feature cache in {folder.parent}: {getattr(reason, 'strerror', None) or reason}. "
             "Free some space, or name another folder in DPBENCH_CACHE."
-        ) from error
+        ) from reason
 
 
 def source_of(data: str, split: str, rows: int, extractor: Extractor) -> Source:
-    """Describe the features that `extractor` makes of one split."""
+    """Describe the features that `extractor` makes of one split; those of parts by the sources of the parts."""
+    if parts := _parts(extractor):
+        made_of = [dataclasses.asdict(source_of(data, split, rows, part)) for part in parts]
+        return Source(data, split, rows, extractor.name, extractor.version, {"parts": made_of}, "")
     options = {field.name: getattr(extractor, field.name) for field in dataclasses.fields(extractor)}  # type: ignore[arg-type]
     weights = guarded(f"The digest of the weights of extractor {extractor.name!r}", extractor.weights)
     return Source(data, split, rows, extractor.name, extractor.version, options, weights)
+
+
+def _parts(extractor: Extractor) -> Sequence[Extractor]:
+    return guarded(f"The parts of extractor {extractor.name!r}", extractor.parts)
 
 
 def _open(folder: Path) -> Tensor:
@@ -96,22 +107,31 @@ def _open(folder: Path) -> Tensor:
 def _build(folder: Path, split: Split, source: Source, extractor: Extractor, device: torch.device) -> None:
     partial = folder.with_suffix(".partial")
     partial.mkdir(exist_ok=True)
-    shards = extract(split.images, extractor, partial, device)
+    if parts := _parts(extractor):
+        sources = [source_of(source.data, source.split, source.rows, part) for part in parts]
+        blocks = _side_by_side([features(split, *each, device) for each in zip(sources, parts, strict=True)])
+    else:
+        blocks = extraction.extract(split.images, extractor, partial, device)
     file = partial / "features.npy"
-    _concatenate(shards, source.rows, file)
+    _write(blocks, source.rows, file)
     write_json(partial / "manifest.json", {**dataclasses.asdict(source), "sha256": sha256(file)})
-    for shard in partial.glob("shard-*.npy"):
-        shard.unlink()
+    for left in partial.iterdir():
+        if left.name not in {"features.npy", "manifest.json"}:  # shards, and what killed processes left half-written
+            left.unlink()
     partial.rename(folder)
 
 
-def _concatenate(shards: Iterator[np.ndarray], rows: int, file: Path) -> None:
-    whole: np.memmap | None = None
-    done = 0
-    for shard in shards:
-        if whole is None:
-            whole = np.lib.format.open_memmap(file, "w+", np.dtype(np.float32), (rows, *shard.shape[1:]))
-        whole[done : done + len(shard)] = shard
-        done += len(shard)
-    if whole is not None:
-        whole.flush()
+def _side_by_side(parts: list[Tensor]) -> Iterator[np.ndarray]:
+    for start in range(0, len(parts[0]), extraction.SHARD):
+        yield torch.cat([part[start : start + extraction.SHARD].flatten(1) for part in parts], 1).numpy()
+
+
+def _write(blocks: Iterator[np.ndarray], rows: int, file: Path) -> None:
+    # Not through a memory map: where the disk is full, the system would kill the process instead of raising.
+    with file.open("wb") as stream:
+        for place, block in enumerate(blocks):
+            if place == 0:
+                stream.write(extraction.header((rows, *block.shape[1:])))
+            stream.write(block.data)
+        stream.flush()
+        os.fsync(stream.fileno())

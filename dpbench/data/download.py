@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import lzma
 import shutil
 import tarfile
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
-from typing import IO
+from typing import Literal
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -23,6 +25,11 @@ from dpbench.sources import Download, in_words
 TRIES = 4
 TIMEOUT = 30  # seconds without a byte
 BLOCK = 1 << 20
+BUSY = {408, 429, 500, 502, 503, 504}  # what a server says that may answer in a moment
+DAMAGED = (  # what the three kinds of archive raise; RuntimeError is zipfile's, of a password or an unknown method
+    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError, ValueError,
+    RuntimeError, KeyError,
+)  # fmt: skip
 
 
 def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
@@ -78,7 +85,7 @@ def unpack(file: Path, wanted: Download, root: Path) -> None:
         else:
             with gzip.open(file) as packed, place.open("wb") as out:
                 shutil.copyfileobj(packed, out, BLOCK)
-    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError) as error:
+    except DAMAGED as error:
         raise DataError(f"Expected an archive in {file}: {error}. Delete it and fetch it again.") from error
 
 
@@ -96,9 +103,12 @@ def _continue(wanted: Download, file: Path, advance: Callable[[int], None], tota
                 return
             reason = "the connection ended early"
         except HTTPError as error:
+            error.close()
             if error.code == 416:  # nothing is left: what is there is whole, or not the published file
                 return
-            raise _unreachable(wanted, file, f"status {error.code} {error.reason}") from error
+            reason = " ".join(f"status {error.code} {error.reason}".split())
+            if error.code not in BUSY:
+                raise _unreachable(wanted, file, reason) from error
         except (OSError, HTTPException) as error:
             reason = str(getattr(error, "reason", "") or error)
     raise _unreachable(wanted, file, reason)
@@ -113,21 +123,23 @@ def _receive(url: str, file: Path, advance: Callable[[int], None], total: Callab
     with urlopen(Request(url, headers=headers), timeout=TIMEOUT) as response:
         continued = response.status == 206
         start = done if continued else 0  # a server that knows no ranges sends all again
-        expected = int(response.headers.get("Content-Length") or 0)
+        expected = response.length or 0  # unknown where a server sends in chunks
         total(start + expected)
         advance(start)
-        with file.open("ab" if continued else "wb") as out:
-            got = 0
-            while block := response.read(BLOCK):
-                _append(out, block, file)
-                got += len(block)
-                advance(start + got)
+        if not continued:
+            _append(file, b"", "wb")
+        got = 0
+        while block := response.read(BLOCK):
+            _append(file, block, "ab")
+            got += len(block)
+            advance(start + got)
     return got >= expected
 
 
-def _append(out: IO[bytes], block: bytes, file: Path) -> None:
+def _append(file: Path, block: bytes, mode: Literal["ab", "wb"]) -> None:
     try:
-        out.write(block)
+        with file.open(mode) as out:
+            out.write(block)
     except OSError as error:
         raise OutputError(f"Cannot write {file}: {error.strerror}. What came is kept; free some space.") from error
 

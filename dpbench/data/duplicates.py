@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from filelock import FileLock
-from PIL.Image import Image, Resampling
+from PIL.Image import Image, Resampling, fromarray
 from torch import Tensor
 
 from dpbench import progress
@@ -106,15 +106,15 @@ def hashes(split: Split, data: str, name: str) -> Hashes:
         DataError: an image cannot be decoded.
     """
     key = canonical_digest({"data": data, "split": name, "rows": len(split.labels), "side": SIDE})[:32]
-    file = cache_folder() / "hashes" / f"{key}.npy"
+    file = cache_folder() / "hashes" / f"{key}.bin"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_suffix(".lock")):
             kept = _kept(file, len(split.labels))
             if kept is None:
                 kept = _computed(split.images, name)
-                packed = np.hstack([kept.exact[:, None].view(np.uint8), kept.thumbnails])
-                write_atomically(file, lambda out: np.save(out, packed, allow_pickle=False))
+                content = kept.exact.tobytes() + kept.thumbnails.tobytes()
+                write_atomically(file, lambda out: out.write(content + hashlib.sha256(content).digest()))
             return kept
     except OSError as error:
         raise OutputError(
@@ -124,13 +124,16 @@ def hashes(split: Split, data: str, name: str) -> Hashes:
 
 
 def _kept(file: Path, rows: int) -> Hashes | None:
+    """Return the hashes of an earlier run if they are whole: the last 32 bytes are the SHA-256 of the rest."""
     try:
-        packed = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        content = bytearray(file.read_bytes())  # torch takes no arrays that cannot be written
+    except FileNotFoundError:
         return None
-    if packed.dtype != np.uint8 or packed.shape != (rows, 8 + SIDE * SIDE):
+    content, digest = content[:-32], content[-32:]
+    if len(content) != rows * (8 + SIDE * SIDE) or hashlib.sha256(content).digest() != digest:
         return None
-    return Hashes(np.ascontiguousarray(packed[:, :8]).view(np.uint64)[:, 0], packed[:, 8:])
+    exact = np.frombuffer(content, np.uint64, rows)
+    return Hashes(exact, np.frombuffer(content, np.uint8, offset=exact.nbytes).reshape(rows, SIDE * SIDE))
 
 
 def _computed(images: Images, name: str) -> Hashes:
@@ -139,7 +142,7 @@ def _computed(images: Images, name: str) -> Hashes:
     def one(index: int) -> None:
         try:
             image = images[index]
-            exact[index], thumbnails[index] = _exact(image), _thumbnail(image)
+            exact[index], thumbnails[index] = _hashed(image)
         except DataError:
             raise
         except Exception as error:  # whatever a decoder raises
@@ -151,13 +154,19 @@ def _computed(images: Images, name: str) -> Hashes:
     return Hashes(exact, thumbnails)
 
 
-def _exact(image: Image) -> int:
+def _hashed(image: Image) -> tuple[int, np.ndarray]:
+    if image.mode in {"P", "PA"}:  # places in a palette are no pixels
+        image = image.convert("RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB")
     content = hashlib.blake2b(f"{image.mode} {image.size}".encode(), digest_size=8)
     content.update(image.tobytes())
-    return int.from_bytes(content.digest())
+    small = _grey(image).resize((SIDE, SIDE), Resampling.BOX)
+    return int.from_bytes(content.digest()), np.asarray(small).reshape(-1)
 
 
-def _thumbnail(image: Image) -> np.ndarray:
-    grey = image.convert("RGB").convert("L") if image.mode == "P" else image.convert("L")
-    small = grey.resize((SIDE, SIDE), Resampling.BOX)
-    return np.asarray(small).reshape(-1)
+def _grey(image: Image) -> Image:
+    """Return 8 bits a pixel: of deeper ones the range that the image uses, as a correlation knows no scale."""
+    if not image.mode.startswith(("I", "F")):
+        return image.getchannel(0) if image.mode in {"LAB", "La"} else image.convert("L")
+    values = np.nan_to_num(np.asarray(image, dtype=np.float64))
+    low, high = values.min(), values.max()
+    return fromarray(((values - low) * (255 / max(high - low, 1e-300))).astype(np.uint8))

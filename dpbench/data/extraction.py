@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import PIL
 import torch
 from torch import Tensor
 
 from dpbench import progress
 from dpbench.api import Extractor, Images
-from dpbench.errors import DataError
+from dpbench.errors import DataError, DpbenchError
 from dpbench.files import write_atomically
 from dpbench.guard import guarded
 
 SHARD = 1024  # images: what an interrupted extraction loses at most
 BATCH = 32  # images a network sees at once: larger ones are slower on a CPU, whose cache they leave
+FORMAT = "2"  # of a shard; raise it when shards come out otherwise, and no earlier one is taken for whole
 
 
 def extract(images: Images, extractor: Extractor, folder: Path, device: torch.device) -> Iterator[np.ndarray]:
@@ -38,34 +40,50 @@ def extract(images: Images, extractor: Extractor, folder: Path, device: torch.de
         for start in starts:
             rows = range(start, min(start + SHARD, len(images)))
             shard = folder / f"shard-{start:09d}.npy"
-            features = _kept(shard, len(rows))
+            features = _kept(shard, len(rows), device)
             if features is None:
                 network = network or guarded(f"Opening extractor {extractor.name!r}", extractor.open, device)
                 features = _shard(images, rows, extractor, network)
-                _keep(shard, features)
+                _keep(shard, features, device)
             shape = shape or features.shape[1:]
             _check_shapes({shape, features.shape[1:]}, extractor)
             advance(len(rows))
             yield features
 
 
-def _keep(shard: Path, features: np.ndarray) -> None:
+def header(shape: tuple[int, ...]) -> bytes:
+    """Return what stands before the numbers in a file of float32 that `numpy.load` reads."""
     content = io.BytesIO()
-    np.save(content, features, allow_pickle=False)
-    digest = hashlib.sha256(content.getbuffer()).digest()
-    write_atomically(shard, lambda file: file.write(content.getvalue() + digest))
+    np.lib.format.write_array_header_1_0(
+        content, {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
+    )
+    return content.getvalue()
 
 
-def _kept(shard: Path, rows: int) -> np.ndarray | None:
-    """Return a shard of an earlier extraction if it is whole: its last 32 bytes are the SHA-256 of the rest."""
+def _keep(shard: Path, features: np.ndarray, device: torch.device) -> None:
+    content = (header(features.shape), features.data)
+    digest = _digest(content, device)
+    write_atomically(shard, lambda file: file.writelines((*content, digest)))
+
+
+def _kept(shard: Path, rows: int, device: torch.device) -> np.ndarray | None:
+    """Return a shard of an earlier extraction if it is whole and made as here: its last 32 bytes are its digest."""
     try:
         content = shard.read_bytes()
-        if hashlib.sha256(content[:-32]).digest() != content[-32:]:
+        if _digest((memoryview(content)[:-32],), device) != content[-32:]:
             return None
-        features: np.ndarray = np.load(io.BytesIO(content[:-32]), allow_pickle=False)
+        features: np.ndarray = np.load(io.BytesIO(content), allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
     return features if len(features) == rows else None
+
+
+def _digest(content: Iterable[bytes | memoryview], device: torch.device) -> bytes:
+    # Other libraries, or another device, would give other bits: features never come from two of them.
+    digest = hashlib.sha256(f"{FORMAT} {torch.__version__} {PIL.__version__} {device.type} {BATCH}".encode())
+    for piece in content:
+        digest.update(piece)
+    return digest.digest()
 
 
 def _shard(images: Images, rows: range, extractor: Extractor, network: Callable[[Tensor], Tensor]) -> np.ndarray:
@@ -79,7 +97,7 @@ def _shard(images: Images, rows: range, extractor: Extractor, network: Callable[
                 ahead = pool.submit(_prepare, images, following, extractor)
             parts.append(_embed(network, prepared, batch, extractor))
     _check_shapes({part.shape[1:] for part in parts}, extractor)
-    return np.concatenate(parts)
+    return np.ascontiguousarray(np.concatenate(parts))
 
 
 def _prepare(images: Images, batch: range, extractor: Extractor) -> Tensor:
@@ -87,8 +105,13 @@ def _prepare(images: Images, batch: range, extractor: Extractor) -> Tensor:
     for index in batch:
         try:
             image = images[index]
+        except DpbenchError:  # says itself what to do
+            raise
         except Exception as error:  # whatever a decoder raises
-            raise DataError(f"Image {index} cannot be decoded: {error} Remove or replace it at its source.") from error
+            reason = f"{type(error).__name__}: {error}".rstrip(".")
+            raise DataError(
+                f"Image {index} cannot be decoded ({reason}). Remove or replace it at its source."
+            ) from error
         prepared.append(guarded(f"Extractor {extractor.name!r} on image {index}", extractor.prepare, image))
     _check_shapes({tuple(image.shape) for image in prepared}, extractor)
     return torch.stack(prepared)
@@ -96,9 +119,15 @@ def _prepare(images: Images, batch: range, extractor: Extractor) -> Tensor:
 
 def _check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
     if len(shapes) > 1:
+        # (channels, height, width): grey among colour. Of flattened images nobody knows.
+        channels = {len(shape) for shape in shapes} == {3} and len({shape[1:] for shape in shapes}) == 1
+        advice = (
+            "The channels alone differ: use an extractor that makes all images grey or RGB, such as pixels:mode=RGB."
+            if channels
+            else "Use an extractor that resizes, and converts where grey meets RGB, such as pixels:size=32,mode=RGB."
+        )
         raise DataError(
-            f"Expected images of one shape from extractor {extractor.name!r}, got {sorted(shapes)}. "
-            "Use an extractor that resizes, such as pixels:size=32."
+            f"Expected images of one shape from extractor {extractor.name!r}, got {sorted(shapes)}. {advice}"
         )
 
 

@@ -2,26 +2,27 @@
 
 Layout below the folder, beside the data themselves::
 
-    .dpbench/NAME.json       which paths were put there for dataset NAME, and where they came from
-    .dpbench/downloads/      files under way; kept until the dataset is whole
-    .dpbench/NAME.staging/   a dataset that is being checked
-    .dpbench/NAME.lock       held by the one process that changes the dataset
+    .dpbench/NAME.json        which files were put there for dataset NAME, and where they came from
+    .dpbench/NAME.downloads/  files under way; kept until the dataset is whole
+    .dpbench/NAME.staging/    a dataset that is being checked
+    .dpbench/NAME.lock        held by the one process that changes the dataset
+    .dpbench/lock             held by the one process that moves or deletes anything
 
 A dataset is staged first, opened there by its own loader, which knows counts and checksums, and moved into place only
-when that succeeds.
+when that succeeds. Only files in a record are ever overwritten or deleted; of those that two records name, none.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+from urllib.parse import quote
 
 from filelock import FileLock
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from dpbench import progress
 from dpbench.api import Dataset
@@ -30,7 +31,13 @@ from dpbench.errors import DataError, DataMissing, OutputError, SpecError
 from dpbench.files import check_writable, write_json
 from dpbench.guard import guarded
 from dpbench.paths import only_in
-from dpbench.sources import Source, label, missing
+from dpbench.sources import Source, described, label, missing
+
+
+def _below(path: str) -> str:
+    if path.startswith("/") or ".." in PurePosixPath(path).parts:
+        raise ValueError(f"{path} is not below the folder")
+    return path
 
 
 class Kept(BaseModel):
@@ -38,9 +45,16 @@ class Kept(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    paths: tuple[str, ...]  # below the folder
+    paths: tuple[Annotated[str, AfterValidator(_below)], ...]  # of files and links below the folder
     origin: str
     digest: str
+
+    def __str__(self) -> str:
+        """Name the files, or count them where they are many."""
+        if len(self.paths) <= 4:
+            return ", ".join(self.paths) or "no file"
+        tops = sorted({path.partition("/")[0] for path in self.paths})
+        return f"{len(self.paths):,} files in {', '.join(tops[:4])}{', ...' if len(tops) > 4 else ''}"
 
 
 def fetch(dataset: Dataset, folder: Path) -> Kept:
@@ -53,7 +67,7 @@ def fetch(dataset: Dataset, folder: Path) -> Kept:
     source = _source(dataset)
     if not source.downloads and not source.hub:
         raise missing(dataset)
-    downloads = folder / ".dpbench" / "downloads"
+    downloads = _own(dataset, folder, "downloads")
     with _staging(dataset, folder) as staging:
         if source.hub:
             hub.fetch(source.hub, downloads, staging)
@@ -63,8 +77,7 @@ def fetch(dataset: Dataset, folder: Path) -> Kept:
             layouts.unpack(files, source.downloads, staging)
             origin = ", ".join(one.url for one in source.downloads)
         kept = _settle(dataset, folder, staging, origin)
-        for wanted in source.downloads:
-            (downloads / download.file_name(wanted)).unlink()
+        layouts.delete(downloads)
     return kept
 
 
@@ -75,14 +88,21 @@ def adopt(dataset: Dataset, path: Path, folder: Path, *, link: bool = False) -> 
     a folder of those.
 
     Raises:
-        DataError: what is there is not the dataset; the text is the loader's own.
+        DataMissing: there is nothing.
+        DataError: what is there is not the dataset; the text is the loader's own. Or it is where it belongs already.
+        OutputError: the folder cannot be written, or something else is in the way.
     """
-    path = path.expanduser().resolve()
-    if not path.exists():
-        raise DataMissing(f"Expected dataset {dataset.name!r} in {path}, which does not exist. Check the path.")
     source = _source(dataset)
+    try:
+        path = path.expanduser().resolve()
+        path.stat()
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataMissing(f"Expected dataset {dataset.name!r} in {path}: {reason}. Check the path.") from error
     with _staging(dataset, folder) as staging:
         layouts.stage(dataset, source, path, staging)
+        earlier = kept_in(dataset, folder)
+        layouts.refuse_overlap(staging, folder, earlier.paths if earlier else ())
         return _settle(dataset, folder, staging, str(path), link=link)
 
 
@@ -92,52 +112,75 @@ def remove(dataset: Dataset, folder: Path) -> Kept:
     Raises:
         DataMissing: nothing was.
     """
-    with FileLock(_lock(_key(dataset), folder)):
-        kept = kept_in(dataset, folder)
-        if kept is None:
-            raise DataMissing(
-                f"dpbench put nothing into {folder} for dataset {label(dataset)!r}. What lies elsewhere is yours to "
-                f"delete; `dpbench data info {label(dataset)}` says where it is."
-            )
-        for path in kept.paths:
-            layouts.delete(folder / path)
-            for parent in (folder / path).parents:
-                if parent == folder or any(parent.iterdir()):
-                    break
-                parent.rmdir()
-        _record(dataset, folder).unlink()
-        return kept
+    if kept_in(dataset, folder) is not None:
+        with _locked(dataset, folder), FileLock(folder / ".dpbench" / "lock"):
+            kept = kept_in(dataset, folder)
+            if kept is not None:
+                gone = set(kept.paths) - _of_others(dataset, folder)
+                layouts.discard(folder, gone)
+                _own(dataset, folder, "json").unlink()
+                return kept.model_copy(update={"paths": tuple(sorted(gone))})
+    name = label(dataset)
+    raise DataMissing(
+        f"dpbench put nothing into {folder} for dataset {name!r}. What lies elsewhere is yours to delete; "
+        f"`dpbench data info {shlex.quote(name)}` says where it is."
+    )
 
 
 def kept_in(dataset: Dataset, folder: Path) -> Kept | None:
     """Return what was put into `folder` for a dataset, if anything was."""
+    return _read(_own(dataset, folder, "json"))
+
+
+def _read(file: Path) -> Kept | None:
     try:
-        return Kept.model_validate_json(_record(dataset, folder).read_bytes())
+        return Kept.model_validate_json(file.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        raise DataError(f"Cannot read what dpbench keeps for {label(dataset)!r} in {folder}: {error}.") from error
+        reason = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
+        raise DataError(
+            f"Cannot read {file}, which says what dpbench put there: {reason}. Delete it; the data themselves then "
+            "count as yours."
+        ) from error
+
+
+def _of_others(dataset: Dataset, folder: Path) -> set[str]:
+    """Return the files that other datasets need."""
+    own = _own(dataset, folder, "json")
+    records = [_read(file) for file in own.parent.glob("*.json") if file != own]
+    return {path for kept in records if kept for path in kept.paths}
 
 
 def _source(dataset: Dataset) -> Source:
-    source = dataset.source()
+    source = described(dataset)
     if source is None:
         raise SpecError(f"Dataset {dataset.name!r} comes with a Python package: there is nothing to fetch or import.")
     return source
 
 
 @contextmanager
+def _locked(dataset: Dataset, folder: Path) -> Iterator[None]:
+    """Keep other processes from the dataset; what the system refuses meanwhile is one sentence."""
+    try:
+        with FileLock(_own(dataset, folder, "lock")):
+            yield
+    except OSError as error:
+        first = error.args[0] if error.args else error
+        reason = f"{error.strerror or first}{f' ({error.filename})' if error.filename else ''}"
+        raise OutputError(f"Cannot change {folder}: {reason}. Check the space that is left, and rights.") from error
+
+
+@contextmanager
 def _staging(dataset: Dataset, folder: Path) -> Iterator[Path]:
     """Lend an empty folder below `folder`, which is deleted afterwards."""
     check_writable(folder / ".dpbench")
-    staging = folder / ".dpbench" / f"{_key(dataset)}.staging"
-    with FileLock(_lock(_key(dataset), folder)):
+    staging = _own(dataset, folder, "staging")
+    with _locked(dataset, folder):
         layouts.delete(staging)  # of a run that was killed
         staging.mkdir()
         try:
             yield staging
-        except OSError as error:
-            raise OutputError(f"Cannot write below {folder}: {error.strerror or error}. Free some space.") from error
         finally:
             layouts.delete(staging)
 
@@ -148,48 +191,28 @@ def _settle(dataset: Dataset, folder: Path, staging: Path, origin: str, *, link:
         try:
             digest = guarded(f"load of {dataset.name!r}", dataset.load).digest
         except DataError as error:
-            raise DataError(f"What came from {origin} is not dataset {dataset.name!r}. {error}") from error
+            said = str(error).replace(f"{staging}/", "")
+            raise DataError(f"What came from {origin} is not dataset {dataset.name!r}. {said}") from error
     if not link:
         with progress.status(f"Copying {dataset.name}"):
-            _copy_links(staging)
-    moved: list[str] = []
-    for child in sorted(staging.iterdir()):
-        _merge(child, folder / child.name, folder, moved)
-    earlier = kept_in(dataset, folder)
-    paths = {path for path in (earlier.paths if earlier else ()) if os.path.lexists(folder / path)}
-    kept = Kept(paths=tuple(sorted({*paths, *moved})), origin=origin, digest=digest)
-    write_json(_record(dataset, folder), kept.model_dump(mode="json"))
+            layouts.copy_links(staging)
+    with FileLock(folder / ".dpbench" / "lock"):
+        earlier, others = kept_in(dataset, folder), _of_others(dataset, folder)
+        before = set(earlier.paths if earlier else ())
+        moves, paths = layouts.plan(staging, folder, before - others, others)
+        kept = Kept(paths=tuple(sorted(paths)), origin=origin, digest=digest)
+        under_way = kept.model_copy(update={"paths": tuple(sorted({*before, *paths}))})
+        _write(dataset, folder, under_way)  # so that what a killed run leaves behind is known
+        layouts.discard(folder, before - others)
+        layouts.move(moves)
+        _write(dataset, folder, kept)
     return kept
 
 
-def _copy_links(folder: Path) -> None:
-    for child in sorted(folder.iterdir()):
-        if child.is_symlink():
-            origin = child.readlink()
-            child.unlink()
-            (shutil.copytree if origin.is_dir() else shutil.copy2)(origin, child)
-        elif child.is_dir():
-            _copy_links(child)
+def _write(dataset: Dataset, folder: Path, kept: Kept) -> None:
+    write_json(_own(dataset, folder, "json"), kept.model_dump(mode="json"))
 
 
-def _merge(staged: Path, target: Path, folder: Path, moved: list[str]) -> None:
-    """Move what is staged to where it belongs; folders that others share are kept."""
-    if staged.is_dir() and not staged.is_symlink() and target.is_dir() and not target.is_symlink():
-        for child in sorted(staged.iterdir()):
-            _merge(child, target / child.name, folder, moved)
-        return
-    layouts.delete(target)
-    staged.rename(target)
-    moved.append(target.relative_to(folder).as_posix())
-
-
-def _key(dataset: Dataset) -> str:
-    return re.sub(r"[^a-zA-Z0-9.=_-]+", "-", label(dataset))
-
-
-def _record(dataset: Dataset, folder: Path) -> Path:
-    return folder / ".dpbench" / f"{_key(dataset)}.json"
-
-
-def _lock(key: str, folder: Path) -> Path:
-    return folder / ".dpbench" / f"{key}.lock"
+def _own(dataset: Dataset, folder: Path, kind: str) -> Path:
+    """Return what belongs to one dataset: its record, lock, downloads or staging folder."""
+    return folder / ".dpbench" / f"{quote(label(dataset), safe='=,')}.{kind}"

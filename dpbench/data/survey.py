@@ -11,6 +11,7 @@ from dpbench import sources
 from dpbench.api import Dataset, Split
 from dpbench.data.duplicates import hashes, repeats, repeats_within
 from dpbench.data.overlap import Overlap
+from dpbench.errors import DataError
 from dpbench.guard import guarded
 
 
@@ -57,24 +58,32 @@ def survey(dataset: Dataset) -> Survey:
         DataError, DataMissing: as its loader does, or an image does not decode.
     """
     splits = guarded(f"load of dataset {dataset.name!r}", dataset.load)
+    counts = [_per_class(split, name, dataset) for name, split in (("train", splits.train), ("test", splits.test))]
+    if not sum(counts[0]):
+        raise DataError(f"The train split of dataset {dataset.name!r} has no images.")
     train = hashes(splits.train, splits.digest, "train")
     overlap = {"train, repeated within": repeats_within(train)}
     if len(splits.test.labels):
         overlap["test, repeated in train"] = repeats(hashes(splits.test, splits.digest, "test"), train)
-    first, source, found = splits.train.images[0], dataset.source(), sources.find(dataset)
+    first = guarded("Decoding image 0 of the train split", lambda: splits.train.images[0])
+    source = dataset.source()
     return Survey(
-        name=dataset.name, classes=dataset.classes, train=_per_class(splits.train, dataset),
-        test=_per_class(splits.test, dataset), image=f"{first.mode} {first.width} x {first.height}",
+        name=dataset.name, classes=dataset.classes, train=counts[0], test=counts[1],
+        image=f"{first.mode} {first.width} x {first.height}",
         licence=dataset.licence, citation=dataset.citation, page=source.page if source else "",
-        where=_where(found), digest=splits.digest, overlap=overlap,
+        where=_where(dataset), digest=splits.digest, overlap=overlap,
     )  # fmt: skip
 
 
-def _per_class(split: Split, dataset: Dataset) -> tuple[int, ...]:
-    return tuple(np.bincount(split.labels, minlength=len(dataset.classes)).tolist())
+def _per_class(split: Split, name: str, dataset: Dataset) -> tuple[int, ...]:
+    labels, classes = split.labels, len(dataset.classes)
+    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+        raise DataError(f"Expected labels in 0..{classes - 1} in the {name} split of dataset {dataset.name!r}.")
+    return tuple(np.bincount(labels, minlength=classes).tolist())
 
 
-def _where(found: sources.Found | None) -> str:
+def _where(dataset: Dataset) -> str:
+    found = sources.find(dataset)
     if found is None:
-        return "comes with a Python package"
+        return "the Hugging Face hub's cache" if dataset.source() else "comes with a Python package"
     return str(found.paths[0] if len(found.paths) == 1 else Path(found.folder))

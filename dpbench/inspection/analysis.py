@@ -1,0 +1,96 @@
+"""One inspection, from what is asked to what is found, in a straight line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpbench import progress, provenance, registry
+from dpbench.data import roles as data
+from dpbench.errors import SpecError
+from dpbench.inspection import report
+from dpbench.inspection.margins import margins, over_classes
+from dpbench.inspection.report import Asked, Guarantee, Inspection
+from dpbench.inspection.separability import separability
+from dpbench.inspection.spectrum import components, summary, unit_rows
+from dpbench.parts import Parts, resolve, spelled_out
+from dpbench.phases import Phases
+from dpbench.registry import Registry
+from dpbench.result import Brought
+from dpbench.run import device_named
+
+
+def inspect(asked: Asked, *, device: str = "auto", plugins: Registry | None = None) -> Inspection:
+    """Analyse the public split, or the private one if that is asked for; all rows at length 1.
+
+    Covered: with `rows="public"` no private row enters a number, so the inspection costs no privacy. With
+    `rows="private"` there is no guarantee whatever, and the inspection says so. No test row is read in either case.
+
+    Raises:
+        DpbenchError: one sentence; names, options or data do not fit.
+    """
+    phases, place = Phases(), device_named(device)
+    parts = resolve(plugins or registry.load(), asked.spec)
+    with phases("load"):
+        roles = data.assign(parts, asked.spec, place)
+        x, y, note = _rows(roles, parts, asked)
+    with phases("spectrum"), progress.status("Decomposing the covariance"):
+        asked = report.spelled_out(asked, spelled_out(asked.spec, parts), min(x.shape))
+        pca = components(x, centre=True)
+        spectrum = summary(pca.values, asked.k)
+    separated = found = None
+    if y is not None:
+        with phases("separability"):
+            separated = separability(x, y, parts.dataset.classes, asked)
+        with phases("margins"):
+            names = [parts.dataset.classes[one] for one in np.unique(y)]
+            found = over_classes(margins(x, y, pca, asked.k, asked.svm_c), names)
+    return Inspection(
+        digest=report.digest_of(asked), asked=asked, mark=report.MARK if asked.rows == "private" else "",
+        guarantee=_guarantee(asked), examples=len(x), features=x.shape[1], labels_read=y is not None,
+        digests=roles.digests, licence=parts.dataset.licence, spectrum=spectrum, separability=separated, margins=found,
+        note=note, seconds=phases.seconds, components=_brought(parts), provenance=provenance.collect(str(place)),
+    )  # fmt: skip
+
+
+def _rows(roles: data.Roles, parts: Parts, asked: Asked) -> tuple[np.ndarray, np.ndarray | None, str]:
+    """Return the rows (n, d) float64 at length 1, the labels (n,) where they are of these classes, and a note."""
+    dataset, other = parts.dataset, parts.public_dataset
+    features, labels, note = roles.public.x, roles.public.y, ""
+    if asked.rows == "private":
+        features, labels = roles.private.x[roles.private.index], roles.private.y
+    elif other and other.classes != dataset.classes:
+        note = f"The public labels of {other.name!r} are of other classes than those of {dataset.name!r}"
+        labels, note = None, f"{note}: the spectrum alone."
+    if not len(features):
+        raise SpecError("Expected public data to inspect, got none. Add --public-fraction or --public-dataset.")
+    x = unit_rows(features.flatten(1).double().cpu().numpy())
+    if labels is None:
+        return x, None, note
+    y = labels.cpu().numpy()
+    return x, y, _missing(y, dataset.classes, asked)
+
+
+def _missing(y: np.ndarray, classes: Sequence[str], asked: Asked) -> str:
+    """Say how many classes the labels lack; refuse those of a single class."""
+    seen = np.unique(y)
+    if len(seen) < 2:
+        raise SpecError(
+            f"Expected {asked.rows} examples of two classes or more, got {len(y)} of {classes[seen[0]]!r} alone: "
+            "nothing is there to separate. Raise --public-fraction, or choose another --split-seed."
+        )
+    missing = len(classes) - len(seen)
+    return f"{missing} of {len(classes)} classes have no {asked.rows} example." if missing else ""
+
+
+def _guarantee(asked: Asked) -> Guarantee:
+    return "none: reads private data" if asked.rows == "private" else "epsilon 0: reads public data alone"
+
+
+def _brought(parts: Parts) -> dict[str, Brought]:
+    return {
+        role: Brought(plugin=item.plugin, distribution=item.distribution, version=item.version)
+        for role, item in parts.brought.items()
+        if role != "learner"
+    }

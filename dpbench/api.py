@@ -159,7 +159,7 @@ class Learner(ABC):
 
 
 class Images(Protocol):
-    """A map-style dataset of images, decoded one at a time."""
+    """A map-style dataset of images, decoded one at a time; several threads may ask at once."""
 
     def __len__(self) -> int:
         """Return n."""

@@ -28,7 +28,7 @@ from dpbench.spec import Spec
 from dpbench.statement import state
 from dpbench.tuning import private, transfer, trials
 from dpbench.tuning import space as spaces
-from dpbench.tuning.views import seen
+from dpbench.tuning.views import own_copy, seen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,9 +166,8 @@ def _fit(
     sigma = {release.name: release.sigma for release in privacy.plan}
     revealing = parts.learner.reference and privacy.epsilon == math.inf
     curator = LedgerCurator(roles.private, roles.task, sigma, Ledger(privacy.plan), randomness, revealing)
-    public = PublicData(shown.x.clone(), None if shown.y is None else shown.y.clone())
     who = parts.who("learner", "fit")
-    predict = guarded(who, parts.learner.fit, curator.door(), public, randomness.initialisation)
+    predict = guarded(who, parts.learner.fit, curator.door(), own_copy(shown), randomness.initialisation)
     return predict, {"spent": dict(curator.ledger.spent), "commitment": randomness.commitment}
 
 
@@ -203,9 +202,6 @@ def device_named(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise SpecError(f"Device {name!r} cannot be used: {reason} Use --device cpu or auto.") from error
-
-
-_device = device_named  # the name that dpbench.inspection still asks for
 
 
 def _visible(public: PublicData, parts: Parts, spec: Spec) -> PublicData:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import dpbench
-from dpbench import Release
+from dpbench import Release, registry
 from dpbench.cli import app
 from dpbench.privacy.accountant import epsilon
 from dpbench.result import Result
+from dpbench.sweep import read_grid
 from tests import readme
 
 INSTALL = 'pip install -e ".[test,offline]" && '
@@ -52,7 +54,9 @@ def test_the_constraints_are_names_and_exact_versions_only() -> None:
 
 def test_every_flag_in_the_readme_exists_and_every_flag_of_run_is_in_the_readme() -> None:
     shown = _flags("run") | _flags("tune")
-    others = _flags("inspect").union(*(_flags("data", command) for command in ("list", "fetch", "import", "remove")))
+    others = (_flags("inspect") | _flags("sweep")).union(
+        *(_flags("data", command) for command in ("list", "fetch", "import", "remove"))
+    )
     named = set(re.findall(r"(?<![\w|-])--[a-z][a-z-]+", readme.TEXT))
     elsewhere = {"--release", "--sigma", "--spec", "--check", "--benchmark-enable", "--help"}
     assert shown - {"--help"} <= named | {"--no-public-labels"}
@@ -97,6 +101,12 @@ def test_a_committed_result_comes_from_a_clean_tree_and_states_what_plan_and_sig
 def test_every_name_of_the_contract_can_be_imported() -> None:
     for name in dpbench.__all__:
         assert getattr(dpbench, name)
+
+
+def test_the_readmes_sweep_is_a_grid_of_24_cells() -> None:
+    (text,) = (block for block in re.findall(r"```toml\n(.*?)```", readme.TEXT, re.DOTALL) if "[grid]" in block)
+    grid = read_grid(tomllib.loads(text), registry.load())
+    assert (grid.name, len(grid.cells), grid.merged) == ("k-on-digits", 24, 0)
 
 
 def test_the_laws_of_the_rules_hold_for_this_tree() -> None:

@@ -33,7 +33,7 @@ LAYERS = (
     {"tuning"},
     {"statement"},
     {"run"},
-    {"inspection"},
+    {"inspection", "sweep"},
     {"testing"},
     {"cli"},
 )

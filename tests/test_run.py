@@ -89,7 +89,7 @@ def test_infinite_epsilon_means_no_noise() -> None:
 def test_every_hyperparameter_is_spelled_out() -> None:
     spec = ran(options="clip=2").spec
     assert spec.learner.options == {"steps": 2, "sample_rate": 1.0, "clip": 2.0}
-    assert spec.extractor.options == {"size": None, "flat": True}
+    assert spec.extractor.options == {"size": None, "flat": True, "mode": "stored"}
 
 
 def test_a_default_spelled_out_is_the_same_run() -> None:

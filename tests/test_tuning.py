@@ -332,3 +332,15 @@ def test_a_learner_that_cannot_be_built_with_a_setting_is_on_record() -> None:
 
     found = chosen(Fragile(), {"momentum": (0.0, 0.5)})
     assert "ZeroDivisionError" in str(found.trials[0].error)
+
+
+def test_what_a_learner_writes_into_public_data_reaches_no_other_trial() -> None:
+    class Scribbler(Tiny):
+        public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+
+        def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+            assert bool(public.x.abs().sum() > 0)
+            public.x.zero_()
+            return lambda x: torch.eye(CLASSES)[[0] * len(x)]
+
+    assert {trial.error for trial in chosen(Scribbler(), {"clip": (0.1, 1.0)}).trials} == {None}

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from dpbench.cli import budget, check, components, data, inspect, run, tune
+from dpbench.cli import budget, check, components, data, inspect, run, sweep, tune
 from dpbench.errors import DpbenchError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("tune")(tune.tune)
 app.command("list")(components.list_components)
+app.command("sweep")(sweep.sweep)
 app.command("inspect")(inspect.inspect)
 app.add_typer(data.app, name="data")
 app.command("check")(check.check)

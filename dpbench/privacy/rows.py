@@ -34,8 +34,8 @@ class Scratch:
         """
         if self._lent:
             raise NotPerExample("A row function asked the curator a question of its own. Ask outside row functions.")
+        buffer = self._rows(count, shape, device)  # first, as it may not fit into memory
         self._lent = True
-        buffer = self._rows(count, shape, device)
         try:
             yield buffer
         finally:

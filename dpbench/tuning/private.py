@@ -21,7 +21,7 @@ from dpbench.result import PlannedRelease, Privacy
 from dpbench.selection import Search, Selection
 from dpbench.spec import Spec
 from dpbench.tuning import space as spaces
-from dpbench.tuning.views import View, views
+from dpbench.tuning.views import View, own_copy, views
 
 Who = Callable[[str], str]
 _MOST_SETTINGS = 100_000
@@ -118,7 +118,7 @@ def _one(
     task, privacy, randomness = setup
     ledger = Ledger(privacy.plan)
     curator = LedgerCurator(look.rows, task, _sigmas(privacy.plan), ledger, randomness)
-    predict = guarded(who("fit"), learner.fit, curator.door(), look.public, randomness.initialisation)
+    predict = guarded(who("fit"), learner.fit, curator.door(), own_copy(look.public), randomness.initialisation)
     scores = guarded(who("predict"), predict_all, predict, look.x, task)
     hits = float(np.mean(scores.argmax(1) == look.y))
     return hits, Winner(predict, setting, dict(ledger.spent), randomness.commitment)

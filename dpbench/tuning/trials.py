@@ -24,7 +24,7 @@ from dpbench.probes import Maps, fit_together, stackable
 from dpbench.selection import Selection, Trial
 from dpbench.spec import Spec
 from dpbench.tuning import space as spaces
-from dpbench.tuning.views import Rehearsal, View, scaled_noise, views
+from dpbench.tuning.views import Rehearsal, View, own_copy, scaled_noise, views
 
 Who = Callable[[str], str]
 TOGETHER = 16  # settings trained at once: more would not fit a processor's cache
@@ -122,7 +122,7 @@ class Bench:
             if len(probes) == len(group):
                 stack = Stack(tuple(scaled_noise(curator, look.weight) for curator in curators), look.weight)
                 start = curators[0].randomness.initialisation
-                fits = guarded(self.who("fit"), fit_together, probes, stack, look.public, start, maps)
+                fits = guarded(self.who("fit"), fit_together, probes, stack, own_copy(look.public), start, maps)
             else:
                 fits = [self._fit(one, curator, look) for one, curator in zip(group, curators, strict=True)]
         except DpbenchError as error:
@@ -142,7 +142,7 @@ class Bench:
         door: Curator = curator.door()
         if look.weight != 1:
             door = Rehearsal(scaled_noise(curator, look.weight), curator.sigma, look.weight)
-        return guarded(self.who("fit"), one.learner.fit, door, look.public, curator.randomness.initialisation)
+        return guarded(self.who("fit"), one.learner.fit, door, own_copy(look.public), curator.randomness.initialisation)
 
     def _hits(self, predict: Predict, look: View) -> float | str:
         try:

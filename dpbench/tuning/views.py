@@ -62,6 +62,11 @@ def seen(public: PublicData, learner: Learner) -> PublicData:
     )
 
 
+def own_copy(public: PublicData) -> PublicData:
+    """Return a copy for one fit: what a learner writes into it reaches no other."""
+    return PublicData(public.x.clone(), None if public.y is None else public.y.clone())
+
+
 def _stand_in(fold: np.ndarray, public: PublicData, learner: Learner, size: int) -> View:
     assert public.y is not None
     held, kept = _both(fold, len(public.y))

@@ -1,0 +1,109 @@
+"""What a sweep keeps on disk: results, failures and a log. A rerun reads from them what is left to do.
+
+Layout of the folder::
+
+    <learner>-<dataset>-<digest>.json          one result a finished cell
+    failed/<learner>-<dataset>-<digest>.json   what a cell failed of; gone once it succeeds
+    sweep.log                                  one line an event, of all sweeps in this folder
+    .sweep.lock                                held by the one sweep that works here
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock, Timeout
+
+from dpbench.errors import DataError, OutputError
+from dpbench.files import check_writable, write_json
+from dpbench.result import Result
+from dpbench.sweep.grid import Cell
+
+State = Literal["done", "failed", "to do"]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The folder of one sweep, or of several: cells are told apart by their digests."""
+
+    path: Path
+
+    @property
+    def log_file(self) -> Path:
+        """Where events are noted, and what workers print."""
+        return self.path / "sweep.log"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other sweeps out while the block runs: two would run the same cells.
+
+        Raises:
+            OutputError: the folder cannot be written, or another sweep works in it.
+        """
+        check_writable(self.path)
+        lock = FileLock(self.path / ".sweep.lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise OutputError(
+                f"Another sweep is working in {self.path}. Wait until it ends, or choose another folder with --out."
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def result(self, cell: Cell) -> Result | None:
+        """Return the cell's result, if there is one that is whole."""
+        file = self.path / cell.file_name
+        try:
+            result = Result.read(file)
+        except DataError as error:
+            if file.exists():
+                self.log(f"damaged  {cell.file_name}: {error} The cell is run again.")
+            return None
+        return result if result.digest == cell.digest else None
+
+    def failure(self, cell: Cell) -> str | None:
+        """Return what the cell failed of, if it did."""
+        try:
+            noted = json.loads(self._failed(cell).read_bytes())
+            return str(noted["error"]) if noted["digest"] == cell.digest else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep(self, cell: Cell, result: Result) -> None:
+        """Write a result; the cell is done from this moment.
+
+        Raises:
+            OutputError: it cannot be written; nothing is, then.
+        """
+        result.write(self.path)
+        with suppress(OSError):
+            self._failed(cell).unlink()
+        self.log(f"done     {cell.file_name}  {sum(result.seconds.values()):.2f} s  ({cell})")
+
+    def note_failure(self, cell: Cell, error: str) -> None:
+        """Write down what a cell failed of.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        spec = json.loads(cell.spec.model_dump_json())
+        content = {"digest": cell.digest, "cell": str(cell), "spec": spec, "error": error}
+        write_json(self._failed(cell), content)
+        self.log(f"failed   {cell.file_name}: {error}  ({cell})")
+
+    def log(self, line: str) -> None:
+        """Note an event. A sweep does not end because its log cannot be written."""
+        with suppress(OSError), self.log_file.open("a") as file:
+            file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {line}\n")
+
+    def _failed(self, cell: Cell) -> Path:
+        return self.path / "failed" / cell.file_name

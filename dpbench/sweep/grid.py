@@ -1,0 +1,204 @@
+"""A sweep file -> cells: products of axes, each cell a `Spec` with the name of its result.
+
+::
+
+    name = "k-on-digits"
+
+    [fixed]                          # keys of a spec that all cells share
+    dataset = "digits"
+    seeds = 3
+
+    [grid]                           # axes: every key has a list of values
+    epsilon = [0.1, 1.0, inf]
+
+    [[grids]]                        # products of their own, each over the axes of [grid] too
+    learner = ["pillar", "jl"]
+    "learner.k" = [10, 20, 40]       # an option of that component
+
+    [[grids]]
+    learner = ["dp-sgd"]             # has no k
+
+Axes turn in the file's order, the last fastest; those of [grid] turn slowest. A cell that two grids describe is one
+cell, in its first place: grids may cross.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dpbench import parts
+from dpbench.errors import DpbenchError, SpecError
+from dpbench.registry import Registry, unknown
+from dpbench.spec import Component, Spec, make_spec, read_toml
+from dpbench.tuning import space as spaces
+
+COMPONENTS = ("dataset", "extractor", "learner", "public_dataset")
+MOST = 100_000  # cells: more is a slip, and would be listed for hours before the first ran
+
+
+class Written(BaseModel):
+    """A sweep file as written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    fixed: dict[str, Any] = {}
+    grid: dict[str, Any] = {}
+    grids: list[dict[str, Any]] = []
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep."""
+
+    spec: Spec  # as asked for: what is spelled out depends on it
+    digest: str  # of the spec spelled out
+    values: Mapping[str, Any]  # axis -> value
+
+    @property
+    def file_name(self) -> str:
+        """The name of its result's file; see `Result.file_name`."""
+        return f"{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
+
+    def __str__(self) -> str:
+        return _said(self.values)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All cells of a sweep, each once."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    merged: int  # how many were described again
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Every axis of any cell, in the file's order."""
+        return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.values))
+
+
+def read_grid(source: Path | Mapping[str, Any], plugins: Registry) -> Grid:
+    """Return the cells that a sweep file, or a mapping of the same keys, describes.
+
+    Raises:
+        SpecError: an unknown key, an axis without values, or a cell that is no valid spec, named by its values.
+    """
+    origin = str(source) if isinstance(source, Path) else "the sweep"
+    content = read_toml(source) if isinstance(source, Path) else source
+    written = _checked(content, origin)
+    fixed = _flat(written.fixed, f"[fixed] of {origin}")
+    shared = _axes(written.grid, f"[grid] of {origin}")
+    products = [_axes(one, f"[[grids]] of {origin}") for one in written.grids] or [{}]
+    if not any([shared, *products]):
+        raise SpecError(f"Expected an axis in [grid] or [[grids]] of {origin}, such as epsilon = [0.5, 1.0]; got none.")
+    total = sum(math.prod(map(len, [*shared.values(), *one.values()])) for one in products)
+    if total > MOST:
+        raise SpecError(f"Expected at most {MOST:,} cells, got {total:,} in {origin}. Drop some values.")
+    cells: dict[str, Cell] = {}
+    for own in products:
+        for values in _product(fixed, shared, own, origin):
+            cell = _cell(fixed, values, origin, plugins)
+            cells.setdefault(cell.digest, cell)
+    return Grid(written.name, tuple(cells.values()), total - len(cells))
+
+
+def _checked(content: Mapping[str, Any], origin: str) -> Written:
+    try:
+        return Written(**content)
+    except ValidationError as error:
+        # A misspelt key explains a missing one, so it is said first.
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise SpecError(unknown("key", key, Written.model_fields, origin)) from None
+        if first["type"] == "missing":
+            raise SpecError(f"Expected {key!r} in {origin}: what the sweep is called.") from None
+        raise SpecError(f"{key}={first['input']!r} in {origin} does not fit: {first['msg'].lower()}.") from None
+
+
+def _flat(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Return the table with `learner = {k = 1}`, as TOML reads learner.k = 1, as `learner.k`; keys checked."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        nested = isinstance(value, Mapping) and (key in COMPONENTS and "name" not in value)
+        flat |= {f"{key}.{option}": one for option, one in value.items()} if nested else {key: value}
+    for key in flat:
+        root, dot, option = key.partition(".")
+        if root not in Spec.model_fields:
+            raise SpecError(unknown("key", key, Spec.model_fields, origin))
+        if dot and (root not in COMPONENTS or not option):
+            raise SpecError(
+                f"Expected an option of {', '.join(COMPONENTS)} in {origin}, such as learner.k, got {key!r}."
+            )
+    return flat
+
+
+def _axes(table: Mapping[str, Any], origin: str) -> dict[str, list[Any]]:
+    axes = _flat(table, origin)
+    for key, values in axes.items():
+        if not isinstance(values, list | tuple):
+            raise SpecError(
+                f"Expected a list of values for {key!r} in {origin}, got {values!r}. A single one is [fixed]."
+            )
+        if not values:
+            raise SpecError(f"Expected at least one value for {key!r} in {origin}, got none: no cell would be left.")
+    return axes
+
+
+def _product(
+    fixed: Mapping[str, Any], shared: Mapping[str, Sequence[Any]], own: Mapping[str, Sequence[Any]], origin: str
+) -> Iterator[dict[str, Any]]:
+    for key in [*(fixed.keys() & {*shared, *own}), *(shared.keys() & own.keys())]:
+        raise SpecError(f"Expected {key!r} in one place of {origin}: [fixed], [grid] or [[grids]], got it in two.")
+    axes = {**shared, **own}
+    for values in itertools.product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
+
+
+def _cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str, plugins: Registry) -> Cell:
+    where = f"cell {_said(values)} of {origin}"
+    try:
+        spec = make_spec(_keys({**fixed, **values}, where), where)
+        built = parts.resolve(plugins, spec)
+        whole = parts.spelled_out(spec, built)
+        if spec.search is not None:
+            search = spaces.spelled_out(spec.search, built.learner, spec.learner.options)
+            whole = whole.model_copy(update={"search": search})
+    except DpbenchError as error:
+        raise error if where in str(error) else SpecError(f"In {where}: {error}") from error
+    return Cell(spec, whole.digest, dict(values))
+
+
+def _keys(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return keys of `Spec`: options move into their component."""
+    keys = {key: value for key, value in flat.items() if "." not in key}
+    for key, value in flat.items():
+        root, dot, option = key.partition(".")
+        if not dot:
+            continue
+        owner = keys.get(root, Spec.model_fields[root].default)
+        owner = Component.parse(owner) if isinstance(owner, str) else owner
+        if isinstance(owner, Mapping) and {"name"} <= owner.keys() <= {"name", "options"}:
+            owner = Component(**owner)
+        if not isinstance(owner, Component):
+            raise SpecError(
+                f"Expected {root!r} to be named beside {key!r} in {where}, got {owner!r}: whose option is it?"
+            )
+        if option in owner.options:
+            raise SpecError(
+                f"Expected option {option!r} once in {where}, got it in {root} = {str(owner)!r} and in {key!r}."
+            )
+        keys[root] = Component(name=owner.name, options={**owner.options, option: value})
+    return keys
+
+
+def _said(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{axis}={value}" for axis, value in values.items())

@@ -1,0 +1,80 @@
+"""What a sweep costs: the rate of two workers beside that of one, and the time a cell takes beyond fit and score."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from dpbench import registry
+from dpbench.sweep import Using, read_grid
+from dpbench.sweep.folder import Folder
+from dpbench.sweep.start import executor, prepared
+from tests.benchmarks.conftest import Ratios
+
+WARM = 8  # cells before time counts: workers start, and plans are accounted for once
+
+
+def _timed(out: Path, ratios: Ratios, workers: int) -> tuple[float, float]:
+    """Return seconds a cell from the first `WARM` cells on, and those beyond the cells' own fit and score."""
+    axes = {"learner": ["jl", "pillar"], "learner.k": [5, 10, 20, 40] if ratios.enabled else [5]}
+    fixed = {"seeds": 3} if ratios.enabled else {"seeds": 1, "learner.steps": 2}
+    plugins = registry.load()
+    grid = read_grid({"name": "rate", "fixed": fixed, "grid": {**axes, "epsilon": [0.5, 1.0, 2.0, 4.0]}}, plugins)
+    folder, own, count = Folder(out), 0.0, 0
+    folder.path.mkdir()
+    pool = executor(Using(workers=workers, threads=1, device="cpu"), folder)
+    cells = prepared(grid.cells, folder, "cpu", plugins)
+    warm = WARM if ratios.enabled else 1
+    with closing(pool.run(cells)) as outcomes:
+        for place, outcome in enumerate(outcomes):
+            assert outcome.result is not None, outcome.error
+            folder.keep(outcome.cell, outcome.result)
+            if place + 1 == warm:
+                begin = time.perf_counter()
+            elif place + 1 > warm:
+                own += outcome.result.seconds["fit"] + outcome.result.seconds["score"]
+                count += 1
+        spent = time.perf_counter() - begin
+    assert len(list(out.glob("*.json"))) == len(cells)
+    return spent / count, (workers * spent - own) / count
+
+
+SPIN = """
+import time
+done, end = 0, time.perf_counter() + {seconds}
+while time.perf_counter() < end:
+    done += len([place * place for place in range(10_000)])
+print(done)
+"""
+
+
+def _bare(ratios: Ratios, count: int) -> int:
+    """Return what so many processes get done that share nothing: what this machine has to give just now."""
+    command = [sys.executable, "-c", SPIN.format(seconds=4 if ratios.enabled else 0.1)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    return sum(int(process.communicate()[0]) for process in processes)
+
+
+def test_rate_of_two_workers_and_overhead_of_a_cell(benchmark: Any, ratios: Ratios, tmp_path: Path) -> None:
+    rows = []
+    for turn in range(3 if ratios.enabled else 1):
+        (one, beyond), (two, beyond_two) = (_timed(tmp_path / f"{turn}-{count}", ratios, count) for count in (1, 2))
+        bare = _bare(ratios, 2) / (2 * _bare(ratios, 1))
+        rows.append((one / (2 * two), bare, one / (2 * two) / bare, 1e3 * beyond, 1e3 * beyond_two, 1e3 * one))
+    benchmark.pedantic(lambda: None, rounds=1)  # timed above, in turn
+    rate, bare, share, *milliseconds, cell = (statistics.median(column) for column in zip(*rows, strict=True))
+    table = (
+        ("rate of two workers / twice the rate of one", rate, ">= 0.85 on two cores of one's own"),
+        ("the same of two bare processes: what the cores give just now", bare, "none"),
+        ("the first / the second", share, ">= 0.85"),
+        ("ms a cell beyond its own fit and score, one worker", milliseconds[0], f"< 50; of {cell:.0f}"),
+        ("ms a cell beyond its own fit and score, two workers", milliseconds[1], "< 50"),
+    )
+    for what, ratio, target in table:
+        ratios.rows.append(f"{'sweep: ' + what:<78} {ratio:8.2f}  (target {target})")
+        benchmark.extra_info[what] = ratio

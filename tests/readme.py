@@ -11,12 +11,13 @@ from dpbench.result import Result
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
 RESULTS = ROOT / "leaderboard" / "results"
-DEFAULT, TUNED, CHEST = (
+DEFAULT, TUNED, CHEST, FIGURE = (
     RESULTS / name
     for name in (
         "cifar10-efficientnet-lite0",
         "cifar10-efficientnet-lite0-tuned",
         "pneumonia-efficientnet-lite0-tuned",
+        "pillar-figure-4",
     )
 )
 # Table 1 of PILLAR (Pinto et al. 2023): ResNet-50 features, epsilon 0.7 by RDP, CIFAR-10.
@@ -60,6 +61,19 @@ def chest_table() -> str:
         results = [_at(tuned, learner, epsilon) for epsilon in (0.1, 0.7, math.inf)]
         cells = [_percent(result, metric) for result in results for metric in ("accuracy", "balanced_accuracy")]
         lines.append(f"| {_name(tuned, learner)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def figure_table() -> str:
+    """Return the README's table of accuracy against k, made from the committed result files."""
+    found = {}
+    for result in map(Result.read, sorted(FIGURE.glob("*.json"))):
+        learner = result.spec.learner
+        found[learner.options.get("k", math.inf), result.spec.epsilon] = result
+    lines = ["| k | ε 0.1 | ε 0.7 | ε ∞ |", "|---|---|---|---|"]
+    for k in sorted({k for k, _ in found}):
+        cells = [_percent(found[k, epsilon]) for epsilon in (0.1, 0.7, math.inf)]
+        lines.append(f"| {'all (`dp-sgd`)' if k == math.inf else k} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -107,4 +121,4 @@ def file_named(name: str) -> str:
 
 
 if __name__ == "__main__":
-    print(cifar_table(), chest_table(), sep="\n\n")
+    print(cifar_table(), chest_table(), figure_table(), sep="\n\n")

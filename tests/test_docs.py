@@ -71,9 +71,11 @@ def _flags(*command: str) -> set[str]:
 def test_the_readmes_figures_are_those_of_the_committed_results() -> None:
     assert readme.cifar_table() in readme.TEXT
     assert readme.chest_table() in readme.TEXT
+    assert readme.figure_table() in readme.TEXT
 
 
-COMMITTED = [file for folder in (readme.DEFAULT, readme.TUNED, readme.CHEST) for file in sorted(folder.glob("*.json"))]
+FOLDERS = (readme.DEFAULT, readme.TUNED, readme.CHEST, readme.FIGURE)
+COMMITTED = [file for folder in FOLDERS for file in sorted(folder.glob("*.json"))]
 
 
 def test_every_committed_result_is_in_a_folder_that_is_checked() -> None:
@@ -92,7 +94,8 @@ def test_a_committed_result_comes_from_a_clean_tree_and_states_what_plan_and_sig
     assert epsilon(plan, privacy.sigma, privacy.delta, privacy.accountant) == privacy.epsilon
     assert privacy.epsilon <= result.spec.epsilon
     assert all(seed.spent == {r.name: r.steps for r in privacy.plan} for seed in result.seeds)
-    assert result.selection == ("public-validation" if "tuned" in file.parent.name else "default")
+    chosen = {"default", "by-hand"} if file.parent == readme.FIGURE else {"default"}
+    assert result.selection in ({"public-validation"} if "tuned" in file.parent.name else chosen)
     if result.search is not None:
         assert not result.search.private_touched
         assert result.search.chosen in [trial.setting for trial in result.search.trials]
@@ -107,6 +110,11 @@ def test_the_readmes_sweep_is_a_grid_of_24_cells() -> None:
     (text,) = (block for block in re.findall(r"```toml\n(.*?)```", readme.TEXT, re.DOTALL) if "[grid]" in block)
     grid = read_grid(tomllib.loads(text), registry.load())
     assert (grid.name, len(grid.cells), grid.merged) == ("k-on-digits", 24, 0)
+
+
+def test_the_committed_sweep_describes_the_committed_results() -> None:
+    grid = read_grid(readme.ROOT / "leaderboard" / "sweeps" / "pillar-figure-4.toml", registry.load())
+    assert {cell.file_name for cell in grid.cells} == {file.name for file in readme.FIGURE.glob("*.json")}
 
 
 def test_the_laws_of_the_rules_hold_for_this_tree() -> None:

@@ -3,7 +3,8 @@
 Two images are the same if they decode to the same pixels. They are near the same if their thumbnails, 16 x 16 grey and
 freed of brightness and contrast, correlate by at least `NEAR`: that finds copies that were resized, compressed again or
 tinted, not crops or mirror images. Where all images are alike (digits, garments on black), so are thumbnails of
-different ones: there the count is of look-alikes. On flat images a correlation says nothing; those are compared exactly alone.
+different ones: there the count is of look-alikes. On flat images a correlation says nothing; those are compared
+exactly alone.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from dpbench.spec import Component
 if TYPE_CHECKING:
     from dpbench.data.survey import Survey
 
-app = typer.Typer(help="Datasets: list, fetch, import, inspect and remove them.", no_args_is_help=True)
+app = typer.Typer(help="Datasets: list, fetch, import, describe and remove them.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Dataset, like pcam or dermamnist:size=64.")]
 To = Annotated[Path | None, typer.Option(help="Put it there: a folder of DPBENCH_DATA. [default: the user's own]")]

@@ -69,7 +69,7 @@ def spelled_out(spec: Spec, parts: Parts) -> Spec:
         "extractor": parts.extractor,
         "learner": parts.learner,
     }
-    return spec.model_copy(update={role: part and _component(part) for role, part in components.items()})
+    return spec.model_copy(update={role: part and written(part) for role, part in components.items()})
 
 
 def selection(learner: Learner) -> Literal["default", "by-hand"]:
@@ -78,7 +78,8 @@ def selection(learner: Learner) -> Literal["default", "by-hand"]:
     return "default" if all(getattr(learner, field.name) == _default(field) for field in fields) else "by-hand"
 
 
-def _component(part: Any) -> Component:
+def written(part: Any) -> Component:
+    """Return a built component as a spec writes it, every option spelled out."""
     return Component(
         name=part.name, options={field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     )

@@ -14,6 +14,7 @@ from dpbench.data.overlap import Overlap
 from dpbench.errors import DataError
 from dpbench.files import write_json
 from dpbench.privacy.accountant import AccountantName
+from dpbench.seal import seal_of
 from dpbench.selection import Selection, SelectionRule
 from dpbench.spec import Spec
 
@@ -84,6 +85,8 @@ class SeedResult(_Frozen):
     macro_f1: Share
     auroc: Share | None
     class_accuracy: tuple[Share | None, ...]
+    correct: str | None = None  # base64 of one bit a test example, in order; None in results from before it was kept
+    predictions: str | None = None  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them
     spent: dict[str, int]
     commitment: str | None
     setting: dict[str, Any] | None = None  # where each seed chose its own
@@ -136,6 +139,11 @@ class Result(_Frozen):
     peak_bytes: dict[str, int]
     components: dict[str, Brought]
     provenance: dict[str, Any]
+    seal: dict[str, str] = {}  # see `dpbench.seal`
+
+    def sealed(self) -> Result:
+        """Return the result with a seal over all it says."""
+        return self.model_copy(update={"seal": seal_of(json.loads(self.model_dump_json()))})
 
     @property
     def file_name(self) -> str:

@@ -90,7 +90,7 @@ def run(
         task=_facts(parts, roles, public, len(test.y), overlap), privacy=privacy, seeds=tuple(seeds),
         metrics=summarise(seeds), seconds=_publishable(phases.seconds, privacy), peak_bytes=phases.peak_bytes,
         components=_brought(parts), provenance=means.provenance(str(place)),
-    )  # fmt: skip
+    ).sealed()  # fmt: skip
 
 
 def tune(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -> Tuning:

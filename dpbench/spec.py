@@ -58,8 +58,9 @@ def _component(value: object) -> object:
 Named = Annotated[Component, BeforeValidator(_component)]
 
 
-def _first(seeds: object) -> object:
-    return tuple(range(seeds)) if isinstance(seeds, int) else seeds  # 5 means seeds 0 to 4
+def first_seeds(seeds: object) -> object:
+    """Return seeds 0 to 4 for 5; seeds that are spelled out stay."""
+    return tuple(range(seeds)) if isinstance(seeds, int) else seeds
 
 
 class Spec(BaseModel):
@@ -79,7 +80,7 @@ class Spec(BaseModel):
     public_labels: bool = False
     train_fraction: float = Field(1.0, gt=0, le=1)
     split_seed: int = Field(0, ge=0)
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_first)] = (0, 1, 2, 3, 4)
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(first_seeds)] = (0, 1, 2, 3, 4)
     secure_rng: bool = False
     search: Search | None = None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -105,3 +107,15 @@ def test_scores_that_are_not_finite_are_refused(value: float) -> None:
 
     with pytest.raises(ComponentFailed, match="not finite"):
         predict_all(predict, torch.zeros(5, 2), _task(3))
+
+
+def test_each_test_example_has_a_bit_that_says_whether_it_was_right() -> None:
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(scored(LABELS, GUESSES)["correct"]), np.uint8), count=6)
+    assert bits.tolist() == [guess == label for guess, label in zip(GUESSES, LABELS, strict=True)]
+
+
+def test_the_digest_of_predictions_is_that_of_the_predicted_classes_alone() -> None:
+    first = scored(LABELS, GUESSES)["predictions"]
+    assert first == scored(LABELS[::-1], GUESSES)["predictions"]
+    assert first != scored(LABELS, GUESSES[::-1])["predictions"]
+    assert first == hashlib.sha256(np.array(GUESSES, "<i8").tobytes()).hexdigest()

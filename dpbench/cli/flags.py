@@ -35,7 +35,17 @@ SearchSeed = Annotated[int | None, typer.Option(help="Seed of draws and folds of
 
 
 def spec_of(flags: dict[str, Any], file: Path | None, command: str) -> Spec:
-    """Return the spec that a file and flags describe; flags that are None were not given.
+    """Return the spec that a file and flags describe; see `values_of`."""
+    return make_spec(values_of(flags, file, command), origin_of(file, command))
+
+
+def origin_of(file: Path | None, command: str) -> str:
+    """Say where a spec comes from, for messages."""
+    return f"{file} and flags" if file else f"the flags of dpbench {command}"
+
+
+def values_of(flags: dict[str, Any], file: Path | None, command: str) -> dict[str, Any]:
+    """Return the keys of a spec that a file and flags give; flags that are None were not given.
 
     The `search` of flags goes before that of the file, key by key; `default` as its rule drops both.
 
@@ -53,7 +63,7 @@ def spec_of(flags: dict[str, Any], file: Path | None, command: str) -> Spec:
     if search:
         names = ", ".join(f"--{name}" for name in search)
         raise SpecError(f"Expected --tune or --selection beside {names}: nothing is searched without them.")
-    return make_spec({**values, **given}, f"{file} and flags" if file else f"the flags of dpbench {command}")
+    return {**values, **given}
 
 
 def search_of(

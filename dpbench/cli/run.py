@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,14 +13,19 @@ from rich.table import Table
 
 from dpbench.cli import flags
 from dpbench.errors import OutputError, SpecError
+from dpbench.spec import make_spec
 
 if TYPE_CHECKING:
+    from dpbench.registry import Registry
     from dpbench.result import Result
     from dpbench.spec import Spec
 
 
 def run(
     learner: flags.Learner = None,
+    board: Annotated[
+        str | None, typer.Option(help="Take everything but the learner from this board of the leaderboard, or file.")
+    ] = None,
     dataset: flags.Dataset = None,
     extractor: flags.Extractor = None,
     epsilon: flags.Epsilon = None,
@@ -64,7 +70,8 @@ def run(
         "secure_rng": secure_rng, "search": search,
     }  # fmt: skip
     try:
-        result, written = _run(flags.spec_of(given, spec, "run"), device, out, settings)
+        values, origin = flags.values_of(given, spec, "run"), flags.origin_of(spec, "run")
+        result, written = _run(lambda plugins: _spec(values, origin, board, plugins), device, out, settings)
     except KeyboardInterrupt:
         print("dpbench: Interrupted. What was extracted is kept; the same command goes on from there.", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -74,13 +81,22 @@ def run(
         _show(result, written, Console())
 
 
-def _run(spec: Spec, device: str, out: Path, settings: Path | None) -> tuple[Result, Path]:
+def _spec(values: dict[str, Any], origin: str, board: str | None, plugins: Registry) -> Spec:
+    if board is None:
+        return make_spec(values, origin)
+    from dpbench.board.protocol import find_board
+
+    return find_board(board).spec(values, plugins, origin)
+
+
+def _run(ask: Callable[[Registry], Spec], device: str, out: Path, settings: Path | None) -> tuple[Result, Path]:
     from dpbench.files import check_writable
     from dpbench.parts import check_components
     from dpbench.registry import load
 
     plugins = load()
     plugins.report_broken()
+    spec = ask(plugins)
     check_components(spec, plugins)
     check_writable(out)
 

@@ -1,0 +1,85 @@
+"""`leaderboard.json`: every board with its entries in order, as programs and the page read it.
+
+The file follows from boards and results alone (`dpbench leaderboard build`); nothing in it is typed by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dpbench.board.protocol import Board
+from dpbench.data.overlap import Overlap
+from dpbench.result import Brought, Independent, Interval
+from dpbench.selection import SelectionRule
+
+Trust = Literal["enforced", "derived", "reproduced", "secure-rng"]
+"""What speaks for a number.
+
+============ =================================================================================
+`enforced`   a curator of dpbench held the data: sampling, clipping, noise and ledger are its own
+`derived`    epsilon follows from plan and sigma by two accountants, and all else `verify` checks
+`reproduced` a seed was run again and gave the same predictions, or the same accuracy within noise
+`secure-rng` noise came from the operating system, so that no seed can take it off a released model
+============ =================================================================================
+"""
+Role = Literal["entry", "ceiling", "unranked"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Entry(_Frozen):
+    """One result on one board."""
+
+    id: str  # the result file's name without its ending: unique on its board, safe as a file name
+    file: str  # the result, relative to the leaderboard's folder: results/<board>/<id>.json
+    role: Role
+    rank: int | None  # shared by entries whose difference is within noise; None unless the role is entry
+    why: str = ""  # it is not ranked
+    learner: str
+    settings: dict[str, str]  # of the learner, spelled out
+    command: str  # that repeats it
+    selection: SelectionRule
+    tried: int | None  # settings that were tried, where that may be told
+    reads_labels: bool  # of public data
+    reads_private: bool  # False where the plan is empty
+    status: Literal["submitted", "verified", "disputed", "withdrawn"]
+    trust: tuple[Trust, ...]
+    metrics: dict[str, Interval]
+    class_accuracy: tuple[float | None, ...]  # mean over seeds
+    seeds: int
+    epsilon: float = Field(ge=0)
+    independent: Independent
+    sigma: float = Field(ge=0)
+    steps: int = Field(ge=0)  # noisy sums in all
+    seconds: float = Field(ge=0)  # of one fit, on the machine that ran it
+    peak_bytes: int = Field(ge=0)
+    plugin: Brought
+    commit: str | None
+    dirty: bool | None
+
+
+class Standing(_Frozen):
+    """One board, its task and its entries: ranked ones first, best first; then unranked ones and ceilings."""
+
+    board: Board
+    digest: str  # of the protocol: a board that has results is never edited
+    classes: tuple[str, ...]
+    private: int
+    public: int
+    test: int
+    licence: str  # of the data
+    overlap: dict[str, Overlap] = {}
+    chance: float  # accuracy of a uniform guess
+    entries: tuple[Entry, ...]
+
+
+class Index(_Frozen):
+    """The whole leaderboard."""
+
+    schema_version: Literal[1] = 1
+    ranking: str  # how ranks are made, in one sentence
+    standings: tuple[Standing, ...]  # boards by name, those without results too (`entries` empty, sizes 0)

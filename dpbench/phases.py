@@ -1,4 +1,4 @@
-"""Seconds and peak memory of each phase of a run."""
+"""Seconds, processor time and peak memory of each phase of a run."""
 
 from __future__ import annotations
 
@@ -13,21 +13,27 @@ _STATUS = Path("/proc/self/status")
 
 
 class Phases:
-    """Collects seconds and the process's peak resident bytes by phase; repeated phases add seconds."""
+    """Collects seconds and the process's peak resident bytes by phase; repeated phases add seconds.
+
+    `cpu_seconds` counts what all threads of the process worked: unlike `seconds` it does not grow when other processes
+    want the same cores, and says nothing of a GPU.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.cpu_seconds: dict[str, float] = {}
         self.peak_bytes: dict[str, int] = {}
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Time the block as phase `name`."""
         _reset_peak()
-        begin = time.perf_counter()
+        begin, worked = time.perf_counter(), time.process_time()
         try:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+            self.cpu_seconds[name] = self.cpu_seconds.get(name, 0.0) + time.process_time() - worked
             self.peak_bytes[name] = max(self.peak_bytes.get(name, 0), peak_bytes())
 
 

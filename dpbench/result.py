@@ -136,6 +136,7 @@ class Result(_Frozen):
     seeds: tuple[SeedResult, ...]
     metrics: dict[str, Interval]
     seconds: dict[str, float]
+    cpu_seconds: dict[str, float] = {}  # see `Phases`; empty in results from before it was counted
     peak_bytes: dict[str, int]
     components: dict[str, Brought]
     provenance: dict[str, Any]

@@ -88,7 +88,8 @@ def run(
     return Result(
         digest=spec.digest, spec=spec, selection=search.rule if search else selection(parts.learner), search=search,
         task=_facts(parts, roles, public, len(test.y), overlap), privacy=privacy, seeds=tuple(seeds),
-        metrics=summarise(seeds), seconds=_publishable(phases.seconds, privacy), peak_bytes=phases.peak_bytes,
+        metrics=summarise(seeds), seconds=_publishable(phases.seconds, privacy),
+        cpu_seconds=_publishable(phases.cpu_seconds, privacy), peak_bytes=phases.peak_bytes,
         components=_brought(parts), provenance=means.provenance(str(place)),
     ).sealed()  # fmt: skip
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import dpbench
 from dpbench import Release, registry
 from dpbench.cli import app
+from dpbench.figures import ready
 from dpbench.privacy.accountant import epsilon
 from dpbench.result import Result
 from dpbench.sweep import read_grid
@@ -113,7 +114,7 @@ def test_the_readmes_sweep_is_a_grid_of_24_cells() -> None:
 
 
 def test_the_committed_sweep_describes_the_committed_results() -> None:
-    grid = read_grid(readme.ROOT / "leaderboard" / "sweeps" / "pillar-figure-4.toml", registry.load())
+    grid = read_grid(ready.find(Path("pillar-figure-4")), registry.load())
     assert {cell.file_name for cell in grid.cells} == {file.name for file in readme.FIGURE.glob("*.json")}
 
 

@@ -204,6 +204,7 @@ def test_where_all_runs_behind_a_seed_fail_the_outcome_knows_nothing() -> None:
 
 def test_how_long_a_private_search_took_is_not_told() -> None:
     assert set(ran("private-accounted").seconds) == {"load", "calibrate", "compare"}
+    assert set(ran("private-accounted").cpu_seconds) == {"load", "calibrate", "compare"}
 
 
 def test_every_run_behind_a_seed_has_noise_of_its_own() -> None:

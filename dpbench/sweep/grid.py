@@ -18,6 +18,12 @@
     [[grids]]
     learner = ["dp-sgd"]             # has no k
 
+    [plot]                           # how the results are drawn; see `sweep.plot`
+    x = "learner.k"
+    lines = "epsilon"
+    panels = ["learner"]
+    without = "all dimensions"
+
 Axes turn in the file's order, the last fastest; those of [grid] turn slowest. A cell that two grids describe is one
 cell, in its first place: grids may cross.
 """
@@ -37,6 +43,8 @@ from dpbench import parts
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.registry import Registry, unknown
 from dpbench.spec import Component, Spec, make_spec, read_toml
+from dpbench.sweep import plot as plots
+from dpbench.sweep.plot import Plot
 from dpbench.tuning import space as spaces
 
 COMPONENTS = ("dataset", "extractor", "learner", "public_dataset")
@@ -52,6 +60,7 @@ class Written(BaseModel):
     fixed: dict[str, Any] = {}
     grid: dict[str, Any] = {}
     grids: list[dict[str, Any]] = []
+    plot: Plot | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,7 @@ class Grid:
     name: str
     cells: tuple[Cell, ...]
     merged: int  # how many were described again
+    plot: Plot | None = None  # how its results are drawn
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -107,21 +117,30 @@ def read_grid(source: Path | Mapping[str, Any], plugins: Registry) -> Grid:
         for values in _product(fixed, shared, own, origin):
             cell = _cell(fixed, values, origin, plugins)
             cells.setdefault(cell.digest, cell)
-    return Grid(written.name, tuple(cells.values()), total - len(cells))
+    if written.plot is not None:
+        plots.check(written.plot, [cell.values for cell in cells.values()], origin)
+    return Grid(written.name, tuple(cells.values()), total - len(cells), written.plot)
 
 
 def _checked(content: Mapping[str, Any], origin: str) -> Written:
     try:
         return Written(**content)
     except ValidationError as error:
-        # A misspelt key explains a missing one, so it is said first.
-        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        key = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            raise SpecError(unknown("key", key, Written.model_fields, origin)) from None
-        if first["type"] == "missing":
-            raise SpecError(f"Expected {key!r} in {origin}: what the sweep is called.") from None
-        raise SpecError(f"{key}={first['input']!r} in {origin} does not fit: {first['msg'].lower()}.") from None
+        raise SpecError(_sentence(error, origin)) from None
+
+
+def _sentence(error: ValidationError, origin: str) -> str:
+    # A misspelt key explains a missing one, so it is said first.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    key = ".".join(str(part) for part in first["loc"])
+    plotted = first["loc"][0] == "plot" and len(first["loc"]) > 1
+    if first["type"] == "extra_forbidden":
+        model, owner = (Plot, f"[plot] of {origin}") if plotted else (Written, origin)
+        return unknown("key", str(first["loc"][-1]), model.model_fields, owner)
+    if first["type"] == "missing":
+        meaning = "the axis that results are drawn against" if plotted else "what the sweep is called"
+        return f"Expected {key!r} in {origin}: {meaning}."
+    return f"{key}={first['input']!r} in {origin} does not fit: {first['msg'].lower()}."
 
 
 def _flat(table: Mapping[str, Any], origin: str) -> dict[str, Any]:

@@ -1,0 +1,51 @@
+"""`dpbench plot`: the results of a sweep as a figure, beside what papers report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpbench.figures import ready
+
+if TYPE_CHECKING:
+    from dpbench.figures.collect import Collected
+
+
+def plot(
+    sweep: Annotated[
+        Path,
+        typer.Argument(help=f"Sweep file that says what to plot, or a ready-made sweep: {', '.join(ready.names())}."),
+    ],
+    results: Annotated[Path | None, typer.Option(help="Folder of results. [default: dpbench-results/NAME]")] = None,
+    out: Annotated[
+        list[Path] | None, typer.Option(help="A .png or .svg to write; repeat for more. [default: NAME.png]")
+    ] = None,
+) -> None:
+    """Draw the results of a sweep, as far as there are any, beside the figures that papers report."""
+    from dpbench.figures.draw import check_file, write_figure
+    from dpbench.files import check_writable
+
+    for file in out or ():
+        check_file(file)
+        check_writable(file.parent)
+
+    from dpbench.figures.collect import collect
+    from dpbench.registry import load
+
+    plugins = load()
+    plugins.report_broken()
+    collected = collect(sweep, results, plugins)
+    for file in out or [Path(f"{collected.name}.png")]:
+        write_figure(collected, file)
+        print(f"Wrote {file}")
+    print(_drawn(collected, sweep, results))
+
+
+def _drawn(collected: Collected, sweep: Path, results: Path | None) -> str:
+    total = len(collected.places)
+    if not collected.missing:
+        return f"All {total} cells have a result."
+    command = f"dpbench sweep {sweep}" + (f" --out {results}" if results else "")
+    return f"{len(collected.found)} of {total} cells have a result; the others are left out. They are run by: {command}"

@@ -1,0 +1,116 @@
+"""The `[plot]` table of a sweep file: what its results are drawn against. It has no say in the cells.
+
+::
+
+    [plot]
+    x = "learner.k"                            # an axis of the grid
+    lines = "epsilon"                          # an axis: a line for each of its values
+    panels = ["dataset"]                       # axes: a panel for each combination of their values
+    metric = "accuracy"
+    scale = "log"                              # of x
+    without = "all dimensions"                 # what a cell means that has no x: drawn at the right end
+    published = ["pillar-section-4.1-cifar10"] # figures of papers to draw beside
+    title = "Accuracy against k"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dpbench.errors import SpecError
+from dpbench.registry import unknown
+from dpbench.spec import Component
+
+X = float | str | None  # a number, a word, or None where a cell has no x
+
+
+class Plot(BaseModel):
+    """What is drawn against what."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    x: str
+    lines: str | None = None
+    panels: tuple[str, ...] = ()
+    metric: Literal["accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc"] = "accuracy"
+    scale: Literal["linear", "log"] = "linear"
+    without: str | None = Field(default=None, min_length=1)
+    published: tuple[str, ...] = ()
+    title: str | None = None
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Every axis that places a cell."""
+        return tuple(filter(None, (self.x, self.lines, *self.panels)))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a cell stands in the plot."""
+
+    panel: tuple[str, ...]  # a text for each of `Plot.panels`; "" for an axis that the cell lacks
+    line: str
+    x: X
+
+
+def place(plot: Plot, values: Mapping[str, Any]) -> Place:
+    """Return where the cell of these axis values stands."""
+    x = values.get(plot.x)
+    number = isinstance(x, int | float) and not isinstance(x, bool)
+    return Place(
+        tuple(text(values.get(axis)) for axis in plot.panels),
+        text(values.get(plot.lines)) if plot.lines else "",
+        float(x) if number else None if x is None else text(x),  # type: ignore[arg-type]
+    )
+
+
+def text(value: object) -> str:
+    """Return a value of an axis as it is written in a plot.
+
+    >>> text(0.10), text(float("inf")), text({"name": "pillar", "options": {"k": 40}}), text(True)
+    ('0.1', '∞', 'pillar:k=40', 'true')
+    """
+    if isinstance(value, Mapping):
+        return str(Component(**value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}".replace("inf", "∞")
+    return "" if value is None else str(value)
+
+
+def check(plot: Plot, cells: Sequence[Mapping[str, Any]], origin: str) -> None:
+    """Refuse a plot that does not fit the axis values of the cells.
+
+    Raises:
+        SpecError: an axis that does not exist or is named twice, a cell without x and no word for it, an x that the
+            scale cannot show, or two cells at one place.
+    """
+    where = f"[plot] of {origin}"
+    known = dict.fromkeys(axis for values in cells for axis in values)
+    for axis in plot.axes:
+        if axis not in known:
+            raise SpecError(unknown("axis", axis, known, where))
+        if plot.axes.count(axis) > 1:
+            raise SpecError(f"Expected {axis!r} in one place of {where}: x, lines or panels, got it in two.")
+    taken: dict[Place, str] = {}
+    for values in cells:
+        at, cell = place(plot, values), ", ".join(f"{axis}={value}" for axis, value in values.items())
+        _check_x(plot, at.x, cell, where)
+        if at in taken:
+            raise SpecError(
+                f"Expected one cell at each place of {where}, got two at the same: {taken[at]}, and {cell}. "
+                "Name the axis in which they differ."
+            )
+        taken[at] = cell
+
+
+def _check_x(plot: Plot, x: X, cell: str, where: str) -> None:
+    if x is None and plot.without is None:
+        raise SpecError(f"Expected 'without' in {where}: what cell {cell} means, which has no {plot.x}.")
+    if plot.scale == "log" and isinstance(x, float) and not x > 0:
+        raise SpecError(f"Expected {plot.x}={x:g} > 0 in cell {cell}, as {where} says scale = 'log'.")

@@ -1,0 +1,83 @@
+"""`dpbench plot`, and ready-made sweeps by name: what is printed, written and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpbench.cli import main
+from dpbench.figures import ready
+from tests import readme
+
+Output = pytest.CaptureFixture[str]
+RESULTS = ("--results", str(readme.FIGURE))
+
+
+def called(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as exited:
+        main(list(arguments))
+    return int(exited.value.code or 0)
+
+
+def refusal(capsys: Output, *arguments: str) -> str:
+    """Return the one sentence with which a command is refused."""
+    assert called(*arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("dpbench: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_a_ready_figure_is_drawn_into_the_working_folder(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert called("plot", "pillar-figure-4", *RESULTS) == 0
+    assert capsys.readouterr().out == "Wrote pillar-figure-4.png\nAll 27 cells have a result.\n"
+    assert (tmp_path / "pillar-figure-4.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_cells_without_a_result_are_counted_and_every_file_is_written(tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / "more.toml"
+    file.write_text(ready.find(Path("pillar-figure-4")).read_text().replace("[10,", "[5, 10,"))
+    outs = [tmp_path / "drawn" / name for name in ("a.png", "a.svg")]
+    assert called("plot", str(file), *RESULTS, "--out", str(outs[0]), "--out", str(outs[1])) == 0
+    assert capsys.readouterr().out == (
+        f"Wrote {outs[0]}\nWrote {outs[1]}\n27 of 30 cells have a result; the others are left out. "
+        f"They are run by: dpbench sweep {file} --out {readme.FIGURE}\n"
+    )
+    assert all(out.is_file() for out in outs)
+
+
+def test_results_are_looked_for_where_the_sweep_writes_them(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = refusal(capsys, "plot", "pillar-figure-4")
+    assert "has a result in dpbench-results/pillar-figure-4. Run them first: dpbench sweep pillar-figure-4\n" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_of_another_kind_is_refused_before_anything_is_read(capsys: Output) -> None:
+    assert "Expected --out a.pdf to end in .png or .svg." in refusal(capsys, "plot", "nothing", "--out", "a.pdf")
+
+
+@pytest.mark.parametrize("command", ["plot", "sweep"])
+def test_a_name_that_is_neither_file_nor_ready_is_refused_with_those_that_are(command: str, capsys: Output) -> None:
+    said = refusal(capsys, command, "pillar-figure-6")
+    assert "No file pillar-figure-6 is here. Unknown ready-made sweep 'pillar-figure-6'. Did you mean" in said
+    assert ", ".join(ready.names()) in said
+
+
+def test_a_ready_sweep_is_run_by_its_name(capsys: Output) -> None:
+    assert called("sweep", "pillar-figure-4", "--dry-run", "--out", str(readme.FIGURE)) == 0
+    assert "27 cells: 27 done, 0 failed, 0 to do" in capsys.readouterr().out
+
+
+def test_help_lists_the_ready_sweeps(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert called("plot", "--help") == 0
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert all(name in said for name in ready.names())

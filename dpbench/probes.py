@@ -56,7 +56,10 @@ class ProbeLearner(Learner):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train the head on mapped features."""
-        features = self.features(curator.task, public, generator)
+        return self.fit_on(self.features(curator.task, public, generator), curator, public, generator)
+
+    def fit_on(self, features: Transform, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Train the head on the features of this map, which is `features` of the same public data and generator."""
         if not self.maps_once:
             return self.refine(self.probe.train(curator, features, generator), features, public)
         predict = self.probe.train(curator.map(features), lambda x: x, generator)
@@ -72,6 +75,11 @@ class ProbeLearner(Learner):
         """What settings must have in common to train together."""
         return type(self), self._but(_OWN)
 
+    @property
+    def map_key(self) -> Hashable:
+        """What learners must have in common to share a map, given the same public data and generator."""
+        return type(self), self._but(_TRAINING)
+
     def _but(self, left_out: Sequence[str]) -> Hashable:
         names = (field.name for field in dataclasses.fields(self))
         return tuple((name, getattr(self, name)) for name in names if name not in left_out)
@@ -79,7 +87,7 @@ class ProbeLearner(Learner):
 
 def stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
     """Return whether `fit_together` gives what the learner's own fit does: it is a probe that fits as probes do."""
-    own = ("fit", "plan", "probe")
+    own = ("fit", "fit_on", "plan", "probe")
     return isinstance(learner, ProbeLearner) and all(
         getattr(type(learner), name) is getattr(ProbeLearner, name) for name in own
     )
@@ -93,7 +101,7 @@ class Maps:
 
     def of(self, learner: ProbeLearner, task: Task, public: PublicData, generator: torch.Generator) -> Transform:
         """Return `learner.features`, and leave the generator as making them would."""
-        key = type(learner), learner._but(_TRAINING)
+        key = learner.map_key
         if key in self._known:
             features, state = self._known[key]
             generator.set_state(state)

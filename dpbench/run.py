@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dpbench import metrics, progress, provenance, registry
-from dpbench.api import Predict, PublicData, Task
+from dpbench.api import Curator, Learner, Predict, PublicData, Task
 from dpbench.data import roles as data
 from dpbench.data.overlap import Overlap
 from dpbench.errors import SpecError
@@ -38,6 +38,9 @@ class Means:
     assign: Callable[[Parts, Spec, torch.device], data.Roles] = data.assign
     state: Callable[[Parts, Task, Spec], Privacy] = state
     provenance: Callable[[str], dict[str, Any]] = provenance.collect
+    fit: Callable[[Learner, Spec, Curator, PublicData, torch.Generator], Predict] = (
+        lambda learner, _, curator, public, generator: learner.fit(curator, public, generator)
+    )
 
 
 OWN = Means()
@@ -78,7 +81,7 @@ def run(
         for seed in spec.seeds:
             with phases("fit"):
                 fit = _best_fit if privacy.repeats else _fit
-                predict, about = fit(seed, parts, roles, privacy, (spec, public))
+                predict, about = fit(seed, parts, roles, privacy, (spec, public, means))
             with phases("score"):  # the test split meets the predictor only here
                 scores = guarded(parts.who("learner", "predict"), metrics.predict_all, predict, test.x, roles.task)
                 seeds.append(SeedResult(seed=seed, **about, **metrics.score(scores, test.y)))
@@ -160,20 +163,20 @@ def _settled(
 
 
 def _fit(
-    seed: int, parts: Parts, roles: data.Roles, privacy: Privacy, protocol: tuple[Spec, PublicData]
+    seed: int, parts: Parts, roles: data.Roles, privacy: Privacy, protocol: tuple[Spec, PublicData, Means]
 ) -> tuple[Predict, dict[str, Any]]:
     """Fit on the private split through a fresh curator."""
-    randomness, (_, shown) = Randomness.of(privacy.rng, seed), protocol
+    randomness, (spec, shown, means) = Randomness.of(privacy.rng, seed), protocol
     sigma = {release.name: release.sigma for release in privacy.plan}
     revealing = parts.learner.reference and privacy.epsilon == math.inf
     curator = LedgerCurator(roles.private, roles.task, sigma, Ledger(privacy.plan), randomness, revealing)
-    who = parts.who("learner", "fit")
-    predict = guarded(who, parts.learner.fit, curator.door(), own_copy(shown), randomness.initialisation)
+    given = (parts.learner, spec, curator.door(), own_copy(shown), randomness.initialisation)
+    predict = guarded(parts.who("learner", "fit"), means.fit, *given)
     return predict, {"spent": dict(curator.ledger.spent), "commitment": randomness.commitment}
 
 
 def _best_fit(
-    seed: int, parts: Parts, roles: data.Roles, privacy: Privacy, protocol: tuple[Spec, PublicData]
+    seed: int, parts: Parts, roles: data.Roles, privacy: Privacy, protocol: tuple[Spec, PublicData, Means]
 ) -> tuple[Predict, dict[str, Any]]:
     """Fit a random number of times and keep the best by public labels."""
     who = lambda doing: parts.who("learner", doing)

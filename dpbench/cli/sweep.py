@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags
+from dpbench.figures import ready
 
 if TYPE_CHECKING:
     from dpbench.sweep import Summary, Survey
@@ -18,9 +19,15 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(help="TOML file with [fixed] keys and a [grid] of axes.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="TOML file of fixed keys and a grid of axes, or the name of a ready-made sweep; "
+            "dpbench plot --help lists them."
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="Folder for results. [default: dpbench-results/NAME]")] = None,
-    executor: Annotated[str, typer.Option(help="local: processes of this machine; dask: a cluster.")] = "local",
+    executor: Annotated[str, typer.Option(help="local: processes here; dask: a cluster; slurm: its jobs.")] = "local",
     scheduler: Annotated[
         str | None, typer.Option(help="Dask's scheduler, like tcp://host:8786. [default: workers of this machine]")
     ] = None,
@@ -28,20 +35,26 @@ def sweep(
     threads: Annotated[int | None, typer.Option(help="Threads of each worker. [default: cores / workers]")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells and their state; run nothing.")] = False,
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="What each Slurm job asks for, such as queue=long; repeatable."),
+    ] = None,
     device: flags.Device = "auto",
 ) -> None:
     """Run every cell of a grid that is not done yet; write one JSON result a cell."""
     from dpbench import sweep as sweeps
     from dpbench.registry import load
 
-    using = sweeps.Using(cast("ExecutorName", executor), scheduler, workers, threads, device)
+    asked = sweeps.slurm_settings(slurm) if slurm else None
+    source = ready.find(file)
+    using = sweeps.Using(cast("ExecutorName", executor), scheduler, workers, threads, device, asked)
     plugins = load()
     plugins.report_broken()
     if dry_run:
-        _show_survey(sweeps.survey(file, out, plugins), Console())
+        _show_survey(sweeps.survey(source, out, plugins), Console())
         return
     try:
-        summary = sweeps.sweep(file, out, using=using, retry_failed=retry_failed, plugins=plugins)
+        summary = sweeps.sweep(source, out, using=using, retry_failed=retry_failed, plugins=plugins)
     except KeyboardInterrupt:
         print("dpbench: Interrupted. What is finished is kept; the same command goes on from there.", file=sys.stderr)
         raise typer.Exit(130) from None

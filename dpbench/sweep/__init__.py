@@ -2,6 +2,7 @@
 
 from dpbench.sweep.conduct import Summary, Survey, survey, sweep
 from dpbench.sweep.grid import Cell, Grid, read_grid
+from dpbench.sweep.jobs import Slurm, slurm_settings
 from dpbench.sweep.using import Using
 
-__all__ = ["Cell", "Grid", "Summary", "Survey", "Using", "read_grid", "survey", "sweep"]
+__all__ = ["Cell", "Grid", "Slurm", "Summary", "Survey", "Using", "read_grid", "slurm_settings", "survey", "sweep"]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from dpbench.sweep.memory import Memory
 
 PATIENCE = 5  # seconds to wait for a scheduler: with imports before and closing after it, a command ends in 10
+PAUSE = 0.05  # seconds between looks at what has come
+SETTINGS = {"distributed.scheduler.allowed-failures": TRIES - 1, "distributed.scheduler.worker-saturation": 1.0}
 
 
 class Remembering(WorkerPlugin):
@@ -86,7 +89,7 @@ class DaskCluster:
     def __post_init__(self) -> None:
         """Refuse a scheduler that does not answer, before anything is prepared."""
         if self.scheduler is not None:
-            with _connected(self.scheduler) as client:
+            with connected(self.scheduler) as client:
                 self.workers = len(client.nthreads())
 
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
@@ -97,24 +100,14 @@ class DaskCluster:
         """
         with ExitStack() as stack:
             address = self.scheduler or stack.enter_context(self._started())
-            client = stack.enter_context(_connected(address))
+            client = stack.enter_context(connected(address))
             client.register_plugin(Remembering() if self.scheduler else Remembering(self.gpus, self.log_file.resolve()))
-            asked = {}
-            for cell in cells:
-                spec = cell.spec.model_dump_json()
-                asked[client.submit(work, spec, self.device, self.threads, pure=False)] = cell
-            for future in as_completed(list(asked), loop=client.loop):  # type: ignore[no-untyped-call]
-                yield self._outcome(future, asked.pop(future))
+            yield from outcomes(client, cells, self.device, self.threads)
 
     def _started(self) -> Any:
         threads = dict.fromkeys(COUNTED, str(self.threads))
-        settings = {
-            "distributed.scheduler.allowed-failures": TRIES - 1,
-            "distributed.scheduler.worker-saturation": 1.0,
-            "distributed.nanny.pre-spawn-environ": threads,
-        }
         try:
-            with dask.config.set(settings):
+            with dask.config.set({**SETTINGS, "distributed.nanny.pre-spawn-environ": threads}):
                 return LocalCluster(  # type: ignore[no-untyped-call]
                     n_workers=self.workers, threads_per_worker=1, processes=True, host="127.0.0.1",
                     dashboard_address=None, memory_limit=None, silence_logs=logging.CRITICAL,
@@ -125,21 +118,49 @@ class DaskCluster:
                 'if __name__ == "__main__":, as every worker imports it.'
             ) from error
 
-    def _outcome(self, future: Any, cell: Cell) -> Outcome:
-        if future.status == "finished":
-            return Outcome.of(cell, future.result())
-        if future.status != "error":
-            raise DpbenchError(
-                f"The Dask scheduler {self.scheduler or ''} is gone. What is finished is kept; start it again, and "
-                "the same command goes on from there."
-            )
-        error = future.exception()
-        if isinstance(error, KilledWorker):
-            return Outcome.deadly(cell)
-        return Outcome(cell, error=f"{type(error).__name__} on a Dask worker: {error}")
+
+def outcomes(
+    client: Any, cells: Sequence[Cell], device: str, threads: int, look: Callable[[], None] = lambda: None
+) -> Generator[Outcome]:
+    """Yield one outcome a cell, as soon as there is one; `look` is called again and again while cells are left.
+
+    Raises:
+        DpbenchError: the scheduler is gone, or what `look` raises.
+    """
+    address, asked = client.scheduler.address, {}
+    for cell in cells:
+        spec = cell.spec.model_dump_json()
+        asked[client.submit(work, spec, device, threads, pure=False)] = cell
+    completed = as_completed(list(asked), loop=client.loop)  # type: ignore[no-untyped-call]
+    while asked:
+        batch = completed.next_batch(block=False)  # type: ignore[no-untyped-call]
+        for future in batch:
+            yield _outcome(future, asked.pop(future), address)
+        look()
+        if not batch:
+            time.sleep(PAUSE)
 
 
-def _connected(address: Any) -> Any:
+def _outcome(future: Any, cell: Cell, address: str) -> Outcome:
+    if future.status == "finished":
+        return Outcome.of(cell, future.result())
+    if future.status != "error":
+        raise DpbenchError(
+            f"The Dask scheduler {address} is gone. What is finished is kept; start it again, and the same command "
+            "goes on from there."
+        )
+    error = future.exception()
+    if isinstance(error, KilledWorker):
+        return Outcome.deadly(cell)
+    return Outcome(cell, error=f"{type(error).__name__} on a Dask worker: {error}")
+
+
+def connected(address: Any) -> Any:
+    """Return a client of the scheduler at an address, or of a cluster.
+
+    Raises:
+        DpbenchError: none answers.
+    """
     try:
         return Client(address, timeout=PATIENCE, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:

@@ -115,7 +115,7 @@ def _run(left: Sequence[Cell], whole: Survey, using: Using, plugins: Registry) -
 
     folder = whole.folder
     executor = start.executor(using, folder)
-    ordered = start.prepared(left, folder, using.device, plugins)
+    ordered = start.prepared(left, folder, using.device_here, plugins)
     count = Count(len(ordered), executor)
     with closing(executor.run(ordered)) as outcomes, shown(whole.grid.name, count):
         for outcome in outcomes:

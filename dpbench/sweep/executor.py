@@ -37,7 +37,7 @@ class Outcome:
     @classmethod
     def deadly(cls, cell: Cell) -> Outcome:
         """Return the outcome of a cell whose workers died."""
-        return cls(cell, error=f"{TRIES} worker processes died of it, killed or out of memory.")
+        return cls(cell, error=f"{TRIES} worker processes died of it, killed, out of memory or out of time.")
 
 
 class Executor(Protocol):

@@ -15,18 +15,20 @@ import torch
 
 from dpbench import parts as components
 from dpbench import provenance, registry, run
-from dpbench.api import Budget, PublicData, Task
+from dpbench.api import Budget, Curator, Learner, Predict, PublicData, Task
 from dpbench.data import roles as data
 from dpbench.errors import DpbenchError
 from dpbench.guard import guarded
 from dpbench.parts import Parts
 from dpbench.privacy.plan import check_budget, check_plan
 from dpbench.privacy.rows import Scratch
+from dpbench.probes import Maps, stackable
 from dpbench.registry import Registry
 from dpbench.result import Privacy
 from dpbench.spec import Spec
 from dpbench.statement import state
 
+MAPS = 16  # kept: each a few arrays of the size of public features' statistics, for one seed
 KEPT = 4  # sets of roles: each holds a public split and the labels; features are memory-mapped
 T = TypeVar("T")
 
@@ -57,7 +59,8 @@ class Memory:
         self.plugins, self._kept = plugins or registry.load(), kept
         self._roles: OrderedDict[Hashable, data.Roles] = OrderedDict()
         self._stated: dict[Hashable, Privacy] = {}
-        self.means = run.Means(self._assign, self._state, functools.cache(provenance.collect))
+        self._maps: OrderedDict[Hashable, Maps] = OrderedDict()
+        self.means = run.Means(self._assign, self._state, functools.cache(provenance.collect), self._fit)
 
     def prepare(self, spec: Spec, device: torch.device) -> None:
         """Extract features and compare images, which the cache folder keeps for every process that comes after.
@@ -103,6 +106,26 @@ class Memory:
         if key not in self._stated:
             self._stated[key] = state(parts, task, spec)
         return self._stated[key]
+
+    def _fit(
+        self, learner: Learner, spec: Spec, curator: Curator, public: PublicData, generator: torch.Generator
+    ) -> Predict:
+        """Fit; a probe with the map that an earlier cell made of the same public data and generator.
+
+        So cells that differ in budget, steps, learning rate, clip ... alone make PILLAR's projection once. Rows and
+        products stay each cell's own, and its numbers those of a run alone, to the last bit. Trained stacked, as a
+        search trains its settings, cells would round otherwise (scores by up to 2e-5), and depend on their neighbours.
+        """
+        if not stackable(learner):
+            return learner.fit(curator, public, generator)
+        drawn = generator.get_state().numpy().tobytes()
+        key = (learner.map_key, data_of(spec), str(curator.task.device), public.y is None, drawn)
+        maps = self._maps.setdefault(key, Maps())
+        self._maps.move_to_end(key)
+        while len(self._maps) > MAPS:
+            self._maps.popitem(last=False)
+        features = maps.of(learner, curator.task, public, generator)
+        return learner.fit_on(features, curator, public, generator)
 
 
 def _own(roles: data.Roles, spec: Spec) -> data.Roles:

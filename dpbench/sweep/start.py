@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 
 import torch
@@ -13,6 +14,7 @@ from dpbench.run import device_named
 from dpbench.sweep.executor import Executor
 from dpbench.sweep.folder import Folder
 from dpbench.sweep.grid import Cell
+from dpbench.sweep.jobs import Slurm
 from dpbench.sweep.local import LocalPool
 from dpbench.sweep.memory import Memory, data_of
 from dpbench.sweep.using import Using
@@ -22,8 +24,10 @@ def executor(using: Using, folder: Folder) -> Executor:
     """Return what runs the cells.
 
     Raises:
-        SpecError: a device that cannot be used, or Dask is not installed.
+        SpecError: a device that cannot be used, or what the executor needs is not installed.
     """
+    if using.executor == "slurm":
+        return _slurm(using, folder)
     gpus = _gpus(using.device)
     device = using.device.partition(":")[0] if gpus else using.device  # a worker sees one GPU: its first
     workers, threads = _counts(using, len(gpus))
@@ -34,6 +38,24 @@ def executor(using: Using, folder: Folder) -> Executor:
     except ImportError as error:
         raise SpecError(f"Dask is not installed ({error}). Install it: pip install 'dpbench-vision[dask]'.") from error
     return DaskCluster(using.scheduler, workers, threads, device, gpus, folder.log_file)
+
+
+def _slurm(using: Using, folder: Folder) -> Executor:
+    ctrl_c = signal.getsignal(signal.SIGINT)
+    try:
+        from dpbench.sweep.slurm import SlurmJobs
+    except ImportError as error:
+        raise SpecError(
+            f"dask-jobqueue is not installed ({error}). Install it: pip install 'dpbench-vision[slurm]'."
+        ) from error
+    finally:
+        if signal.getsignal(signal.SIGINT) is not ctrl_c:  # dask-jobqueue 0.9 has it call sys.exit, once imported
+            signal.signal(signal.SIGINT, ctrl_c)
+    try:
+        torch.device("cpu" if using.device == "auto" else using.device)
+    except RuntimeError as error:
+        raise SpecError(f"Device {using.device!r} is none of auto, cpu, cuda, cuda:1 ...") from error
+    return SlurmJobs(using.workers or 1, using.threads or 1, using.device, using.slurm or Slurm(), folder)
 
 
 def prepared(cells: Sequence[Cell], folder: Folder, device: str, plugins: Registry) -> list[Cell]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Datasets: list, fetch, import, describe and remove them.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Dataset, like pcam or dermamnist:size=64.")]
-To = Annotated[Path | None, typer.Option(help="Put it there: a folder of DPBENCH_DATA. [default: the user's own]")]
+To = Annotated[Path | None, typer.Option(help="Put it there: a folder of DPBENCH_DATA. \\[default: the user's own]")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -95,7 +95,7 @@ def info(name: Name, as_json: Json = False) -> None:
 @app.command()
 def remove(
     name: Name,
-    to: Annotated[Path | None, typer.Option("--from", help="From this folder. [default: the user's own]")] = None,
+    to: Annotated[Path | None, typer.Option("--from", help="From this folder. \\[default: the user's own]")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete what `fetch` or `import` put on this machine for a dataset."""

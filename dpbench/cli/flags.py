@@ -12,26 +12,26 @@ from dpbench.selection import Search
 from dpbench.spec import Spec, make_spec, read_toml
 
 Learner = Annotated[str | None, typer.Option(help="Learner, like pillar or pillar:k=40,center=false.")]
-Dataset = Annotated[str | None, typer.Option(help="Dataset of the private and test data. [default: digits]")]
-Extractor = Annotated[str | None, typer.Option(help="Feature extractor. [default: pixels]")]
-Epsilon = Annotated[float | None, typer.Option(help="Target epsilon in nats; inf for none. [default: 1]")]
-Delta = Annotated[float | None, typer.Option(help="Target delta, below 1/n. [default: 1e-5]")]
-Accountant = Annotated[str | None, typer.Option(help="pld, rdp or prv. [default: pld]")]
-PublicFraction = Annotated[float | None, typer.Option(help="Share of the training split made public. [default: 0.1]")]
+Dataset = Annotated[str | None, typer.Option(help="Dataset of the private and test data. \\[default: digits]")]
+Extractor = Annotated[str | None, typer.Option(help="Feature extractor. \\[default: pixels]")]
+Epsilon = Annotated[float | None, typer.Option(help="Target epsilon in nats; inf for none. \\[default: 1]")]
+Delta = Annotated[float | None, typer.Option(help="Target delta, below 1/n. \\[default: 1e-5]")]
+Accountant = Annotated[str | None, typer.Option(help="pld, rdp or prv. \\[default: pld]")]
+PublicFraction = Annotated[float | None, typer.Option(help="Share of the training split made public. \\[default: 0.1]")]
 PublicDataset = Annotated[str | None, typer.Option(help="Take public data from this dataset instead.")]
 PublicLabels = Annotated[bool | None, typer.Option("--public-labels", help="Let learners read public labels.")]
-TrainFraction = Annotated[float | None, typer.Option(help="Share of the private split to keep. [default: 1]")]
-SplitSeed = Annotated[int | None, typer.Option(help="Seed of the public/private split. [default: 0]")]
+TrainFraction = Annotated[float | None, typer.Option(help="Share of the private split to keep. \\[default: 1]")]
+SplitSeed = Annotated[int | None, typer.Option(help="Seed of the public/private split. \\[default: 0]")]
 SpecFile = Annotated[Path | None, typer.Option(help="TOML file with any of these keys; flags win over it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")]
 Out = Annotated[Path, typer.Option(help="Folder for the result.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Space = Annotated[
     list[str] | None,
-    typer.Option(help="own, paper, or field=value,value (repeat for more fields): what to search. [default: own]"),
+    typer.Option(help="own, paper, or field=value,value (repeat for more fields): what to search. \\[default: own]"),
 ]
-Tries = Annotated[int | None, typer.Option(help="At most so many settings; of more, a random draw. [default: 500]")]
-SearchSeed = Annotated[int | None, typer.Option(help="Seed of draws and folds of the search. [default: 0]")]
+Tries = Annotated[int | None, typer.Option(help="At most so many settings; of more, a random draw. \\[default: 500]")]
+SearchSeed = Annotated[int | None, typer.Option(help="Seed of draws and folds of the search. \\[default: 0]")]
 
 
 def spec_of(flags: dict[str, Any], file: Path | None, command: str) -> Spec:

@@ -24,7 +24,7 @@ def inspect(
     split_seed: flags.SplitSeed = None,
     k: Annotated[
         list[str] | None,
-        typer.Option(help="Dimensions, like 10,40,200; repeat for more. [default: 10 to 800, and all]"),
+        typer.Option(help="Dimensions, like 10,40,200; repeat for more. \\[default: 10 to 800, and all]"),
     ] = None,
     pairs: Annotated[int, typer.Option(help="At most so many class pairs; of more, a random draw.")] = 50,
     svm_c: Annotated[float, typer.Option(help="C of the SVMs: a larger one trades margin for fewer errors.")] = 100.0,

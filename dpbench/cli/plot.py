@@ -18,9 +18,9 @@ def plot(
         Path,
         typer.Argument(help=f"Sweep file that says what to plot, or a ready-made sweep: {', '.join(ready.names())}."),
     ],
-    results: Annotated[Path | None, typer.Option(help="Folder of results. [default: dpbench-results/NAME]")] = None,
+    results: Annotated[Path | None, typer.Option(help="Folder of results. \\[default: dpbench-results/NAME]")] = None,
     out: Annotated[
-        list[Path] | None, typer.Option(help="A .png or .svg to write; repeat for more. [default: NAME.png]")
+        list[Path] | None, typer.Option(help="A .png or .svg to write; repeat for more. \\[default: NAME.png]")
     ] = None,
 ) -> None:
     """Draw the results of a sweep, as far as there are any, beside the figures that papers report."""

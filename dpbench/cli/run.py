@@ -36,19 +36,19 @@ def run(
     public_labels: flags.PublicLabels = None,
     train_fraction: flags.TrainFraction = None,
     split_seed: flags.SplitSeed = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds: 5 means 0 to 4. [default: 5]")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds: 5 means 0 to 4. \\[default: 5]")] = None,
     secure_rng: Annotated[
         bool | None, typer.Option("--secure-rng", help="Seed sampling and noise from the operating system.")
     ] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Short for --selection public-validation.")] = False,
     selection: Annotated[
         str | None,
-        typer.Option(help="default, public-validation, private-accounted or private-unaccounted. [default: default]"),
+        typer.Option(help="default, public-validation, private-accounted or private-unaccounted. \\[default: default]"),
     ] = None,
     space: flags.Space = None,
     tries: flags.Tries = None,
     repeats: Annotated[
-        float | None, typer.Option(help="private-accounted: runs a seed, on average. [default: 10]")
+        float | None, typer.Option(help="private-accounted: runs a seed, on average. \\[default: 10]")
     ] = None,
     search_seed: flags.SearchSeed = None,
     settings: Annotated[

@@ -26,13 +26,13 @@ def sweep(
             "dpbench plot --help lists them."
         ),
     ],
-    out: Annotated[Path | None, typer.Option(help="Folder for results. [default: dpbench-results/NAME]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results. \\[default: dpbench-results/NAME]")] = None,
     executor: Annotated[str, typer.Option(help="local: processes here; dask: a cluster; slurm: its jobs.")] = "local",
     scheduler: Annotated[
-        str | None, typer.Option(help="Dask's scheduler, like tcp://host:8786. [default: workers of this machine]")
+        str | None, typer.Option(help="Dask's scheduler, like tcp://host:8786. \\[default: workers of this machine]")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Cells at a time. [default: cores / threads, or GPUs]")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of each worker. [default: cores / workers]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Cells at a time. \\[default: cores / threads, or GPUs]")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of each worker. \\[default: cores / workers]")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells and their state; run nothing.")] = False,
     slurm: Annotated[

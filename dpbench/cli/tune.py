@@ -30,7 +30,7 @@ def tune(
     split_seed: flags.SplitSeed = None,
     selection: Annotated[
         str | None,
-        typer.Option(help="public-validation, or private-unaccounted (never ranked). [default: public-validation]"),
+        typer.Option(help="public-validation, or private-unaccounted (never ranked). \\[default: public-validation]"),
     ] = None,
     space: flags.Space = None,
     tries: flags.Tries = None,

@@ -67,6 +67,6 @@ def score(scores: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
         "macro_f1": float(f1_score(labels, guesses, labels=range(classes), average="macro", zero_division=0)),
         "auroc": float(roc_auc_score(labels, scores[:, 1] - scores[:, 0])) if both else None,
         "class_accuracy": by_class,
-        "correct": base64.b64encode(np.packbits(guesses == labels)).decode(),
+        "correct": base64.b64encode(np.packbits(guesses == labels).tobytes()).decode(),
         "predictions": hashlib.sha256(guesses.astype("<i8").tobytes()).hexdigest(),
     }

@@ -227,12 +227,12 @@ def interval(values: Sequence[float]) -> Interval:
     >>> interval([0.5, 0.7]).mean
     0.6
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     n = len(values)
     mean = math.fsum(values) / n
     if n < 2:
         return Interval(mean=mean, low=None, high=None)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    half = float(t.ppf(0.975, n - 1)) * deviation / math.sqrt(n)
+    half = float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)
     return Interval(mean=mean, low=mean - half, high=mean + half)

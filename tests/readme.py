@@ -1,4 +1,4 @@
-"""The README, cut into the parts that tests run."""
+"""The README, cut into the parts that tests run, and its tables, made from the committed results."""
 
 from __future__ import annotations
 
@@ -6,103 +6,125 @@ import math
 import re
 from pathlib import Path
 
-from dpbench.result import Result
+from dpbench.board.index import Entry, Index, Standing
+from dpbench.result import Interval, Result
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
-RESULTS = ROOT / "leaderboard" / "results"
-DEFAULT, TUNED, CHEST, FIGURE = (
-    RESULTS / name
-    for name in (
-        "cifar10-efficientnet-lite0",
-        "cifar10-efficientnet-lite0-tuned",
-        "pneumonia-efficientnet-lite0-tuned",
-        "pillar-figure-4",
-    )
-)
-# Table 1 of PILLAR (Pinto et al. 2023): ResNet-50 features, epsilon 0.7 by RDP, CIFAR-10.
-PUBLISHED = {"dp-sgd": 84.89, "jl": 84.40, "adadps": 83.22, "gep": 84.54, "pillar": 85.89}
-Figures = dict[tuple[str, float], Result]
+LEADERBOARD = ROOT / "leaderboard"
+FIGURES = LEADERBOARD / "figures"
+RULES = {"default": "default", "public-validation": "tuned"}
 
 
-def figures(folder: Path) -> Figures:
-    """Return the committed results of a folder by learner and target epsilon."""
-    found = {}
-    for result in map(Result.read, sorted(folder.glob("*.json"))):
-        key = result.spec.learner.name, result.spec.epsilon
-        assert key not in found, f"two results of {key} in {folder}"
-        found[key] = result
-    return found
+def index() -> Index:
+    """Return the committed leaderboard."""
+    return Index.read(LEADERBOARD / "leaderboard.json")
 
 
-def cifar_table() -> str:
-    """Return the README's table of CIFAR-10, made from the committed result files."""
-    default, tuned = figures(DEFAULT), figures(TUNED)
+def boards_table() -> str:
+    """Return one line a board that has results: who is first, beside public labels alone and no privacy."""
     lines = [
-        "| learner | default, ε 0.1 | default, ε 0.7 | tuned, ε 0.1 | tuned, ε 0.7 | tuned, ε ∞ | published, ε 0.7 |",
-        "|---|---|---|---|---|---|---|",
+        "| board | entries | rank 1 | the first of them | public labels alone | without privacy |",
+        "|---|---|---|---|---|---|",
     ]
-    for learner in _order(tuned, 0.7):
-        cells = [_percent(_at(default, learner, epsilon)) for epsilon in (0.1, 0.7)]
-        cells += [_percent(_at(tuned, learner, epsilon)) for epsilon in (0.1, 0.7, math.inf)]
-        published = f"{PUBLISHED[learner]:.2f}" if learner in PUBLISHED else ""
-        lines.append(f"| {_name(tuned, learner)} | {' | '.join(cells)} | {published} |")
+    for standing in _filled():
+        ranked = [entry for entry in standing.entries if entry.role == "entry" and entry.reads_private]
+        first = [entry for entry in ranked if entry.rank == ranked[0].rank]
+        names = ", ".join(dict.fromkeys(f"`{entry.learner}`" for entry in first))
+        alone = [entry for entry in standing.entries if entry.role == "entry" and not entry.reads_private]
+        ceiling = [entry for entry in standing.entries if entry.role == "ceiling"]
+        cells = [standing.board.title, str(len(standing.entries)), names]
+        cells += [_percent(found[0] if found else None) for found in (first, alone, ceiling)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def chest_table() -> str:
-    """Return the README's table of chest X-rays, made from the committed result files."""
-    tuned = figures(CHEST)
-    lines = [
-        "| learner | ε 0.1 | balanced | ε 0.7 | balanced | ε ∞ | balanced |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for learner in _order(tuned, 0.7):
-        results = [_at(tuned, learner, epsilon) for epsilon in (0.1, 0.7, math.inf)]
-        cells = [_percent(result, metric) for result in results for metric in ("accuracy", "balanced_accuracy")]
-        lines.append(f"| {_name(tuned, learner)} | {' | '.join(cells)} |")
+def dataset_table(start: str) -> str:
+    """Return learners against boards whose names begin with `start`, by default settings and tuned."""
+    standings = [standing for standing in _filled() if standing.board.name.startswith(start)]
+    columns = [(standing, rule) for standing in standings for rule in RULES if _of(standing, rule)]
+    titles = [f"ε {standing.board.epsilon:g}, {RULES[rule]}" for standing, rule in columns]
+    head = ["learner", *titles, *(["published, ε 0.7"] if start == CIFAR else [])]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for learner in _order(columns):
+        cells = [_name(learner, columns), *(_percent(_of(standing, rule).get(learner)) for standing, rule in columns)]
+        if start == CIFAR:
+            cells.append(_table_1(learner, standings))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+CIFAR, CHEST, FASHION, DIGITS = "cifar10-lite0", "pneumonia-lite0", "fashion-mnist-lite0", "digits"
 
 
 def figure_table() -> str:
-    """Return the README's table of accuracy against k, made from the committed result files."""
+    """Return accuracy against k, from the results of `pillar-figure-4`."""
     found = {}
-    for result in map(Result.read, sorted(FIGURE.glob("*.json"))):
-        learner = result.spec.learner
-        found[learner.options.get("k", math.inf), result.spec.epsilon] = result
+    for result in _results("pillar-figure-4"):
+        found[result.spec.learner.options.get("k", math.inf), result.spec.epsilon] = result.metrics["accuracy"]
     lines = ["| k | ε 0.1 | ε 0.7 | ε ∞ |", "|---|---|---|---|"]
     for k in sorted({k for k, _ in found}):
-        cells = [_percent(found[k, epsilon]) for epsilon in (0.1, 0.7, math.inf)]
+        cells = [_said(found[k, epsilon]) for epsilon in (0.1, 0.7, math.inf)]
         lines.append(f"| {'all (`dp-sgd`)' if k == math.inf else k} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _order(tuned: Figures, epsilon: float) -> list[str]:
-    learners = dict.fromkeys(learner for learner, _ in tuned)
-
-    def accuracy(learner: str) -> float:
-        result = _at(tuned, learner, epsilon)
-        return result.metrics["accuracy"].mean if result else 1.0  # the ceiling comes last
-
-    return sorted(learners, key=accuracy)
-
-
-def _at(found: Figures, learner: str, epsilon: float) -> Result | None:
-    for (name, _), result in found.items():
-        if name == learner and not result.privacy.plan:
-            return result  # without private data it holds at every epsilon
-    return found.get((learner, epsilon))
+def public_table() -> str:
+    """Return accuracy against the amount of public data, from the results of `pillar-table-2b`."""
+    found = {result.spec.public_fraction: result for result in _results("pillar-table-2b")}
+    published = {0.01: 79.93, 0.05: 81.02, 0.1: 81.21}  # Table 2b of PILLAR (Pinto et al. 2023), CIFAR-10, supervised
+    lines = ["| public images | measured | published |", "|---|---|---|"]
+    for share, result in sorted(found.items()):
+        measured = _said(result.metrics["accuracy"])
+        lines.append(f"| {result.task.public:,} ({share:.0%}) | {measured} | {published[share]:.2f} |")
+    return "\n".join(lines)
 
 
-def _name(found: Figures, learner: str) -> str:
-    labels = any(result.task.public_labels_seen for (name, _), result in found.items() if name == learner)
-    return f"`{learner}`" + (" (reads public labels)" if labels else "")
+def _results(figure: str) -> list[Result]:
+    return [Result.read(file) for file in sorted((FIGURES / figure).glob("*.json"))]
 
 
-def _percent(result: Result | None, metric: str = "accuracy") -> str:
-    if result is None:
-        return ""
-    value = result.metrics[metric]
+def _filled() -> list[Standing]:
+    return [standing for standing in index().standings if standing.entries]
+
+
+def _of(standing: Standing, rule: str) -> dict[str, Entry]:
+    """Return the entries of one rule of selection by learner; the ceiling stands among the defaults."""
+    return {entry.learner: entry for entry in standing.entries if entry.selection == rule}
+
+
+def _order(columns: list[tuple[Standing, str]]) -> list[str]:
+    """Return every learner, by its best mean over the columns of the largest epsilon."""
+    largest = max(standing.board.epsilon for standing, _ in columns)
+    best: dict[str, float] = {}
+    for standing, rule in columns:
+        for learner, entry in _of(standing, rule).items():
+            mean = entry.metrics["accuracy"].mean if standing.board.epsilon == largest else 0.0
+            last = 1.0 if entry.role == "ceiling" else mean
+            best[learner] = max(best.get(learner, 0.0), last)
+    return sorted(best, key=lambda learner: (best[learner], learner))
+
+
+def _name(learner: str, columns: list[tuple[Standing, str]]) -> str:
+    entries = [found[learner] for standing, rule in columns if learner in (found := _of(standing, rule))]
+    words = "reads public labels" if any(entry.reads_labels for entry in entries) else ""
+    words = "no privacy" if any(entry.role == "ceiling" for entry in entries) else words
+    return f"`{learner}`" + (f" ({words})" if words else "")
+
+
+def _table_1(learner: str, standings: list[Standing]) -> str:
+    for standing in standings:
+        for one in standing.board.published:
+            if standing.board.epsilon == 0.7 and one.learner == learner:
+                return f"{100 * one.value:.2f}"
+    return ""
+
+
+def _percent(entry: Entry | None) -> str:
+    return "" if entry is None else _said(entry.metrics["accuracy"])
+
+
+def _said(value: Interval) -> str:
     half = "" if value.high is None or value.high == value.mean else f" ± {100 * (value.high - value.mean):.2f}"
     return f"{100 * value.mean:.2f}{half}"
 
@@ -120,5 +142,11 @@ def file_named(name: str) -> str:
     return found.group(1)
 
 
+def tables() -> list[str]:
+    """Return every table of the README that is made from results."""
+    datasets = [dataset_table(start) for start in (CIFAR, CHEST, FASHION, DIGITS)]
+    return [boards_table(), *datasets, figure_table(), public_table()]
+
+
 if __name__ == "__main__":
-    print(cifar_table(), chest_table(), figure_table(), sep="\n\n")
+    print(*tables(), sep="\n\n")

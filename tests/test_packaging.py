@@ -76,10 +76,18 @@ def test_the_wheel_brings_the_plugins_and_works(tmp_path: Path) -> None:
         archive.extractall(content)
     assert {path.name for path in (readme.ROOT / "plugins").glob("*.py")} <= names
     assert not {name.partition("/")[0] for name in names} & {"tests", "leaderboard", ".ci"}
+    boards = {f"dpbench/boards/{file.name}" for file in (readme.LEADERBOARD / "boards").glob("*.toml")}
+    assert {"dpbench/py.typed", "dpbench/figures/published.json", "dpbench/figures/pillar-figure-4.toml"} <= names
+    assert boards and boards <= names
 
     code = "import dpbench, sys; print(dpbench.__file__, file=sys.stderr); from dpbench.cli import main; main()"
-    listed = json.loads(_run(sys.executable, "-c", code, "list", "--json", PYTHONPATH=str(content)))
+    listed = json.loads(_run(sys.executable, "-P", "-c", code, "list", "--json", PYTHONPATH=str(content)))
     assert {learner["name"] for learner in listed["learners"]} >= {"pillar", "dp-sgd"}
     assert listed["broken"] == []
-    where = _run(sys.executable, "-c", "import dpbench_pillar as p; print(p.__file__)", PYTHONPATH=str(content))
+    where = _run(sys.executable, "-P", "-c", "import dpbench_pillar as p; print(p.__file__)", PYTHONPATH=str(content))
     assert where.startswith(str(content))
+    asked = ("run", "--board", "digits-eps1", "--learner", "class-means", "--json")
+    run = (sys.executable, "-P", "-c", "from dpbench.cli import main; main()", *asked)
+    result = json.loads(_run(*run, "--out", str(tmp_path / "out"), PYTHONPATH=str(content)))
+    assert result["spec"]["epsilon"] == 1.0
+    assert result["provenance"]["commit"] is None

@@ -280,7 +280,7 @@ def test_it_is_installed_checked_and_run_as_the_command_says(tmp_path: Path) -> 
     assert Path(run(*where).strip()) == site / "dpbench_mymethod.py"
 
     assert run(*dpbench, "check", "mymethod", COLUMNS="200").count("holds ") == len(SUITES["learner"].laws())
-    asked = ("run", "--learner", "mymethod", "--dataset", "digits", "--seeds", "1", "--json")
+    asked = ("run", "--board", "digits-eps1", "--learner", "mymethod", "--json")
     result = json.loads(run(*dpbench, *asked, cwd=tmp_path))
     assert result["components"]["learner"]["distribution"] == "dpbench-mymethod"
     assert result["metrics"]["accuracy"]["mean"] > 0.8

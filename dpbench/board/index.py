@@ -5,12 +5,14 @@ The file follows from boards and results alone (`dpbench leaderboard build`); no
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.board.protocol import Board
 from dpbench.data.overlap import Overlap
+from dpbench.errors import DataError
 from dpbench.result import Brought, Independent, Interval
 from dpbench.selection import SelectionRule
 
@@ -55,7 +57,8 @@ class Entry(_Frozen):
     independent: Independent
     sigma: float = Field(ge=0)
     steps: int = Field(ge=0)  # noisy sums in all
-    seconds: float = Field(ge=0)  # of one fit, on the machine that ran it
+    seconds: float = Field(ge=0)  # of one fit, on the machine that ran it; 0 where it must stay secret (private search)
+    cpu_seconds: float | None = None  # of one fit, all threads; None where it was not counted or must stay secret
     peak_bytes: int = Field(ge=0)
     plugin: Brought
     commit: str | None
@@ -83,3 +86,19 @@ class Index(_Frozen):
     schema_version: Literal[1] = 1
     ranking: str  # how ranks are made, in one sentence
     standings: tuple[Standing, ...]  # boards by name, those without results too (`entries` empty, sizes 0)
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read a `leaderboard.json`.
+
+        Raises:
+            DataError: names the file and the first field that does not fit.
+        """
+        try:
+            return cls.model_validate_json(file.read_bytes())
+        except OSError as error:
+            raise DataError(f"Cannot read leaderboard {file}: {error.strerror}.") from error
+        except ValidationError as error:
+            first = error.errors(include_input=False)[0]
+            field = ".".join(str(part) for part in first["loc"]) or "file"
+            raise DataError(f"{file} is no leaderboard.json at {field}: {first['msg']}.") from None

@@ -1,0 +1,178 @@
+"""Results -> `leaderboard.json`: the same bytes from the same files, or a refusal that lists what is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core import core_schema
+
+from dpbench.board.checks import Checked, Known
+from dpbench.board.entry import entry_of
+from dpbench.board.folder import Complaint, boards_of
+from dpbench.board.index import Entry, Index, Standing
+from dpbench.board.protocol import Board
+from dpbench.board.ranking import SENTENCE, ranks, scores_of
+from dpbench.board.rerun import recorded, records_wrong
+from dpbench.board.review import Review, review
+from dpbench.errors import DataError, DpbenchError
+from dpbench.files import write_atomically
+from dpbench.registry import Registry
+from dpbench.result import Result
+
+INDEX, SCHEMA = "leaderboard.json", "schema.json"
+SHOWN = 20
+
+
+class NotBuilt(DataError):
+    """A leaderboard with results that do not pass."""
+
+    what = "Nothing is built"
+
+    def __init__(self, complaints: Sequence[Complaint]) -> None:
+        lines = [f"  {one.file}: {one}" for one in complaints[:SHOWN]]
+        more = [f"  and {len(complaints) - SHOWN} more"] if len(complaints) > SHOWN else []
+        super().__init__("\n".join([f"{self.what}: {len(complaints)} complaint(s).", *lines, *more]))
+        self.complaints = tuple(complaints)
+
+
+def verified(root: Path, known: Known) -> Review:
+    """Check everything that a leaderboard is made of: results, records of re-runs, and that no board was edited.
+
+    Raises:
+        DpbenchError: a board cannot be read.
+    """
+    found = review(root, known)
+    strays = list(found.strays) + edited(root, boards_of(root))
+    for one in found.results:
+        if one.result is not None:
+            strays += records_wrong(one.place, one.result, root)
+    return dataclasses.replace(found, strays=tuple(strays))
+
+
+def edited(root: Path, boards: dict[str, Board]) -> list[Complaint]:
+    """Return the boards that changed since `leaderboard.json` was made, although they had results there."""
+    file = root / INDEX
+    if not file.exists():
+        return []
+    try:
+        before = {one["board"]["name"]: one for one in json.loads(file.read_bytes())["standings"]}
+        digests = {name: one["digest"] for name, one in before.items() if one["entries"]}
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        said = f"it cannot be read ({type(error).__name__}): restore it, as it tells which boards had results"
+        return [Complaint(INDEX, "file", said)]
+    said = "a board that has results is never edited: make a new board"
+    return [
+        Complaint(f"boards/{name}.toml", "digest", said)
+        for name, board in boards.items()
+        if digests.get(name, board.digest) != board.digest
+    ]
+
+
+def index_of(root: Path, plugins: Registry) -> Index:
+    """Check all results of the leaderboard in `root` and return its index.
+
+    Raises:
+        NotBuilt: a check fails; nothing of the leaderboard is shown until it is mended.
+        DpbenchError: a board cannot be read.
+    """
+    known = Known.here(root, plugins)
+    found = verified(root, known)
+    if not found.ok:
+        raise NotBuilt(found.complaints)
+    by_board: dict[str, list[Checked]] = defaultdict(list)
+    for one in found.results:
+        if one.place.board is not None:
+            by_board[one.place.board].append(one)
+    boards = sorted(boards_of(root).items())
+    standings = [_standing(board, by_board[name], known, (root, plugins)) for name, board in boards]
+    return Index(ranking=SENTENCE, standings=tuple(standings))
+
+
+def written(index: Index) -> bytes:
+    """Return an index as the bytes of `leaderboard.json`."""
+    return index.model_dump_json(indent=1).encode() + b"\n"
+
+
+def write(index: Index, root: Path) -> Path:
+    """Write `leaderboard.json` and its schema; return the first.
+
+    Raises:
+        OutputError: they cannot be written.
+    """
+    for name, content in ((SCHEMA, _schema_text()), (INDEX, written(index))):
+        write_atomically(root / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
+    return root / INDEX
+
+
+def current(index: Index, root: Path) -> bool:
+    """Return whether `leaderboard.json` and its schema are what `write` would make of them."""
+    wanted = {INDEX: written(index), SCHEMA: _schema_text()}
+    return all((root / name).is_file() and (root / name).read_bytes() == content for name, content in wanted.items())
+
+
+def _schema_text() -> bytes:
+    return json.dumps(schema(), indent=2, sort_keys=True).encode() + b"\n"
+
+
+class _Spelled(GenerateJsonSchema):
+    """A schema that knows how pydantic spells infinity in JSON."""
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        plain = super().float_schema(schema)
+        return plain if "le" in schema or "lt" in schema else {"anyOf": [plain, {"const": "Infinity"}]}
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema that `leaderboard.json` and every result follow."""
+    # A result may lack what was not kept when it was written; an index is always whole.
+    refs, found = models_json_schema([(Index, "serialization"), (Result, "validation")], schema_generator=_Spelled)
+    return {
+        "$schema": GenerateJsonSchema.schema_dialect,
+        "title": "dpbench leaderboard.json, and results",
+        "anyOf": [refs[Index, "serialization"], refs[Result, "validation"]],
+        "$defs": found["$defs"],
+    }
+
+
+def _standing(board: Board, results: list[Checked], known: Known, place: tuple[Path, Registry]) -> Standing:
+    root, plugins = place
+    entries = []
+    for one in results:
+        assert one.result is not None
+        entries.append((entry_of(one, board, known, recorded(one.place, one.result, root)), one.result))
+    entries.sort(key=lambda pair: (-_mean(pair[0], board), pair[0].id))
+    ranked = [pair for pair in entries if pair[0].role == "entry"]
+    places = ranks([scores_of(result, board.metric) for _, result in ranked])
+    first = [entry.model_copy(update={"rank": rank}) for (entry, _), rank in zip(ranked, places, strict=True)]
+    rest = [entry for entry, _ in entries if entry.role != "entry"]
+    facts = _facts(results[0].result) if results and results[0].result else _facts_of_none(board, plugins)
+    return Standing(board=board, digest=board.digest, entries=(*first, *rest), **facts)
+
+
+def _mean(entry: Entry, board: Board) -> float:
+    return entry.metrics[board.metric].mean if board.metric in entry.metrics else -1.0
+
+
+def _facts(result: Result) -> dict[str, Any]:
+    task, overlap = result.task, dict(sorted((result.task.overlap or {}).items()))
+    return {
+        "classes": task.classes, "private": task.private, "public": overlap["public in private"].among,
+        "test": task.test, "licence": task.licence, "overlap": overlap, "chance": 1 / len(task.classes),
+    }  # fmt: skip
+
+
+def _facts_of_none(board: Board, plugins: Registry) -> dict[str, Any]:
+    """Return what the plugin says of a dataset that nobody has run on yet."""
+    try:
+        dataset = plugins.build("dataset", board.dataset.name, board.dataset.options)
+        classes, licence = tuple(dataset.classes), str(dataset.licence)
+    except DpbenchError:
+        classes, licence = (), ""
+    chance = 1 / len(classes) if classes else 0.0
+    return {"classes": classes, "private": 0, "public": 0, "test": 0, "licence": licence, "chance": chance}

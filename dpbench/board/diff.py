@@ -1,0 +1,69 @@
+"""What changed between two `leaderboard.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from dpbench.board.index import Entry, Index
+
+Key = tuple[str, str]
+
+
+class Change(BaseModel):
+    """One entry that is not as it was; what it was or became is None where it was not there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    what: Literal["added", "removed", "mean", "rank"]
+    board: str
+    id: str
+    learner: str
+    before: float | None
+    after: float | None
+
+    def __str__(self) -> str:
+        name = f"{self.board}: {self.learner} ({self.id})"
+        if self.what == "added":
+            return f"added    {name}, {_shown(self.after)}"
+        if self.what == "removed":
+            return f"removed  {name}, {_shown(self.before)}"
+        return f"{self.what:<8} {name}: {_shown(self.before)} -> {_shown(self.after)}"
+
+
+def diff(before: Index, after: Index) -> list[Change]:
+    """Return what changed, board by board: entries, means of the board's metric, ranks."""
+    old, new = _entries(before), _entries(after)
+    return [change for key in sorted(old.keys() | new.keys()) for change in _changes(key, old.get(key), new.get(key))]
+
+
+def _entries(index: Index) -> dict[Key, tuple[Entry, float | None]]:
+    found = {}
+    for standing in index.standings:
+        for entry in standing.entries:
+            scored = entry.metrics.get(standing.board.metric)
+            found[standing.board.name, entry.id] = entry, scored.mean if scored else None
+    return found
+
+
+def _changes(
+    key: Key, old: tuple[Entry, float | None] | None, new: tuple[Entry, float | None] | None
+) -> Iterator[Change]:
+    board, name = key
+    entry = (new or old or (None,))[0]
+    assert entry is not None
+    about = {"board": board, "id": name, "learner": entry.learner}
+    if old is None or new is None:
+        what: Literal["added", "removed"] = "added" if old is None else "removed"
+        yield Change(what=what, before=old and old[1], after=new and new[1], **about)
+        return
+    if old[1] != new[1]:
+        yield Change(what="mean", before=old[1], after=new[1], **about)
+    if old[0].rank != new[0].rank:
+        yield Change(what="rank", before=old[0].rank, after=new[0].rank, **about)
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else f"{value:.6g}"

@@ -1,0 +1,71 @@
+"""The leaderboard as a table: one row an entry, at full precision."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from dpbench.board.index import Entry, Index, Standing
+from dpbench.board.protocol import METRICS
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def table(index: Index) -> str:
+    """Return the index as CSV.
+
+    A stranger's text that a spreadsheet would take for a formula begins with an apostrophe; numbers are left as they
+    are.
+    """
+    rows = [_row(standing, entry) for standing in index.standings for entry in standing.entries]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(list(_columns()))
+    for row in rows:
+        writer.writerow([_safe(row[name]) for name in _columns()])
+    return text.getvalue()
+
+
+def _columns() -> Iterator[str]:
+    yield from ("board", "dataset", "extractor", "target_epsilon", "delta", "role", "rank", "why", "learner")
+    yield from ("settings", "selection", "tried", "status", "trust", "seeds")
+    for metric in METRICS:
+        yield from (metric, f"{metric}_low", f"{metric}_high")
+    yield from ("epsilon", "accountant", "second_accountant", "second_lower", "second_upper", "sigma", "steps")
+    yield from (
+        "seconds",
+        "cpu_seconds",
+        "peak_bytes",
+        "plugin",
+        "distribution",
+        "version",
+        "commit",
+        "dirty",
+        "command",
+        "file",
+    )
+
+
+def _row(standing: Standing, entry: Entry) -> dict[str, object]:
+    board, other = standing.board, entry.independent
+    row: dict[str, object] = {
+        "board": board.name, "dataset": str(board.dataset), "extractor": str(board.extractor),
+        "target_epsilon": board.epsilon, "delta": board.delta, "accountant": board.accountant,
+        "settings": " ".join(f"{name}={value}" for name, value in entry.settings.items()),
+        "trust": " ".join(entry.trust), "second_accountant": other.accountant, "second_lower": other.lower,
+        "second_upper": other.upper, "plugin": entry.plugin.plugin, "distribution": entry.plugin.distribution,
+        "version": entry.plugin.version,
+    }  # fmt: skip
+    for metric in METRICS:
+        found = entry.metrics.get(metric)
+        row |= {
+            metric: found and found.mean,
+            f"{metric}_low": found and found.low,
+            f"{metric}_high": found and found.high,
+        }
+    return {**{name: getattr(entry, name) for name in _columns() if name in Entry.model_fields}, **row}
+
+
+def _safe(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

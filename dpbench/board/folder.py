@@ -1,0 +1,210 @@
+"""The leaderboard's folder: where boards, results and re-runs lie, and how a stranger's file is read.
+
+Layout::
+
+    boards/NAME.toml             one frozen protocol a file
+    results/<board>/<id>.json    one result a file, named by `Result.file_name`
+    figures/<sweep>/<id>.json    results that belong to a figure and to no board
+    reruns/<board>/<id>.json     what came out when a seed of that result was run again
+    leaderboard.json             made of all of these by `dpbench leaderboard build`
+    schema.json                  of `leaderboard.json` and of a result
+
+A file is looked at before it is parsed and again before it is believed: its kind and size, then depth, strings and
+numbers. What does not fit is a complaint, never a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from dpbench.board.protocol import NAME, Board
+from dpbench.errors import DataError, SpecError
+
+Read = TypeVar("Read", bound=BaseModel)
+
+MAX_BYTES = 2_000_000  # the largest result here, with 500 trials, has 0.1 MB
+MAX_DEPTH = 12
+MAX_TEXT = 2_000  # characters of a string
+MAX_BITS = 1_000_000  # characters of `correct`: six million test examples
+MAX_NUMBER = 1e18
+MAX_SHOWN = 400
+LONG = frozenset({"correct"})
+
+
+@dataclass(frozen=True, order=True)
+class Complaint:
+    """What is wrong with one field of one file."""
+
+    file: str
+    field: str
+    said: str
+
+    def __str__(self) -> str:
+        line = f"{self.field[:MAX_SHOWN]}: {self.said[:MAX_SHOWN]}"
+        return "".join(one if one.isprintable() else "?" for one in line)  # a stranger's words on a terminal
+
+
+@dataclass(frozen=True)
+class Place:
+    """A result file and what it is filed under."""
+
+    path: Path
+    file: str  # as it is named to people: relative to the leaderboard's folder where it lies in it
+    board: str | None = None  # None: of a figure, or from elsewhere
+    filed: bool = True  # whether it lies in the leaderboard's folder
+
+
+class Unfit(DataError):
+    """A file from which nothing can be taken: which field, and why."""
+
+    def __init__(self, field: str, said: str) -> None:
+        super().__init__(f"{field}: {said}")
+        self.field, self.said = field, said
+
+
+def boards_of(root: Path) -> dict[str, Board]:
+    """Return the boards of a leaderboard by name.
+
+    Raises:
+        SpecError: a board cannot be read, or there is none.
+    """
+    found = {file.stem: Board.read(file) for file in sorted((root / "boards").glob("*.toml"))}
+    if not found:
+        raise SpecError(f"Expected boards in {root / 'boards'}, found none. Name a leaderboard's folder with --root.")
+    return found
+
+
+def results_of(root: Path, boards: dict[str, Board]) -> tuple[list[Place], list[Complaint]]:
+    """Return every result of a leaderboard in order, and what lies where only results belong."""
+    places: list[Place] = []
+    wrong: list[Complaint] = []
+    for part in ("results", "figures"):
+        for entry in _entries(root / part):
+            file = f"{part}/{entry.name}"
+            if not entry.is_dir(follow_symlinks=False):
+                wrong.append(Complaint(file, "file", "expected a folder of results, got something else; remove it"))
+            elif part == "results" and entry.name not in boards:
+                wrong.append(Complaint(file, "file", f"no board is called {entry.name!r}: see boards/"))
+            elif not re.fullmatch(NAME, entry.name):
+                wrong.append(Complaint(file, "file", "expected lower-case letters, digits, dots, dashes in its name"))
+            else:
+                board = entry.name if part == "results" else None
+                found = [Place(Path(one.path), f"{file}/{one.name}", board) for one in _entries(Path(entry.path))]
+                places += [one for one in found if one.path.suffix == ".json"]
+                said = "expected results alone, files that end in .json; remove it"
+                wrong += [Complaint(one.file, "file", said) for one in found if one.path.suffix != ".json"]
+    return places, wrong
+
+
+def place_of(file: Path, root: Path) -> Place:
+    """Return the place of one file: under its board where it lies in the leaderboard's folder, else under none."""
+    try:
+        inside = file.absolute().relative_to(root.absolute())
+    except ValueError:
+        return Place(file, str(file), filed=False)
+    filed = len(inside.parts) == 3 and inside.parts[0] in {"results", "figures"}
+    board = inside.parts[1] if filed and inside.parts[0] == "results" else None
+    return Place(file, inside.as_posix(), board, filed)
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a stranger's file.
+
+    Raises:
+        Unfit: not a regular file, too large, not JSON, nested too deeply, or a string or a number out of bounds.
+    """
+    text = _text(path)
+    try:
+        content = json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise Unfit("file", f"expected at most {MAX_DEPTH} levels, got hundreds") from None
+    except ValueError as error:
+        raise Unfit("file", f"expected JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise Unfit("file", f"expected a JSON object, got {type(content).__name__}")
+    _bounded(content)
+    return content
+
+
+def fitted(kind: type[Read], content: dict[str, Any]) -> Read:
+    """Return `content` as a model.
+
+    Raises:
+        Unfit: the first field that does not fit the schema.
+    """
+    try:
+        return kind.model_validate(content)
+    except (ValidationError, RecursionError) as error:
+        if isinstance(error, RecursionError):
+            raise Unfit("file", "nested too deeply") from None
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"])[:MAX_TEXT] or "file"
+        raise Unfit(field, first["msg"].removeprefix("Value error, ").lower()) from None
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what lies in a folder, by name; hidden files are nobody's."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted((one for one in found if not one.name.startswith(".")), key=lambda one: one.name)
+    except FileNotFoundError:
+        return []
+
+
+def _text(path: Path) -> str:
+    try:
+        # A link could lead out of the folder, and a pipe would wait for a writer.
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(handle, "rb") as file:  # noqa: PTH123
+            facts = os.fstat(handle)
+            if not stat.S_ISREG(facts.st_mode):
+                raise Unfit("file", "expected a regular file, got a folder, pipe or device")
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        said = "it is a link" if path.is_symlink() else error.strerror
+        raise Unfit("file", f"expected a regular file that can be read: {said}") from None
+    if len(raw) > MAX_BYTES:
+        raise Unfit("file", f"expected at most {MAX_BYTES:,} bytes, got {max(facts.st_size, len(raw)):,}")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise Unfit("file", "expected UTF-8") from None
+
+
+def _refuse(constant: str) -> None:
+    raise Unfit("file", f"expected JSON, which has no {constant}")
+
+
+def _bounded(value: Any, name: str = "", depth: int = 0) -> None:
+    """Refuse depth, strings and numbers out of bounds, by the field they stand in."""
+    if isinstance(value, str):
+        _check_text(value, MAX_BITS if name in LONG else MAX_TEXT)
+    elif isinstance(value, (int, float)):
+        if not -MAX_NUMBER < value < MAX_NUMBER:
+            raise Unfit("", f"expected a number below {MAX_NUMBER:g}")
+    elif value is not None:
+        if depth == MAX_DEPTH:
+            raise Unfit("", f"expected at most {MAX_DEPTH} levels")
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            try:
+                if isinstance(key, str):
+                    _check_text(key, MAX_TEXT)
+                _bounded(part, str(key), depth + 1)
+            except Unfit as error:
+                shown = str(key)[:MAX_SHOWN].encode("ascii", "backslashreplace").decode()
+                raise Unfit(f"{shown}.{error.field}".rstrip("."), error.said) from None
+
+
+def _check_text(text: str, longest: int) -> None:
+    if len(text) > longest:
+        raise Unfit("", f"expected at most {longest:,} characters, got {len(text):,}")
+    if not text.isprintable():
+        raise Unfit("", "expected text without control and formatting characters")

@@ -1,0 +1,62 @@
+"""Publishing: everything is verified and made anew from boards and results, then put where the world sees it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from dpbench.board import build, pages, upload
+from dpbench.board.card import card
+from dpbench.board.changes import Changes
+from dpbench.board.index import Index
+from dpbench.board.site import build_site
+from dpbench.board.site.place import source
+from dpbench.errors import DataError
+from dpbench.registry import Registry
+
+HUB = "hf:"
+
+
+def publish(target: str, root: Path, plugins: Registry, *, dry_run: bool = False) -> Changes:
+    """Put the page of the leaderboard `root` into the folder `target`, or its data into `hf:OWNER/NAME`.
+
+    Nothing that was built before is trusted: the index is made again from results that pass every check.
+
+    Raises:
+        DataError: a result fails a check, or `leaderboard.json` is not what follows from the results.
+        SpecError: the target, or what the hub needs of the environment, does not fit.
+        OutputError: the target cannot be written, or holds what dpbench did not publish.
+    """
+    hub = target.startswith(HUB)
+    if hub:
+        upload.client(target.removeprefix(HUB))  # what is missing is said before all is verified
+    index = _verified(root, plugins)
+    if hub:
+        return upload.upload(target.removeprefix(HUB), _files(index, root), dry_run=dry_run)
+    with tempfile.TemporaryDirectory() as place:
+        build_site(index, root, Path(place) / "site")
+        return pages.put(Path(place) / "site", Path(target), dry_run=dry_run)
+
+
+def _verified(root: Path, plugins: Registry) -> Index:
+    """Return the index as it follows from the results, which is that of `leaderboard.json`."""
+    try:
+        index = build.index_of(root, plugins)
+    except build.NotBuilt as error:
+        first, count = error.complaints[0], len(error.complaints)
+        raise DataError(
+            f"Expected every result in {root} to pass its checks, got {count} complaint(s), the first of {first.file}: "
+            f"{first}. Nothing is published; `dpbench leaderboard verify` lists them all."
+        ) from None
+    if not build.current(index, root):
+        raise DataError(f"Expected {root / build.INDEX} to be what its results make. Run `dpbench leaderboard build`.")
+    return index
+
+
+def _files(index: Index, root: Path) -> dict[str, bytes]:
+    """Return what a repository of the hub holds: all that `dpbench leaderboard verify` needs, a schema and a card."""
+    entries = [entry for standing in index.standings for entry in standing.entries]
+    reruns = [f"reruns/{entry.file.removeprefix('results/')}" for entry in entries if "reproduced" in entry.trust]
+    boards = [f"boards/{standing.board.name}.toml" for standing in index.standings]
+    files = {path: (root / path).read_bytes() for path in (build.INDEX, build.SCHEMA, *boards, *reruns)}
+    return {**files, **{entry.file: source(root, entry).read_bytes() for entry in entries}, "README.md": card(index)}

@@ -1,0 +1,180 @@
+"""`dpbench leaderboard`: results that anyone can check, as JSON and as a page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpbench.cli import flags, publish
+from dpbench.errors import DpbenchError, SpecError
+
+if TYPE_CHECKING:
+    from dpbench.board.checks import Checked, Known
+    from dpbench.board.review import Review
+    from dpbench.registry import Registry
+
+app = typer.Typer(help="The leaderboard: verify, build, add, compare, export and publish.", no_args_is_help=True)
+app.command("serve")(publish.serve)
+app.command("publish")(publish.publish)
+
+Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
+LEADERBOARD = Path("leaderboard")
+
+
+@app.command()
+def verify(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Results. \\[default: all of the leaderboard]")
+    ] = None,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Run a seed of each again, and compare.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Which seed to run again. \\[default: the first of each]")] = None,
+    device: flags.Device = "auto",
+    root: Root = LEADERBOARD,
+) -> None:
+    """Check every result: epsilon derived again, scores counted again, digests, seals, boards; one line a result."""
+    if seed is not None and not rerun:
+        raise SpecError("--seed names the seed to run again: add --rerun.")
+    from dpbench.board.checks import Known
+
+    plugins = _plugins()
+    known = Known.here(root, plugins)
+    found = _found(files, root, known)
+    failed = 0
+    for one in found.results:
+        again = _again(one, seed, (plugins, device, root)) if rerun and one.ok else ""
+        bad = not one.ok or again.startswith("FAILED")
+        failed += bad
+        print(again or _line(one))
+    for stray in found.strays:
+        print(f"FAILED {stray.file}: {stray}")
+    print(f"{len(found.results)} results, {failed} failed" + (f", {len(found.strays)} else" if found.strays else ""))
+    if failed or found.strays:
+        raise typer.Exit(1)
+
+
+@app.command()
+def build(
+    site: Annotated[Path | None, typer.Option(help="Folder of the page. \\[default: ROOT/site]")] = None,
+    no_site: Annotated[bool, typer.Option("--no-site", help="Make leaderboard.json and its schema alone.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail if leaderboard.json is not what results give.")
+    ] = False,
+    root: Root = LEADERBOARD,
+) -> None:
+    """Check all results, then write leaderboard.json, schema.json and the page."""
+    from dpbench.board import build as building
+
+    index = building.index_of(root, _plugins())
+    entries = sum(len(standing.entries) for standing in index.standings)
+    said = f"{entries} results on {len(index.standings)} boards"
+    if check:
+        if not building.current(index, root):
+            raise SpecError(
+                f"Expected {root / building.INDEX} to be what its results give, and it is not. "
+                "Run dpbench leaderboard build, and commit what it writes."
+            )
+        print(f"{root / building.INDEX} is what its results give: {said}")
+        return
+    print(f"Wrote {building.write(index, root)}: {said}")
+    if not no_site:
+        from dpbench.board.site import build_site
+
+        out = site or root / "site"
+        build_site(index, root, out)
+        print(f"Wrote {out}")
+
+
+@app.command()
+def add(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that dpbench run wrote.")],
+    root: Root = LEADERBOARD,
+) -> None:
+    """Check results from elsewhere and file them as submitted, under every board that they match."""
+    from dpbench.board.add import add as file_under
+
+    for one in file_under(files, root, _plugins()):
+        print(f"{one.source}: {'filed as' if one.new else 'is there already as'} {root / one.file}")
+
+
+@app.command()
+def diff(
+    before: Annotated[Path, typer.Argument(help="A leaderboard.json.")],
+    after: Annotated[Path, typer.Argument(help="Another.")],
+    as_json: flags.Json = False,
+) -> None:
+    """Show which entries, means and ranks changed between two leaderboard.json."""
+    from dpbench.board.diff import diff as changes
+    from dpbench.board.index import Index
+
+    found = changes(Index.read(before), Index.read(after))
+    if as_json:
+        print(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
+        return
+    for one in found:
+        print(one)
+    print(f"{len(found)} changes")
+
+
+@app.command()
+def export(
+    csv: Annotated[Path, typer.Option(help="File to write; - for standard output.")],
+    root: Root = LEADERBOARD,
+) -> None:
+    """Write leaderboard.json as a table, one row an entry."""
+    from dpbench.board.build import INDEX
+    from dpbench.board.export import table
+    from dpbench.board.index import Index
+    from dpbench.files import write_atomically
+
+    text = table(Index.read(root / INDEX))
+    if str(csv) == "-":
+        sys.stdout.write(text)
+        return
+    write_atomically(csv, lambda file: file.write(text.encode()))
+    print(f"Wrote {csv}")
+
+
+def _plugins() -> Registry:
+    from dpbench.registry import load
+
+    plugins = load()
+    plugins.report_broken()
+    return plugins
+
+
+def _found(files: list[Path] | None, root: Path, known: Known) -> Review:
+    from dpbench.board.build import verified
+    from dpbench.board.folder import place_of
+    from dpbench.board.review import review_of
+
+    return review_of([place_of(file, root) for file in files], known) if files else verified(root, known)
+
+
+def _line(one: Checked) -> str:
+    if one.ok:
+        return f"ok {one.place.file}"
+    most = 5
+    more = f"; and {len(one.complaints) - most} more" if len(one.complaints) > most else ""
+    return f"FAILED {one.place.file}: {'; '.join(map(str, one.complaints[:most]))}{more}"
+
+
+def _again(one: Checked, seed: int | None, setup: tuple[Registry, str, Path]) -> str:
+    """Run a seed again, keep the record, and say what came out; nothing else than a difference is a failure."""
+    from dpbench.board import rerun
+
+    plugins, device, root = setup
+    assert one.result is not None
+    try:
+        record = rerun.rerun(one.result, seed, plugins, device)
+    except rerun.NotRun as error:
+        return f"ok {one.place.file}; not run: {error}"
+    except DpbenchError as error:
+        return f"FAILED {one.place.file}: seeds: {error}"
+    if one.place.filed:
+        rerun.keep(record, one.place, root)
+    said = f"seed {record.seed}: {record.outcome}, accuracy {record.accuracy:.6g}"
+    return f"ok {one.place.file}; {said}" if record.agrees else f"FAILED {one.place.file}: seeds: {said}"

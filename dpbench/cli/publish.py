@@ -1,0 +1,60 @@
+"""`dpbench leaderboard serve` and `dpbench leaderboard publish`."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
+
+
+def serve(
+    root: Root = Path("leaderboard"),
+    site: Annotated[Path | None, typer.Option(help="Folder of the built page. \\[default: ROOT/site]")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any that is free.")] = 8000,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Preview the built page on this machine alone, until Ctrl-C."""
+    from dpbench.board import serve as server
+
+    def ready(address: str) -> None:
+        print(f"The leaderboard is at {address} (Ctrl-C ends it)", flush=True)
+        if open_browser:
+            webbrowser.open(address)
+
+    server.serve(site or root / "site", port, ready)
+
+
+def publish(
+    target: Annotated[
+        str, typer.Argument(metavar="FOLDER|hf:OWNER/NAME", help="A folder, or a dataset repository of the hub.")
+    ],
+    root: Root = Path("leaderboard"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change; change nothing.")] = False,
+) -> None:
+    """Verify every result, then put the page into a folder, or the data into a repository of the Hugging Face hub.
+
+    A folder gets the page as GitHub Pages serves it. A dataset repository of the hub gets leaderboard.json, results,
+    boards and schema, with the token that the environment variable HF_TOKEN holds.
+    """
+    from dpbench.board.publish import publish as publish_to
+    from dpbench.registry import load
+
+    plugins = load()
+    plugins.report_broken()
+    try:
+        changes = publish_to(target, root, plugins, dry_run=dry_run)
+    except KeyboardInterrupt:
+        print(f"dpbench: Interrupted. {target} holds what it held before, or all that is new.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    for line in changes.lines if dry_run else ():
+        print(line)
+    counts = f"{len(changes.added)} added, {len(changes.changed)} changed, {len(changes.deleted)} deleted"
+    if not changes.lines:
+        print(f"{changes.place} is up to date")
+    else:
+        print(f"{changes.place}: {counts}" + (" if published" if dry_run else ""))

@@ -1,0 +1,283 @@
+"""Building: the same bytes from the same files, what is ranked and what is not, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from dpbench import registry
+from dpbench.board import build
+from dpbench.board.build import INDEX, NotBuilt, index_of
+from dpbench.board.checks import Known
+from dpbench.board.index import Entry, Index, Standing
+from dpbench.board.protocol import find_board
+from dpbench.board.rerun import keep, rerun
+from dpbench.errors import DataError
+from dpbench.registry import Registry
+from dpbench.result import Result
+from dpbench.spec import Component
+from tests import boards
+from tests.readme import ROOT
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Registry:
+    return registry.load()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return boards.world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def root(world: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(world, tmp_path / "leaderboard"))
+
+
+@pytest.fixture(scope="module")
+def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("synthetic")
+    (root / "boards").mkdir()
+    for name in ("digits-eps1", "pneumonia-lite0-eps1"):
+        shutil.copy(ROOT / "leaderboard" / "boards" / f"{name}.toml", root / "boards")
+        boards.write(boards.synthetic(find_board(name), 45, seed=1), root / "results" / name)
+    return root
+
+
+def standing(index: Index, name: str = "tiny") -> Standing:
+    (found,) = (one for one in index.standings if one.board.name == name)
+    return found
+
+
+def entry(index: Index, learner: str, board: str = "tiny") -> Entry:
+    (found,) = (one for one in standing(index, board).entries if one.learner == learner)
+    return found
+
+
+def change(root: Path, learner: str, field: str, value: Any) -> None:
+    file = boards.file_of(root, learner)
+    file.write_text(json.dumps(boards.resealed(boards.edited(json.loads(file.read_text()), field, value))))
+
+
+def test_the_same_files_give_the_same_bytes_wherever_they_lie(root: Path, world: Path, plugins: Registry) -> None:
+    for file in root.rglob("*.json"):
+        file.write_text(json.dumps(json.loads(file.read_text()), indent=3))
+        os.utime(file, (0, 0))
+    first, second = (build.written(index_of(one, plugins)) for one in (world, root))
+    assert first == second
+    assert str(world).encode() not in first
+
+
+def test_what_is_written_is_read_as_it_was(root: Path, plugins: Registry) -> None:
+    index = index_of(root, plugins)
+    assert not build.current(index, root)
+    assert Index.read(build.write(index, root)) == index
+    assert build.current(index, root)
+
+
+def test_every_number_is_that_of_its_result_to_the_last_digit(root: Path, plugins: Registry) -> None:
+    index = json.loads(build.write(index_of(root, plugins), root).read_bytes())
+    (tiny,) = [one for one in index["standings"] if one["board"]["name"] == "tiny"]
+    assert len(tiny["entries"]) == len(boards.LEARNERS)
+    for one in tiny["entries"]:
+        result = json.loads((root / one["file"]).read_text())
+        assert one["metrics"] == result["metrics"]
+        assert (one["epsilon"], one["sigma"]) == (result["privacy"]["epsilon"], result["privacy"]["sigma"])
+        assert one["independent"] == result["privacy"]["independent"]
+
+
+def test_ranked_entries_come_first_and_the_ceiling_is_a_line(root: Path, plugins: Registry) -> None:
+    found = [(one.learner, one.role, one.rank) for one in standing(index_of(root, plugins)).entries]
+    assert sorted(found[:2]) == sorted([("public-only", "entry", found[0][2]), ("class-means", "entry", found[1][2])])
+    assert found[0][2] == 1
+    assert found[2:] == [("non-private", "ceiling", None), ("pillar", "unranked", None)]
+
+
+def test_what_is_not_ranked_says_why(root: Path, plugins: Registry) -> None:
+    assert entry(index_of(root, plugins), "pillar").why.startswith("its settings were chosen by hand")
+    change(root, "class-means", "status", "disputed")
+    assert entry(index_of(root, plugins), "class-means").why == "it is disputed"
+    assert entry(index_of(root, plugins), "class-means").role == "unranked"
+
+
+@pytest.mark.parametrize("rule", ["private-unaccounted", "by-hand"])
+def test_a_rule_that_the_board_does_not_rank_is_shown_unranked(synthetic: Path, plugins: Registry, rule: str) -> None:
+    found = [one for one in standing(index_of(synthetic, plugins), "digits-eps1").entries if one.selection == rule]
+    assert found
+    assert {(one.role, one.rank) for one in found} == {("unranked", None)}
+
+
+def test_without_privacy_a_learner_that_is_no_reference_is_no_ceiling(root: Path, plugins: Registry) -> None:
+    components = {"plugin": "x", "distribution": "dpbench-x", "version": "1"}
+    file = boards.file_of(root, "non-private")
+    made = boards.edited(json.loads(file.read_text()), "spec.learner.name", "stranger")
+    made = boards.edited(made, "components.learner", components)
+    digest = Result.model_validate(made).spec.digest
+    file.unlink()
+    file.with_name(f"stranger-digits-{digest[:16]}.json").write_text(
+        json.dumps(boards.resealed({**made, "digest": digest}))
+    )
+    found = entry(index_of(root, plugins), "stranger")
+    assert (found.role, found.why) == ("unranked", "it has no privacy, and its learner is no reference")
+
+
+def test_badges_say_what_speaks_for_a_number_and_no_more(root: Path, plugins: Registry) -> None:
+    index = index_of(root, plugins)
+    assert entry(index, "class-means").trust == ("enforced", "derived")
+    assert entry(index, "non-private").trust == ()
+    assert not entry(index, "public-only").reads_private and entry(index, "public-only").reads_labels
+
+
+def test_a_result_that_was_run_again_is_reproduced_until_it_changes(root: Path, plugins: Registry) -> None:
+    (place,) = [one.place for one in build.verified(root, Known.here(root, plugins)).results
+                if one.place.path == boards.file_of(root, "class-means")]  # fmt: skip
+    keep(rerun(Result.read(place.path), None, plugins, "cpu"), place, root)
+    assert "reproduced" in entry(index_of(root, plugins), "class-means").trust
+    change(root, "class-means", "seconds.fit", 0.25)
+    assert "reproduced" not in entry(index_of(root, plugins), "class-means").trust
+
+
+def test_a_board_without_results_tells_what_its_dataset_is(root: Path, plugins: Registry) -> None:
+    found = standing(index_of(root, plugins), "tiny-2")
+    assert (found.entries, found.test, len(found.classes), found.chance) == ((), 0, 10, 0.1)
+
+
+def test_sizes_are_those_of_the_splits(root: Path, plugins: Registry) -> None:
+    found = standing(index_of(root, plugins))
+    assert (found.private, found.public, found.test) == (1294, 144, 359)
+
+
+def test_the_command_of_an_entry_repeats_its_spec(root: Path, plugins: Registry) -> None:
+    index = index_of(root, plugins)
+    for one in standing(index).entries:
+        words = shlex.split(one.command)
+        assert words[:4] == ["dpbench", "run", "--board", "tiny"]
+        spec = standing(index).board.spec({"learner": words[words.index("--learner") + 1]}, plugins, "the test")
+        built = plugins.build("learner", spec.learner.name, spec.learner.options)
+        assert Result.read(root / one.file).spec.learner == build_component(built)
+    assert entry(index, "class-means").command == "dpbench run --board tiny --learner class-means"
+    assert entry(index, "pillar").command.endswith("--learner pillar:steps=5")
+
+
+def build_component(part: Any) -> Component:
+    from dpbench.parts import written
+
+    return written(part)
+
+
+def test_the_command_of_a_search_names_what_was_searched(synthetic: Path, plugins: Registry) -> None:
+    entries = standing(index_of(synthetic, plugins), "digits-eps1").entries
+    public = next(one for one in entries if one.selection == "public-validation")
+    assert "--selection public-validation --space k=10,20" in public.command
+    unranked = next(one for one in entries if one.selection == "private-unaccounted")
+    assert "--board" not in unranked.command and "--epsilon 1.0" in unranked.command
+    assert public.tried == 2
+
+
+def test_a_complaint_refuses_the_whole_build_and_lists_it(root: Path, plugins: Registry) -> None:
+    change(root, "class-means", "privacy.epsilon", 0.5)
+    with pytest.raises(NotBuilt, match=r"1 complaint.*\n.*class-means-digits.*privacy.epsilon: expected 0\.99"):
+        index_of(root, plugins)
+
+
+def test_a_board_that_has_results_is_never_edited(root: Path, plugins: Registry) -> None:
+    build.write(index_of(root, plugins), root)
+    for name in ("tiny", "tiny-2"):  # the second has none
+        file = root / "boards" / f"{name}.toml"
+        file.write_text(file.read_text().replace('title = "Tiny"', 'title = "Small"'))
+    assert standing(index_of(root, plugins)).board.title == "Small"
+    for name in ("tiny", "tiny-2"):
+        file = root / "boards" / f"{name}.toml"
+        file.write_text(file.read_text().replace('metric = "accuracy"', 'metric = "macro_f1"'))
+    with pytest.raises(NotBuilt, match=r"1 complaint.*\n  boards/tiny.toml: digest: a board that has results is never"):
+        index_of(root, plugins)
+
+
+def test_a_leaderboard_that_cannot_be_read_is_not_overwritten(root: Path, plugins: Registry) -> None:
+    (root / INDEX).write_text("[]")
+    with pytest.raises(NotBuilt, match=r"leaderboard.json: file: it cannot be read"):
+        index_of(root, plugins)
+
+
+def test_results_that_tell_another_test_split_are_refused(synthetic: Path, tmp_path: Path, plugins: Registry) -> None:
+    root = Path(shutil.copytree(synthetic, tmp_path / "copy"))
+    file = sorted((root / "results" / "digits-eps1").iterdir())[-1]
+    made = boards.edited(json.loads(file.read_text()), "task.digests.private", "e" * 64)
+    file.write_text(json.dumps(boards.resealed(made)))
+    with pytest.raises(NotBuilt) as caught:
+        index_of(root, plugins)
+    assert [(one.file, one.field) for one in caught.value.complaints] == [
+        (f"results/digits-eps1/{file.name}", "task.digests")
+    ]
+
+
+def test_what_fails_has_no_say_in_what_a_board_is(root: Path, plugins: Registry) -> None:
+    for learner in ("class-means", "pillar", "public-only"):  # three of four, and all of them say the same
+        change(root, learner, "task.digests.private", "e" * 64)
+        change(root, learner, "provenance.dirty", True)
+    with pytest.raises(NotBuilt) as caught:
+        index_of(root, plugins)
+    assert len(caught.value.complaints) == 6
+    assert not any("non-private" in one.file for one in caught.value.complaints)
+
+
+def test_the_index_and_every_result_follow_the_schema(root: Path, synthetic: Path, plugins: Registry) -> None:
+    for place in (root, synthetic):
+        build.write(index_of(place, plugins), place)
+        schema = json.loads((place / build.SCHEMA).read_text())
+        validator = jsonschema.Draft202012Validator(schema)
+        validator.check_schema(schema)
+        for file in [place / INDEX, *sorted(place.glob("results/*/*.json"))[:10]]:
+            assert validator.is_valid(json.loads(file.read_text())), file
+
+
+def test_a_result_from_before_processor_time_was_counted_follows_the_schema(root: Path) -> None:
+    made = json.loads(boards.file_of(root, "pillar").read_text())
+    del made["cpu_seconds"]
+    assert jsonschema.Draft202012Validator(build.schema()).is_valid(made)
+
+
+@pytest.mark.parametrize("value", ["NaN", -1, None, "high"])
+def test_what_does_not_follow_the_schema_is_refused(root: Path, plugins: Registry, value: object) -> None:
+    made = json.loads(build.written(index_of(root, plugins)))
+    validator = jsonschema.Draft202012Validator(build.schema())
+    assert validator.is_valid(made)
+    (tiny,) = [one for one in made["standings"] if one["board"]["name"] == "tiny"]
+    tiny["entries"][0]["sigma"] = value
+    assert not validator.is_valid(made)
+
+
+def test_infinity_is_spelled_as_json_can(root: Path, plugins: Registry) -> None:
+    file = build.write(index_of(root, plugins), root)
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    json.loads(file.read_bytes(), parse_constant=refuse)
+    assert math.isinf(entry(Index.read(file), "non-private").epsilon)
+
+
+def test_what_is_no_leaderboard_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"Cannot read leaderboard .*absent\.json"):
+        Index.read(tmp_path / "absent.json")
+    (tmp_path / "x.json").write_text('{"standings": [], "ranking": "", "leader": 1}')
+    with pytest.raises(DataError, match=r"x.json is no leaderboard.json at leader"):
+        Index.read(tmp_path / "x.json")
+
+
+def test_synthetic_results_pass_every_check_on_every_board(synthetic: Path, plugins: Registry) -> None:
+    index = index_of(synthetic, plugins)
+    for found in index.standings:
+        roles = [one.role for one in found.entries]
+        assert len(roles) == 45 and roles.count("ceiling") == 1
+        ranked = [one.rank for one in found.entries if one.rank is not None]
+        assert ranked == sorted(ranked) and ranked[0] == 1 < ranked[-1]

@@ -1,0 +1,356 @@
+"""A result that was changed: `verify` names the file and the field, also where the forger sealed it anew."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpbench import registry
+from dpbench.api import Release
+from dpbench.board.build import verified
+from dpbench.board.checks import Known
+from dpbench.board.derive import Question, derive
+from dpbench.board.folder import Complaint
+from dpbench.board.rerun import record_of, rerun
+from dpbench.board.review import MANY, review_of
+from dpbench.errors import AccountantsDisagree, DataMissing, SpecError
+from dpbench.privacy import crosscheck
+from dpbench.privacy.repeats import Repeats
+from dpbench.result import Result
+from tests import boards
+
+Change = Callable[[Any], Any] | object
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return boards.world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def known(world: Path) -> Known:
+    return Known.here(world, registry.load())
+
+
+@pytest.fixture
+def root(world: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(world, tmp_path / "leaderboard"))
+
+
+def content(root: Path, learner: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(boards.file_of(root, learner).read_text())
+    return found
+
+
+def complaints(root: Path, known: Known) -> list[Complaint]:
+    return list(verified(root, known).complaints)
+
+
+def changed(root: Path, known: Known, learner: str, edits: Mapping[str, Change], sealed: bool) -> list[str]:
+    """Change a result and return the fields that are complained about."""
+    file, made = boards.file_of(root, learner), content(root, learner)
+    for field, value in edits.items():
+        made = boards.edited(made, field, value)
+    file.write_text(json.dumps(boards.resealed(made) if sealed else made))
+    found = complaints(root, known)
+    assert {one.file for one in found} <= {f"results/tiny/{file.name}"}
+    return [one.field for one in found]
+
+
+def test_results_as_the_harness_wrote_them_pass(root: Path, known: Known) -> None:
+    assert complaints(root, known) == []
+    assert len(list(root.rglob("results/*/*.json"))) == len(boards.LEARNERS)
+
+
+def last_digit(value: float) -> float:
+    """Change the sixth significant digit."""
+    return float(f"{value:.6g}"[:-1] + str((int(f"{value:.6g}"[-1]) + 5) % 10))
+
+
+def first_letter(text: str) -> str:
+    return ("0" if text[0] != "0" else "1") + text[1:]
+
+
+SLIPS: dict[str, Change] = {
+    "digest": first_letter,
+    "spec.epsilon": 2.0,
+    "spec.seeds": [0, 1, 2],
+    "selection": "by-hand",
+    "task.test": 360,
+    "task.licence": "CC0",
+    "task.digests.private": first_letter,
+    "privacy.epsilon": last_digit,
+    "privacy.sigma": last_digit,
+    "privacy.delta": 1e-6,
+    "privacy.independent.lower": last_digit,
+    "privacy.plan.0.steps": 2,
+    "seeds.0.accuracy": last_digit,
+    "seeds.1.correct": lambda text: first_letter(text),
+    "seeds.1.predictions": first_letter,
+    "metrics.accuracy.mean": last_digit,
+    "components.learner.version": "0.1.1",
+    "provenance.commit": "1" * 40,
+    "seconds.fit": 1e-9,
+}
+
+
+@pytest.mark.parametrize("field", SLIPS)
+def test_a_slip_is_found_by_the_seal_which_names_the_field(root: Path, known: Known, field: str) -> None:
+    found = changed(root, known, "class-means", {field: SLIPS[field]}, sealed=False)
+    named = ".".join(field.split(".")[:2])
+    assert any(one == named or one.startswith(f"{named}.") for one in found), found
+
+
+FORGERIES: list[tuple[str, dict[str, Change], str]] = [
+    ("class-means", {"digest": first_letter}, "digest"),
+    ("class-means", {"spec.epsilon": 2.0}, "digest"),
+    ("class-means", {"privacy.epsilon": last_digit}, "privacy.epsilon"),
+    ("class-means", {"privacy.epsilon": lambda value: math.nextafter(value, 0)}, "privacy.epsilon"),
+    ("class-means", {"privacy.epsilon": 1.01}, "privacy.epsilon"),
+    ("class-means", {"privacy.epsilon": "NaN"}, "privacy.epsilon"),
+    ("class-means", {"privacy.sigma": last_digit}, "privacy.epsilon"),
+    ("class-means", {"privacy.sigma": last_digit}, "privacy.plan.0.sigma"),
+    ("class-means", {"privacy.sigma": "Infinity"}, "privacy.sigma"),
+    ("class-means", {"privacy.sigma": 1e-9, "privacy.plan.0.sigma": 1e-9}, "privacy.epsilon"),
+    ("class-means", {"privacy.sigma": 0.0, "privacy.plan.0.sigma": 0.0}, "privacy.epsilon"),
+    ("class-means", {"privacy.plan.0.relative_noise": 2.0}, "privacy.plan.0.sigma"),
+    ("class-means", {"privacy.plan.0.steps": 2, "seeds.0.spent": {"sums": 2}}, "privacy.epsilon"),
+    ("class-means", {"privacy.plan.0.steps": 10**9}, "privacy.plan"),
+    ("class-means", {"privacy.plan.0.sample_rate": 0.5}, "privacy.epsilon"),
+    ("class-means", {"privacy.plan": lambda plan: plan * 2}, "privacy.plan"),
+    ("class-means", {"privacy.plan": []}, "privacy.epsilon"),
+    ("class-means", {"privacy.independent.lower": last_digit}, "privacy.independent.lower"),
+    ("class-means", {"privacy.independent.upper": last_digit}, "privacy.independent.upper"),
+    ("class-means", {"privacy.independent.accountant": "rdp"}, "privacy.independent.accountant"),
+    ("class-means", {"privacy.accountant": "rdp"}, "privacy.accountant"),
+    ("class-means", {"privacy.delta": 1e-6}, "privacy.delta"),
+    ("class-means", {"privacy.rng": "secure"}, "privacy.rng"),
+    ("class-means", {"privacy.repeats": {"mean": 10.0, "shape": 1.0}}, "privacy.repeats"),
+    ("class-means", {"seeds.0.accuracy": last_digit}, "seeds.0.accuracy"),
+    ("class-means", {"seeds.1.correct": lambda text: "A" + text[1:]}, "seeds.1.accuracy"),
+    ("class-means", {"seeds.1.correct": lambda text: text[:-4]}, "seeds.1.correct"),
+    ("class-means", {"seeds.1.correct": lambda text: "<" + text[1:]}, "seeds.1.correct"),
+    ("class-means", {"seeds.1.correct": lambda text: text[:-1] + "/"}, "seeds.1.correct"),
+    ("class-means", {"seeds.1.correct": None}, "seeds.1.correct"),
+    ("class-means", {"seeds.1.predictions": "abc"}, "seeds.1.predictions"),
+    ("class-means", {"seeds.1.predictions": None}, "seeds.1.predictions"),
+    ("class-means", {"seeds.0.balanced_accuracy": last_digit}, "seeds.0.balanced_accuracy"),
+    ("class-means", {"seeds.0.worst_class_accuracy": last_digit}, "seeds.0.worst_class_accuracy"),
+    ("class-means", {"seeds.0.class_accuracy": [0.5]}, "seeds.0.class_accuracy"),
+    ("class-means", {"seeds.0.class_accuracy": [1.0] * 10}, "seeds.0.class_accuracy"),
+    ("class-means", {"seeds.0.auroc": 0.5}, "seeds.0.auroc"),
+    ("class-means", {"seeds.0.spent": {}}, "seeds.0.spent"),
+    ("class-means", {"seeds.0.spent": {"class-sums": 2}}, "seeds.0.spent"),
+    ("class-means", {"seeds.0.spent": {"class-sums": -1}}, "seeds.0.spent"),
+    ("class-means", {"seeds.0.seed": 7}, "seeds"),
+    ("class-means", {"seeds.0.commitment": "0" * 64}, "seeds.0.commitment"),
+    ("class-means", {"seeds.0.setting": {}}, "seeds.0.setting"),
+    ("class-means", {"seeds": []}, "seeds"),
+    ("class-means", {"metrics.accuracy.mean": last_digit}, "metrics.accuracy.mean"),
+    ("class-means", {"metrics.macro_f1.high": last_digit}, "metrics.macro_f1.high"),
+    ("class-means", {"metrics": {}}, "metrics"),
+    ("class-means", {"task.test": 0}, "task.test"),
+    ("class-means", {"task.private": 10**6}, "task.private"),
+    ("class-means", {"task.overlap": None}, "task.overlap"),
+    ("class-means", {"task.overlap.test in public.among": 5}, "task.overlap.test in public"),
+    ("class-means", {"task.overlap.test in private.exact": 359}, "task.overlap.test in private"),
+    ("class-means", {"task.classes": list("abcdefghij")}, "task.classes"),
+    ("class-means", {"task.classes.7": ""}, "task.classes"),
+    ("class-means", {"task.classes.7": "8"}, "task.classes"),
+    ("class-means", {"task.public": 7}, "task.public"),
+    ("class-means", {"cpu_seconds.fit": "NaN"}, "cpu_seconds.fit"),
+    ("class-means", {"provenance.packages": {"numpy": 2}}, "provenance.packages"),
+    ("class-means", {"task.digests.private": first_letter}, "task.digests"),
+    ("class-means", {"selection": "by-hand"}, "selection"),
+    ("class-means", {"selection": "public-validation"}, "selection"),
+    ("pillar", {"selection": "default"}, "selection"),
+    ("class-means", {"components.learner.version": "0.1.1"}, "components.learner.version"),
+    ("class-means", {"components.learner.plugin": "pillar"}, "components.learner.plugin"),
+    ("class-means", {"components": {}}, "components"),
+    ("class-means", {"provenance.commit": None}, "provenance.commit"),
+    ("class-means", {"provenance.commit": "abc"}, "provenance.commit"),
+    ("class-means", {"provenance.dirty": True}, "provenance.dirty"),
+    ("class-means", {"provenance.dpbench": "0.1.1"}, "components.learner.version"),
+    ("class-means", {"provenance": {}}, "provenance.commit"),
+    ("non-private", {"privacy.sigma": 1.0}, "privacy.sigma"),
+    ("public-only", {"privacy.epsilon": 0.5}, "privacy.epsilon"),
+]
+
+
+@pytest.mark.parametrize(("learner", "edits", "field"), FORGERIES, ids=lambda value: str(value)[:60])
+def test_a_forgery_that_was_sealed_anew_is_found_by_what_contradicts_it(
+    root: Path, known: Known, learner: str, edits: Mapping[str, Change], field: str
+) -> None:
+    assert field in changed(root, known, learner, edits, sealed=True)
+
+
+SEARCH = {
+    "rule": "public-validation", "space": {"steps": [5, 9]}, "possible": 2, "tried": 2, "draw": "grid", "seed": 0,
+    "private_touched": False, "public_labels": 144, "chosen": {"steps": 9}, "source": None,
+    "trials": [{"setting": {"steps": 5}, "accuracy": 0.5}, {"setting": {"steps": 9}, "accuracy": 0.6}],
+}  # fmt: skip
+ASKED = {"rule": "public-validation", "space": {"steps": [5, 9]}}
+
+
+@pytest.mark.parametrize(
+    ("edits", "field"),
+    [
+        ({}, None),
+        ({"search": None}, "search"),
+        ({"search.private_touched": True}, "search.private_touched"),
+        ({"search.chosen": {"steps": 5}}, "search.chosen"),
+        ({"search.tried": 1}, "search.tried"),
+        ({"search.space": {"steps": [9]}}, "search.space"),
+        ({"search.rule": "transfer"}, "selection"),
+        ({"selection": "default"}, "selection"),
+    ],
+)
+def test_a_search_is_on_record_as_it_was_asked_for(
+    root: Path, known: Known, edits: Mapping[str, Change], field: str | None
+) -> None:
+    searched = {"spec.search": ASKED, "search": SEARCH, "selection": "public-validation", **edits}
+    made = content(root, "class-means")
+    for name, value in searched.items():
+        made = boards.edited(made, name, value)
+    digest = Result.model_validate(made).spec.digest
+    place = boards.file_of(root, "class-means")
+    place.unlink()
+    file = place.with_name(f"class-means-digits-{digest[:16]}.json")
+    file.write_text(json.dumps(boards.resealed({**made, "digest": digest})))
+    found = [one.field for one in complaints(root, known)]
+    assert found == [] if field is None else field in found
+
+
+def test_on_other_libraries_epsilon_may_differ_by_a_millionth(root: Path, known: Known) -> None:
+    older = {"provenance.packages": {"dp-accounting": "0.4.4"}}
+    slight: dict[str, Change] = {"privacy.epsilon": lambda value: value * (1 - 1e-8)}
+    assert changed(root, known, "class-means", {**slight, **older}, sealed=True) == []
+    more: dict[str, Change] = {"privacy.epsilon": lambda value: value * (1 - 1e-5)}
+    assert "privacy.epsilon" in changed(root, known, "class-means", {**more, **older}, sealed=True)
+
+
+def test_a_strangers_learner_needs_no_commit_but_a_clean_tree(root: Path, known: Known) -> None:
+    stranger = {"plugin": "mine", "distribution": "dpbench-mine", "version": "9"}
+    edits = {"components.learner": stranger, "provenance.commit": None, "provenance.dirty": None}
+    assert changed(root, known, "class-means", edits, sealed=True) == []
+    assert changed(root, known, "class-means", {"provenance.dirty": True, "provenance.commit": "0" * 40}, sealed=True)
+
+
+def test_epsilon_of_a_private_search_is_that_of_the_whole_search() -> None:
+    plan = (Release("gradient", 10),)
+    one = derive(Question(plan, 30.0, 1e-5, "rdp", None, 1.0))
+    searched = derive(Question(plan, 30.0, 1e-5, "rdp", Repeats(10.0), 1.0))
+    assert searched.error == "" and searched.accountant == "opacus-rdp"
+    assert searched.lower <= searched.epsilon <= searched.upper
+    assert searched.epsilon > 1.5 * one.epsilon
+
+
+def test_a_plan_that_would_cost_gigabytes_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crosscheck, "cross_check", lambda *_: pytest.fail("it was accounted for"))
+    answer = derive(Question((Release("gradient", 1000, 0.5),), 1e-3, 1e-5, "pld", None, 1.0))
+    assert "by Renyi divergences" in answer.error
+
+
+def test_accountants_that_contradict_each_other_are_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AccountantsDisagree("They do.")
+
+    monkeypatch.setattr(crosscheck, "cross_check", refuse)
+    answer = derive(Question((Release("gradient", 10),), 30.0, 1e-5, "pld", None, 1.0))
+    assert answer.error == "it cannot be derived: They do."
+
+
+def test_many_files_on_processes_give_the_complaints_of_one(root: Path, known: Known) -> None:
+    changed(root, known, "class-means", {"privacy.epsilon": last_digit}, sealed=False)
+    places = [one.place for one in verified(root, known).results]
+    many = places * (MANY // len(places) + 1)
+    one, spread = review_of(places, known), review_of(many, known)
+    assert spread.results[: len(places)] == one.results
+    assert not one.ok
+
+
+def test_a_seed_that_is_run_again_gives_the_same_predictions(root: Path) -> None:
+    result = Result.read(boards.file_of(root, "class-means"))
+    record = rerun(result, 1, registry.load(), "cpu")
+    assert (record.outcome, record.seed, record.agreement) == ("same predictions", 1, 1.0)
+    assert record.predictions == result.seeds[1].predictions
+
+
+def test_a_forgery_that_all_else_passes_is_found_by_running_it_again(root: Path, known: Known) -> None:
+    better, spent = content(root, "pillar")["seeds"], content(root, "class-means")["seeds"][0]["spent"]
+    edits = {f"seeds.{place}": {**seed, "spent": spent} for place, seed in enumerate(better)}
+    edits["metrics"] = content(root, "pillar")["metrics"]
+    assert changed(root, known, "class-means", edits, sealed=True) == []
+    record = rerun(Result.read(boards.file_of(root, "class-means")), None, registry.load(), "cpu")
+    assert record.outcome == "differs" and not record.agrees
+
+
+def test_settings_that_a_search_chose_are_run_again_and_not_searched_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dpbench.tuning import trials
+
+    result = Result.read(boards.file_of(root, "pillar"))
+    options = {**result.spec.learner.options, "steps": 9}
+    asked = boards.edited(content(root, "pillar"), "spec.learner.options", options)
+    searched = Result.model_validate({**asked, "search": {**SEARCH, "chosen": {"steps": 5}}})
+    searched = searched.model_copy(
+        update={"spec": Result.model_validate(boards.edited(asked, "spec.search", ASKED)).spec}
+    )
+    monkeypatch.setattr(trials, "choose", lambda *_: pytest.fail("it searched again"))
+    assert rerun(searched, None, registry.load(), "cpu").outcome == "same predictions"
+
+
+def test_what_is_not_on_this_machine_is_not_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpbench.board.rerun import NotRun
+    from dpbench.data import roles
+
+    result = Result.read(boards.file_of(root, "class-means"))
+    other = result.components | {"learner": result.components["learner"].model_copy(update={"version": "7"})}
+    with pytest.raises(NotRun, match=r"dpbench-vision 7 brings learner 'class-means'; here dpbench-vision .* does"):
+        rerun(result.model_copy(update={"components": other}), None, registry.load(), "cpu")
+
+    def missing(*_: object) -> None:
+        raise DataMissing("Not here.")
+
+    monkeypatch.setattr(roles, "assign", missing)
+    with pytest.raises(NotRun, match=r"Not here"):
+        rerun(result, None, registry.load(), "cpu")
+    with pytest.raises(SpecError, match=r"Expected a seed of .*, 0, 1, got 5"):
+        rerun(result, 5, registry.load(), "cpu")
+
+
+def test_secure_noise_is_compared_within_noise(root: Path) -> None:
+    result = Result.read(boards.file_of(root, "class-means"))
+    secure = result.model_copy(
+        update={
+            "spec": result.spec.model_copy(update={"secure_rng": True}),
+            "privacy": result.privacy.model_copy(update={"rng": "secure"}),
+        }
+    )
+    record = rerun(secure, None, registry.load(), "cpu")
+    assert (record.outcome, record.agreement) == ("same within tolerance", None)
+    assert record.predictions != result.seeds[0].predictions
+    assert "99 times in 100" in record.tolerance
+
+
+def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, known: Known) -> None:
+    from dpbench.board.rerun import keep
+
+    (place,) = [one.place for one in verified(root, known).results if one.place.path.name.startswith("class-means")]
+    result = Result.read(place.path)
+    record = rerun(result, None, registry.load(), "cpu")
+    keep(record, place, root)
+    assert complaints(root, known) == []
+    for update in ({"predictions": "0" * 64}, {"outcome": "differs"}, {"accuracy": 0.1, "predictions": "0" * 64}):
+        keep(record.model_copy(update=update), place, root)
+        (found,) = complaints(root, known)
+        assert (found.file, found.field) == (f"reruns/tiny/{place.path.name}", "outcome")
+    record_of(place, root).write_text("{")
+    assert [one.field for one in complaints(root, known)] == ["file"]

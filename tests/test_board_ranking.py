@@ -1,0 +1,148 @@
+"""Ranks: against an independent analysis of variance, ties, learners without noise, one seed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpbench.board.protocol import find_board
+from dpbench.board.ranking import Compared, Scores, over_examples, over_seeds, ranks, scores_of
+from tests import boards
+
+
+def drawn(seed: int, p: float, shape: tuple[int, int] = (5, 300)) -> np.ndarray:
+    """Return bits with example and seed effects of their own."""
+    chance = np.random.default_rng(seed)
+    effects = chance.normal(0, 1, shape[1]) + chance.normal(0, 0.3, (shape[0], 1))
+    drawn: np.ndarray = stats.norm.ppf(p) + effects + chance.normal(0, 0.5, shape) > 0
+    return drawn
+
+
+def anova(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float]:
+    """Return difference, standard error and degrees of freedom by the textbook's mean squares."""
+    d = first.astype(float) - second.astype(float)
+    seeds, n = d.shape
+    rows, columns = d.mean(1, keepdims=True), d.mean(0, keepdims=True)
+    ms_seed = n * ((rows - d.mean()) ** 2).sum() / (seeds - 1)
+    ms_example = seeds * ((columns - d.mean()) ** 2).sum() / (n - 1)
+    ms_rest = ((d - rows - columns + d.mean()) ** 2).sum() / ((seeds - 1) * (n - 1))
+    variance = max(ms_seed + ms_example - ms_rest, ms_seed, ms_example) / (n * seeds)
+    parts = ms_seed**2 / (seeds - 1) + ms_example**2 / (n - 1) + ms_rest**2 / ((seeds - 1) * (n - 1))
+    return d.mean(), math.sqrt(variance), (variance * n * seeds) ** 2 / parts
+
+
+@pytest.mark.parametrize("case", range(20))
+def test_the_comparison_is_that_of_a_two_way_analysis_of_variance(case: int) -> None:
+    shape = (2 + case % 4, 50 + 37 * case)
+    first, second = drawn(case, 0.6, shape), drawn(case + 1, 0.65, shape)
+    found = over_examples(first, second)
+    difference, error, freedom = anova(first, second)
+    assert (found.difference, found.error, found.freedom) == pytest.approx((difference, error, freedom), rel=1e-9)
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(difference) / error, freedom), rel=1e-6)
+
+
+def test_equal_entries_are_told_apart_about_one_time_in_twenty() -> None:
+    told = [over_examples(drawn(2 * case, 0.7), drawn(2 * case + 1, 0.7)).differs for case in range(400)]
+    assert 0.01 < np.mean(told) < 0.09
+
+
+def test_learners_without_noise_are_compared_over_examples_alone() -> None:
+    chance = np.random.default_rng(0)
+    first, second = (np.tile(chance.random(200) < p, (5, 1)) for p in (0.8, 0.6))
+    found = over_examples(first, second)
+    paired = stats.ttest_rel(first[0].astype(float), second[0].astype(float))
+    assert found.error == pytest.approx(abs(found.difference / paired.statistic), rel=1e-9)
+    assert found.p == pytest.approx(paired.pvalue, rel=1e-6)
+
+
+def test_a_single_seed_is_compared_over_examples_alone() -> None:
+    first, second = drawn(0, 0.8, (1, 200)), drawn(1, 0.6, (1, 200))
+    paired = stats.ttest_rel(first[0].astype(float), second[0].astype(float))
+    assert over_examples(first, second).p == pytest.approx(paired.pvalue, rel=1e-6)
+
+
+def test_the_same_predictions_are_no_difference() -> None:
+    bits = drawn(0, 0.7)
+    assert over_examples(bits, bits).p == 1.0
+
+
+@pytest.mark.parametrize("seeds", [1, 5])
+def test_one_that_is_always_right_differs_from_one_that_never_is(seeds: int) -> None:
+    right = np.ones((seeds, 20), bool)
+    assert over_examples(right, ~right).p == 0.0
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_single_test_example_tells_nothing_apart(seeds: int) -> None:
+    right = np.ones((seeds, 1), bool)
+    assert not over_examples(right, ~right).differs
+
+
+def test_noise_over_seeds_counts_where_every_example_moves_with_it() -> None:
+    rows = np.array([0.9, 0.5, 0.9, 0.5, 0.9])
+    first = np.random.default_rng(0).random((5, 10_000)) < rows[:, None]
+    second = np.random.default_rng(1).random((5, 10_000)) < 0.6
+    found = over_examples(first, second)
+    assert found.difference > 0.1 and not found.differs
+    assert found.freedom == pytest.approx(4, abs=0.1)
+
+
+def test_other_metrics_are_compared_over_paired_seeds() -> None:
+    first, second = (0.71, 0.72, 0.74, 0.70), (0.69, 0.71, 0.71, 0.69)
+    assert over_seeds(first, second).p == pytest.approx(stats.ttest_rel(first, second).pvalue)
+
+
+def test_a_single_seed_of_another_metric_tells_nothing_apart() -> None:
+    assert not over_seeds((0.9,), (0.1,)).differs
+
+
+def test_the_level_is_five_percent() -> None:
+    edge = stats.t.ppf(0.975, 9)
+    assert Compared(edge * 1.001, 1.0, 9).differs
+    assert not Compared(edge * 0.999, 1.0, 9).differs
+
+
+def scored(*means: float, spread: float = 0.01) -> list[Scores]:
+    wiggle = np.array([[1, -1, 0, 0, 0], [0, 1, -1, 0, 0], [0, 0, 1, -1, 0]]) * spread
+    return [Scores(m, tuple(m + wiggle[i % 3]), None) for i, m in enumerate(means)]
+
+
+def test_ranks_are_places_shared_with_the_best_entry_that_does_not_differ() -> None:
+    assert ranks(scored(0.9, 0.899, 0.8, 0.799, 0.798, 0.5)) == [1, 1, 3, 3, 3, 6]
+
+
+def test_a_chain_of_small_steps_is_not_one_rank() -> None:
+    means = [0.9 - 0.004 * step for step in range(12)]
+    found = ranks(scored(*means))
+    assert found[:2] == [1, 1] and found[-1] > 1
+    assert found == sorted(found)
+
+
+def test_no_entries_have_no_ranks() -> None:
+    assert ranks([]) == []
+
+
+def test_a_result_is_compared_by_its_bits_for_accuracy_and_by_its_seeds_otherwise() -> None:
+    _, first, second = boards.synthetic(find_board("digits-eps1"), 3, seed=0)
+    scores = [scores_of(one, "accuracy") for one in (first, second)]
+    bits = [one.bits() for one in scores if one.bits is not None]
+    assert [one.mean(1).tolist() for one in bits] == [pytest.approx(one.per_seed) for one in scores]
+    assert scores_of(first, "balanced_accuracy").bits is None
+
+
+def test_ranks_cost_one_comparison_an_entry() -> None:
+    chance = np.random.default_rng(0)
+    entries = [Scores(m, tuple(m + chance.normal(0, 0.01, 5)), None) for m in np.linspace(1, 0, 2000)]
+    counted = []
+
+    def count(first: tuple[float, ...], second: tuple[float, ...]) -> Compared:
+        counted.append(1)
+        return over_seeds(first, second)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpbench.board.ranking.over_seeds", count)
+        ranks(entries)
+    assert len(counted) == len(entries) - 1

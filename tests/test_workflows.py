@@ -1,0 +1,99 @@
+"""The workflows: their commands exist, their rights are few, and a stranger's pull request meets no secret."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml  # type: ignore[import-untyped]
+from typer.testing import CliRunner
+
+from dpbench.cli import app
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+EVERY = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+
+
+def read(file: Path) -> dict[str, Any]:
+    content: dict[Any, Any] = yaml.safe_load(file.read_text())
+    return {**content, "on": content[True]}  # YAML 1.1 reads the word `on` as true
+
+
+def steps(file: Path) -> list[dict[str, Any]]:
+    return [step for job in read(file)["jobs"].values() for step in job["steps"]]
+
+
+def commands() -> list[list[str]]:
+    lines = [line for file in FILES for step in steps(file) for line in step.get("run", "").splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("dpbench ")]
+
+
+def test_there_are_the_workflows_that_the_readme_promises() -> None:
+    assert [file.stem for file in FILES] == ["ci", "pages", "submission"]
+    assert ["leaderboard", "verify"] in commands()
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_of_a_workflow_exists_with_its_flags(words: list[str]) -> None:
+    result = CliRunner().invoke(app, [*words, "--help"])
+    assert result.exit_code == 0, result.output
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    known = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word for word in words if word.startswith("-")} <= known
+
+
+def test_what_a_workflow_runs_of_the_repository_can_be_run() -> None:
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+    assert {"run": ".ci/run"} in steps(ROOT / ".github/workflows/ci.yml")
+
+
+@EVERY
+def test_a_workflow_may_read_the_repository_and_nothing_else(file: Path) -> None:
+    assert read(file)["permissions"] == {"contents": "read"}
+
+
+def test_only_the_job_that_deploys_the_page_may_more() -> None:
+    more = {(file.stem, name): job["permissions"] for file in FILES for name, job in read(file)["jobs"].items()
+            if "permissions" in job}  # fmt: skip
+    assert more == {("pages", "deploy"): {"pages": "write", "id-token": "write"}}
+
+
+def test_the_page_is_deployed_from_main_alone() -> None:
+    assert read(ROOT / ".github/workflows/pages.yml")["on"] == {"push": {"branches": ["main"]}}
+
+
+def test_a_submission_is_checked_where_it_touches_the_leaderboard() -> None:
+    assert read(ROOT / ".github/workflows/submission.yml")["on"] == {"pull_request": {"paths": ["leaderboard/**"]}}
+
+
+@EVERY
+def test_no_stranger_meets_a_secret_or_a_token_that_writes(file: Path) -> None:
+    text = file.read_text()
+    assert "pull_request_target" not in text
+    assert "secrets" not in text
+    checkouts = [step for step in steps(file) if step.get("uses", "").startswith("actions/checkout@")]
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+@EVERY
+def test_no_text_of_a_stranger_stands_in_a_script(file: Path) -> None:
+    assert not [step["run"] for step in steps(file) if "${{" in step.get("run", "")]
+
+
+@EVERY
+def test_actions_are_githubs_own_at_a_major_version(file: Path) -> None:
+    used = [step["uses"] for step in steps(file) if "uses" in step]
+    assert used
+    assert all(re.fullmatch(r"actions/[a-z-]+@v\d+", name) for name in used)
+
+
+@EVERY
+def test_every_job_ends(file: Path) -> None:
+    assert all(job["timeout-minutes"] <= 120 for job in read(file)["jobs"].values())

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
 LEADERBOARD = ROOT / "leaderboard"
 FIGURES = LEADERBOARD / "figures"
+FIGURE = FIGURES / "pillar-figure-4"
 RULES = {"default": "default", "public-validation": "tuned"}
 
 

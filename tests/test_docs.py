@@ -12,11 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 import dpbench
-from dpbench import Release, registry
+from dpbench import registry
+from dpbench.board.build import current, index_of, verified
+from dpbench.board.checks import Known
+from dpbench.board.review import Review
 from dpbench.cli import app
 from dpbench.figures import ready
-from dpbench.privacy.accountant import epsilon
-from dpbench.result import Result
 from dpbench.sweep import read_grid
 from tests import readme
 
@@ -53,11 +54,17 @@ def test_the_constraints_are_names_and_exact_versions_only() -> None:
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9._+!-]+", line), line
 
 
+GROUPS = {
+    "data": ("list", "fetch", "import", "remove"),
+    "leaderboard": ("verify", "build", "add", "diff", "export", "serve", "publish"),
+    "plugin": ("new",),
+}
+
+
 def test_every_flag_in_the_readme_exists_and_every_flag_of_run_is_in_the_readme() -> None:
     shown = _flags("run") | _flags("tune")
-    others = (_flags("inspect") | _flags("sweep")).union(
-        *(_flags("data", command) for command in ("list", "fetch", "import", "remove"))
-    )
+    others = set().union(*(_flags(name) for name in ("inspect", "sweep", "plot")))
+    others |= set().union(*(_flags(group, command) for group, commands in GROUPS.items() for command in commands))
     named = set(re.findall(r"(?<![\w|-])--[a-z][a-z-]+", readme.TEXT))
     elsewhere = {"--release", "--sigma", "--spec", "--check", "--benchmark-enable", "--help"}
     assert shown - {"--help"} <= named | {"--no-public-labels"}
@@ -69,37 +76,45 @@ def _flags(*command: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page))
 
 
-def test_the_readmes_figures_are_those_of_the_committed_results() -> None:
-    assert readme.cifar_table() in readme.TEXT
-    assert readme.chest_table() in readme.TEXT
-    assert readme.figure_table() in readme.TEXT
+def test_the_readmes_tables_are_those_of_the_committed_results() -> None:
+    for table in readme.tables():
+        assert table in readme.TEXT, table
 
 
-FOLDERS = (readme.DEFAULT, readme.TUNED, readme.CHEST, readme.FIGURE)
-COMMITTED = [file for folder in FOLDERS for file in sorted(folder.glob("*.json"))]
+@pytest.fixture(scope="module")
+def reviewed() -> Review:
+    return verified(readme.LEADERBOARD, Known.here(readme.LEADERBOARD, registry.load()))
 
 
-def test_every_committed_result_is_in_a_folder_that_is_checked() -> None:
-    assert sorted(readme.RESULTS.rglob("*.json")) == sorted(COMMITTED)
-    assert len(COMMITTED) >= 50
+def test_every_committed_result_passes_every_check(reviewed: Review) -> None:
+    assert [f"{one.file}: {one}" for one in reviewed.complaints] == []
+    assert len(reviewed.results) >= 100
 
 
-@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: f"{file.parent.name}/{file.name}")
-def test_a_committed_result_comes_from_a_clean_tree_and_states_what_plan_and_sigma_give(file: Path) -> None:
-    result = Result.read(file)
-    privacy = result.privacy
-    plan = [Release(r.name, r.steps, r.sample_rate, r.relative_noise) for r in privacy.plan]
-    assert result.digest == result.spec.digest
-    assert file.name == result.file_name
-    assert result.provenance["dirty"] is False
-    assert epsilon(plan, privacy.sigma, privacy.delta, privacy.accountant) == privacy.epsilon
-    assert privacy.epsilon <= result.spec.epsilon
-    assert all(seed.spent == {r.name: r.steps for r in privacy.plan} for seed in result.seeds)
-    chosen = {"default", "by-hand"} if file.parent == readme.FIGURE else {"default"}
-    assert result.selection in ({"public-validation"} if "tuned" in file.parent.name else chosen)
-    if result.search is not None:
-        assert not result.search.private_touched
-        assert result.search.chosen in [trial.setting for trial in result.search.trials]
+def test_the_committed_leaderboard_is_what_the_results_make() -> None:
+    assert current(index_of(readme.LEADERBOARD, registry.load()), readme.LEADERBOARD)
+
+
+def test_every_learner_that_fits_is_on_every_board_that_was_run() -> None:
+    filled = [standing for standing in readme.index().standings if standing.entries]
+    assert len(filled) == 8
+    for standing in filled:
+        ran = {entry.learner for entry in standing.entries if entry.selection == "default"}
+        assert ran == LEARNERS, standing.board.name
+        assert {entry.seeds for entry in standing.entries} == {5}
+
+
+LEARNERS = {
+    "adadps", "class-means", "dp-raft", "dp-sgd", "gep", "jl", "non-private", "pillar", "public-only", "whitened"
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("figure", sorted(folder.name for folder in readme.FIGURES.iterdir()))
+def test_a_committed_figure_is_drawn_from_all_cells_of_its_sweep(figure: str) -> None:
+    folder = readme.FIGURES / figure
+    grid = read_grid(ready.find(Path(figure)), registry.load())
+    assert {cell.file_name for cell in grid.cells} == {file.name for file in folder.glob("*.json")}
+    assert 10_000 < (folder / f"{figure}.png").stat().st_size < 200_000
 
 
 def test_every_name_of_the_contract_can_be_imported() -> None:
@@ -111,11 +126,6 @@ def test_the_readmes_sweep_is_a_grid_of_24_cells() -> None:
     (text,) = (block for block in re.findall(r"```toml\n(.*?)```", readme.TEXT, re.DOTALL) if "[grid]" in block)
     grid = read_grid(tomllib.loads(text), registry.load())
     assert (grid.name, len(grid.cells), grid.merged) == ("k-on-digits", 24, 0)
-
-
-def test_the_committed_sweep_describes_the_committed_results() -> None:
-    grid = read_grid(ready.find(Path("pillar-figure-4")), registry.load())
-    assert {cell.file_name for cell in grid.cells} == {file.name for file in readme.FIGURE.glob("*.json")}
 
 
 def test_the_laws_of_the_rules_hold_for_this_tree() -> None:

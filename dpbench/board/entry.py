@@ -21,7 +21,7 @@ def entry_of(checked: Checked, board: Board, known: Known, again: Rerun | None) 
     assert result is not None and checked.ok
     role, why = _role(result, board, known)
     privacy, search = result.privacy, result.search
-    fits = len(result.seeds)
+    fits, on_cpu = len(result.seeds), result.provenance.get("device") == "cpu"
     commit, dirty = result.provenance.get("commit"), result.provenance.get("dirty")
     return Entry(
         id=checked.place.path.stem, file=checked.place.file, role=role, rank=None, why=why,
@@ -31,7 +31,7 @@ def entry_of(checked: Checked, board: Board, known: Known, again: Rerun | None) 
         metrics=dict(sorted(result.metrics.items())), class_accuracy=_by_class(result), seeds=fits,
         epsilon=privacy.epsilon, independent=privacy.independent, sigma=privacy.sigma,
         steps=sum(release.steps for release in privacy.plan), seconds=result.seconds.get("fit", 0.0) / fits,
-        cpu_seconds=result.cpu_seconds["fit"] / fits if "fit" in result.cpu_seconds else None,
+        cpu_seconds=result.cpu_seconds["fit"] / fits if on_cpu and "fit" in result.cpu_seconds else None,
         peak_bytes=max(result.peak_bytes.values(), default=0), plugin=result.components["learner"],
         commit=commit if isinstance(commit, str) else None, dirty=dirty if isinstance(dirty, bool) else None,
     )  # fmt: skip

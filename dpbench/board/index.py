@@ -58,11 +58,16 @@ class Entry(_Frozen):
     sigma: float = Field(ge=0)
     steps: int = Field(ge=0)  # noisy sums in all
     seconds: float = Field(ge=0)  # of one fit, on the machine that ran it; 0 where it must stay secret (private search)
-    cpu_seconds: float | None = None  # of one fit, all threads; None where it was not counted or must stay secret
+    cpu_seconds: float | None = None  # of one fit, all threads; None on a GPU, and where it must stay secret
     peak_bytes: int = Field(ge=0)
     plugin: Brought
     commit: str | None
     dirty: bool | None
+
+    @property
+    def compute(self) -> float:
+        """Seconds of one fit: of processors where it ran on those, which neighbours do not slow; else on the clock."""
+        return self.seconds if self.cpu_seconds is None else self.cpu_seconds
 
 
 class Standing(_Frozen):

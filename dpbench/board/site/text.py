@@ -1,0 +1,160 @@
+"""What a page shows of values: numbers as a paper's table prints them, and strings of strangers made harmless.
+
+Escaping is Jinja's; here is what escaping leaves: strings without end, characters that reorder or hide what stands
+beside them, and data that a page carries for its scripts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from markupsafe import Markup
+
+from dpbench.result import Interval
+
+LONGEST = 2000  # characters of one string on a page; the raw file has all of it
+# Controls, zero widths, overrides of direction, lone surrogates, tags.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+_SUSPECT = re.compile(rf'\\[ubf]|[^"]{{{LONGEST}}}')  # of JSON: it may hold what is not printable ASCII, or is long
+_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+NONE = "–"
+
+
+def shown(text: str, longest: int = LONGEST) -> str:
+    """Return a stranger's string, cut, with what cannot be seen as U+FFFD.
+
+    >>> shown("abc", 2)
+    'ab … (1 more characters)'
+    """
+    if len(text) <= longest and text.isascii() and text.isprintable():
+        return text  # as nearly all are
+    if len(text) > longest:
+        text = f"{text[:longest]} … ({len(text) - longest:,} more characters)"
+    return _HIDDEN.sub("\ufffd", text)
+
+
+def finalize(value: object) -> object:
+    """Return what a template prints for a value: strings that are not markup pass through `shown`."""
+    return shown(value) if type(value) is str else value
+
+
+def island(value: object) -> Markup:
+    r"""Return a value as JSON that can stand inside a script element: it can neither end it nor begin a comment.
+
+    >>> island("</script>")
+    Markup('"\\u003c/script\\u003e"')
+    """
+    text = _json(value)
+    if _SUSPECT.search(text):
+        text = _json(_harmless(value))
+    return Markup(text.translate(_ESCAPES))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))  # ASCII: U+2028 is escaped
+
+
+def _harmless(value: Any) -> Any:
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, dict):
+        return {key: _harmless(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_harmless(one) for one in value]
+    return value
+
+
+def percent(share: float | None) -> str:
+    """Return a share in percent with two digits.
+
+    >>> percent(0.72041)
+    '72.04'
+    """
+    return NONE if share is None else f"{100 * share:.2f}"
+
+
+def half_width(interval: Interval) -> float | None:
+    """Return half the width of an interval, a share; None for a single seed."""
+    return None if interval.low is None or interval.high is None else (interval.high - interval.low) / 2
+
+
+def spread(interval: Interval | None) -> str:
+    """Return a mean with its interval, in percent.
+
+    >>> spread(Interval(mean=0.72, low=0.70, high=0.74))
+    '72.00 ± 2.00'
+    """
+    if interval is None:
+        return NONE
+    half = half_width(interval)
+    return percent(interval.mean) if half is None else f"{percent(interval.mean)} ± {percent(half)}"
+
+
+def budget(epsilon: float) -> str:
+    """Return a target of epsilon, as short as it was written.
+
+    >>> budget(0.1), budget(math.inf)
+    ('0.1', '∞')
+    """
+    return "∞" if math.isinf(epsilon) else f"{epsilon:.10g}"
+
+
+def upward(value: float, digits: int = 4) -> str:
+    """Return an upper bound, rounded up: a page never states less than the file does.
+
+    >>> upward(0.99991234)
+    '1.0000'
+    """
+    return "∞" if math.isinf(value) else f"{math.ceil(value * 10**digits) / 10**digits:.{digits}f}"
+
+
+def downward(value: float, digits: int = 3) -> str:
+    """Return a lower bound, rounded down."""
+    return "∞" if math.isinf(value) else f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"
+
+
+def bound(title: str) -> str:
+    """Return a title whose epsilon and its number stay on one line."""
+    return title.replace("ε ", "ε\u00a0")
+
+
+def four(value: float) -> str:
+    """Return a number with four significant digits.
+
+    >>> four(37.3064), four(0.0)
+    ('37.31', '0')
+    """
+    return f"{value:.4g}"
+
+
+def clock(seconds: float) -> str:
+    """Return a time in the unit that fits.
+
+    >>> clock(0.6219), clock(75.2), clock(7260.0)
+    ('0.62 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def size(count: float) -> str:
+    """Return an amount of memory.
+
+    >>> size(751366144), size(3 * 2**30)
+    ('717 MiB', '3.0 GiB')
+    """
+    return f"{count / 2**20:,.0f} MiB" if count < 2**30 else f"{count / 2**30:,.1f} GiB"
+
+
+FILTERS = {
+    "percent": percent, "spread": spread, "budget": budget, "upward": upward, "downward": downward, "four": four,
+    "bound": bound, "clock": clock, "size": size, "island": island,
+}  # fmt: skip

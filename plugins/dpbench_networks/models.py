@@ -1,0 +1,186 @@
+"""Convolutional networks without batch statistics: what an image's scores are depends on no other image.
+
+Networks are built on torch's meta device, as shapes alone; their parameters are tensors that travel beside them
+(`torch.func.functional_call`). Each has a `trunk`, a final `norm` and a linear `head`, in this order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d
+
+from dpbench import SpecError
+
+WRN = re.compile(r"wrn-(\d+)-(\d+)")
+GROUPS = 16  # of every GroupNorm in De et al. (2022)
+EPSILON = 1e-4  # below it a filter is too small to be standardised
+
+
+def standardise(weight: Tensor, gain: Tensor) -> Tensor:
+    """Return filters (o, ...) of mean 0 and norm 1, times their `gain` (o,): scaled weight standardisation.
+
+    Source: De et al. 2022, appendix; the authors' WSConv2D (gain * (w - mean) / sqrt(fan-in * variance)).
+    """
+    centred, scale = centred_and_scale(weight)
+    return centred * (scale * gain.reshape(scale.shape))
+
+
+def centred_and_scale(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return filters (o, ...) minus their means, and what to multiply each with to have norm 1, (o, 1, ...)."""
+    axes = tuple(range(1, weight.ndim))
+    centred = weight - weight.mean(axes, keepdim=True)
+    return centred, centred.square().sum(axes, keepdim=True).clamp(min=EPSILON).rsqrt()
+
+
+class WSConv2d(nn.Conv2d):
+    """A convolution, padded to keep its input's size, whose filters are standardised each time they are used."""
+
+    standardised = False  # True where the weight put in place is what `standardise` returned
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
+        super().__init__(inputs, outputs, kernel, stride, padding=kernel // 2)
+        self.gain = nn.Parameter(torch.ones(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (c, outputs, ...) of (c, inputs, height, width)."""
+        weight = self.weight if self.standardised else standardise(self.weight, self.gain)
+        return conv2d(x, weight, self.bias, self.stride, self.padding)
+
+
+class Network(nn.Module):
+    """A trunk, a final normalisation, the mean over places, and a linear head."""
+
+    def __init__(self, trunk: nn.Module, norm: nn.Module, width: int, classes: int) -> None:
+        super().__init__()
+        self.trunk, self.norm, self.head = trunk, norm, nn.Linear(width, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return (c, width): what the head reads."""
+        mean: Tensor = self.norm(self.trunk(x)).mean((2, 3))
+        return mean
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (c, classes) logits of (c, channels, height, width) images."""
+        logits: Tensor = self.head(self.features(x))
+        return logits
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions, each after ReLU and GroupNorm in this order, as De et al. have it."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.norm1, self.conv1 = nn.GroupNorm(GROUPS, inputs), WSConv2d(inputs, outputs, 3, stride)
+        self.norm2, self.conv2 = nn.GroupNorm(GROUPS, outputs), WSConv2d(outputs, outputs, 3)
+        self.skip: nn.Module = nn.Identity()
+        if inputs != outputs:
+            self.skip = nn.Sequential(nn.ReLU(), nn.GroupNorm(GROUPS, inputs), WSConv2d(inputs, outputs, 1, stride))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sum of both branches."""
+        inner = self.conv1(self.norm1(x.relu()))
+        total: Tensor = self.skip(x) + self.conv2(self.norm2(inner.relu()))
+        return total
+
+
+def _wide_resnet(channels: int, classes: int, depth: int, widen: int) -> Network:
+    """Return WRN-depth-widen (Zagoruyko and Komodakis 2016) as De et al. 2022 train it.
+
+    Differs from the network of Tang et al. (and of Sander et al., whose code theirs is): that one says it follows De et
+    al., but its convolutions are not standardised.
+    """
+    blocks = (depth - 4) // 6
+    layers: list[nn.Module] = [WSConv2d(channels, 16, 3)]
+    width = 16
+    for group in range(3):
+        for place in range(blocks):
+            layers.append(Block(width, 16 * widen * 2**group, 2 if group and not place else 1))
+            width = 16 * widen * 2**group
+    return Network(nn.Sequential(*layers, nn.ReLU()), nn.GroupNorm(GROUPS, width), width, classes)
+
+
+class Residual(nn.Module):
+    """The input plus a map of it."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sum."""
+        total: Tensor = x + self.inner(x)
+        return total
+
+
+def _resnet9(channels: int, classes: int) -> Network:
+    """Return the ResNet-9 of Klause et al. 2022 with GroupNorm and Mish, which DermaMNIST was trained with.
+
+    Differs: the mean over places before the head, where theirs takes the maximum of 4x4, so that any size fits.
+    """
+
+    def layer(inputs: int, outputs: int, *then: nn.Module) -> nn.Module:
+        convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        return nn.Sequential(convolution, nn.GroupNorm(32, outputs), nn.Mish(), *then)
+
+    def residual(width: int) -> nn.Module:
+        return Residual(nn.Sequential(layer(width, width), layer(width, width)))
+
+    pool = nn.MaxPool2d(2)
+    first = (layer(channels, 64), layer(64, 128, pool), residual(128))
+    second = (layer(128, 256, pool), layer(256, 256, pool), residual(256))
+    return Network(nn.Sequential(*first, *second), nn.Identity(), 256, classes)
+
+
+def _tiny(channels: int, classes: int) -> Network:
+    """Return two strided convolutions: for tests, and for images of a few pixels."""
+    first, second = WSConv2d(channels, 16, 3, 2), WSConv2d(16, 32, 3, 2)
+    trunk = nn.Sequential(first, nn.ReLU(), nn.GroupNorm(4, 16), second, nn.ReLU())
+    return Network(trunk, nn.GroupNorm(4, 32), 32, classes)
+
+
+_OTHERS: Mapping[str, tuple[Callable[[int, int], Network], int]] = {"resnet-9": (_resnet9, 8), "tiny": (_tiny, 4)}
+
+
+def build(name: str, example_shape: tuple[int, ...], classes: int) -> Network:
+    """Return network `name` for images of `example_shape` (channels, height, width), on the meta device.
+
+    Names: `wrn-<depth>-<widening>` with depth 10, 16, 22 ..., `resnet-9`, `tiny`.
+
+    Raises:
+        SpecError: no such network, or images that are too small for it.
+    """
+    found = WRN.fullmatch(name)
+    if name not in _OTHERS and not (found and int(found[1]) >= 10 and int(found[1]) % 6 == 4):
+        raise SpecError(
+            f"Expected a network named wrn-16-4, wrn-40-4, resnet-9 ..., got {name!r}. A wide ResNet's depth is 6n + 4."
+        )
+    channels, *size = example_shape
+    smallest = 8 if found else _OTHERS[name][1]
+    if min(size) < smallest:
+        raise SpecError(
+            f"Network {name!r} needs images of {smallest}x{smallest} pixels or more, got {size[0]}x{size[1]}: nothing "
+            f"would be left before its head. Use --extractor pixels:flat=false,size={smallest}, or network=tiny."
+        )
+    with torch.device("meta"):
+        if found:
+            return _wide_resnet(channels, classes, int(found[1]), int(found[2]))
+        return _OTHERS[name][0](channels, classes)
+
+
+def initial(network: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
+    """Return parameters to start from, on the generator's device: normal with variance 1 / fan-in, cut at two std.
+
+    Source: De et al.'s code; biases are 0, gains and the scales of normalisations 1. Sander et al.'s code cuts at the
+    numbers -2 and 2, which cuts nothing.
+    """
+    made = {}
+    for name, shape in ((name, parameter.shape) for name, parameter in network.named_parameters()):
+        made[name] = torch.zeros(shape) if name.endswith("bias") else torch.ones(shape)
+        if len(shape) > 1:
+            std = shape[1:].numel() ** -0.5 / 0.8796256610342398  # a normal cut at two std has this smaller std
+            nn.init.trunc_normal_(made[name], 0.0, std, -2 * std, 2 * std, generator=generator)
+    return made

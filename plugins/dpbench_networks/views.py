@@ -1,0 +1,72 @@
+"""Augmented views of images: each a function of its image, its row's seed and its own number, of nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+MEAN, DEVIATION = 0.5, 0.25  # fixed: those of a private set would be an answer without noise
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # of SplitMix64
+_BITS = 20  # of each draw; 2^20 is far above any number of places
+
+
+def normalised(x: Tensor) -> Tensor:
+    """Return pixels in [0, 1] as numbers of about mean 0 and deviation 1, by constants that no data has set.
+
+    Differs from the code of Tang et al. and of De et al., which normalises by the private training set's statistics.
+    """
+    return (x - MEAN) / DEVIATION
+
+
+@dataclass(frozen=True)
+class Views:
+    """`count` random crops of an image padded by reflection, mirrored half of the time: augmentation multiplicity.
+
+    Source: De et al. 2022, section 3 (after Fort et al. 2021, Hoffer et al. 2019). `count` 0 is the image itself, once.
+    """
+
+    count: int = 16
+    padding: int = 4
+    flip: bool = True
+
+    @property
+    def number(self) -> int:
+        """How many views there are of one image."""
+        return max(1, self.count)
+
+    def __call__(self, x: Tensor, seeds: Tensor) -> Tensor:
+        """Return (c, number, channels, h, w) views of images (c, channels, h, w) with row seeds (c,)."""
+        if not self.count:
+            return x.unsqueeze(1)
+        c, _, height, width = x.shape
+        drawn = hashed(seeds, self.count)  # (c, k)
+        down, right = ((drawn >> start & (2**_BITS - 1)) % (2 * self.padding + 1) for start in (0, _BITS))
+        rows = down.unsqueeze(2) + torch.arange(height, device=x.device)  # (c, k, h)
+        columns = torch.arange(width, device=x.device).expand(c, self.count, width)
+        if self.flip:
+            mirrored = (drawn >> 2 * _BITS & 1).bool().unsqueeze(2)
+            columns = torch.where(mirrored, width - 1 - columns, columns)
+        columns = columns + right.unsqueeze(2)  # (c, k, w)
+        padded = pad(x, (self.padding,) * 4, mode="reflect") if self.padding else x
+        index = torch.arange(c, device=x.device).reshape(c, 1, 1, 1)
+        # Indexed beside a slice, the indexed axes come first: (c, k, h, w, channels).
+        return padded[index, :, rows.unsqueeze(3), columns.unsqueeze(2)].permute(0, 1, 4, 2, 3)
+
+
+def hashed(seeds: Tensor, count: int) -> Tensor:
+    """Return (c, count) int64: a hash (SplitMix64) of each seed in (c,) and the number of the view."""
+    z = seeds.unsqueeze(1) + (torch.arange(count, device=seeds.device) + 1) * _signed(_GOLDEN)
+    z = (z ^ _shifted(z, 30)) * _signed(_FIRST)
+    z = (z ^ _shifted(z, 27)) * _signed(_SECOND)
+    return z ^ _shifted(z, 31)
+
+
+def _shifted(z: Tensor, bits: int) -> Tensor:
+    return z >> bits & (1 << 64 - bits) - 1  # int64 shifts copy the sign; the mask takes the copies away
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value

@@ -30,6 +30,7 @@ from dpbench.privacy.residual import Residual
 from dpbench.probes import ProbeLearner
 from dpbench.registry import build_extractor
 from dpbench.sources import Download, Source, locate
+from dpbench.trainable import Trainable
 
 __all__ = [
     "AnchorBasis",
@@ -62,6 +63,7 @@ __all__ = [
     "Splits",
     "Standardise",
     "Task",
+    "Trainable",
     "build_extractor",
     "data_folders",
     "hookimpl",

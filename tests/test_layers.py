@@ -18,9 +18,10 @@ PLUGINS = ROOT.parent / "plugins"
 LAYERS = (
     {"errors"},
     {"guard", "paths", "files", "progress", "phases", "provenance"},
+    {"seal"},
     {"sources"},
     {"api"},
-    {"hookspecs"},
+    {"hookspecs", "trainable"},
     {"registry"},
     {"privacy"},
     {"linear"},
@@ -34,7 +35,10 @@ LAYERS = (
     {"statement"},
     {"run"},
     {"inspection", "sweep"},
+    {"figures"},
+    {"board"},
     {"testing"},
+    {"scaffold"},
     {"cli"},
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
@@ -102,7 +106,17 @@ def test_nothing_loads_pickle(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["dpbench", "dpbench.result", "dpbench.spec", "dpbench.registry", "dpbench.privacy.accountant", "dpbench.cli"],
+    [
+        "dpbench",
+        "dpbench.result",
+        "dpbench.spec",
+        "dpbench.registry",
+        "dpbench.privacy.accountant",
+        "dpbench.board.index",
+        "dpbench.board.build",
+        "dpbench.board.add",
+        "dpbench.cli",
+    ],
 )
 def test_what_every_command_imports_brings_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"

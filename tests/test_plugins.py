@@ -30,6 +30,11 @@ ELSEWHERE = (
 )  # fmt: skip
 
 
+SMALL_NETWORK: dict[str, object] = {
+    "network": "tiny", "sample_rate": 0.1, "momentum": 0.5, "padding": 0, "ema": 0.8, "chunk_size": 150,
+}  # fmt: skip
+
+
 def _built(kind: registry.Kind, name: str, **options: object) -> object:
     return registry.load().build(kind, name, options)
 
@@ -115,6 +120,16 @@ class TestWhitenedWithoutStudent(LearnerLaws):
     learner = _built("learner", "whitened", k=16, distil=False, whitening=1.0)  # type: ignore[assignment]
 
 
+class TestDPSGDNet(LearnerLaws):
+    learner = _built("learner", "dp-sgd-net", **SMALL_NETWORK, steps=16, learning_rate=2.0, augmult=2)  # type: ignore[assignment]
+    example_shape = (1, 8, 8)
+
+
+class TestDPRandP(LearnerLaws):
+    learner = _built("learner", "dp-randp", **SMALL_NETWORK, augmult=0, phase2_steps=5, phase3_steps=12)  # type: ignore[assignment]
+    example_shape = (1, 8, 8)
+
+
 class TestNonPrivate(ReferenceLaws):
     learner = _built("learner", "non-private")  # type: ignore[assignment]
 
@@ -172,6 +187,11 @@ class TestTimm(ExtractorLaws):
 @pytest.mark.usefixtures("random_weights")
 class TestCheckpoint(ExtractorLaws):
     extractor = _built("extractor", "checkpoint", path="resnet18.pth", arch="resnet18")  # type: ignore[assignment]
+
+
+@pytest.mark.usefixtures("random_weights")
+class TestRandP(ExtractorLaws):
+    extractor = _built("extractor", "randp-wrn16-4", path="randp.safetensors")  # type: ignore[assignment]
 
 
 # These differ from a class above by a name that is looked up, not by code, and a ResNet-50 is slow: one test for each.

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import timm
 import torch
+from dpbench_networks.weights import Checkpoint
+from dpbench_randp.encoder import KEPT, started
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
@@ -60,6 +62,9 @@ def save_all(folder: Path) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         save_file(timm.create_model(SMALL, pretrained=False).state_dict(), folder / SMALL / "model.safetensors")
+    state = started("wrn-16-4", 32, 0, torch.device("cpu")).state_dict()
+    kept = {name: value.half() for name, value in state.items() if name.startswith(KEPT)}
+    Checkpoint("wrn-16-4", kept, {}).save(folder / "randp.safetensors")
 
 
 def publish_all(patch: pytest.MonkeyPatch, folder: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from dpbench.cli import budget, check, components, data, inspect, run, sweep, tune
+from dpbench.cli import budget, check, components, data, inspect, leaderboard, plot, plugin, pretrain, run, sweep, tune
 from dpbench.errors import DpbenchError
 
 app = typer.Typer(
@@ -21,10 +21,14 @@ app.command("run")(run.run)
 app.command("tune")(tune.tune)
 app.command("list")(components.list_components)
 app.command("sweep")(sweep.sweep)
+app.command("plot")(plot.plot)
 app.command("inspect")(inspect.inspect)
+app.command("pretrain")(pretrain.pretrain)
 app.add_typer(data.app, name="data")
 app.command("check")(check.check)
 app.command("budget")(budget.budget)
+app.add_typer(plugin.app, name="plugin")
+app.add_typer(leaderboard.app, name="leaderboard")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,0 +1,83 @@
+"""`dpbench pretrain`: weights for an extractor, from no data at all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpbench import progress
+from dpbench.cli import flags
+from dpbench.errors import SpecError
+from dpbench.guard import guarded
+from dpbench.registry import Registry, fields_from, load
+from dpbench.spec import Component
+from dpbench.trainable import Trainable
+
+LINES = 20  # about how many lines of figures a pre-training prints
+
+
+def pretrain(
+    extractor: Annotated[
+        str, typer.Argument(help="Extractor and recipe, like randp-wrn16-4:generator=stylegan-oriented,seed=0.")
+    ],
+    out: Annotated[Path, typer.Option(help="File for the weights.")],
+    steps: Annotated[int | None, typer.Option(help="Steps to train. \\[default: the recipe's]")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images a step. \\[default: the recipe's]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted one stopped.")] = False,
+    device: flags.Device = "auto",
+) -> None:
+    """Make an extractor's weights from random processes; an interrupted pre-training goes on with --resume."""
+    cls, recipe = _asked(load(), Component.parse(extractor), {"steps": steps, "batch": batch})
+    from dpbench.run import device_named
+
+    chosen = device_named(device)
+    try:
+        with progress.meter(f"Pre-training {cls.name}", recipe.steps) as advance:
+            report = _teller(recipe.steps, advance)
+            guarded(f"Pre-training extractor {cls.name!r}", cls.pretrain, recipe, out, chosen, report, resume=resume)
+    except KeyboardInterrupt:
+        print(
+            "dpbench: Interrupted. The last saved step is kept; the same command with --resume goes on from there.",
+            file=sys.stderr,
+        )
+        raise typer.Exit(130) from None
+    print(f"{cls.name} is pre-trained: {out}")
+
+
+def _asked(registry: Registry, component: Component, given: Mapping[str, int | None]) -> tuple[type[Trainable], Any]:
+    """Return the extractor and the recipe that a command names; flags win over options."""
+    name = component.name
+    cls: type[Any] = registry.find("extractor", name).cls
+    if not issubclass(cls, Trainable):
+        items = registry.components["extractor"].items()
+        able = ", ".join(sorted(one for one, item in items if issubclass(item.cls, Trainable)))
+        raise SpecError(f"Extractor {name!r} has no weights that could be made here. These have: {able or 'none'}.")
+    if "" in component.options:
+        raise SpecError(
+            f"Expected key=value after {name!r}, got {component.options['']!r}. Write it like {name}:seed=1."
+        )
+    options = {**component.options, **{key: value for key, value in given.items() if value is not None}}
+    return cls, cls.recipe(**fields_from(cls.recipe, options, f"the recipe of {name!r}"))
+
+
+def _teller(steps: int, advance: Callable[[int], None]) -> Callable[[str, float], None]:
+    """Return what moves the bar at each step, and prints a line of the latest figures now and then."""
+    latest: dict[str, float] = {}
+    every = max(1, steps // LINES)
+
+    def report(name: str, value: float) -> None:
+        if name != "step":
+            latest[name] = value
+            return
+        done = int(value)
+        advance(done - int(latest.get("step", 0)))
+        latest["step"] = done
+        figures = ", ".join(f"{key} {number:.4g}" for key, number in latest.items() if key != "step")
+        if figures and (done % every == 0 or done == steps):
+            print(f"step {done} of {steps}: {figures}", file=sys.stderr)
+
+    return report

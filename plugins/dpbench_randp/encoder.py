@@ -1,0 +1,57 @@
+"""The network that is pre-trained: trunk and final normalisation of a dpbench network, and a projection on top."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from dpbench_networks.models import build, initial
+from dpbench_networks.views import normalised
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+HIDDEN, PROJECTED = 512, 128  # widths of the projection, which is thrown away
+KEPT = ("trunk.", "norm.")  # the parameters of a checkpoint; a learner makes its own head
+
+
+class Encoder(nn.Module):
+    """Images in [0, 1] to unit vectors, through the features that a checkpoint keeps."""
+
+    def __init__(self, network: str, size: int) -> None:
+        """Build `network` for RGB images of size x size, as shapes alone."""
+        super().__init__()
+        whole = build(network, (3, size, size), 1)
+        width = whole.head.in_features
+        self.width = width
+        self.trunk, self.norm = whole.trunk, whole.norm
+        with torch.device("meta"):
+            self.projection = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, PROJECTED))
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return (n, width): means over places, as the head of the network would read them."""
+        mean: Tensor = self.norm(self.trunk(normalised(images))).mean((2, 3))
+        return mean
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (n, projected) unit vectors."""
+        return normalize(self.projection(self.features(images)), dim=1)
+
+
+def started(network: str, size: int, seed: int, device: torch.device) -> Encoder:
+    """Return an encoder with random parameters, the same on every device."""
+    encoder = Encoder(network, size)
+    start = initial(encoder, torch.Generator().manual_seed(seed))
+    encoder.to_empty(device=device).load_state_dict(start)
+    return encoder
+
+
+def loaded(network: str, size: int, state: Mapping[str, Tensor]) -> Encoder:
+    """Return an encoder with the parameters of a checkpoint, in float32; it has features and no projection.
+
+    Raises:
+        RuntimeError: a parameter is missing, left over or of another shape.
+    """
+    encoder = Encoder(network, size)
+    encoder.projection = nn.Sequential()
+    encoder.load_state_dict({name: one.float() for name, one in state.items()}, assign=True)
+    return encoder

@@ -1,0 +1,125 @@
+"""The features of a network that was pre-trained on images from random processes, and the making of its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dpbench import DataError, DataMissing, Trainable, data_folders
+from dpbench_randp.recipe import Recipe
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
+    from torch import Tensor
+
+    from dpbench_randp.encoder import Encoder
+
+SHIPPED = Path(__file__).parent / "randp-wrn16-4.safetensors"
+
+
+@dataclass(frozen=True)
+class RandPWRN(Trainable):
+    """The 256 pooled features of a WRN-16-4 that has seen no data at all (DP-RandP, phase I; Tang et al. 2023).
+
+    `path` is a checkpoint of `dpbench pretrain`, absolute or relative to the working folder or a folder of
+    `DPBENCH_DATA`; None is the one that comes with dpbench. Images are resized to 32x32 and scaled by fixed constants.
+
+    Differs from the paper's Table 4, whose probe reads a layer of 4,096 features that its pre-training had on top of
+    the network: these are what phase II of DP-RandP reads.
+    """
+
+    name: ClassVar[str] = "randp-wrn16-4"
+    licence: ClassVar[str] = "Apache-2.0"  # made by dpbench from random processes
+    dimension: ClassVar[int | None] = 256
+    recipe: ClassVar[type[Any]] = Recipe
+    network: ClassVar[str] = "wrn-16-4"
+    size: ClassVar[int] = 32
+
+    path: str | None = None
+
+    def _places(self) -> list[Path]:
+        if self.path is None:
+            return [SHIPPED]
+        named = Path(self.path).expanduser()
+        return [named, *(folder / named for folder in data_folders())]  # an absolute path stays itself
+
+    def _file(self) -> Path:
+        for place in self._places():
+            if place.is_file():
+                return place
+        looked = ", ".join(dict.fromkeys(map(str, self._places())))
+        raise DataMissing(
+            f"The checkpoint of extractor {self.name!r} is not on this machine (looked for {looked}). Make one "
+            f"from no data: dpbench pretrain {self.name} --out FILE.safetensors. Then write {self.name}:path=FILE."
+        )
+
+    def present(self) -> bool:
+        """Say whether the checkpoint is where it is looked for."""
+        return any(place.is_file() for place in self._places())
+
+    def weights(self) -> str:
+        """Return the SHA-256 of the checkpoint."""
+        from dpbench_weights import digest
+
+        return digest(self._file())
+
+    def prepare(self, image: Image) -> Tensor:
+        """Return (3, size, size) float32 in [0, 1]; other sizes are resized (bilinear)."""
+        import numpy as np
+        import torch
+        from PIL.Image import Resampling
+
+        image, sides = image.convert("RGB"), (self.size, self.size)
+        image = image if image.size == sides else image.resize(sides, Resampling.BILINEAR)
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """Return the map (c, 3, size, size) -> (c, features).
+
+        Raises:
+            DataMissing: there is no checkpoint; says how to make one.
+            DataError: it is of another network, or of other shapes.
+        """
+        import torch
+
+        encoder = self._encoder().eval().requires_grad_(False).to(device)
+
+        def embed(images: Tensor) -> Tensor:  # (c, 3, size, size) -> (c, features)
+            with torch.inference_mode():
+                return encoder.features(images.to(device))
+
+        return embed
+
+    def _encoder(self) -> Encoder:
+        from dpbench_networks.weights import Checkpoint
+
+        from dpbench_randp.encoder import loaded
+
+        file = self._file()
+        checkpoint = Checkpoint.load(file)
+        if checkpoint.network != self.network:
+            raise DataError(
+                f"Expected a checkpoint of network {self.network!r} in {file}, got one of {checkpoint.network!r}. "
+                f"Extractor {self.name!r} reads what dpbench pretrain {self.name} writes."
+            )
+        try:
+            return loaded(self.network, self.size, checkpoint.state)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[-1].strip()
+            raise DataError(f"The weights in {file} do not fit network {self.network!r}: {reason}") from error
+
+    @classmethod
+    def pretrain(
+        cls, recipe: Any, out: Path, device: torch.device, report: Callable[[str, float], None], *, resume: bool
+    ) -> None:
+        """Pre-train the network as a `Recipe` says; see `dpbench_randp.pretraining.pretrain`."""
+        from dpbench_randp.pretraining import Training, pretrain
+        from dpbench_randp.probe import Probe
+
+        probe: Callable[[Any], float] = (
+            (lambda _: 0.0) if recipe.probe == "none" else Probe(recipe.probe, cls().prepare)
+        )
+        pretrain(Training(cls.network, cls.size, recipe, device), out, resume, report, probe)

@@ -1,0 +1,32 @@
+"""The image generators by name. None of them has seen an image: they are random processes written down by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from dpbench import SpecError
+from dpbench_randp.dead_leaves import DeadLeaves
+from dpbench_randp.statistical import Statistical
+from dpbench_randp.stylegan import StyleGANOriented
+
+Generator = Callable[[Tensor], Tensor]
+"""Image numbers (n,) int64 -> (n, 3, size, size) float32 in [0, 1]; image i depends on the seed and on i alone."""
+
+GENERATORS: Mapping[str, Callable[[int, int], Generator]] = {
+    "stylegan-oriented": StyleGANOriented,
+    "dead-leaves": DeadLeaves,
+    "statistical": Statistical,
+}
+
+
+def generator(name: str, seed: int, size: int) -> Generator:
+    """Return generator `name` of images of size x size.
+
+    Raises:
+        SpecError: no such generator.
+    """
+    if name not in GENERATORS:
+        raise SpecError(f"Unknown generator {name!r}. There is: {', '.join(sorted(GENERATORS))}.")
+    return GENERATORS[name](seed, size)

@@ -1,0 +1,46 @@
+"""A linear classifier of features on held-out images, to watch a pre-training; nothing is chosen by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from dpbench_huggingface import Cifar10
+from dpbench_sklearn import Digits
+from PIL.Image import Image
+from torch import Tensor
+
+from dpbench import Dataset, Split
+
+DATASETS: dict[str, type[Dataset]] = {"digits": Digits, "cifar10": Cifar10}
+EXAMPLES = 1500  # of the training split, every third held out; the test split is left alone
+_AT_ONCE = 100
+
+
+class Probe:
+    """The share of held-out images that a linear classifier of their features names rightly."""
+
+    def __init__(self, dataset: str, prepare: Callable[[Image], Tensor]) -> None:
+        """Read images of `dataset`, turned into (3, size, size) by `prepare`.
+
+        Raises:
+            DataMissing: the dataset is not on this machine.
+        """
+        split: Split = DATASETS[dataset]().load().train
+        chosen = np.linspace(0, len(split.labels) - 1, min(EXAMPLES, len(split.labels))).astype(int)
+        self._images = torch.stack([prepare(split.images[int(index)]) for index in chosen])
+        self._labels = split.labels[chosen]
+
+    def __call__(self, features: Callable[[Tensor], Tensor]) -> float:
+        """Return the accuracy in [0, 1]; the classifier is fitted on other images than it is scored on."""
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        with torch.no_grad():
+            x = torch.cat([features(part).cpu() for part in torch.split(self._images, _AT_ONCE)]).double().numpy()
+        held_out = np.arange(len(self._labels)) % 3 == 0
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=500))
+        classifier.fit(x[~held_out], self._labels[~held_out])
+        return float(classifier.score(x[held_out], self._labels[held_out]))

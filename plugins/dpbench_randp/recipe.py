@@ -1,0 +1,49 @@
+"""How a network is pre-trained on images from random processes: everything that decides its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dpbench import SpecError
+
+MILESTONES = (0.775, 0.85, 0.925)  # shares of the steps after each of which the learning rate falls tenfold
+RATES = {"align-uniform": 0.12, "moco": 0.03}  # learning rates for a batch of 256
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Contrastive pre-training without data; the defaults are those of Baradad et al. 2021, for 21 million images.
+
+    `generator` makes the images, `canvas` pixels wide; no image is seen twice. `loss` is alignment and uniformity (Wang
+    and Isola 2020) or `moco` (He et al. 2020) with a `queue` of keys. `learning_rate` None is 0.12 for a batch of 256
+    (0.03 with `moco`), in proportion for others. `probe` names data to watch: every `probe_every` steps a linear
+    classifier of the features is scored on held-out images; the score is told and chooses nothing.
+    """
+
+    generator: Literal["stylegan-oriented", "dead-leaves", "statistical"] = "stylegan-oriented"
+    seed: int = 0
+    steps: int = 27_000
+    batch: int = 768
+    loss: Literal["align-uniform", "moco"] = "align-uniform"
+    learning_rate: float | None = None
+    canvas: int = 64
+    queue: int = 65_536
+    probe: Literal["none", "digits", "cifar10"] = "digits"
+    probe_every: int = 1000
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot train."""
+        least = {"seed": 0, "steps": 1, "batch": 2, "queue": 1, "probe_every": 1}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise SpecError(f"Expected {name}={getattr(self, name)} >= {bound} to pre-train.")
+        if self.learning_rate is not None and not self.learning_rate > 0:
+            raise SpecError(f"Expected learning_rate={self.learning_rate} > 0 to pre-train.")
+        if self.canvas < 8 or self.canvas & (self.canvas - 1):
+            raise SpecError(f"Expected canvas={self.canvas} to be 8, 16, 32, 64 ...: generators double their images.")
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, the first being 0."""
+        start = RATES[self.loss] * self.batch / 256 if self.learning_rate is None else self.learning_rate
+        return start * 0.1 ** sum(step >= share * self.steps for share in MILESTONES)

@@ -1,0 +1,118 @@
+"""The extractor of random processes: what it reads, what it refuses, and the laws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from dpbench_networks.weights import Checkpoint
+from dpbench_randp import extractor as module
+from dpbench_randp.encoder import loaded
+from dpbench_randp.extractor import RandPWRN
+from PIL import Image
+from torch import Tensor
+
+from dpbench import DataError, DataMissing, registry
+from dpbench.testing import ExtractorLaws
+from tests.randp import CPU, Tiny, tensors, trained
+
+NAME = "randp-tiny.safetensors"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("randp")
+    trained(made / NAME)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def where_it_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPBENCH_DATA", str(folder))
+
+
+class TestRandP(ExtractorLaws):
+    """The laws, of the registered class with the smallest network."""
+
+    extractor = RandPWRN(path=NAME)
+
+    @pytest.fixture(autouse=True)
+    def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(RandPWRN, "network", Tiny.network)
+        monkeypatch.setattr(RandPWRN, "size", Tiny.size)
+
+
+def picture(size: int = 16) -> Image.Image:
+    return Image.effect_noise((size, size), 80).convert("RGB")
+
+
+def features(extractor: RandPWRN, image: Image.Image) -> Tensor:
+    return extractor.open(CPU)(extractor.prepare(image)[None])
+
+
+def test_features_are_those_of_the_exported_weights(folder: Path) -> None:
+    image, extractor = picture(), Tiny(path=NAME)
+    encoder = loaded("tiny", 16, tensors(folder / NAME))
+    found = features(extractor, image)
+    assert found.shape == (1, Tiny.dimension)
+    assert torch.equal(found, encoder.features(extractor.prepare(image)[None]))
+
+
+def test_another_checkpoint_has_another_digest_and_other_features(folder: Path) -> None:
+    other = trained(folder / "other.safetensors", seed=1)
+    image = picture()
+    assert Tiny(path=NAME).weights() != Tiny(path=str(other)).weights()
+    assert not torch.allclose(features(Tiny(path=NAME), image), features(Tiny(path=str(other)), image), atol=1e-3)
+
+
+def test_images_of_any_size_are_resized() -> None:
+    assert Tiny(path=NAME).prepare(picture(50)).shape == (3, 16, 16)
+    same = picture(16)
+    kept = (Tiny(path=NAME).prepare(same) * 255).round().byte()[:, 3, 5]
+    assert tuple(kept.tolist()) == same.getpixel((5, 3))
+
+
+def test_the_one_that_is_registered_reads_32x32_with_a_wrn_16_4() -> None:
+    built = registry.load().build("extractor", "randp-wrn16-4", {})
+    assert isinstance(built, RandPWRN)
+    assert (built.network, built.dimension) == ("wrn-16-4", 256)
+    assert built.prepare(picture(40)).shape == (3, 32, 32)
+
+
+def test_a_missing_checkpoint_is_named_with_the_command_that_makes_one() -> None:
+    missing = Tiny(path="nowhere.safetensors")
+    assert not missing.present()
+    with pytest.raises(DataMissing, match=r"nowhere\.safetensors.*dpbench pretrain randp-tiny --out"):
+        missing.weights()
+
+
+def test_without_a_path_it_is_the_one_that_is_shipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHIPPED", folder / "absent.safetensors")
+    assert not Tiny().present()
+    with pytest.raises(DataMissing, match=r"absent\.safetensors"):
+        Tiny().open(CPU)
+    monkeypatch.setattr(module, "SHIPPED", folder / NAME)
+    assert Tiny().present()
+    assert Tiny().weights() == Tiny(path=NAME).weights()
+
+
+def test_a_checkpoint_of_another_network_is_refused() -> None:
+    with pytest.raises(DataError, match=r"Expected a checkpoint of network 'wrn-16-4' in .*, got one of 'tiny'"):
+        RandPWRN(path=NAME).open(CPU)
+
+
+def test_weights_of_other_shapes_are_refused(tmp_path: Path, folder: Path) -> None:
+    state = tensors(folder / NAME)
+    state["norm.weight"] = torch.ones(5)
+    file = tmp_path / "other.safetensors"
+    Checkpoint("tiny", state, {}).save(file)
+    with pytest.raises(DataError, match=r"do not fit network 'tiny': size mismatch for norm\.weight"):
+        Tiny(path=str(file)).open(CPU)
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "text.safetensors"
+    file.write_text("hello")
+    with pytest.raises(DataError, match="cannot be read as safetensors"):
+        Tiny(path=str(file)).open(CPU)

@@ -126,8 +126,8 @@ def _percent(entry: Entry | None) -> str:
 
 
 def _said(value: Interval) -> str:
-    half = "" if value.high is None or value.high == value.mean else f" ± {100 * (value.high - value.mean):.2f}"
-    return f"{100 * value.mean:.2f}{half}"
+    half = 0.0 if value.high is None else 100 * (value.high - value.mean)
+    return f"{100 * value.mean:.2f}" + (f" ± {half:.2f}" if half >= 0.005 else "")
 
 
 def commands() -> list[str]:

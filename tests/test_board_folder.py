@@ -198,6 +198,14 @@ def test_a_result_of_a_figure_is_checked_without_a_board(tmp_path: Path, known: 
     assert checked.place.board is None
 
 
+def test_the_plot_of_a_figure_lies_beside_its_results_and_nothing_else_does(tmp_path: Path, known: Known) -> None:
+    root = made(tmp_path)
+    (root / "figures" / "sweep").mkdir(parents=True)
+    for name in ("sweep.png", "sweep.svg", "other.png", "sweep.txt"):
+        (root / "figures" / "sweep" / name).touch()
+    assert [one.file for one in complaints(root, known)] == ["figures/sweep/other.png", "figures/sweep/sweep.txt"]
+
+
 def test_a_file_lies_under_its_board_only_inside_the_leaderboard(tmp_path: Path) -> None:
     inside = tmp_path / "results" / BOARD / "x.json"
     assert place_of(inside, tmp_path) == Place(inside, f"results/{BOARD}/x.json", BOARD)

@@ -99,8 +99,10 @@ def results_of(root: Path, boards: dict[str, Board]) -> tuple[list[Place], list[
                 board = entry.name if part == "results" else None
                 found = [Place(Path(one.path), f"{file}/{one.name}", board) for one in _entries(Path(entry.path))]
                 places += [one for one in found if one.path.suffix == ".json"]
+                drawn = {f"{entry.name}.png", f"{entry.name}.svg"} if part == "figures" else set()
+                others = [one for one in found if one.path.suffix != ".json" and one.path.name not in drawn]
                 said = "expected results alone, files that end in .json; remove it"
-                wrong += [Complaint(one.file, "file", said) for one in found if one.path.suffix != ".json"]
+                wrong += [Complaint(one.file, "file", said) for one in others]
     return places, wrong
 
 

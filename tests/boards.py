@@ -113,7 +113,8 @@ def _search(spec: Spec, rule: str) -> dict[str, Any] | None:
     searched = spec.search is not None
     return {
         "rule": rule, "space": {"k": [10, 20]}, "possible": 2, "tried": 2, "draw": "grid", "seed": 0,
-        "private_touched": rule == "private-unaccounted", "public_labels": PUBLIC, "chosen": {"k": 10},
+        "private_touched": rule == "private-unaccounted", "public_labels": PUBLIC,
+        "chosen": {"k": 10} if searched else {},
         "trials": trials if searched else [], "source": None if searched else {**source, "selection": "by-hand"},
     }  # fmt: skip
 
@@ -140,8 +141,9 @@ def _result(
     return Result.model_validate({
         "digest": spec.digest, "spec": spec, "selection": rule, "search": _search(spec, rule),
         "task": {
-            "example_shape": [64], "classes": classes, "private": PRIVATE, "public": PUBLIC, "test": TEST,
-            "public_labels_seen": False, "digests": {"private": "d" * 64, "public": "d" * 64}, "licence": "CC0",
+            "example_shape": [64], "classes": classes, "private": PRIVATE, "public": PUBLIC if place else 0,
+            "test": TEST, "public_labels_seen": False, "licence": "CC0",
+            "digests": {"private": "d" * 64, "public": "d" * 64},
             "overlap": {pair: {"exact": 0, "near": 1, "among": among} for pair, among in pairs.items()},
         },
         "privacy": privacy, "seeds": scored, "metrics": summarise(scored), "components": components,

@@ -145,6 +145,10 @@ FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("class-means", {"seeds.0.class_accuracy": [0.5]}, "seeds.0.class_accuracy"),
     ("class-means", {"seeds.0.class_accuracy": [1.0] * 10}, "seeds.0.class_accuracy"),
     ("class-means", {"seeds.0.auroc": 0.5}, "seeds.0.auroc"),
+    ("class-means", {"privacy.not_covered": ["nothing: audited"]}, "privacy.not_covered"),
+    ("class-means", {"task.public_labels_seen": True}, "task.public_labels_seen"),
+    ("public-only", {"task.public_labels_seen": False}, "task.public_labels_seen"),
+    ("class-means", {"task.public": 3}, "task.public"),
     ("class-means", {"seeds.0.spent": {}}, "seeds.0.spent"),
     ("class-means", {"seeds.0.spent": {"class-sums": 2}}, "seeds.0.spent"),
     ("class-means", {"seeds.0.spent": {"class-sums": -1}}, "seeds.0.spent"),
@@ -224,6 +228,27 @@ def test_a_search_is_on_record_as_it_was_asked_for(
     file = place.with_name(f"class-means-digits-{digest[:16]}.json")
     file.write_text(json.dumps(boards.resealed({**made, "digest": digest})))
     found = [one.field for one in complaints(root, known)]
+    assert found == [] if field is None else field in found
+
+
+SOURCE = {"digest": "0" * 64, "dataset": "digits", "extractor": "pixels", "epsilon": 1.0, "selection": "oracle"}
+
+
+@pytest.mark.parametrize(
+    ("source", "chosen", "field"),
+    [
+        ({"dataset": "mnist"}, {}, None),
+        ({"selection": "transfer"}, {}, None),
+        ({}, {}, "search.source"),
+        ({"dataset": "mnist"}, {"clip": 77.0}, "search.chosen"),
+    ],
+)
+def test_settings_from_elsewhere_come_from_elsewhere_and_are_those_that_ran(
+    root: Path, known: Known, source: Mapping[str, Any], chosen: Mapping[str, Any], field: str | None
+) -> None:
+    taken = {"rule": "transfer", "trials": [], "chosen": dict(chosen), "source": {**SOURCE, **source}}
+    edits = {"selection": "transfer", "search": {**SEARCH, **taken}}
+    found = changed(root, known, "class-means", edits, sealed=True)
     assert found == [] if field is None else field in found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dpbench import parts, registry
+from dpbench.board.checks import departures
 from dpbench.board.protocol import Board, board_files, find_board
 from dpbench.cli import main
 from dpbench.errors import SpecError
@@ -57,8 +58,8 @@ def spelled_out(spec: Spec, plugins: Registry) -> Spec:
 def test_a_committed_board_can_be_read_and_asks_for_what_is_installed(name: str, plugins: Registry) -> None:
     board = find_board(name)
     spec = spelled_out(board.spec({"learner": "dp-sgd"}, plugins, "the test"), plugins)
-    assert board.mismatches(spec, plugins) == []
-    assert "public-validation" in board.selection
+    assert departures(board.spelled_out(plugins), spec) == []
+    assert ("public-validation" in board.selection) == (board.public_fraction > 0)
 
 
 def test_a_board_fixes_everything_but_learner_search_and_randomness(tmp_path: Path, plugins: Registry) -> None:
@@ -79,7 +80,7 @@ def test_the_ceiling_runs_without_privacy_and_is_no_departure(tmp_path: Path, pl
     board = Board.read(written(tmp_path))
     spec = spelled_out(board.spec({"learner": "non-private"}, plugins, "the test"), plugins)
     assert math.isinf(spec.epsilon)
-    assert board.mismatches(spec, plugins) == []
+    assert departures(board.spelled_out(plugins), spec) == []
 
 
 def test_a_selection_that_the_board_does_not_rank_is_refused_before_it_runs(tmp_path: Path, plugins: Registry) -> None:
@@ -104,8 +105,8 @@ def test_a_departure_is_named_with_what_was_expected(
     board = Board.read(written(tmp_path))
     whole = json.loads(board.spec({"learner": "pillar"}, plugins, "the test").model_dump_json())
     spec = spelled_out(make_spec({**whole, key: value}, "the test"), plugins)
-    (found,) = board.mismatches(spec, plugins)
-    assert re.match(said, found)
+    ((at, expected, got),) = departures(board.spelled_out(plugins), spec)
+    assert re.match(said, f"{at}: expected {expected}, got {got}")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_run_takes_everything_from_a_board_and_seals_what_it_writes(tmp_path: Pa
     file = written(tmp_path)
     main_of("run", "--board", str(file), "--learner", "class-means", "--out", str(tmp_path / "out"))
     (found,) = (tmp_path / "out").glob("*.json")
-    assert Board.read(file).mismatches(Result.read(found).spec, plugins) == []
+    assert departures(Board.read(file).spelled_out(plugins), Result.read(found).spec) == []
     assert broken_fields(json.loads(found.read_text())) == []
 
 

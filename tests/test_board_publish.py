@@ -471,6 +471,7 @@ def root(tmp_path: Path, plugins: Registry) -> Path:
         accuracy=results[1].seeds[0].accuracy,
         predictions=results[1].seeds[0].predictions or "",
         agreement=1.0,
+        scores={name: getattr(results[1].seeds[0], name) for name in rerun.SCORES},
         tolerance="none",
         provenance={},
     )

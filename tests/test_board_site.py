@@ -231,7 +231,7 @@ def test_a_raw_file_is_shown_in_part_and_refused_when_enormous(results: list[Res
     build_site(index, tmp_path, tmp_path / "site")
     assert (tmp_path / "site" / place.page(standing, entry)).stat().st_size < 2 * RAW + 60_000
     (tmp_path / entry.file).write_bytes(raw + b" " * 8_000_000)
-    with pytest.raises(DataError, match="Expected at most 8,388,608 bytes"):
+    with pytest.raises(DataError, match="Expected at most 2,000,000 bytes"):
         build_site(index, tmp_path, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 

@@ -82,6 +82,30 @@ def test_verify_holds_a_file_under_a_board_against_that_board(root: Path, capsys
     assert "spec.epsilon: expected 2.0, as board tiny-2, got 1.0" in capsys.readouterr().out
 
 
+def test_verify_finds_the_board_however_the_path_is_spelled(root: Path, capsys: Captured) -> None:
+    (root / "results" / "tiny-2").mkdir()
+    moved = Path(shutil.move(boards.file_of(root, "class-means"), root / "results" / "tiny-2"))
+    assert ask("verify", "--root", root, root / "boards" / ".." / "results" / "tiny-2" / moved.name) == 1
+    assert "as board tiny-2, got 1.0" in capsys.readouterr().out
+    assert ask("verify", "--root", root, shutil.copy(boards.file_of(root, "pillar"), root.parent)) == 0
+    assert "(of no board: no protocol to hold it against)" in capsys.readouterr().out
+
+
+def test_a_root_that_is_no_leaderboard_is_one_sentence(root: Path, tmp_path: Path, capsys: Captured) -> None:
+    shutil.rmtree(root / "results")
+    (root / "results").touch()
+    assert ask("verify", "--root", root) == 1
+    assert "to be a folder that can be read: Not a directory" in capsys.readouterr().err
+    (root / "results").unlink()
+    assert ask("verify", "--root", root) == 0
+    assert "There is no result in" in capsys.readouterr().out
+
+
+def test_where_the_page_goes_is_not_asked_where_none_is_made(root: Path, capsys: Captured) -> None:
+    assert ask("build", "--check", "--site", "x", "--root", root) == 1
+    assert "give one of them" in capsys.readouterr().err
+
+
 def test_verify_prints_nothing_that_moves_a_terminal(root: Path, capsys: Captured) -> None:
     change(boards.file_of(root, "class-means"), "selection", "\x1b[2J\x1b]0;title\x07")
     assert ask("verify", "--root", root) == 1
@@ -107,6 +131,23 @@ def test_rerun_fails_where_predictions_differ(root: Path, capsys: Captured) -> N
     assert ask("verify", "--rerun", "--device", "cpu", "--root", root, file) == 1
     assert f"FAILED results/tiny/{file.name}: seeds: seed 0: differs" in capsys.readouterr().out
     assert ask("verify", "--root", root) == 1
+
+
+def test_rerun_meets_scores_that_were_forged_under_the_true_predictions(root: Path, capsys: Captured) -> None:
+    file = boards.file_of(root, "class-means")
+    made = json.loads(file.read_text())
+    better = json.loads(boards.file_of(root, "non-private").read_text())["seeds"]
+    seeds = [
+        {**other, "spent": seed["spent"], "predictions": seed["predictions"]}
+        for seed, other in zip(made["seeds"], better, strict=True)
+    ]
+    for seed in seeds[1:]:  # the same guesses of two seeds would be found at once
+        seed["predictions"] = made["seeds"][1]["predictions"]
+    change(file, "seeds", seeds)
+    change(file, "metrics", json.loads(boards.file_of(root, "non-private").read_text())["metrics"])
+    assert ask("verify", "--root", root, file) == 0
+    assert ask("verify", "--rerun", "--device", "cpu", "--root", root, file) == 1
+    assert "seed 0: differs" in capsys.readouterr().out
 
 
 def test_rerun_of_what_is_not_installed_is_no_failure(root: Path, capsys: Captured) -> None:

@@ -66,7 +66,7 @@ def _matched(file: Path, root: Path, known: Known) -> tuple[Checked, list[str]]:
     (alone,) = review_of([Place(file, str(file), filed=False)], known).results
     if not alone.ok or alone.result is None:
         return alone, []
-    matches = [name for name, board in known.boards.items() if not departures(board, alone.result)]
+    matches = [name for name, board in known.boards.items() if not departures(board, alone.result.spec)]
     if not matches:
         return alone.but(_nearest(alone.result, known)), []
     there, _ = results_of(root, dict(known.boards))
@@ -80,7 +80,7 @@ def _matched(file: Path, root: Path, known: Known) -> tuple[Checked, list[str]]:
 
 def _nearest(result: Result, known: Known) -> Iterator[tuple[str, str]]:
     """Say what misses on the board that a result comes closest to."""
-    found = {name: departures(board, result) for name, board in known.boards.items()}
+    found = {name: departures(board, result.spec) for name, board in known.boards.items()}
     name = min(found, key=lambda one: (len(found[one]), one))
     for key, expected, got in found[name]:
         yield f"spec.{key}", f"expected {expected}, as the nearest board {name} has it, got {got}: it matches none"

@@ -11,7 +11,8 @@ selection   the rule, the record of the search and the learner's defaults tell t
 provenance  a clean commit, versions of plugins, overlap of the splits
 =========== ========================================================================================
 
-A forger who seals a file anew, and makes all of this fit, is met by running it again (`board.rerun`).
+Scores that a forger made fit are met by running a seed again (`board.rerun`). How settings were chosen, what a run
+cost, and which of many runs with secure randomness was sent in, are the word of who sent it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from dpbench.board.scores import check_scores
 from dpbench.errors import DpbenchError
 from dpbench.parts import written
 from dpbench.registry import Registered, Registry
-from dpbench.result import Result
+from dpbench.result import NOT_COVERED, Result
 from dpbench.seal import broken_fields
+from dpbench.spec import Spec
 
 Found = Iterator[tuple[str, str]]
 LIBRARIES = ("dp-accounting", "numpy", "opacus", "prv-accountant", "scipy")
@@ -51,6 +53,7 @@ class Installed:
     defaults: Mapping[str, Any]  # of its options, as JSON has them
     space: Mapping[str, Any]  # a learner's own, as JSON has it
     reference: bool = False  # a learner without privacy: the ceiling
+    public: str = "none"  # what a learner reads of the public data
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,10 @@ def _checks(result: Result) -> Found:
                 f"privacy.plan.{place}.sigma",
                 f"expected sigma * relative_noise = {privacy.sigma * release.relative_noise!r}, got {release.sigma!r}",
             )
+    searched = "the choice of hyperparameters"  # which private selection covers
+    left = tuple(line for line in NOT_COVERED if not (privacy.repeats and line.startswith(searched)))
+    if privacy.not_covered != left:
+        yield "privacy.not_covered", "expected what every result of dpbench leaves out, word by word"
     if math.isinf(spec.epsilon) and privacy.sigma != 0:
         yield "privacy.sigma", f"expected 0 without privacy, got {privacy.sigma!r}"
     yield from bounds(privacy, spec.epsilon)
@@ -168,18 +175,18 @@ def _checks(result: Result) -> Found:
 
 def _board(place: Place, result: Result, known: Known) -> Found:
     board = known.boards.get(place.board or "")
-    for key, expected, got in departures(board, result) if board else ():
+    for key, expected, got in departures(board, result.spec) if board else ():
         yield f"spec.{key}", f"expected {expected}, as board {place.board}, got {got}"
 
 
-def departures(board: Board, result: Result) -> list[tuple[str, str, str]]:
-    """Return key, what was expected and what came, where a result departs from a board that is spelled out.
+def departures(board: Board, spec: Spec) -> list[tuple[str, str, str]]:
+    """Return key, what was expected and what came, where a spec departs from a board; both are spelled out.
 
-    As `Board.mismatches`, without building its components for every result. No privacy at all is no departure.
+    No privacy at all (epsilon = inf) is no departure: such a result is a line of the board, not an entry.
     """
     wrong = []
     for key, expected in board.protocol.items():
-        got = getattr(result.spec, key)
+        got = getattr(spec, key)
         if got != expected and not (key == "epsilon" and math.isinf(got)):
             wrong.append((key, str(expected)[:200], str(got)[:200]))
     return wrong
@@ -192,4 +199,5 @@ def _installed(item: Registered) -> Installed:
         defaults = {}
     reference = bool(getattr(item.cls, "reference", False))
     space = {name: list(values) for name, values in getattr(item.cls, "search_space", {}).items()}
-    return Installed(item.plugin, item.distribution, item.version, defaults, space, reference)
+    public = str(getattr(item.cls, "public", "none"))
+    return Installed(item.plugin, item.distribution, item.version, defaults, space, reference, public)

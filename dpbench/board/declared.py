@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dpbench.result import Result
 from dpbench.selection import Selection
@@ -72,8 +72,7 @@ def check_selection(result: Result) -> Found:
     if TOUCHED.get(record.rule, record.private_touched) != record.private_touched:
         yield "search.private_touched", f"expected {TOUCHED[record.rule]} with {record.rule}"
     if asked is None:
-        if record.source is None:
-            yield "search.source", "expected the file that the settings were taken from, as nothing was searched"
+        yield from _taken(result, record)
         return
     for key in ("rule", "seed", "space"):
         if getattr(asked, key) != getattr(record, key):
@@ -114,6 +113,20 @@ def _repeats(result: Result) -> Found:
             yield "privacy.repeats", f"expected mean and shape as the spec asks, {asked.repeats}, {asked.shape}"
 
 
+def _taken(result: Result, record: Selection) -> Found:
+    """Yield what cannot be so of settings that came from a file."""
+    source, options = record.source, result.spec.learner.options
+    if source is None:
+        yield "search.source", "expected the file that the settings were taken from, as nothing was searched"
+        return
+    if record.rule == "transfer" and source.dataset == result.spec.dataset.name and source.selection != "transfer":
+        yield "search.source", f"expected another dataset than {source.dataset!r} with transfer"
+    if record.rule == "public-validation" and source.selection != record.rule:
+        yield "search.source", f"expected settings that were chosen by {record.rule}, got {source.selection}"
+    if any(name not in options or options[name] != value for name, value in (record.chosen or {}).items()):
+        yield "search.chosen", "expected the options that the run had"
+
+
 def _trials(record: Selection) -> Found:
     if record.rule == "private-accounted":
         if record.tried is not None or record.chosen is not None or record.trials:
@@ -123,8 +136,26 @@ def _trials(record: Selection) -> Found:
         yield "search.tried", f"expected {len(record.trials)}, the trials on record, got {record.tried}"
     scored = [trial for trial in record.trials if trial.accuracy is not None]
     best = max(scored, key=lambda trial: trial.accuracy or 0.0, default=None)
+    outside = [trial for trial in record.trials if not _within(trial.setting, record.space)]
+    if outside:
+        yield "search.trials", f"expected settings of the space that was searched, got {outside[0].setting}"
     if best is None or best.setting != record.chosen:
         yield "search.chosen", f"expected the best trial, {best and best.setting}, got {record.chosen}"
+
+
+def _read(result: Result, public: str) -> Found:
+    """Yield where a result says that its learner read other public data than the learner declares."""
+    task = result.task
+    if task.public_labels_seen != (public == "labelled"):
+        yield "task.public_labels_seen", f"expected {public == 'labelled'}: the learner declares public = {public!r}"
+    there = (task.overlap or {}).get("public in private")
+    expected = 0 if public == "none" else there.among if there else task.public
+    if task.public != expected:
+        yield "task.public", f"expected {expected}, as the learner declares public = {public!r}, got {task.public}"
+
+
+def _within(setting: Mapping[str, Any], space: Mapping[str, Sequence[Any]]) -> bool:
+    return setting.keys() == space.keys() and all(value in space[name] for name, value in setting.items())
 
 
 def _brought(role: str, result: Result, installed: Mapping[tuple[str, str], Installed]) -> Found:
@@ -143,6 +174,8 @@ def _brought(role: str, result: Result, installed: Mapping[tuple[str, str], Inst
             f"components.{role}.plugin",
             f"expected {here.plugin!r}, which brings {part.name!r}, got {stated.plugin[:80]!r}",
         )
+    if role == "learner" and here.version == stated.version:
+        yield from _read(result, here.public)
     if role == "learner" and here.version == stated.version and result.spec.search is None:
         own = part.options == here.defaults
         if result.selection == "default" and not own:

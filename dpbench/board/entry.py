@@ -60,7 +60,7 @@ def _role(result: Result, board: Board, known: Known) -> tuple[Role, str]:
     if math.isinf(result.spec.epsilon):
         here = known.installed.get(("learner", result.spec.learner.name))
         if here is not None and here.reference:
-            return "ceiling", "it has no privacy: the line that others are measured by"
+            return "ceiling", "it has no privacy: a line, not an entry"
         return "unranked", "it has no privacy, and its learner is no reference"
     if result.selection not in board.selection:
         return "unranked", f"its settings were chosen {_CHOSEN.get(result.selection, 'by ' + result.selection)}"
@@ -78,11 +78,11 @@ _CHOSEN = {
 
 
 def _trust(result: Result, again: Rerun | None) -> tuple[Trust, ...]:
-    """Return the badges; see `index.Trust`. Without privacy there is no epsilon to speak for."""
+    """Return the badges; see `index.Trust`. Without private rows, or without privacy, epsilon has none."""
     found: list[Trust] = []
-    if not math.isinf(result.spec.epsilon):
+    if result.privacy.plan and not math.isinf(result.spec.epsilon):
         found.append("enforced")
-        if result.privacy.independent.accountant != result.privacy.accountant:  # else it is no second opinion
+        if result.privacy.independent.accountant not in {"none", result.privacy.accountant}:  # a second opinion
             found.append("derived")
     if again is not None and again.agrees:
         found.append("reproduced")

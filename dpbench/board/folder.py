@@ -109,7 +109,7 @@ def results_of(root: Path, boards: dict[str, Board]) -> tuple[list[Place], list[
 def place_of(file: Path, root: Path) -> Place:
     """Return the place of one file: under its board where it lies in the leaderboard's folder, else under none."""
     try:
-        inside = file.absolute().relative_to(root.absolute())
+        inside = (file.parent.resolve() / file.name).relative_to(root.resolve())
     except ValueError:
         return Place(file, str(file), filed=False)
     filed = len(inside.parts) == 3 and inside.parts[0] in {"results", "figures"}
@@ -159,6 +159,8 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
             return sorted((one for one in found if not one.name.startswith(".")), key=lambda one: one.name)
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise DataError(f"Expected {folder} to be a folder that can be read: {error.strerror}.") from error
 
 
 def _text(path: Path) -> str:

@@ -19,12 +19,13 @@ from dpbench.selection import SelectionRule
 Trust = Literal["enforced", "derived", "reproduced", "secure-rng"]
 """What speaks for a number.
 
-============ =================================================================================
-`enforced`   a curator of dpbench held the data: sampling, clipping, noise and ledger are its own
+============ ======================================================================================================
+`enforced`   it was made by dpbench, whose curator holds the data, samples, clips, adds the noise and keeps the ledger
 `derived`    epsilon follows from plan and sigma by two accountants, and all else `verify` checks
-`reproduced` a seed was run again and gave the same predictions, or the same accuracy within noise
+`reproduced` a seed was run again and gave the same predictions, or the same scores within a stated tolerance; the
+             record is as good as who merged it
 `secure-rng` noise came from the operating system, so that no seed can take it off a released model
-============ =================================================================================
+============ ======================================================================================================
 """
 Role = Literal["entry", "ceiling", "unranked"]
 
@@ -39,7 +40,7 @@ class Entry(_Frozen):
     id: str  # the result file's name without its ending: unique on its board, safe as a file name
     file: str  # the result, relative to the leaderboard's folder: results/<board>/<id>.json
     role: Role
-    rank: int | None  # shared by entries whose difference is within noise; None unless the role is entry
+    rank: int | None  # shared by entries that cannot be told from the best of them; None unless the role is entry
     why: str = ""  # it is not ranked
     learner: str
     settings: dict[str, str]  # of the learner, spelled out
@@ -102,7 +103,9 @@ class Index(_Frozen):
         try:
             return cls.model_validate_json(file.read_bytes())
         except OSError as error:
-            raise DataError(f"Cannot read leaderboard {file}: {error.strerror}.") from error
+            raise DataError(
+                f"Cannot read leaderboard {file}: {error.strerror}. `dpbench leaderboard build` makes it from results."
+            ) from error
         except ValidationError as error:
             first = error.errors(include_input=False)[0]
             field = ".".join(str(part) for part in first["loc"]) or "file"

@@ -141,19 +141,6 @@ class Board(BaseModel):
             )
         return spec
 
-    def mismatches(self, spec: Spec, plugins: Registry) -> list[str]:
-        """Return the keys in which a result's spec departs from this board, each with what was expected.
-
-        Without privacy (epsilon = inf) is no departure: such a result is the board's ceiling, never an entry.
-        """
-        wrong = []
-        for key, expected in self.spelled_out(plugins).protocol.items():
-            got = getattr(spec, key)
-            ceiling = key == "epsilon" and got == math.inf
-            if got != expected and not ceiling:
-                wrong.append(f"{key}: expected {_said(expected)}, got {_said(got)}")
-        return wrong
-
 
 def find_board(name: str) -> Board:
     """Return the board called `name`, or that of the file `name`.
@@ -176,7 +163,3 @@ def board_files() -> dict[str, Path]:
     package = Path(dpbench.__file__).parent
     folders = [package / "boards", package.parent / "leaderboard" / "boards", Path("leaderboard") / "boards"]
     return {file.stem: file for folder in folders for file in sorted(folder.glob("*.toml"))}
-
-
-def _said(value: object) -> str:
-    return str(value) if isinstance(value, Component) else repr(value)

@@ -1,4 +1,4 @@
-"""A seed of a result run again, and what came out beside what is stated: the check that no forger passes.
+"""A seed of a result run again, and what came out beside what is stated.
 
 Plan and sigma are those of the result, so that another version of an accountant changes nothing; settings that a
 search chose are taken from its record instead of being searched again. Research randomness repeats to the last bit on
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 AGREEMENT = 0.98  # share of test examples that must be right or wrong alike
 DIFFERENCE = 0.01  # what accuracy may differ by
+OTHERS = 0.05  # what the other scores may
+SCORES = ("balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc")
 
 Outcome = Literal["same predictions", "same within tolerance", "differs"]
 
@@ -52,6 +55,7 @@ class Rerun(BaseModel):
     accuracy: float
     predictions: str
     agreement: float | None  # share of test examples right or wrong alike; None where noise cannot be repeated
+    scores: dict[str, float | None]  # the other scores
     tolerance: str
     provenance: dict[str, Any]
 
@@ -73,7 +77,7 @@ def recorded(place: Place, result: Result, root: Path) -> Rerun | None:
         Unfit: the record cannot be read.
     """
     file = record_of(place, root)
-    if not file.exists():
+    if not os.path.lexists(file):
         return None
     record = fitted(Rerun, content_of(file))
     return record if (record.digest, record.content) == (result.digest, _content(result)) else None
@@ -191,7 +195,8 @@ def _compared(result: Result, stated: SeedResult, again: Result) -> Rerun:
     assert found.predictions is not None
     record = Rerun(
         digest=result.digest, content=_content(result), seed=stated.seed, outcome="differs", accuracy=found.accuracy,
-        predictions=found.predictions, agreement=agreement, tolerance=_tolerance(result)[0],
+        predictions=found.predictions, agreement=agreement, scores={name: getattr(found, name) for name in SCORES},
+        tolerance=_tolerance(result)[0],
         provenance=again.provenance,
     )  # fmt: skip
     return record.model_copy(update={"outcome": _outcome(record, result)})
@@ -203,16 +208,29 @@ def _outcome(record: Rerun, result: Result) -> Outcome:
     if result.privacy.rng == "secure":
         mean = math.fsum(seed.accuracy for seed in result.seeds) / len(result.seeds)
         return "same within tolerance" if abs(record.accuracy - mean) <= most else "differs"
-    if record.predictions == stated.predictions:
-        return "same predictions"
+    if record.predictions == stated.predictions:  # then all that is counted from them is the same too
+        same = record.agreement == 1.0 and record.accuracy == stated.accuracy and _scores_within(record, stated, 1e-9)
+        return "same predictions" if same else "differs"
     close = (record.agreement or 0.0) >= AGREEMENT and abs(record.accuracy - stated.accuracy) <= most
-    return "same within tolerance" if close else "differs"
+    return "same within tolerance" if close and _scores_within(record, stated, OTHERS) else "differs"
+
+
+def _scores_within(record: Rerun, stated: SeedResult, most: float) -> bool:
+    """Return whether the other scores differ by no more; AUROC rests on scores that predictions do not fix."""
+    for name in SCORES:
+        found, other = record.scores.get(name), getattr(stated, name)
+        if (found is None) != (other is None):
+            return False
+        if found is not None and abs(found - other) > (OTHERS if name == "auroc" else most):
+            return False
+    return True
 
 
 def _tolerance(result: Result) -> tuple[str, float]:
     """Return the tolerance in words, and what of it accuracy may differ by."""
     if result.privacy.rng == "research":
-        words = f"{AGREEMENT:.0%} of test examples right or wrong alike, accuracy within {DIFFERENCE}"
+        words = f"{AGREEMENT:.0%} of test examples right or wrong alike, accuracy within {DIFFERENCE}, other scores "
+        words += f"within {OTHERS}"
         return words, DIFFERENCE
     most = _noise([seed.accuracy for seed in result.seeds], result.task.test)
     return f"accuracy within {most:.4g} of the mean: a new seed falls there 99 times in 100", most

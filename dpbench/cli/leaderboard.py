@@ -52,6 +52,8 @@ def verify(
     for stray in found.strays:
         print(f"FAILED {stray.file}: {stray}")
     print(f"{len(found.results)} results, {failed} failed" + (f", {len(found.strays)} else" if found.strays else ""))
+    if not found.results:
+        print(f"There is no result in {root}: dpbench leaderboard add FILE files one.")
     if failed or found.strays:
         raise typer.Exit(1)
 
@@ -68,6 +70,8 @@ def build(
     """Check all results, then write leaderboard.json, schema.json and the page."""
     from dpbench.board import build as building
 
+    if site is not None and (no_site or check):
+        raise SpecError("--site names where the page goes, and --check and --no-site make none: give one of them.")
     index = building.index_of(root, _plugins())
     entries = sum(len(standing.entries) for standing in index.standings)
     said = f"{entries} results on {len(index.standings)} boards"
@@ -156,7 +160,7 @@ def _found(files: list[Path] | None, root: Path, known: Known) -> Review:
 
 def _line(one: Checked) -> str:
     if one.ok:
-        return f"ok {one.place.file}"
+        return f"ok {one.place.file}" + ("" if one.place.filed else " (of no board: no protocol to hold it against)")
     most = 5
     more = f"; and {len(one.complaints) - most} more" if len(one.complaints) > most else ""
     return f"FAILED {one.place.file}: {'; '.join(map(str, one.complaints[:most]))}{more}"

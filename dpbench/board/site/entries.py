@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.site import place, text
 from dpbench.board.site.charts.classes import class_chart, class_specification
@@ -23,7 +24,6 @@ from dpbench.errors import DataError
 from dpbench.result import Result
 
 RAW = 20_000  # characters of a raw file that its page shows
-LARGEST = 8 * 2**20  # bytes of a result
 SEEDS = 50  # rows of scores; the raw file has all
 FACTS = 60  # of one list
 ENOUGH = 400  # entries a process has to have to be worth its start
@@ -96,11 +96,11 @@ def _write(batch: Batch, shared: Renderer) -> None:
 def _read(file: Path) -> bytes:
     try:
         with file.open("rb") as stream:
-            raw = stream.read(LARGEST + 1)
+            raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise DataError(f"Cannot read result {file}: {error.strerror}. Build the index again.") from error
-    if len(raw) > LARGEST:
-        raise DataError(f"Expected at most {LARGEST:,} bytes in result {file}, there are more. Take it off the board.")
+    if len(raw) > MAX_BYTES:
+        raise DataError(f"Expected at most {MAX_BYTES:,} bytes in result {file}, got more. Take it off the board.")
     return raw
 
 

@@ -21,9 +21,9 @@ BADGES: Mapping[Trust, str] = {
     "secure-rng": "secure RNG",
 }
 TRUST: Mapping[Trust, str] = {
-    "enforced": "A curator of dpbench held the private data: sampling, clipping, noise and ledger were its own.",
+    "enforced": "Made by dpbench: its curator holds the private data, samples, clips, adds noise and keeps the ledger.",
     "derived": "ε follows from the stored plan and σ by two independent accountants, and all else that verify checks.",
-    "reproduced": "A seed was run again and gave the same predictions, or the same accuracy within noise.",
+    "reproduced": "A seed was run again and gave the same predictions, or the same scores within a stated tolerance.",
     "secure-rng": "Noise came from the operating system, so that no seed can take it off a released model.",
 }
 RESEARCH = (

@@ -116,14 +116,16 @@ def test_a_reader_walks_the_site_on_a_server_and_no_request_leaves_it(chromium: 
 
 
 def test_a_click_on_a_head_sorts_by_it_and_says_so(chromium: Browser, site: Path) -> None:
+    from playwright.sync_api import expect
+
     with opened(chromium, address(site, "index.html")) as (page, _):
         head = page.locator("#all thead th", has_text="Score")
         head.click()
-        assert head.get_attribute("aria-sort") == "ascending"
+        expect(head).to_have_attribute("aria-sort", "ascending")
         rising = _scores(page)
         assert rising == sorted(rising)
         head.click()
-        assert head.get_attribute("aria-sort") == "descending"
+        expect(head).to_have_attribute("aria-sort", "descending")
         falling = _scores(page)
         assert falling == sorted(falling, reverse=True)
         assert falling[0] > rising[0]

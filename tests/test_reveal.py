@@ -124,7 +124,8 @@ def test_no_private_learner_is_shown_a_row(name: str) -> None:
         raise AssertionError
 
     with pytest.raises(Refused, match="Ask noisy_sum instead"):
-        _ran(type(honest.__name__, (honest,), {"fit": fit}), epsilon=math.inf, public_labels=True)
+        shown = {"extractor": "pixels:flat=false", "public_labels": True}  # images, as networks want them
+        _ran(type(honest.__name__, (honest,), {"fit": fit}), epsilon=math.inf, **shown)
 
 
 @pytest.mark.parametrize("epsilon", ["1", "1e6"])

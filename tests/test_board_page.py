@@ -132,8 +132,12 @@ def test_a_click_on_a_head_sorts_by_it_and_says_so(chromium: Browser, site: Path
 
 
 def test_a_boards_table_sorts_by_numbers_not_by_words(chromium: Browser, site: Path) -> None:
+    from playwright.sync_api import expect
+
     with opened(chromium, address(site, BOARD)) as (page, _):
-        page.locator(".standings thead th", has_text="Compute").click()
+        head = page.locator(".standings thead th", has_text="Compute")
+        head.click()
+        expect(head).to_have_attribute("aria-sort", "ascending")
         shown = page.locator(".standings tbody tr > td[data-order]:nth-last-child(4)")
         seconds = [float(cell.get_attribute("data-order") or "nan") for cell in shown.all()]
         assert seconds == sorted(seconds)
@@ -177,19 +181,21 @@ def test_an_entry_leads_to_its_page_with_its_command_and_raw_file(chromium: Brow
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_theme_that_was_switched_is_kept_and_charts_follow_it(chromium: Browser, site: Path, theme: Theme) -> None:
+    from playwright.sync_api import expect
+
     with opened(chromium, address(site, BOARD), theme) as (page, seen):
         see_charts(page)
         paper = "getComputedStyle(document.body).backgroundColor"
         ink = "getComputedStyle(document.querySelector('.plot .role-axis-title text')).fill"
         before = page.evaluate(paper), page.evaluate(ink)
         button = page.locator("#theme")
-        assert button.get_attribute("aria-pressed") == str(theme == "dark").lower()
+        expect(button).to_have_attribute("aria-pressed", str(theme == "dark").lower())
         button.click()
         page.wait_for_function(f"{ink} !== '{before[1]}'")
         assert page.evaluate(paper) != before[0]
         page.reload()
         assert page.evaluate(paper) != before[0]
-        assert button.get_attribute("aria-pressed") == str(theme != "dark").lower()
+        expect(button).to_have_attribute("aria-pressed", str(theme != "dark").lower())
         assert seen.complaints == []
 
 
@@ -219,15 +225,17 @@ def test_axe_finds_no_serious_fault(chromium: Browser, site: Path, theme: Theme)
 
 
 def test_the_first_key_leads_past_the_head_and_rows_can_be_sorted_by_keys(chromium: Browser, site: Path) -> None:
+    from playwright.sync_api import expect
+
     with opened(chromium, address(site, BOARD)) as (page, _):
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        expect(page.locator(":focus")).to_have_text("Skip to the content")
         page.keyboard.press("Enter")
-        assert page.evaluate("document.activeElement.id") == "main"
+        page.wait_for_function("document.activeElement.id === 'main'")
         head = page.locator(".standings thead th", has_text="Memory")
         head.locator("[tabindex='0']").focus()
         page.keyboard.press("Enter")
-        assert head.get_attribute("aria-sort") == "ascending"
+        expect(head).to_have_attribute("aria-sort", "ascending")
 
 
 def test_tables_can_be_read_without_scripts(chromium: Browser, site: Path) -> None:

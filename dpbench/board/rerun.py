@@ -219,9 +219,8 @@ def _scores_within(record: Rerun, stated: SeedResult, most: float) -> bool:
     """Return whether the other scores differ by no more; AUROC rests on scores that predictions do not fix."""
     for name in SCORES:
         found, other = record.scores.get(name), getattr(stated, name)
-        if (found is None) != (other is None):
-            return False
-        if found is not None and abs(found - other) > (OTHERS if name == "auroc" else most):
+        bound = OTHERS if name == "auroc" else most
+        if (found is None) != (other is None) or (found is not None and abs(found - other) > bound):
             return False
     return True
 

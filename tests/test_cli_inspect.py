@@ -10,32 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.cli import main
 from dpbench.inspection.report import Inspection
+from tests.test_cli import Output, called, refusal
 
-Output = pytest.CaptureFixture[str]
 QUICK = ("inspect", "--k", "2,8")
 
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-
-
-def called(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as exited:
-        main(list(arguments))
-    return int(exited.value.code or 0)
-
-
-def refusal(capsys: Output, *arguments: str) -> str:
-    """Return the one sentence with which a command is refused."""
-    assert called(*arguments) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("dpbench: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
 
 
 def inspection_in(folder: Path) -> Inspection:

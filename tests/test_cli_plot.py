@@ -6,28 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.cli import main
 from dpbench.figures import ready
 from tests import readme
+from tests.test_cli import Output, called, refusal
 
-Output = pytest.CaptureFixture[str]
 RESULTS = ("--results", str(readme.FIGURE))
-
-
-def called(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as exited:
-        main(list(arguments))
-    return int(exited.value.code or 0)
-
-
-def refusal(capsys: Output, *arguments: str) -> str:
-    """Return the one sentence with which a command is refused."""
-    assert called(*arguments) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("dpbench: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
 
 
 def test_a_ready_figure_is_drawn_into_the_working_folder(

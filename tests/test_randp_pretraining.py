@@ -104,6 +104,14 @@ def test_the_loss_falls(tmp_path: Path, loss: str) -> None:
 
 
 @both_losses
+def test_rounded_products_lead_to_about_the_same_weights(tmp_path: Path, loss: str) -> None:
+    exact, rounded = trained(tmp_path / "a.safetensors", loss=loss), tmp_path / "b.safetensors"
+    trained(rounded, loss=loss, precision="bfloat16")
+    for name, one in tensors(exact).items():
+        torch.testing.assert_close(tensors(rounded)[name].float(), one.float(), rtol=0, atol=0.05)
+
+
+@both_losses
 def test_what_was_interrupted_goes_on_to_the_same_weights(
     tmp_path: Path, loss: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +143,12 @@ def test_each_step_has_new_images() -> None:
     assert float((torch.cdist(seen, seen) + 100 * torch.eye(len(seen))).min()) > 0.1
 
 
-@pytest.mark.parametrize("changes", [{"seed": 1}, {"generator": "dead-leaves"}, {"loss": "moco"}, {"batch": 4}])
+CHOICES = [
+    {"seed": 1}, {"generator": "dead-leaves"}, {"loss": "moco"}, {"batch": 4}, {"view": 8}, {"precision": "bfloat16"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", CHOICES)
 def test_every_choice_of_the_recipe_shows_in_the_weights(tmp_path: Path, changes: dict[str, Any]) -> None:
     one, other = trained(tmp_path / "one.safetensors"), trained(tmp_path / "other.safetensors", **changes)
     assert not equal(tensors(one), tensors(other))

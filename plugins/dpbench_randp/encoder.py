@@ -32,9 +32,13 @@ class Encoder(nn.Module):
         mean: Tensor = self.norm(self.trunk(normalised(images))).mean((2, 3))
         return mean
 
+    def projected(self, features: Tensor) -> Tensor:
+        """Return (n, projected) unit vectors of features (n, width)."""
+        return normalize(self.projection(features), dim=1)
+
     def forward(self, images: Tensor) -> Tensor:
-        """Return (n, projected) unit vectors."""
-        return normalize(self.projection(self.features(images)), dim=1)
+        """Return (n, projected) unit vectors of images."""
+        return self.projected(self.features(images))
 
 
 def started(network: str, size: int, seed: int, device: torch.device) -> Encoder:

@@ -15,7 +15,7 @@ from dpbench import DpbenchError, SpecError
 from dpbench_randp.augment import augmented
 from dpbench_randp.checkpoints import State, export, state_file
 from dpbench_randp.draws import Draws
-from dpbench_randp.encoder import PROJECTED, started
+from dpbench_randp.encoder import PROJECTED, Encoder, started
 from dpbench_randp.generators import generator
 from dpbench_randp.losses import align_uniform, info_nce
 from dpbench_randp.recipe import Recipe
@@ -33,7 +33,8 @@ class Training:
     def __init__(self, network: str, size: int, recipe: Recipe, device: torch.device) -> None:
         """Start at step 0."""
         self.network, self.size, self.recipe, self.device, self.done = network, size, recipe, device, 0
-        self.encoder = started(network, size, recipe.seed, device)
+        self.view = recipe.view or size
+        self.encoder = started(network, self.view, recipe.seed, device)
         self.optimiser = torch.optim.SGD(
             self.encoder.parameters(), lr=recipe.rate(0), momentum=MOMENTUM, weight_decay=DECAY
         )
@@ -55,27 +56,33 @@ class Training:
         return loss.detach()
 
     def views(self, step: int) -> tuple[Tensor, Tensor]:
-        """Return two views (batch, 3, size, size) of the images of a step: new ones in each step."""
+        """Return two views (batch, 3, view, view) of the images of a step: new ones in each step."""
         start = step * self.recipe.batch
         indices = torch.arange(start, start + self.recipe.batch, device=self.device)
         with torch.no_grad():
             images = self._generate(indices)
             draws = (Draws(self.recipe.seed, indices, purpose) for purpose in (1, 2))
-            first, second = (augmented(images, one, self.size) for one in draws)
+            first, second = (augmented(images, one, self.view) for one in draws)
         return first, second
 
     def _loss(self, first: Tensor, second: Tensor) -> Tensor:
         if self._keys is None:
-            x, y = self.encoder(torch.cat([first, second])).chunk(2)
+            x, y = self._embedded(self.encoder, torch.cat([first, second])).chunk(2)
             return align_uniform(x, y)
         with torch.no_grad():
             for key, query in zip(self._keys.parameters(), self.encoder.parameters(), strict=True):
                 key.lerp_(query, 1 - FOLLOW)
-            keys = self._keys(second)
-        loss = info_nce(self.encoder(first), keys, self._queue.clone())
+            keys = self._embedded(self._keys, second)
+        loss = info_nce(self._embedded(self.encoder, first), keys, self._queue.clone())
         slots = torch.arange(self.done * len(keys), (self.done + 1) * len(keys), device=self.device)
         self._queue[slots[-len(self._queue) :] % len(self._queue)] = keys[-len(self._queue) :]
         return loss
+
+    def _embedded(self, encoder: Encoder, views: Tensor) -> Tensor:
+        """Return (n, projected) float32 unit vectors, computed in the recipe's precision."""
+        with torch.autocast(self.device.type, torch.bfloat16, self.recipe.precision == "bfloat16"):
+            embedded: Tensor = encoder.features(views)
+        return encoder.projected(embedded.float())
 
     def state(self) -> State:
         """Return everything that the next step depends on."""

@@ -15,10 +15,14 @@ RATES = {"align-uniform": 0.12, "moco": 0.03}  # learning rates for a batch of 2
 class Recipe:
     """Contrastive pre-training without data; the defaults are those of Baradad et al. 2021, for 21 million images.
 
-    `generator` makes the images, `canvas` pixels wide; no image is seen twice. `loss` is alignment and uniformity (Wang
-    and Isola 2020) or `moco` (He et al. 2020) with a `queue` of keys. `learning_rate` None is 0.12 for a batch of 256
-    (0.03 with `moco`), in proportion for others. `probe` names data to watch: every `probe_every` steps a linear
-    classifier of the features is scored on held-out images; the score is told and chooses nothing.
+    `generator` makes the images, `canvas` pixels wide; no image is seen twice. `view` is the width in pixels of what
+    the network is trained on; None is the width that it is used at, and less costs less. `precision` bfloat16 lets
+    convolutions and products round, which is faster where a processor or GPU has them; weights stay float32.
+
+    `loss` is alignment and uniformity (Wang and Isola 2020) or `moco` (He et al. 2020) with a `queue` of keys.
+    `learning_rate` None is 0.12 for a batch of 256 (0.03 with `moco`), in proportion for others. `probe` names data to
+    watch: every `probe_every` steps a linear classifier of the features is scored on held-out images; the score is told
+    and chooses nothing.
     """
 
     generator: Literal["stylegan-oriented", "dead-leaves", "statistical"] = "stylegan-oriented"
@@ -28,6 +32,8 @@ class Recipe:
     loss: Literal["align-uniform", "moco"] = "align-uniform"
     learning_rate: float | None = None
     canvas: int = 64
+    view: int | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
     queue: int = 65_536
     probe: Literal["none", "digits", "cifar10"] = "digits"
     probe_every: int = 1000
@@ -40,6 +46,8 @@ class Recipe:
                 raise SpecError(f"Expected {name}={getattr(self, name)} >= {bound} to pre-train.")
         if self.learning_rate is not None and not self.learning_rate > 0:
             raise SpecError(f"Expected learning_rate={self.learning_rate} > 0 to pre-train.")
+        if self.view is not None and self.view < 8:
+            raise SpecError(f"Expected view={self.view} >= 8 pixels to pre-train, or none for the network's own size.")
         if self.canvas < 8 or self.canvas & (self.canvas - 1):
             raise SpecError(f"Expected canvas={self.canvas} to be 8, 16, 32, 64 ...: generators double their images.")
 

@@ -55,12 +55,29 @@ def test_float32_norms_are_never_under_estimated(sizes: tuple[int, int, int], se
 
 def test_norms_of_very_long_rows_are_never_under_estimated_and_tight() -> None:
     draw = torch.Generator().manual_seed(0)
-    for width in (2**16, 2**16 + 1, 2**20):
-        rows = torch.randn(2, width, generator=draw)
-        true = rows.double().norm(dim=1)
-        ratio = Rows(rows).norms() / true
-        assert bool((ratio >= 1).all())
-        assert bool((ratio <= 1 + (width + 9) * 2**-24).all())
+    for width, terms in ((2**16, 2**16), (2**16 + 1, 2**12), (2**20, 2**12), (2**20 + 4095, 2**12)):
+        for rows in (torch.randn(2, width, generator=draw), torch.rand(1, 2, width, generator=draw)[0] + 1):
+            true = rows.double().norm(dim=1)
+            ratio = Rows(rows).norms() / true
+            assert bool((ratio >= 1).all())
+            assert bool((ratio <= 1 + (terms + 12) * 2**-24).all())
+
+
+def test_no_part_of_a_very_long_row_is_left_out_of_its_norm() -> None:
+    width = 2**16 + 17  # sixteen whole blocks, and a rest
+    for place in (0, 4095, 4096, 2**16 - 1, 2**16, width - 1):
+        rows = torch.zeros(1, width)
+        rows[0, place] = -3
+        assert 3 <= float(Rows(rows).norms()) < 3.01
+        rows[0, place] = float("inf")
+        assert float(Rows(rows).norms()) == float("inf")
+
+
+def test_a_very_long_row_in_float64_has_the_bound_of_its_length() -> None:
+    rows = torch.randn(2, 2**17, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ratio = Rows(rows).norms() / rows.norm(dim=1)
+    assert bool((ratio >= 1).all())
+    assert bool((ratio <= 1 + 2**18 * 2**-53).all())
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.complex64])

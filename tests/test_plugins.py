@@ -92,6 +92,10 @@ class TestDPRAFTWithPrivateMean(LearnerLaws):
     learner = _built("learner", "dp-raft", private_mean=True, feature_norm=50.0)  # type: ignore[assignment]
 
 
+class TestScatterNetLinear(LearnerLaws):
+    learner = _built("learner", "scatternet", groups=4, steps=20, sample_rate=0.5)  # type: ignore[assignment]
+
+
 class TestPublicOnly(LearnerLaws):
     learner = _built("learner", "public-only")  # type: ignore[assignment]
 

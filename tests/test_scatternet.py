@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import scipy.special
 import torch
-from dpbench_scatternet import ScatterNet
+from dpbench_scatternet import ScatterNet, ScatterNetLinear
 from PIL import Image
 from torch import Tensor
 
-from dpbench import DataMissing, SpecError
+from dpbench import Budget, DataMissing, PublicData, SpecError, Task
+from dpbench.privacy.rows import PrivateRows
 from tests import weights
+from tests.worlds import curator_over
 
 CPU = torch.device("cpu")
 needs_kymatio = pytest.mark.skipif(find_spec("kymatio") is None, reason="pip install 'dpbench-vision[scatter]'")
@@ -80,3 +82,52 @@ def test_without_kymatio_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 def test_sizes_that_do_not_divide_are_refused(size: int, pool: int) -> None:
     with pytest.raises(SpecError, match=r"Expected (size|pool)="):
         ScatterNet(size=size, pool=pool)
+
+
+def normalised(x: Tensor, groups: int) -> Tensor:
+    task = Task(tuple(x.shape[1:]), 10, 100, CPU)
+    found = ScatterNetLinear(groups=groups).features(task, PublicData(x[:0], None), torch.Generator())(x)
+    assert isinstance(found, Tensor)
+    return found
+
+
+def test_groups_are_runs_of_whole_channels_and_an_examples_own() -> None:
+    x = torch.rand(4, 6 * 25, generator=torch.Generator().manual_seed(0), dtype=torch.float64)  # 6 channels, 5x5 places
+    expected = torch.nn.GroupNorm(3, 6, affine=False)(x.view(4, 6, 5, 5)).flatten(1)
+    torch.testing.assert_close(normalised(x, 3), expected)
+    torch.testing.assert_close(normalised(x[2:3], 3), expected[2:3])
+    assert torch.allclose(normalised(x, 3).norm(dim=1), torch.tensor(150.0, dtype=torch.float64).sqrt(), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "groups"), [((256,), 27), ((3, 4, 4), 48), ((10,), 20)])
+def test_features_that_do_not_fall_into_groups_are_refused(shape: tuple[int, ...], groups: int) -> None:
+    with pytest.raises(SpecError, match=f"Expected groups={groups} .* to cut the .* features"):
+        ScatterNetLinear(groups=groups).plan(Task(shape, 10, 100, CPU), Budget(1.0, 1e-5))
+    with pytest.raises(SpecError, match="groups=0"):
+        ScatterNetLinear(groups=0)
+
+
+def test_the_default_plan_is_60_epochs_of_the_authors_batches() -> None:
+    (release,) = ScatterNetLinear().plan(Task((15_552,), 10, 50_000, CPU), Budget(3.0, 1e-5))
+    assert (release.steps, release.sample_rate * 50_000) == (60 * (50_000 // 8192), 8192)
+
+
+def stripes(count: int, seed: int) -> tuple[list[Image.Image], Tensor]:
+    """Return waves that run down (0) or across (1), each with a random phase: no pixel tells which."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(2, size=count)
+    made = []
+    for label, phase in zip(labels, draw.uniform(0, 2 * np.pi, count), strict=True):
+        wave = np.broadcast_to(127 + 100 * np.sin(np.arange(16) * np.pi / 2 + phase), (16, 16))
+        made.append(Image.fromarray((wave.T if label else wave).astype(np.uint8)))
+    return made, torch.from_numpy(labels)
+
+
+@needs_kymatio
+def test_the_probe_privately_tells_textures_apart_whose_pixels_have_the_same_means() -> None:
+    (train, y), (test, truth), extractor = stripes(300, 0), stripes(100, 1), ScatterNet(size=16, grey=True)
+    x, learner = features(extractor, *train), ScatterNetLinear(steps=20, sample_rate=0.5)
+    rows = PrivateRows(x, y, torch.arange(len(y)))
+    curator = curator_over(rows, learner.plan(Task((1296,), 2, 300, CPU), Budget(1.0, 1e-5)), sigma=5.0, classes=2)
+    predict = learner.fit(curator.door(), PublicData(x[:0], None), torch.Generator())
+    assert float((predict(features(extractor, *test)).argmax(1) == truth).float().mean()) > 0.95

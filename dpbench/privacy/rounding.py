@@ -50,10 +50,10 @@ def row_norms(rows: Tensor) -> Tensor:
         norms = torch.linalg.vector_norm(flat, dim=1).double()
     else:
         whole, terms = terms - terms % BLOCK, BLOCK
-        blocks = torch.linalg.vector_norm(flat[:, :whole].unflatten(1, (-1, BLOCK)), dim=2)
+        blocks = torch.linalg.vector_norm(flat[:, :whole].reshape(len(flat), -1, BLOCK), dim=2)
         rest = torch.linalg.vector_norm(flat[:, whole:], dim=1, keepdim=True)
         norms = torch.linalg.vector_norm(torch.cat([blocks, rest], 1).double(), dim=1)
-    bounds = norms.mul_(1 + (terms + 8) * unit_roundoff(flat)).add_(TINY)
+    bounds: Tensor = norms.mul_(1 + (terms + 8) * unit_roundoff(flat)).add_(TINY)
     return bounds.masked_fill_(bounds > LARGEST, math.inf)
 
 

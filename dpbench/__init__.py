@@ -25,7 +25,7 @@ from dpbench.linear import LinearProbe, Standardise, residuals, standardisation,
 from dpbench.paths import data_folders
 from dpbench.privacy.bases import AnchorBasis, DenseBasis
 from dpbench.privacy.blocks import Blocks
-from dpbench.privacy.contributions import RankOne, Scaled
+from dpbench.privacy.contributions import Joined, RankOne, Scaled
 from dpbench.privacy.residual import Residual
 from dpbench.probes import ProbeLearner
 from dpbench.registry import build_extractor
@@ -46,6 +46,7 @@ __all__ = [
     "DpbenchError",
     "Extractor",
     "Images",
+    "Joined",
     "Learner",
     "LinearProbe",
     "PlanError",

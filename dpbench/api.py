@@ -100,7 +100,8 @@ class Curator(ABC):
         """Return the clipped, noised sum of `rows` over one fresh Poisson sample.
 
         Args:
-            rows: maps a `Chunk` to one contribution per row: a tensor (c, ...), `RankOne`, `Scaled` or `Blocks`.
+            rows: maps a `Chunk` to one contribution per row: a tensor (c, ...), `Joined`, `RankOne`, `Scaled`,
+                `Residual` or `Blocks`.
                 Row i may read row i of the chunk, `seeds[i]` and public values, nothing else.
             release: the name of a planned release with steps left; the step is spent before anything is read.
             clip: L2 bound on one example's contribution; for `Blocks`, one bound per block.

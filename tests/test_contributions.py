@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dpbench.errors import SpecError
 from dpbench.privacy.blocks import blocks_of
-from dpbench.privacy.contributions import Contribution, RankOne, Rows, Scaled
+from dpbench.privacy.contributions import Contribution, Joined, RankOne, Rows, Scaled
 from dpbench.privacy.mechanisms import clipped_sum
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(1, 12))
@@ -24,7 +24,8 @@ def _forms(sizes: tuple[int, int, int], seed: int, dtype: torch.dtype) -> list[C
     plain, biased = RankOne(left, right), RankOne(left, right, bias=True)
     scales = [torch.rand(m, width, generator=draw, dtype=dtype) + 0.1 for width in (d, d + 1)]
     rows = torch.randn(c, m, d, generator=draw, dtype=dtype)
-    return [Rows(rows), plain, biased, Scaled(plain, scales[0]), Scaled(biased, scales[1])]
+    joined = Joined((left, rows, right))
+    return [Rows(rows), joined, plain, biased, Scaled(plain, scales[0]), Scaled(biased, scales[1])]
 
 
 @given(SIZES, SEEDS)
@@ -126,6 +127,33 @@ def test_a_scale_that_would_broadcast_is_refused(shape: tuple[int, ...]) -> None
         Scaled(RankOne(torch.ones(3, 2), torch.ones(3, 4)), torch.ones(shape))
 
 
+@pytest.mark.parametrize("shapes", [(), ((3,),), ((3, 2), (4, 2)), ((3, 2), (3,))])
+def test_parts_that_are_not_of_the_same_rows_are_refused(shapes: tuple[tuple[int, ...], ...]) -> None:
+    with pytest.raises(SpecError, match="of one length c"):
+        Joined(tuple(torch.ones(shape) for shape in shapes))
+    with pytest.raises(SpecError, match="float32 or float64"):
+        Joined((torch.ones(2, 1), torch.ones(2, 1, dtype=torch.float64)))
+
+
+def test_joined_rows_are_clipped_as_one() -> None:
+    """Adding an example moves the sum by at most the clip, however many parts it has and however they differ."""
+    draw = torch.Generator().manual_seed(3)
+    parts = tuple(10.0**power * torch.randn(5, 4, 7, generator=draw) for power in (-6, 0, 0, 3))
+    for row in range(5):
+        assert float(clipped_sum(Joined(parts).take(torch.tensor([row])), 0.5).norm()) <= 0.5
+    (block,) = blocks_of(Joined(parts))
+    assert torch.equal(clipped_sum(block, 0.5), clipped_sum(Joined(parts), 0.5))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e25])
+def test_a_joined_row_with_one_number_that_is_not_finite_counts_as_zero(value: float) -> None:
+    """Two parts of 0.9e25 are below the bound each and above it together."""
+    first, second = torch.ones(2, 3), torch.full((2, 1), 0.9 * value)
+    first[1], second[1] = 0.0, 0.0
+    total = clipped_sum(Joined((first, second, second)), 1.0)
+    assert torch.equal(total, torch.zeros(5, dtype=torch.float64))
+
+
 def test_one_number_per_row_needs_an_axis_of_its_own() -> None:
     with pytest.raises(SpecError, match=r"return \(c, 1\)"):
         blocks_of(torch.ones(3))
@@ -141,6 +169,8 @@ def _times(form: Contribution, factor: float) -> Contribution:
         return Rows(form.rows * factor)
     if isinstance(form, RankOne):
         return RankOne(form.left, form.right * factor, form.bias)
+    if isinstance(form, Joined):
+        return Joined(tuple(part * factor for part in form.parts))
     assert isinstance(form, Scaled)
     outer = _times(form.outer, factor)
     assert isinstance(outer, RankOne)
@@ -155,6 +185,8 @@ def _doubled(form: Contribution) -> Contribution:
         return Rows(double(form.rows))
     if isinstance(form, RankOne):
         return RankOne(double(form.left), double(form.right), form.bias)
+    if isinstance(form, Joined):
+        return Joined(tuple(map(double, form.parts)))
     assert isinstance(form, Scaled)
     outer = _doubled(form.outer)
     assert isinstance(outer, RankOne)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -105,6 +106,23 @@ def test_the_chunk_size_changes_memory_and_not_the_answer(chunk_size: int) -> No
         for size in (None, chunk_size)
     ]
     torch.testing.assert_close(answers[0], answers[1], rtol=1e-5, atol=1e-5)
+
+
+def test_a_chunks_rows_are_gone_before_the_next_are_made() -> None:
+    made: list[weakref.ref[Tensor]] = []
+
+    def rows(chunk: Chunk) -> Tensor:
+        answer = 2 * chunk.x
+        if len(chunk) > 1:  # not a row that is checked alone
+            assert all(one() is None for one in made)
+            made.append(weakref.ref(answer))
+        return answer
+
+    curator = curator_over(private_rows(n=40), [Release("sum", steps=3)])
+    for _ in range(3):  # with checks of rows alone at the first two, without at the third
+        made.clear()
+        curator.noisy_sum(rows, release="sum", clip=1.0, chunk_size=9)
+        assert len(made) == 5
 
 
 def test_mapped_rows_are_those_that_the_transform_gives() -> None:

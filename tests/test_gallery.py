@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench import RankOne, Release
+from dpbench import Joined, RankOne, Release
 from dpbench.api import Chunk
 from dpbench.errors import LawBroken, PrivacyError
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
@@ -73,11 +73,24 @@ def test_a_tensor_whose_norm_function_under_reports_is_measured_all_the_same() -
             answer = super().__torch_function__(function, types, arguments, keywords or {})  # type: ignore[no-untyped-call]
             return answer * 0 if function is torch.linalg.vector_norm else answer
 
+    def liar(chunk: Chunk) -> torch.Tensor:
+        return (100 * chunk.x).as_subclass(Liar)
+
     rows = private_rows(n=1)
-    total = curator_over(rows, [Release("sum")]).noisy_sum(
-        lambda chunk: (100 * chunk.x).as_subclass(Liar), release="sum", clip=1.0
-    )
-    assert float(total.norm()) <= 1 + 1e-6  # type: ignore[union-attr]
+    for answer in (liar, lambda chunk: Joined((liar(chunk), liar(chunk)))):
+        total = curator_over(rows, [Release("sum")]).noisy_sum(answer, release="sum", clip=1.0)
+        assert float(total.norm()) <= 1 + 1e-6  # type: ignore[union-attr]
+
+
+def test_a_subclass_of_joined_is_refused() -> None:
+    class UnderReports(Joined):
+        def norms(self) -> torch.Tensor:
+            return super().norms() / 2
+
+    with pytest.raises(PrivacyError, match="returned a UnderReports"):
+        curator_over(private_rows(), [Release("sum")]).noisy_sum(
+            lambda chunk: UnderReports((chunk.x * 100, chunk.x)), release="sum", clip=1.0
+        )
 
 
 @pytest.mark.parametrize("suite", [LearnerLaws, ExtractorLaws, DatasetLaws])

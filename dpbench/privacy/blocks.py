@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError
-from dpbench.privacy.contributions import Contribution, RankOne, Rows, Scaled
+from dpbench.privacy.contributions import Contribution, Joined, RankOne, Rows, Scaled
 from dpbench.privacy.residual import Residual
 
 if TYPE_CHECKING:
@@ -39,11 +39,13 @@ def blocks_of(contribution: Tensor | Contribution | Blocks) -> tuple[Contributio
     for part in parts:
         if isinstance(part, torch.Tensor):
             blocks.append(Rows(part.as_subclass(torch.Tensor)))  # a subclass could redefine its norm
+        elif type(part) is Joined:
+            blocks.append(Joined(tuple(one.as_subclass(torch.Tensor) for one in part.parts)))
         elif type(part) in _CLOSED:
             blocks.append(part)
         else:
             raise PrivacyError(
-                f"A row function returned a {type(part).__name__}; expected a Tensor, RankOne, Scaled, Residual or "
-                "Blocks of them and no subclass, for the harness answers for their norms."
+                f"A row function returned a {type(part).__name__}; expected a Tensor, Joined, RankOne, Scaled, "
+                "Residual or Blocks of them and no subclass, for the harness answers for their norms."
             )
     return tuple(blocks)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.errors import SpecError
-from dpbench.privacy.rounding import TINY, check_precision, row_norms, unit_roundoff
+from dpbench.privacy.rounding import TINY, check_precision, joined_norms, row_norms, unit_roundoff
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,6 +78,52 @@ class Rows(Contribution):
     def dense(self) -> Tensor:
         """Return the rows."""
         return self.rows
+
+
+@dataclass(frozen=True)
+class Joined(Contribution):
+    """Row i contributes row i of every part, one after another: gradients by parameter, without a copy side by side.
+
+    One bound clips the whole row. The sum is a vector of all parts' entries in order.
+    """
+
+    parts: tuple[Tensor, ...]  # each (c, ...)
+
+    def __post_init__(self) -> None:
+        """Refuse parts of other lengths, and parts without an axis to clip along."""
+        shapes = [tuple(part.shape) for part in self.parts]
+        if not shapes or min(map(len, shapes)) < 2 or len({shape[0] for shape in shapes}) > 1:
+            raise SpecError(
+                f"Expected parts (c, ...) of one length c, with two axes or more, in a Joined contribution, got "
+                f"{', '.join(map(str, shapes)) or 'none'}."
+            )
+        check_precision(*self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: the rows' L2 norms over all parts."""
+        import torch
+
+        return joined_norms(torch.stack([row_norms(part) for part in self.parts]))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return (p,): weights @ rows, part after part."""
+        import torch
+
+        weights = weights.to(self.parts[0].dtype)
+        return torch.cat([(weights @ part.flatten(1)).double() for part in self.parts])
+
+    def take(self, rows: Tensor) -> Joined:
+        """Return the rows with these indices."""
+        return Joined(tuple(part[rows] for part in self.parts))
+
+    def dense(self) -> Tensor:
+        """Return the rows (c, p)."""
+        import torch
+
+        return torch.cat([part.flatten(1) for part in self.parts], 1)
 
 
 @dataclass(frozen=True)

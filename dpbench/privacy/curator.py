@@ -64,6 +64,7 @@ class LedgerCurator:
         for paired in self._contributions(rows, chunks, release, clips):
             sums = [clipped_sum(block, bound) for block, bound in paired]
             totals = sums if totals is None else [total.add_(part) for total, part in zip(totals, sums, strict=True)]
+            del paired  # see `_contributions`
         spread = self.sigma[release] * math.sqrt(len(clips))
         answers = tuple(
             noised(total, spread * bound, self.randomness.noise)
@@ -105,11 +106,11 @@ class LedgerCurator:
         for chunk in chunks:
             loners = self._loners(chunk) if due else []
             paired = _paired(blocks_of(rows(chunk)), clips, release)
-            for block, _ in paired:
-                _check_length(block, chunk, release)
+            _check_lengths(paired, chunk, release)
             _check_alone(rows, loners, paired, release)
             due = due and not loners
             yield paired
+            del paired  # or two chunks of rows would be held at once
 
     def _loners(self, chunk: Chunk) -> list[tuple[int, Chunk]]:
         """Copy a few random rows, before a row function may change the chunk, to evaluate each alone."""
@@ -191,12 +192,13 @@ def _paired(
     return list(zip(blocks, clips, strict=True))
 
 
-def _check_length(block: Contribution, chunk: Chunk, release: str) -> None:
-    if len(block) != len(chunk):
-        raise NotPerExample(
-            f"Release {release!r} contributed {len(block)} row(s) for a chunk of {len(chunk)}; "
-            "expected one per example, also for an empty chunk."
-        )
+def _check_lengths(paired: list[tuple[Contribution, float]], chunk: Chunk, release: str) -> None:
+    for block, _ in paired:
+        if len(block) != len(chunk):
+            raise NotPerExample(
+                f"Release {release!r} contributed {len(block)} row(s) for a chunk of {len(chunk)}; "
+                "expected one per example, also for an empty chunk."
+            )
 
 
 def _check_alone(

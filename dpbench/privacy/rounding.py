@@ -57,6 +57,15 @@ def row_norms(rows: Tensor) -> Tensor:
     return bounds.masked_fill_(bounds > LARGEST, math.inf)
 
 
+def joined_norms(norms: Tensor) -> Tensor:
+    """Return (c,) float64: norms of rows whose parts have at most the norms (parts, c), never under-estimated."""
+    import torch
+
+    joined: Tensor = torch.linalg.vector_norm(norms, dim=0)
+    joined.mul_(1 + (len(norms) + 8) * unit_roundoff(norms))
+    return joined.masked_fill_(joined > LARGEST, math.inf)
+
+
 def weights_for(norms: Tensor, clip: float | Tensor) -> Tensor:
     """Return float64 weights that bring rows of these norms to `clip` at most: 0 for rows that count as zero.
 

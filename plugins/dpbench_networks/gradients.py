@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
-from dpbench import Chunk, RowFn
+from dpbench import Chunk, Joined, RowFn
 from dpbench_networks.models import EPSILON, Network, WSConv2d, centred_and_scale, standardise
 from dpbench_networks.views import Views, normalised
 
@@ -76,7 +76,7 @@ class Gradients:
     views: Views
 
     def at(self, theta: Tensor, trains: Trains) -> RowFn:
-        """Return the function from a chunk to rows (c, p), p the number of trained parameters, at parameters `theta`.
+        """Return the function from a chunk to rows at parameters `theta`: the trained parameters in order.
 
         Rows have the precision of `theta`. Memory grows with the chunk times the views.
         """
@@ -92,12 +92,13 @@ class Gradients:
 
         by_example = vmap(grad(loss), in_dims=(None, 0, 0))
 
-        def rows(chunk: Chunk) -> Tensor:
-            made = theta.new_empty(len(chunk), len(theta) - start)
-            if len(chunk):
-                views = normalised(self.views(chunk.x.to(theta.dtype), chunk.seeds))
-                self._pulled_back(by_example(trained, views, chunk.y), named, made)
-            return made
+        def rows(chunk: Chunk) -> Joined:
+            if not len(chunk):
+                return Joined(tuple(theta.new_empty(0, *value.shape) for value in kept.values()))
+            views = normalised(self.views(chunk.x.to(theta.dtype), chunk.seeds))
+            found = by_example(trained, views, chunk.y)
+            self._pull_back(found, named)
+            return Joined(tuple(found[name] for name in kept))
 
         return rows
 
@@ -113,8 +114,8 @@ class Gradients:
         with torch.autograd.graph.saved_tensors_hooks(count, lambda saved: saved):
             self.layout.network(torch.empty(1, *example_shape, device="meta"))
         free = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else CPU_BYTES
-        # Gradients by parameter, the rows, and the copy that clipping weighs; activations and their gradients.
-        return max(1, free // (3 * 4 * self.layout.size + 2 * self.views.number * kept))
+        # Gradients, and the copy without rows that are not finite; activations and their gradients.
+        return max(1, free // (2 * 4 * self.layout.size + 2 * self.views.number * kept))
 
     @cached_property
     def _convolutions(self) -> dict[str, str]:
@@ -135,29 +136,24 @@ class Gradients:
         used = {name: value for name, value in named.items() if name not in self._convolutions.values()}
         return used | {weight: standardise(named[weight], named[gain]) for weight, gain in self._convolutions.items()}
 
-    def _pulled_back(self, found: dict[str, Tensor], named: dict[str, Tensor], made: Tensor) -> None:
-        """Write the gradients by parameter into rows, those of standardised weights as those of weights and gains."""
-        into = self.layout.named(made)
-        for name, gradient in found.items():
-            if name in self._convolutions:
-                gain = self._convolutions[name]
-                _through_standardisation(gradient, (named[name], named[gain]), (into[name], into[gain]))
-            else:
-                into[name].copy_(gradient)
+    def _pull_back(self, found: dict[str, Tensor], named: dict[str, Tensor]) -> None:
+        """Turn gradients by standardised weights into those by weights, and add those by gains."""
+        for name, gain in self._convolutions.items():
+            if name in found:
+                found[name], found[gain] = _pulled_back(found[name], named[name], named[gain])
 
 
-def _through_standardisation(gradient: Tensor, at: tuple[Tensor, Tensor], into: tuple[Tensor, Tensor]) -> None:
-    """Turn gradients (c, o, ...) by `standardise(weight, gain)` into those by weight and gain, `at` where they are.
+def _pulled_back(gradient: Tensor, weight: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
+    """Return gradients (c, o, ...) by `weight` and (c, o) by `gain`, of those by `standardise(weight, gain)`.
 
     A filter's gradient loses its mean and its part along the filter, which standardisation takes out; vmap over
     torch's own vjp gives the same in four times the time.
     """
-    (weight, gain), flat = at, gradient.flatten(2)  # (c, o, f)
+    flat = gradient.flatten(2)  # (c, o, f), written over
     centred, scale = (part.flatten(1) for part in centred_and_scale(weight))  # (o, f), (o, 1)
     unit = centred * scale
     along = torch.einsum("cof,of->co", flat, unit)
-    into[1].copy_(along)
     free = scale < EPSILON**-0.5  # of a filter below the limit the scale is a constant
-    flat = flat - flat.mean(2, keepdim=True)
+    flat.sub_(flat.mean(2, keepdim=True))
     flat.sub_((along * free.squeeze(1)).unsqueeze(2) * unit).mul_(scale * gain.unsqueeze(1))
-    into[0].copy_(flat.view_as(gradient))
+    return flat.view_as(gradient), along

@@ -30,6 +30,7 @@ CPU = torch.device("cpu")
 TASK = Task((1, 8, 8), 3, 60, CPU)
 CIFAR = Task((3, 32, 32), 10, 50_000, CPU)
 SMALL: dict[str, Any] = {"network": "tiny", "sample_rate": 0.5, "augmult": 0, "chunk_size": 64}
+COLD: dict[str, Any] = {**SMALL, "weights": "random"}
 
 
 class Scripted(Curator):
@@ -142,7 +143,7 @@ def test_each_phase_trains_its_part_and_spends_its_steps(
 ) -> None:
     ended: list[dict[str, Tensor]] = []
     monkeypatch.setattr("dpbench_networks.training.predictor", lambda network, named: ended.append(named))
-    _, curator = _fit(DPRandP(**SMALL, **options), sigma=1.0)
+    _, curator = _fit(DPRandP(**COLD, **options), sigma=1.0)
     start = initial(build("tiny", TASK.example_shape, 3), torch.Generator().manual_seed(0))
     moved = {name for name, value in ended[0].items() if not torch.equal(value, start[name])}
     assert moved == {name for name in start if name.startswith(trained)}
@@ -150,7 +151,7 @@ def test_each_phase_trains_its_part_and_spends_its_steps(
 
 
 def test_phase_3_of_several_instalments_is_trained_whole() -> None:
-    learner = DPRandP(**SMALL, phase2_steps=874)
+    learner = DPRandP(**COLD, phase2_steps=874)
     plan = learner.plan(TASK, Budget(2.0, 1e-5))
     assert [release.steps for release in plan] == [874, 1, 250]
     phases = learner._phases(2)

@@ -130,7 +130,9 @@ class TestDPSGDNet(LearnerLaws):
 
 
 class TestDPRandP(LearnerLaws):
-    learner = _built("learner", "dp-randp", **SMALL_NETWORK, augmult=0, phase2_steps=5, phase3_steps=12)  # type: ignore[assignment]
+    learner = _built(  # type: ignore[assignment]
+        "learner", "dp-randp", **SMALL_NETWORK, weights="random", augmult=0, phase2_steps=5, phase3_steps=12
+    )
     example_shape = (1, 8, 8)
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from dpbench_networks.weights import Checkpoint
-from dpbench_randp import extractor as module
+from dpbench_networks.weights import SHIPPED, Checkpoint
 from dpbench_randp.encoder import loaded
 from dpbench_randp.extractor import RandPWRN
 from PIL import Image
@@ -88,11 +87,11 @@ def test_a_missing_checkpoint_is_named_with_the_command_that_makes_one() -> None
 
 
 def test_without_a_path_it_is_the_one_that_is_shipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SHIPPED", folder / "absent.safetensors")
+    monkeypatch.setitem(SHIPPED, Tiny.name, folder / "absent.safetensors")
     assert not Tiny().present()
     with pytest.raises(DataMissing, match=r"absent\.safetensors"):
         Tiny().open(CPU)
-    monkeypatch.setattr(module, "SHIPPED", folder / NAME)
+    monkeypatch.setitem(SHIPPED, Tiny.name, folder / NAME)
     assert Tiny().present()
     assert Tiny().weights() == Tiny(path=NAME).weights()
 

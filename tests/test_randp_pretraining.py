@@ -277,7 +277,16 @@ def test_too_little_memory_suggests_a_smaller_batch(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("steps", 0), ("batch", 1), ("learning_rate", 0.0), ("canvas", 24), ("canvas", 4), ("queue", 0), ("seed", -1)],
+    [
+        ("steps", 0),
+        ("batch", 1),
+        ("learning_rate", 0.0),
+        ("canvas", 24),
+        ("canvas", 4),
+        ("queue", 0),
+        ("seed", -1),
+        ("view", 7),
+    ],
 )
 def test_a_recipe_that_cannot_train_is_refused(name: str, value: float) -> None:
     with pytest.raises(SpecError, match=f"Expected {name}={value}"):

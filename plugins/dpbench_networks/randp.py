@@ -23,8 +23,9 @@ TABLE = ((1, 875, 0.4), (2, 1125, 1.0), (3, 1593, 1.0), (4, 1687, 1.2), (6, 1843
 class DPRandP(NetworkLearner):
     """Head, then whole network, from weights that saw no data (Tang et al., NeurIPS 2023, arXiv:2306.06076).
 
-    `weights` is the checkpoint of phase I; None is the cold start of Table 25. It must come from nothing private: no
-    account is kept of it. Phase II takes `phase2_steps` with `phase2_learning_rate`, phase III `phase3_steps` with
+    `weights` is the checkpoint of phase I: a file, or the one that comes with dpbench, which is a small one (see the
+    extractor `randp-wrn16-4`); `random` is the cold start of Table 25. It must come from nothing private: no account is
+    kept of it. Phase II takes `phase2_steps` with `phase2_learning_rate`, phase III `phase3_steps` with
     `phase3_learning_rate`; all steps share one sigma. 0 steps leave a phase out (Table 24).
 
     The allocation of section 3.3 is the default: below epsilon `probe_below` all goes to phase II; from there on phase
@@ -48,7 +49,7 @@ class DPRandP(NetworkLearner):
         "phase3_learning_rate": tuple(sorted({rate for _, _, rate in TABLE})),
     }
 
-    weights: str | None = None
+    weights: str = "randp-wrn16-4"
     phase2_steps: int = 96
     phase2_learning_rate: float = 15.0
     phase2_trains: Literal["head", "norm+head"] = "norm+head"
@@ -83,7 +84,8 @@ class DPRandP(NetworkLearner):
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train through the phases that were planned."""
         reached = sum(name.startswith("phase3") for name in curator.sigma)
-        return self.trained(curator, self._phases(reached), self.weights, generator)
+        weights = None if self.weights == "random" else self.weights
+        return self.trained(curator, self._phases(reached), weights, generator)
 
     def _reached(self, epsilon: float) -> int:
         """Return how many instalments of phase III there are; without phase II, or with own steps, always one."""

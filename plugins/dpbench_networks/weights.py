@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FORMAT = "dpbench-network-1"
 OPTIONAL = ("head.", "norm.")
+SHIPPED = {"randp-wrn16-4": Path(__file__).parent / "randp-wrn16-4.safetensors"}  # come with dpbench
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ class Checkpoint:
             SpecError: made for another network; or a parameter that is missing, left over or of another shape.
         """
         if self.network != network:
-            raise SpecError(f"The checkpoint is of network {self.network!r}, not {network!r}. Set network to it.")
+            raise SpecError(
+                f"The checkpoint is of network {self.network!r}, not {network!r}. Set network to it, or weights=random."
+            )
         wrong = [name for name in start if name not in self.state and not name.startswith(OPTIONAL)]
         wrong += [name for name in self.state if name not in start]
         wrong += [name for name in start if name in self.state and self.state[name].shape != start[name].shape]
@@ -79,17 +82,24 @@ class Checkpoint:
 
 
 def located(path: str) -> Path:
-    """Return the file at `path`: absolute, or relative to the working folder or to a folder of `DPBENCH_DATA`.
+    """Return the file of the checkpoint that comes with dpbench under this name, or else the file at `path`.
+
+    A path is absolute, or relative to the working folder or to a folder of `DPBENCH_DATA`.
 
     Raises:
         DataMissing: there is none; says where it looked.
     """
+    if path in SHIPPED:
+        return SHIPPED[path]
     named = Path(path).expanduser()
     places = [named, *(folder / named for folder in data_folders())]  # an absolute path stays itself
     found = next((place for place in places if place.is_file()), None)
     if found is None:
         looked = ", ".join(dict.fromkeys(map(str, places)))
-        raise DataMissing(f"Expected a checkpoint at weights={path}, but there is no such file (looked at {looked}).")
+        raise DataMissing(
+            f"Expected a checkpoint at weights={path}, but there is no such file (looked at {looked}). With dpbench "
+            f"comes weights={', '.join(SHIPPED)}."
+        )
     return found
 
 

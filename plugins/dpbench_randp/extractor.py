@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from dpbench_randp.encoder import Encoder
 
-SHIPPED = Path(__file__).parent / "randp-wrn16-4.safetensors"
-
 
 @dataclass(frozen=True)
 class RandPWRN(Trainable):
@@ -42,7 +40,9 @@ class RandPWRN(Trainable):
 
     def _places(self) -> list[Path]:
         if self.path is None:
-            return [SHIPPED]
+            from dpbench_networks.weights import SHIPPED
+
+            return [SHIPPED[self.name]]
         named = Path(self.path).expanduser()
         return [named, *(folder / named for folder in data_folders())]  # an absolute path stays itself
 

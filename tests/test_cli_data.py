@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from dpbench.cli import main
 from dpbench.data import download, store
+from tests.test_cli import Output, called, refusal
 
-Output = pytest.CaptureFixture[str]
 Install = Callable[[str], None]
 
 TINY = '''
@@ -66,26 +65,11 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
 
-def called(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as exited:
-        main(list(arguments))
-    return int(exited.value.code or 0)
-
-
 def said(capsys: Output, *arguments: str) -> str:
     assert called("data", *arguments) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
     return captured.out
-
-
-def refusal(capsys: Output, *arguments: str) -> str:
-    assert called(*arguments) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("dpbench: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
 
 
 def rows(capsys: Output) -> dict[str, dict[str, Any]]:

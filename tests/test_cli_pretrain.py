@@ -14,10 +14,9 @@ from dpbench_randp.extractor import RandPWRN
 from dpbench_randp.pretraining import Training
 from torch import Tensor
 
-from dpbench.cli import main
 from tests.randp import Tiny, tensors
+from tests.test_cli import Output, called, refusal
 
-Output = pytest.CaptureFixture[str]
 QUICK = "randp-wrn16-4:canvas=16,probe=none"
 
 
@@ -28,24 +27,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RandPWRN, "size", Tiny.size)
 
 
-def called(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as exited:
-        main(["pretrain", *arguments])
-    return int(exited.value.code or 0)
-
-
 def pretrained(out: Path, *more: str) -> int:
-    return called(QUICK, "--steps", "4", "--batch", "4", "--device", "cpu", "--out", str(out), *more)
-
-
-def refusal(capsys: Output, *arguments: str) -> str:
-    """Return the one sentence with which a command is refused."""
-    assert called(*arguments) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("dpbench: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
+    return called("pretrain", QUICK, "--steps", "4", "--batch", "4", "--device", "cpu", "--out", str(out), *more)
 
 
 def test_it_writes_a_checkpoint_and_tells_the_loss(tmp_path: Path, capsys: Output) -> None:
@@ -59,7 +42,7 @@ def test_it_writes_a_checkpoint_and_tells_the_loss(tmp_path: Path, capsys: Outpu
 
 def test_flags_win_over_options_and_options_reach_the_recipe(tmp_path: Path) -> None:
     out = tmp_path / "w.safetensors"
-    assert called(
+    assert called("pretrain",
         f"{QUICK},steps=900,batch=5,generator=dead-leaves,seed=4", "--steps", "1", "--device", "cpu", "--out", str(out)
     ) == 0  # fmt: skip
     about = Checkpoint.load(out).about
@@ -93,7 +76,7 @@ def test_an_interruption_says_how_to_go_on_and_that_gives_the_same_weights(
 def test_what_is_there_is_not_overwritten(tmp_path: Path, capsys: Output) -> None:
     out = tmp_path / "w.safetensors"
     out.write_text("precious")
-    assert "is there already" in refusal(capsys, QUICK, "--out", str(out), "--device", "cpu")
+    assert "is there already" in refusal(capsys, "pretrain", QUICK, "--out", str(out), "--device", "cpu")
     assert out.read_text() == "precious"
 
 
@@ -109,12 +92,12 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path, capsys: Output) -> Non
     ],
 )
 def test_what_cannot_be_is_one_sentence(tmp_path: Path, capsys: Output, extractor: str, sentence: str) -> None:
-    assert sentence in refusal(capsys, extractor, "--out", str(tmp_path / "w.safetensors"))
+    assert sentence in refusal(capsys, "pretrain", extractor, "--out", str(tmp_path / "w.safetensors"))
     assert not list(tmp_path.iterdir())
 
 
 def test_nothing_to_resume_is_one_sentence(tmp_path: Path, capsys: Output) -> None:
-    said = refusal(capsys, QUICK, "--resume", "--device", "cpu", "--out", str(tmp_path / "w.safetensors"))
+    said = refusal(capsys, "pretrain", QUICK, "--resume", "--device", "cpu", "--out", str(tmp_path / "w.safetensors"))
     assert "Expected an unfinished pre-training at" in said
 
 

@@ -18,7 +18,7 @@ PLUGINS = ROOT.parent / "plugins"
 LAYERS = (
     {"errors"},
     {"guard", "paths", "files", "progress", "phases", "provenance"},
-    {"seal"},
+    {"seal", "charts"},
     {"sources"},
     {"api"},
     {"hookspecs", "trainable"},

@@ -40,7 +40,8 @@ def inspect(
     plot: Annotated[Path | None, typer.Option(help="Draw it too, into this .png or .svg.")] = None,
 ) -> None:
     """Show whether few dimensions of public features are enough: spectrum, separability, margins."""
-    from dpbench.inspection.plot import check_plot, write_plot
+    from dpbench.charts import check_file
+    from dpbench.inspection.plot import write_plot
     from dpbench.inspection.report import ask
 
     given = {
@@ -59,7 +60,7 @@ def inspect(
     plugins.find("extractor", asked.extractor.name)
     check_writable(out)
     if plot is not None:
-        check_plot(plot)
+        check_file(plot, "--plot")
         check_writable(plot.parent)
 
     from dpbench.inspection import analysis

@@ -24,11 +24,12 @@ def plot(
     ] = None,
 ) -> None:
     """Draw the results of a sweep, as far as there are any, beside the figures that papers report."""
-    from dpbench.figures.draw import check_file, write_figure
+    from dpbench.charts import check_file
+    from dpbench.figures.draw import write_figure
     from dpbench.files import check_writable
 
     for file in out or ():
-        check_file(file)
+        check_file(file, "--out")
         check_writable(file.parent)
 
     from dpbench.figures.collect import collect

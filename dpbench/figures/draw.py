@@ -8,12 +8,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench.errors import SpecError
+from dpbench.charts import BLUE, GREY, VERMILLION, write_chart
 from dpbench.figures.collect import Collected
 from dpbench.figures.positions import Positions, positions
 from dpbench.figures.published import Point, Series
-from dpbench.files import write_atomically
-from dpbench.inspection.plot import BLUE, FORMATS, GREY, VERMILLION
 from dpbench.result import Interval
 from dpbench.sweep.grid import COMPONENTS
 from dpbench.sweep.plot import X, text
@@ -40,34 +38,9 @@ LETTER = 0.08  # inches, of the title
 TITLE, LEGEND = 42, 30  # characters in a line
 
 
-def check_file(file: Path) -> None:
-    """Refuse a file that is neither PNG nor SVG, before anything is read.
-
-    Raises:
-        SpecError: says which endings there are.
-    """
-    if file.suffix.lower() not in FORMATS:
-        raise SpecError(f"Expected --out {file} to end in {' or '.join(FORMATS)}.")
-
-
 def write_figure(collected: Collected, file: Path) -> None:
-    """Draw into `file`, PNG or SVG by its ending, atomically; the same results, the same bytes.
-
-    Raises:
-        OutputError: the place cannot be written.
-    """
-    import matplotlib as mpl
-
-    kind = file.suffix.lower().removeprefix(".")
-    metadata = {"Date": None} if kind == "svg" else {}
-    with mpl.rc_context(
-        {
-            "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
-            "legend.frameon": False, "legend.fontsize": 8, "svg.fonttype": "none", "svg.hashsalt": "dpbench",
-        }  # words of an SVG stay words, and its bytes repeat
-    ):  # fmt: skip
-        figure = draw(collected)
-        write_atomically(file, lambda out: figure.savefig(out, format=kind, metadata=metadata))
+    """Draw into `file`; see `charts.write_chart`."""
+    write_chart(file, lambda: draw(collected))
 
 
 def draw(collected: Collected) -> Figure:
@@ -92,7 +65,7 @@ def draw(collected: Collected) -> Figure:
         turned = 90 if where.crowded(collected.plot, width - 0.7) else 0  # inches, less the labels of the other axis
         axes.tick_params(axis="x", labelsize=8, rotation=turned)
         axes.set_ylabel(_measured(collected) if place % across == 0 else "")
-    figure.legend(handles=_handles(collected), loc="outside right center")
+    figure.legend(handles=_handles(collected), loc="outside right center", fontsize=8)
     return figure
 
 

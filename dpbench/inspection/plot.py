@@ -5,54 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.errors import SpecError
-from dpbench.files import write_atomically
+from dpbench.charts import BLUE, GREY, VERMILLION, write_chart
 from dpbench.inspection.report import Inspection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg")
-# Okabe and Ito's colours: told apart by people who do not see red or green, and by their markers in grey.
-BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#666666"
 DOTS = 400  # of the spectrum: a line of thousands would look the same
 
 
-def check_plot(file: Path) -> None:
-    """Refuse a file that is neither PNG nor SVG, before anything is computed.
-
-    Raises:
-        SpecError: says which endings there are.
-    """
-    if file.suffix.lower() not in FORMATS:
-        raise SpecError(f"Expected --plot {file} to end in {' or '.join(FORMATS)}.")
-
-
 def write_plot(inspection: Inspection, file: Path) -> None:
-    """Draw an inspection into `file`, PNG or SVG by its ending, atomically; the same inspection, the same bytes.
+    """Draw an inspection into `file`; see `charts.write_chart`."""
+    write_chart(file, lambda: _figure(inspection))
 
-    Raises:
-        OutputError: the place cannot be written.
-    """
-    import matplotlib as mpl
+
+def _figure(inspection: Inspection) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    kind = file.suffix.lower().removeprefix(".")
-    with mpl.rc_context(
-        {
-            "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
-            "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "dpbench",
-        }  # words of an SVG stay words, and its bytes repeat
-    ):  # fmt: skip
-        figure = Figure(figsize=(12, 4), dpi=110, layout="constrained")
-        FigureCanvasAgg(figure)
-        figure.suptitle(_title(inspection), color=VERMILLION if inspection.mark else "black", parse_math=False)
-        left, middle, right = figure.subplots(1, 3)
-        for axes, draw in ((left, _spectrum), (middle, _separability), (right, _margins)):
-            draw(axes, inspection)
-        metadata = {"Date": None} if kind == "svg" else {}
-        write_atomically(file, lambda out: figure.savefig(out, format=kind, metadata=metadata))
+    figure = Figure(figsize=(12, 4), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(_title(inspection), color=VERMILLION if inspection.mark else "black", parse_math=False)
+    left, middle, right = figure.subplots(1, 3)
+    for axes, draw in ((left, _spectrum), (middle, _separability), (right, _margins)):
+        draw(axes, inspection)
+    return figure
 
 
 def _title(inspection: Inspection) -> str:

@@ -22,7 +22,7 @@ class Tiny(RandPWRN):
     """The extractor with the smallest network."""
 
     name: ClassVar[str] = "randp-tiny"
-    dimension: ClassVar[int | None] = 32
+    dimension: ClassVar[int | None] = 48
     network: ClassVar[str] = "tiny"
     size: ClassVar[int] = 16
 

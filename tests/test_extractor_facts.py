@@ -64,7 +64,7 @@ def test_presence_is_told_without_importing_anything_heavy() -> None:
         ("resnet50-ssl", "CC BY-NC 4.0", 102, 2048),
         ("resnet50-swsl", "CC BY-NC 4.0", 102, 2048),
         ("resnet50-byol", "", 0, 2048),
-        ("randp-wrn16-4", "Apache-2.0", 0, 256),
+        ("randp-wrn16-4", "Apache-2.0", 0, 448),
         ("resnet50-mocov2", "", 0, 2048),
         ("resnet50-mocov3", "", 0, 2048),
         ("torchvision", "", 0, None),

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from dpbench_networks.views import normalised
 from dpbench_networks.weights import SHIPPED, Checkpoint
-from dpbench_randp.encoder import loaded
+from dpbench_randp.encoder import loaded, started
 from dpbench_randp.extractor import RandPWRN
 from PIL import Image
 from torch import Tensor
+from torch.nn.functional import group_norm
 
 from dpbench import DataError, DataMissing, registry
 from dpbench.testing import ExtractorLaws
@@ -55,7 +57,20 @@ def test_features_are_those_of_the_exported_weights(folder: Path) -> None:
     encoder = loaded("tiny", 16, tensors(folder / NAME))
     found = features(extractor, image)
     assert found.shape == (1, Tiny.dimension)
-    assert torch.equal(found, encoder.features(extractor.prepare(image)[None]))
+    last = encoder.features(extractor.prepare(image)[None])
+    assert torch.equal(found[:, -last.shape[1] :], last)
+    assert torch.equal(features(Tiny(path=NAME, stages="last"), image), last)
+
+
+def test_every_stage_is_read_before_the_resolution_halves() -> None:
+    encoder = started("wrn-16-4", 32, 0, CPU).requires_grad_(False)
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    found = encoder.stages(images)
+    assert found.shape == (2, 64 + 128 + 256)
+    layers, x = list(encoder.trunk.children()), normalised(images)  # a convolution, six blocks, ReLU
+    for part, columns in ((layers[:3], slice(0, 64)), (layers[3:5], slice(64, 192))):
+        x = torch.nn.Sequential(*part)(x)
+        assert torch.allclose(found[:, columns], group_norm(x.relu(), 16).mean((2, 3)))
 
 
 def test_another_checkpoint_has_another_digest_and_other_features(folder: Path) -> None:
@@ -75,7 +90,7 @@ def test_images_of_any_size_are_resized() -> None:
 def test_the_one_that_is_registered_reads_32x32_with_a_wrn_16_4() -> None:
     built = registry.load().build("extractor", "randp-wrn16-4", {})
     assert isinstance(built, RandPWRN)
-    assert (built.network, built.dimension) == ("wrn-16-4", 256)
+    assert (built.network, built.dimension) == ("wrn-16-4", 448)
     assert built.prepare(picture(40)).shape == (3, 32, 32)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from dpbench_networks.models import build, initial
+from dpbench_networks.models import GROUPS, build, initial
 from dpbench_networks.views import normalised
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import group_norm, normalize
 
 HIDDEN, PROJECTED = 512, 128  # widths of the projection, which is thrown away
 KEPT = ("trunk.", "norm.")  # the parameters of a checkpoint; a learner makes its own head
@@ -31,6 +31,20 @@ class Encoder(nn.Module):
         """Return (n, width): means over places, as the head of the network would read them."""
         mean: Tensor = self.norm(self.trunk(normalised(images))).mean((2, 3))
         return mean
+
+    def stages(self, images: Tensor) -> Tensor:
+        """Return (n, width of all stages): the same means before each halving of the resolution too, each normalised.
+
+        Source: Tang et al. 2023, appendix G: probes of representations gathered along a network approximate training it
+        whole.
+        """
+        x, ends = normalised(images), []
+        for layer in self.trunk.children():
+            following = layer(x)
+            if following.shape[2:] != x.shape[2:] and x.shape[1] % GROUPS == 0:
+                ends.append(group_norm(x.relu(), GROUPS))
+            x = following
+        return torch.cat([end.mean((2, 3)) for end in (*ends, self.norm(x))], 1)
 
     def projected(self, features: Tensor) -> Tensor:
         """Return (n, projected) unit vectors of features (n, width)."""

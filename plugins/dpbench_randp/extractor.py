@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench import DataError, DataMissing, Trainable, data_folders
 from dpbench_randp.recipe import Recipe
@@ -20,23 +20,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RandPWRN(Trainable):
-    """The 256 pooled features of a WRN-16-4 that has seen no data at all (DP-RandP, phase I; Tang et al. 2023).
+    """Pooled features of a WRN-16-4 that has seen no data at all (DP-RandP, phase I; Tang et al. 2023).
 
-    `path` is a checkpoint of `dpbench pretrain`, absolute or relative to the working folder or a folder of
-    `DPBENCH_DATA`; None is the one that comes with dpbench. Images are resized to 32x32 and scaled by fixed constants.
+    `stages` all puts the means of the network's three stages side by side, 64 + 128 + 256 (appendix G does so with a
+    transformer's blocks); last is the third alone, what phase II of DP-RandP reads. `path` is a checkpoint of `dpbench
+    pretrain`, absolute or relative to the working folder or a folder of `DPBENCH_DATA`; None is the one that comes with
+    dpbench. Images are resized to 32x32 and scaled by fixed constants.
 
     Differs from the paper's Table 4, whose probe reads a layer of 4,096 features that its pre-training had on top of
-    the network: these are what phase II of DP-RandP reads.
+    the network.
     """
 
     name: ClassVar[str] = "randp-wrn16-4"
     licence: ClassVar[str] = "Apache-2.0"  # made by dpbench from random processes
-    dimension: ClassVar[int | None] = 256
+    dimension: ClassVar[int | None] = 448
     recipe: ClassVar[type[Any]] = Recipe
     network: ClassVar[str] = "wrn-16-4"
     size: ClassVar[int] = 32
 
     path: str | None = None
+    stages: Literal["all", "last"] = "all"
 
     def _places(self) -> list[Path]:
         if self.path is None:
@@ -86,10 +89,11 @@ class RandPWRN(Trainable):
         import torch
 
         encoder = self._encoder().eval().requires_grad_(False).to(device)
+        features = encoder.stages if self.stages == "all" else encoder.features
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, size, size) -> (c, features)
             with torch.inference_mode():
-                return encoder.features(images.to(device))
+                return features(images.to(device))
 
         return embed
 

@@ -74,6 +74,14 @@ def test_no_part_of_a_very_long_row_is_left_out_of_its_norm() -> None:
         assert float(Rows(rows).norms()) == float("inf")
 
 
+@pytest.mark.parametrize("width", [5, 2**16 + 17])
+def test_no_rows_have_no_norms(width: int) -> None:
+    none = torch.empty(0, width)
+    for form in (Rows(none), Joined((none, none[:, :1]))):
+        assert form.norms().shape == (0,)
+        assert not form.weighted_sum(form.norms()).any()
+
+
 def test_a_very_long_row_in_float64_has_the_bound_of_its_length() -> None:
     rows = torch.randn(2, 2**17, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     ratio = Rows(rows).norms() / rows.norm(dim=1)

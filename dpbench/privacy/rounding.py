@@ -49,8 +49,8 @@ def row_norms(rows: Tensor) -> Tensor:
     if terms <= LONG or flat.dtype == torch.float64:
         norms = torch.linalg.vector_norm(flat, dim=1).double()
     else:
-        whole, terms = terms - terms % BLOCK, BLOCK
-        blocks = torch.linalg.vector_norm(flat[:, :whole].reshape(len(flat), -1, BLOCK), dim=2)
+        count, whole, terms = terms // BLOCK, terms - terms % BLOCK, BLOCK
+        blocks = torch.linalg.vector_norm(flat[:, :whole].reshape(len(flat), count, BLOCK), dim=2)
         rest = torch.linalg.vector_norm(flat[:, whole:], dim=1, keepdim=True)
         norms = torch.linalg.vector_norm(torch.cat([blocks, rest], 1).double(), dim=1)
     bounds: Tensor = norms.mul_(1 + (terms + 8) * unit_roundoff(flat)).add_(TINY)

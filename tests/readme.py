@@ -83,6 +83,21 @@ def public_table() -> str:
     return "\n".join(lines)
 
 
+def without_data_table() -> str:
+    """Return accuracy against epsilon of features that saw no photograph, from the results of `dp-randp-table-4`."""
+    found: dict[float, dict[str, str]] = {}
+    for result in _results("dp-randp-table-4"):
+        extractor = result.spec.extractor.name
+        found.setdefault(result.spec.epsilon, {})[extractor] = _said(result.metrics["accuracy"])
+    points = published.read().series["dp-randp-table-4"].points
+    printed = {one.at["epsilon"]: f"{one.percent:.2f}" for one in points}
+    lines = ["| ε | pixels | ScatterNet | `randp-wrn16-4` | published |", "|---|---|---|---|---|"]
+    for epsilon, by_extractor in sorted(found.items()):
+        cells = [by_extractor[name] for name in ("pixels", "scatternet", "randp-wrn16-4")]
+        lines.append(f"| {epsilon:g} | {' | '.join(cells)} | {printed[epsilon]} |")
+    return "\n".join(lines)
+
+
 def _results(figure: str) -> list[Result]:
     return [Result.read(file) for file in sorted((FIGURES / figure).glob("*.json"))]
 
@@ -148,7 +163,7 @@ def file_named(name: str) -> str:
 def tables() -> list[str]:
     """Return every table of the README that is made from results."""
     datasets = [dataset_table(start) for start in (CIFAR, CHEST, FASHION, DIGITS)]
-    return [boards_table(), *datasets, figure_table(), public_table()]
+    return [boards_table(), *datasets, figure_table(), public_table(), without_data_table()]
 
 
 if __name__ == "__main__":

@@ -19,11 +19,24 @@ from dpbench_networks.weights import FORMAT, Checkpoint, located
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dpbench import Budget, Curator, DataError, DataMissing, DpbenchError, PublicData, Release, RowFn, SpecError, Task
+from dpbench import (
+    Budget,
+    Curator,
+    DataError,
+    DataMissing,
+    DpbenchError,
+    PublicData,
+    Release,
+    RowFn,
+    SpecError,
+    Task,
+    registry,
+)
 from dpbench.privacy.accountant import calibrate, epsilon
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.rows import PrivateRows
-from dpbench.spec import Component
+from dpbench.run import run
+from dpbench.spec import Component, make_spec
 from tests.worlds import curator_over
 
 CPU = torch.device("cpu")
@@ -339,6 +352,26 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     learner = DPRandP(**{**SMALL, "network": "wrn-10-1"}, phase2_steps=1, weights=str(_saved(tmp_path)))
     with pytest.raises(SpecError, match="is of network 'tiny', not 'wrn-10-1'"):
         _fit(learner)
+
+
+def test_grey_images_are_refused_by_the_checkpoint_that_comes_with_dpbench() -> None:
+    task = Task((1, 8, 8), 10, 100, torch.device("cpu"))
+    with pytest.raises(SpecError, match=r"which read 3 channels, got images of 1\. Use .*mode=RGB, or weights=random"):
+        DPRandP().plan(task, Budget(1.0, 1e-5))
+    assert DPRandP(weights="random").plan(task, Budget(1.0, 1e-5))
+
+
+def test_the_checkpoint_that_comes_with_dpbench_starts_a_run_on_coloured_digits() -> None:
+    options = "network=wrn-16-4,augmult=0,sample_rate=0.02,phase2_steps=2,phase3_steps=1,ema=0"
+    found = {}
+    for weights in ("randp-wrn16-4", "random"):
+        given = {
+            "learner": f"dp-randp:{options},weights={weights}", "seeds": 1, "epsilon": math.inf,
+            "extractor": "pixels:flat=false,mode=RGB",
+        }  # fmt: skip
+        result = run(make_spec(given, "the test"), device="cpu", plugins=registry.load())
+        found[weights] = result.metrics["accuracy"].mean
+    assert found["randp-wrn16-4"] != found["random"]
 
 
 def test_a_file_without_a_manifest_is_refused(tmp_path: Path) -> None:

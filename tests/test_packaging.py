@@ -79,6 +79,7 @@ def test_the_wheel_brings_the_plugins_and_works(tmp_path: Path) -> None:
     boards = {f"dpbench/boards/{file.name}" for file in (readme.LEADERBOARD / "boards").glob("*.toml")}
     assert {"dpbench/py.typed", "dpbench/figures/published.json", "dpbench/figures/pillar-figure-4.toml"} <= names
     assert boards and boards <= names
+    assert "dpbench_networks/randp-wrn16-4.safetensors" in names
 
     code = "import dpbench, sys; print(dpbench.__file__, file=sys.stderr); from dpbench.cli import main; main()"
     listed = json.loads(_run(sys.executable, "-P", "-c", code, "list", "--json", PYTHONPATH=str(content)))

@@ -76,6 +76,21 @@ class DPRandP(NetworkLearner):
                 f"{self.name!r}, or phase3_steps too."
             )
 
+    def check(self, task: Task) -> None:
+        """Refuse examples that the network or the checkpoint that comes with dpbench cannot read.
+
+        Raises:
+            SpecError: says which examples it reads.
+        """
+        from dpbench_networks.weights import SHIPPED
+
+        super().check(task)
+        if self.weights in SHIPPED and task.example_shape[0] != 3:
+            raise SpecError(
+                f"Learner {self.name!r} starts from weights={self.weights}, which read 3 channels, got images of "
+                f"{task.example_shape[0]}. Use --extractor pixels:flat=false,mode=RGB, or weights=random."
+            )
+
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Phase II's steps and phase III's instalments, by epsilon."""
         self.check(task)

@@ -93,7 +93,7 @@ def without_data_table() -> str:
     printed = {one.at["epsilon"]: f"{one.percent:.2f}" for one in points}
     lines = ["| ε | pixels | ScatterNet | `randp-wrn16-4` | published |", "|---|---|---|---|---|"]
     for epsilon, by_extractor in sorted(found.items()):
-        cells = [by_extractor[name] for name in ("pixels", "scatternet", "randp-wrn16-4")]
+        cells = [by_extractor.get(name, "") for name in ("pixels", "scatternet", "randp-wrn16-4")]
         lines.append(f"| {epsilon:g} | {' | '.join(cells)} | {printed[epsilon]} |")
     return "\n".join(lines)
 

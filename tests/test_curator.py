@@ -170,6 +170,13 @@ class TestRefusals:
         with pytest.raises(NotPerExample, match="generator"):
             self._ask(lambda chunk: chunk.x + torch.randn(chunk.x.shape))
 
+    @pytest.mark.parametrize("share", [0.01, 0.05])
+    def test_reading_a_little_of_the_neighbours_or_of_a_generator(self, share: float) -> None:
+        with pytest.raises(NotPerExample, match="evaluated alone"):
+            self._ask(lambda chunk: chunk.x + share * chunk.x.mean(0) * len(chunk) ** 0.5)
+        with pytest.raises(NotPerExample, match="evaluated alone"):
+            self._ask(lambda chunk: chunk.x + share * torch.randn(chunk.x.shape))
+
     def test_returning_fewer_rows_than_examples(self) -> None:
         with pytest.raises(NotPerExample, match="one per example"):
             self._ask(lambda chunk: chunk.x.sum(0, keepdim=True))
@@ -187,6 +194,18 @@ class TestRefusals:
 
         with pytest.raises(NotPerExample, match="outside row functions"):
             door.noisy_sum(nested, release="gradient", clip=1.0)
+
+
+def test_a_jump_where_rounding_depends_on_the_chunks_length_is_no_reading_of_neighbours() -> None:
+    """As a ReLU whose input is 0 but for rounding: its gradient is there in a chunk, and is not alone."""
+
+    def rows(chunk: Chunk) -> Tensor:
+        seen.append(len(chunk))
+        return torch.cat([chunk.x, 0.03 * chunk.x[:, :1] * (len(chunk) > 1)], 1)
+
+    seen: list[int] = []
+    curator_over(private_rows(n=40), [Release("sum")]).noisy_sum(rows, release="sum", clip=1.0)
+    assert seen == [40, 1, 40, 1, 40]  # each of two rows alone, and among copies of itself
 
 
 def test_rows_may_use_their_own_seed() -> None:

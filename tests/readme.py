@@ -57,6 +57,7 @@ def dataset_table(start: str) -> str:
 
 
 CIFAR, CHEST, FASHION, DIGITS = "cifar10-lite0", "pneumonia-lite0", "fashion-mnist-lite0", "digits"
+RANDP = "cifar10-randp"
 
 
 def figure_table() -> str:
@@ -162,7 +163,7 @@ def file_named(name: str) -> str:
 
 def tables() -> list[str]:
     """Return every table of the README that is made from results."""
-    datasets = [dataset_table(start) for start in (CIFAR, CHEST, FASHION, DIGITS)]
+    datasets = [dataset_table(start) for start in (CIFAR, CHEST, FASHION, DIGITS, RANDP)]
     return [boards_table(), *datasets, figure_table(), public_table(), without_data_table()]
 
 

@@ -124,7 +124,8 @@ def test_no_private_learner_is_shown_a_row(name: str) -> None:
         raise AssertionError
 
     with pytest.raises(Refused, match="Ask noisy_sum instead"):
-        shown = {"extractor": "pixels:flat=false", "public_labels": True}  # images, as networks want them
+        # Coloured images, as networks want them; 243 numbers, as the groups of scatternet do.
+        shown = {"extractor": "pixels:flat=false,mode=RGB,size=9", "public_labels": True}
         _ran(type(honest.__name__, (honest,), {"fit": fit}), epsilon=math.inf, **shown)
 
 

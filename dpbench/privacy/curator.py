@@ -211,7 +211,7 @@ def _check_alone(
     Rounding depends on the chunk's length, and where a row jumps (a ReLU at 0) rounding may show as more than rounding.
     A row that differs by less than `JUMP` is therefore compared with itself once more, in its place in a chunk of the
     same length that holds nothing but copies of it: rounding is the same there, and only neighbours could make a
-    difference.
+    difference. What passes is a dependence on the length alone that stays below `JUMP`.
     """
     for place, one in loners:
         at = torch.tensor([place], device=one.y.device)

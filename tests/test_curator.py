@@ -113,7 +113,7 @@ def test_a_chunks_rows_are_gone_before_the_next_are_made() -> None:
 
     def rows(chunk: Chunk) -> Tensor:
         answer = 2 * chunk.x
-        if len(chunk) > 1:  # not a row that is checked alone
+        if len(chunk) > 2:  # not a row that is checked without others
             assert all(one() is None for one in made)
             made.append(weakref.ref(answer))
         return answer
@@ -196,16 +196,25 @@ class TestRefusals:
             door.noisy_sum(nested, release="gradient", clip=1.0)
 
 
-def test_a_jump_where_rounding_depends_on_the_chunks_length_is_no_reading_of_neighbours() -> None:
-    """As a ReLU whose input is 0 but for rounding: its gradient is there in a chunk, and is not alone."""
+def test_a_single_example_may_round_otherwise_than_two() -> None:
+    """As a convolution does, before a ReLU whose input is 0 but for rounding: its gradient jumps."""
 
     def rows(chunk: Chunk) -> Tensor:
         seen.append(len(chunk))
         return torch.cat([chunk.x, 0.03 * chunk.x[:, :1] * (len(chunk) > 1)], 1)
 
-    seen: list[int] = []
-    curator_over(private_rows(n=40), [Release("sum")]).noisy_sum(rows, release="sum", clip=1.0)
-    assert seen == [40, 1, 40, 1, 40]  # each of two rows alone, and among copies of itself
+    for drawn, copies in ((40, 2), (3, 2), (2, 3), (1, 1)):
+        seen: list[int] = []
+        curator_over(private_rows(n=drawn), [Release("sum")]).noisy_sum(rows, release="sum", clip=1.0)
+        assert seen == [drawn, copies, copies]
+
+
+@pytest.mark.parametrize("drawn", [2, 3, 40])
+def test_a_little_of_the_chunks_length_is_refused_at_every_length(drawn: int) -> None:
+    with pytest.raises(NotPerExample, match="evaluated alone"):
+        curator_over(private_rows(n=drawn), [Release("sum")]).noisy_sum(
+            lambda chunk: chunk.x * (1 + 0.05 / len(chunk)), release="sum", clip=1.0
+        )
 
 
 def test_rows_may_use_their_own_seed() -> None:

@@ -8,6 +8,7 @@ from dpbench.api import (
     Chunk,
     Curator,
     Dataset,
+    Download,
     Extractor,
     Images,
     Learner,
@@ -15,22 +16,23 @@ from dpbench.api import (
     PublicData,
     Release,
     RowFn,
+    Source,
     Split,
     Splits,
     Task,
 )
+from dpbench.data.sources import locate
 from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, SpecError
-from dpbench.hookspecs import hookimpl
-from dpbench.linear import LinearProbe, Standardise, residuals, standardisation, unit_norm
-from dpbench.paths import data_folders
-from dpbench.privacy.bases import AnchorBasis, DenseBasis
-from dpbench.privacy.blocks import Blocks
-from dpbench.privacy.contributions import Joined, RankOne, Scaled
-from dpbench.privacy.residual import Residual
-from dpbench.probes import ProbeLearner
+from dpbench.learning.linear import LinearProbe, Standardise, residuals, standardisation, unit_norm
+from dpbench.learning.probes import ProbeLearner
+from dpbench.learning.trainable import Trainable
+from dpbench.privacy.forms.blocks import Blocks
+from dpbench.privacy.forms.contributions import Joined, RankOne, Scaled
+from dpbench.privacy.forms.gep.bases import AnchorBasis, DenseBasis
+from dpbench.privacy.forms.gep.residual import Residual
 from dpbench.registry import build_extractor
-from dpbench.sources import Download, Source, locate
-from dpbench.trainable import Trainable
+from dpbench.registry.hookspecs import hookimpl
+from dpbench.support.paths import data_folders
 
 __all__ = [
     "AnchorBasis",

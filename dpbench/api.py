@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
-    from dpbench.privacy.blocks import Blocks
-    from dpbench.privacy.contributions import Contribution
-    from dpbench.sources import Source
+    from dpbench.privacy.forms.blocks import Blocks
+    from dpbench.privacy.forms.contributions import Contribution
 
 Adjacency = Literal["add-or-remove-one"]
 Predict = Callable[["Tensor"], "Tensor"]
@@ -184,6 +183,30 @@ class Splits:
     train: Split
     test: Split
     digest: str  # of the bytes it was read from: names the very data in results and in the feature cache
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file that a publisher gives to anybody, without a login."""
+
+    url: str
+    checksum: str  # "md5:..." or "sha256:..." of the file as published
+    size: int  # bytes
+    path: str  # below a data folder: where the file belongs; of an archive, the folder it is unpacked into
+    unpack: bool = False  # .zip, .tar, .tar.gz, .tgz: into the folder `path`; .gz: to the file `path`
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a dataset can be had, and where it lies once it is here."""
+
+    homes: Sequence[Sequence[str]]  # below a data folder: any one is enough, all paths of it are needed
+    page: str = ""  # where people read about it and download it
+    size: int = 0  # bytes to download
+    downloads: Sequence[Download] = ()  # what `dpbench data fetch` gets; none: by hand, then `dpbench data import`
+    hub: Sequence[tuple[str, str]] = ()  # instead: (repository, file) on the Hugging Face hub, kept as repository/file
+    elsewhere: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()  # folders outside the data folders, with homes there
+    package: str = ""  # Debian's package that brings it
 
 
 class Dataset(ABC):

@@ -6,15 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench import (
-    Learner,
-    ProbeLearner,
-    PublicData,
-    Task,
-    hookimpl,
-    standardisation,
-    unit_norm,
-)
+from dpbench import Learner, ProbeLearner, PublicData, Task, hookimpl, standardisation, unit_norm
 
 if TYPE_CHECKING:
     import torch

@@ -6,18 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench import (
-    Budget,
-    Curator,
-    Learner,
-    Predict,
-    PublicData,
-    Release,
-    SpecError,
-    Task,
-    hookimpl,
-    standardisation,
-)
+from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task, hookimpl, standardisation
 
 if TYPE_CHECKING:
     import torch

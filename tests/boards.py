@@ -1,6 +1,6 @@
 """Synthetic results of a board: cheap, sealed, and such that every check passes. For tests of many results.
 
->>> from dpbench.board.protocol import find_board
+>>> from dpbench.records.protocol import find_board
 >>> [result.spec.learner.name for result in synthetic(find_board("digits-eps1"), 3, seed=0)]
 ['non-private', 'synthetic-00001', 'synthetic-00002']
 """
@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from dpbench import provenance, registry
+from dpbench import registry
 from dpbench.api import Budget, Release
-from dpbench.board.protocol import Board
-from dpbench.privacy import accountant, crosscheck
-from dpbench.result import Result, SeedResult, summarise
-from dpbench.spec import Spec
+from dpbench.privacy.accounting import accountant, crosscheck
+from dpbench.records import provenance
+from dpbench.records.protocol import Board
+from dpbench.records.result import Result, SeedResult, summarise
+from dpbench.records.spec import Spec
 
 PRIVATE, PUBLIC, TEST = 45_000, 5_000, 1_000
 STEPS = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500)
@@ -154,7 +155,7 @@ def _result(
 
 def resealed(content: dict[str, Any]) -> dict[str, Any]:
     """Return a result's JSON with a seal over what it says now: what a careful forger would do."""
-    from dpbench.seal import seal_of
+    from dpbench.records.checksums import seal_of
 
     return {**content, "seal": seal_of(content)}
 
@@ -181,7 +182,7 @@ LEARNERS = ("class-means", "pillar:steps=5", "public-only", "non-private")
 
 def world(root: Path) -> Path:
     """Make a leaderboard of two boards, `tiny` and `tiny-2`, with real results of four learners on the first."""
-    from dpbench.run import Means, run
+    from dpbench.harness.run import Means, run
 
     (root / "boards").mkdir(parents=True)
     for name, epsilon in (("tiny", 1.0), ("tiny-2", 2.0)):

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.figures import published
-from dpbench.result import Interval, Result
+from dpbench.records.result import Interval, Result
+from dpbench.sweep.figures import published
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dpbench.api import Budget, Release
 from dpbench.errors import AccountantsDisagree, PlanError
-from dpbench.privacy import accountant
-from dpbench.privacy.accountant import AccountantName, calibrate, epsilon
-from dpbench.privacy.crosscheck import cross_check
+from dpbench.privacy.accounting import accountant
+from dpbench.privacy.accounting.accountant import AccountantName, calibrate, epsilon
+from dpbench.privacy.accounting.crosscheck import cross_check
 
 SIGMAS = st.floats(0.8, 20)
 RATES = st.floats(0.005, 0.3)

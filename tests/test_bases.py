@@ -15,9 +15,9 @@ from torch import Tensor
 
 from dpbench import AnchorBasis, DenseBasis, RankOne, Residual
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.privacy.bases import Basis
-from dpbench.privacy.blocks import Blocks, blocks_of
-from dpbench.privacy.contributions import Contribution
+from dpbench.privacy.forms.blocks import Blocks, blocks_of
+from dpbench.privacy.forms.contributions import Contribution
+from dpbench.privacy.forms.gep.bases import Basis
 from dpbench.privacy.mechanisms import clipped_sum
 
 World = tuple[RankOne, tuple[AnchorBasis, DenseBasis]]

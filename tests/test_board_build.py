@@ -16,14 +16,14 @@ import pytest
 from dpbench import registry
 from dpbench.board import build
 from dpbench.board.build import INDEX, NotBuilt, index_of
-from dpbench.board.checks import Known
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.protocol import find_board
-from dpbench.board.rerun import keep, rerun
+from dpbench.board.verify.checks import Known
+from dpbench.board.verify.rerun import keep, rerun
 from dpbench.errors import DataError
+from dpbench.records.protocol import find_board
+from dpbench.records.result import Result
+from dpbench.records.spec import Component
 from dpbench.registry import Registry
-from dpbench.result import Result
-from dpbench.spec import Component
 from tests import boards
 from tests.readme import ROOT
 
@@ -169,7 +169,7 @@ def test_the_command_of_an_entry_repeats_its_spec(root: Path, plugins: Registry)
 
 
 def build_component(part: Any) -> Component:
-    from dpbench.parts import written
+    from dpbench.registry.components import written
 
     return written(part)
 

@@ -14,15 +14,15 @@ import pytest
 from dpbench import registry
 from dpbench.api import Release
 from dpbench.board.build import verified
-from dpbench.board.checks import Known
-from dpbench.board.derive import Question, derive
 from dpbench.board.folder import Complaint
-from dpbench.board.rerun import record_of, rerun
-from dpbench.board.review import MANY, review_of
+from dpbench.board.verify.checks import Known
+from dpbench.board.verify.derive import Question, derive
+from dpbench.board.verify.rerun import record_of, rerun
+from dpbench.board.verify.review import MANY, review_of
 from dpbench.errors import AccountantsDisagree, DataMissing, SpecError
-from dpbench.privacy import crosscheck
-from dpbench.privacy.repeats import Repeats
-from dpbench.result import Result
+from dpbench.privacy.accounting import crosscheck
+from dpbench.privacy.accounting.private_selection import Repeats
+from dpbench.records.result import Result
 from tests import boards
 
 Change = Callable[[Any], Any] | object
@@ -319,7 +319,7 @@ def test_a_forgery_that_all_else_passes_is_found_by_running_it_again(root: Path,
 def test_settings_that_a_search_chose_are_run_again_and_not_searched_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dpbench.tuning import trials
+    from dpbench.harness.tuning import trials
 
     result = Result.read(boards.file_of(root, "pillar"))
     options = {**result.spec.learner.options, "steps": 9}
@@ -333,8 +333,8 @@ def test_settings_that_a_search_chose_are_run_again_and_not_searched_again(
 
 
 def test_what_is_not_on_this_machine_is_not_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpbench.board.rerun import NotRun
-    from dpbench.data import roles
+    from dpbench.board.verify.rerun import NotRun
+    from dpbench.harness import roles
 
     result = Result.read(boards.file_of(root, "class-means"))
     other = result.components | {"learner": result.components["learner"].model_copy(update={"version": "7"})}
@@ -366,7 +366,7 @@ def test_secure_noise_is_compared_within_noise(root: Path) -> None:
 
 
 def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, known: Known) -> None:
-    from dpbench.board.rerun import keep
+    from dpbench.board.verify.rerun import keep
 
     (place,) = [one.place for one in verified(root, known).results if one.place.path.name.startswith("class-means")]
     result = Result.read(place.path)

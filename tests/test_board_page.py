@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dpbench.board.index import Index
-from dpbench.board.protocol import find_board
 from dpbench.board.site import build_site
+from dpbench.records.protocol import find_board
 from tests.boards import synthetic
 from tests.browser import Seen, Theme, address, browser, opened, see_charts
 from tests.test_board_site import HOSTILE, filed, hostile, standing_of

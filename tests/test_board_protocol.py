@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from dpbench import parts, registry
-from dpbench.board.checks import departures
-from dpbench.board.protocol import Board, board_files, find_board
+from dpbench import registry
+from dpbench.board.verify.checks import departures
 from dpbench.cli import main
 from dpbench.errors import SpecError
+from dpbench.records.checksums import broken_fields
+from dpbench.records.protocol import Board, board_files, find_board
+from dpbench.records.result import Result
+from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
-from dpbench.result import Result
-from dpbench.seal import broken_fields
-from dpbench.spec import Spec, make_spec
+from dpbench.registry import components as parts
 
 TEXT = """
 name = "tiny"

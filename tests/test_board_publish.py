@@ -19,18 +19,19 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from pytest_socket import enable_socket, socket_allow_hosts
 
-from dpbench.board import build, pages, rerun, upload
+from dpbench.board import build, pages, upload
 from dpbench.board.card import card
 from dpbench.board.changes import Changes
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.protocol import Board
 from dpbench.board.publish import publish
-from dpbench.board.rerun import Rerun
+from dpbench.board.verify import rerun
+from dpbench.board.verify.rerun import Rerun
 from dpbench.cli import main
 from dpbench.errors import DataError, OutputError, SpecError
-from dpbench.files import write_json
+from dpbench.records.protocol import Board
+from dpbench.records.result import Brought, Independent, Interval
 from dpbench.registry import Registry, load
-from dpbench.result import Brought, Independent, Interval
+from dpbench.support.files import write_json
 from tests.boards import synthetic, write
 from tests.hub import TOKEN, Hub, Repository
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpbench.board.protocol import find_board
 from dpbench.board.ranking import Compared, Scores, over_examples, over_seeds, ranks, scores_of
+from dpbench.records.protocol import find_board
 from tests import boards
 
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from dpbench.board.index import Entry, Index, Role, Standing
-from dpbench.board.protocol import Board, find_board
 from dpbench.board.site import build_site, place, scripts, text, view
 from dpbench.board.site.charts import board_charts
 from dpbench.board.site.charts.classes import class_chart, class_specification
 from dpbench.board.site.entries import RAW
 from dpbench.errors import DataError, OutputError
-from dpbench.result import Interval, Result, interval
+from dpbench.records.protocol import Board, find_board
+from dpbench.records.result import Interval, Result, interval
 from tests.boards import synthetic, write
 
 HOSTILE = (

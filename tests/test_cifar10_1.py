@@ -11,8 +11,8 @@ import pytest
 from dpbench_cifar10_1 import FOLDER, IMAGES, Cifar101
 
 from dpbench import DataError, DataMissing, SpecError, registry
-from dpbench.run import run
-from dpbench.spec import make_spec
+from dpbench.harness.run import run
+from dpbench.records.spec import make_spec
 from dpbench.testing import DatasetLaws
 
 FIRST, SECOND = (f"cifar10.1_v6_{part}.npy" for part in ("data", "labels"))

@@ -14,11 +14,11 @@ import dpbench_huggingface
 import pytest
 from PIL import Image
 
-from dpbench import metrics
 from dpbench.cli import main
 from dpbench.data import extraction
 from dpbench.errors import SpecError
-from dpbench.result import Result
+from dpbench.harness import scoring as metrics
+from dpbench.records.result import Result
 
 Output = pytest.CaptureFixture[str]
 Install = Callable[[str, str], None]

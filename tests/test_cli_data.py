@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dpbench.data import download, store
+from dpbench.data.fetch import download, store
 from tests.test_cli import Output, called, refusal
 
 Install = Callable[[str], None]

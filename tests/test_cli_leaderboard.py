@@ -17,7 +17,7 @@ from dpbench.board.diff import diff
 from dpbench.board.export import table
 from dpbench.board.index import Index
 from dpbench.cli import main
-from dpbench.result import Result
+from dpbench.records.result import Result
 from tests import boards
 
 Captured = pytest.CaptureFixture[str]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.figures import ready
+from dpbench.sweep.figures import ready
 from tests import readme
 from tests.test_cli import Output, called, refusal
 

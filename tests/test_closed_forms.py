@@ -26,7 +26,7 @@ from torch import Tensor
 
 from dpbench import AnchorBasis, Chunk, Curator, DenseBasis, Learner, PublicData, RowFn, Task
 from dpbench.errors import Refused
-from dpbench.privacy.blocks import blocks_of
+from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.mechanisms import clipped_sum
 
 SEED, STEPS, RATE, MOMENTUM = 3, 3, 0.5, 0.9

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench.errors import SpecError
-from dpbench.privacy.blocks import blocks_of
-from dpbench.privacy.contributions import Contribution, Joined, RankOne, Rows, Scaled
+from dpbench.privacy.forms.blocks import blocks_of
+from dpbench.privacy.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
 from dpbench.privacy.mechanisms import clipped_sum
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(1, 12))

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator, Release
 from dpbench.errors import NotPerExample, NotPlanned, SpecError
-from dpbench.privacy.blocks import Blocks
-from dpbench.privacy.contributions import RankOne, Scaled
+from dpbench.privacy.forms.blocks import Blocks
+from dpbench.privacy.forms.contributions import RankOne, Scaled
 from dpbench.privacy.rows import PrivateRows
 from tests.worlds import curator_over, private_rows
 

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 import dpbench
 from dpbench import registry
 from dpbench.board.build import current, index_of, verified
-from dpbench.board.checks import Known
-from dpbench.board.review import Review
+from dpbench.board.verify.checks import Known
+from dpbench.board.verify.review import Review
 from dpbench.cli import app
-from dpbench.figures import ready
 from dpbench.sweep import read_grid
+from dpbench.sweep.figures import ready
 from tests import readme
 
 INSTALL = 'pip install -e ".[test,offline]" && '

@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 from pytest_socket import enable_socket, socket_allow_hosts
 
-from dpbench.data import download
+from dpbench.api import Download
+from dpbench.data.fetch import download
 from dpbench.errors import DataError, OutputError
-from dpbench.sources import Download
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 

@@ -16,9 +16,9 @@ from PIL import Image, ImageEnhance, ImageFilter
 from dpbench import DataError, Dataset, SpecError, Split, Splits
 from dpbench.data import duplicates
 from dpbench.data.duplicates import Hashes, hashes, repeats, repeats_within
-from dpbench.data.overlap import Overlap
 from dpbench.data.survey import survey
 from dpbench.errors import OutputError
+from dpbench.records.overlap import Overlap
 from tests.test_roles import Flat, Numbered, roles
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")

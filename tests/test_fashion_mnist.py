@@ -14,7 +14,7 @@ import pytest
 from dpbench_torchvision_datasets import FashionMnist, fashion_mnist
 
 from dpbench import DataError, DataMissing
-from dpbench.paths import only_in
+from dpbench.support.paths import only_in
 from dpbench.testing import DatasetLaws
 
 REAL = fashion_mnist.DEBIAN

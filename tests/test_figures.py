@@ -15,15 +15,15 @@ from matplotlib.colors import to_hex
 
 from dpbench import registry
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
-from dpbench.figures import published, ready
-from dpbench.figures.collect import Collected, collect
-from dpbench.figures.draw import COLOURS, draw, write_figure
-from dpbench.figures.positions import positions
+from dpbench.harness.run import run
+from dpbench.records.result import Interval, Result
+from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
-from dpbench.result import Interval, Result
-from dpbench.run import run
-from dpbench.spec import Spec, make_spec
 from dpbench.sweep import Grid, read_grid
+from dpbench.sweep.figures import published, ready
+from dpbench.sweep.figures.collect import Collected, collect
+from dpbench.sweep.figures.draw import COLOURS, draw, write_figure
+from dpbench.sweep.figures.positions import positions
 from dpbench.sweep.plot import Plot
 from tests import readme
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpbench import AnchorBasis, Budget, DenseBasis, Learner, PublicData, RankOne, SpecError, Task
-from dpbench.privacy.bases import Basis
+from dpbench.privacy.forms.gep.bases import Basis
 from dpbench.testing.curators import Watching
 from tests.test_cli import refusal
 from tests.worlds import curator_over, private_rows

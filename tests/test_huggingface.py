@@ -16,8 +16,8 @@ from dpbench_huggingface import Cifar10, HuggingFace
 from PIL import Image
 
 from dpbench import DataError, DataMissing, SpecError, registry
-from dpbench.run import run
-from dpbench.spec import make_spec
+from dpbench.harness.run import run
+from dpbench.records.spec import make_spec
 from dpbench.testing import DatasetLaws
 
 ID, CIFAR = "somebody/photos", "uoft-cs/cifar10"

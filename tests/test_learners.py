@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench import Budget, Learner, PublicData, SpecError, Task
-from dpbench.privacy.accountant import epsilon
+from dpbench.harness.run import run
+from dpbench.privacy.accounting.accountant import epsilon
 from dpbench.privacy.rows import PrivateRows
-from dpbench.run import run
-from dpbench.spec import make_spec
+from dpbench.records.spec import make_spec
 from tests.worlds import curator_over, private_rows
 
 TASK = Task((6,), 3, 1000, torch.device("cpu"))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpbench.privacy.contributions import Contribution, RankOne, Rows, Scaled
+from dpbench.privacy.forms.contributions import Contribution, RankOne, Rows, Scaled
 from dpbench.privacy.mechanisms import GRID_BITS, clipped_sum, noised, poisson_sample
 
 

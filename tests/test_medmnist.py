@@ -15,8 +15,8 @@ import pytest
 from dpbench_medmnist import DermaMnist, PathMnist, PneumoniaMnist
 
 from dpbench import DataError, DataMissing, SpecError
-from dpbench.paths import only_in
-from dpbench.sources import in_words
+from dpbench.support.messages import in_words
+from dpbench.support.paths import only_in
 from dpbench.testing import DatasetLaws
 
 ALL = (DermaMnist, PathMnist, PneumoniaMnist)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dpbench import Task
 from dpbench.errors import ComponentFailed
-from dpbench.metrics import BATCH, predict_all, score
+from dpbench.harness.scoring import BATCH, predict_all, score
 
 
 def _task(classes: int) -> Task:

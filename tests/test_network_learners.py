@@ -32,11 +32,11 @@ from dpbench import (
     Task,
     registry,
 )
-from dpbench.privacy.accountant import calibrate, epsilon
+from dpbench.harness.run import run
+from dpbench.privacy.accounting.accountant import calibrate, epsilon
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.rows import PrivateRows
-from dpbench.run import run
-from dpbench.spec import Component, make_spec
+from dpbench.records.spec import Component, make_spec
 from tests.worlds import curator_over
 
 CPU = torch.device("cpu")

@@ -77,7 +77,7 @@ def test_the_wheel_brings_the_plugins_and_works(tmp_path: Path) -> None:
     assert {path.name for path in (readme.ROOT / "plugins").glob("*.py")} <= names
     assert not {name.partition("/")[0] for name in names} & {"tests", "leaderboard", ".ci"}
     boards = {f"dpbench/boards/{file.name}" for file in (readme.LEADERBOARD / "boards").glob("*.toml")}
-    assert {"dpbench/py.typed", "dpbench/figures/published.json", "dpbench/figures/pillar-figure-4.toml"} <= names
+    assert {"dpbench/py.typed", "dpbench/sweep/figures/published.json", "dpbench/sweep/figures/pillar-figure-4.toml"} <= names
     assert boards and boards <= names
     assert "dpbench_networks/randp-wrn16-4.safetensors" in names
 

@@ -9,8 +9,8 @@ import torch
 
 from dpbench.api import Budget, Release, Task
 from dpbench.errors import NotPlanned, PlanError, SpecError
-from dpbench.privacy.accountant import calibrate, epsilon
-from dpbench.privacy.crosscheck import cross_check
+from dpbench.privacy.accounting.accountant import calibrate, epsilon
+from dpbench.privacy.accounting.crosscheck import cross_check
 from dpbench.privacy.plan import Ledger, check_budget, check_plan
 
 TASK = Task((2,), 2, 1000, torch.device("cpu"))

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import pytest
 
-import dpbench.registry
+import dpbench.registry.entry_points
 from dpbench import Dataset, Split, Splits, hookimpl
 from dpbench.errors import DuplicateName, SpecError, UnknownName
 from dpbench.registry import Broken, Registered, Registry, load
@@ -68,7 +68,7 @@ def broken_import() -> ModuleType:
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def installed(*points: Point) -> None:
-        monkeypatch.setattr(dpbench.registry, "entry_points", lambda group: list(points) if group == "dpbench" else [])
+        monkeypatch.setattr(dpbench.registry.entry_points, "entry_points", lambda group: list(points) if group == "dpbench" else [])
 
     return installed
 

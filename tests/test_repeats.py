@@ -13,9 +13,10 @@ from scipy import stats
 
 from dpbench.api import Budget, Release
 from dpbench.errors import PlanError, SpecError
-from dpbench.privacy import accountant, repeats
-from dpbench.privacy.accountant import ORDERS
-from dpbench.privacy.repeats import Repeats, calibrate, draw, epsilon, independent
+from dpbench.privacy.accounting import accountant
+from dpbench.privacy.accounting import private_selection as repeats
+from dpbench.privacy.accounting.accountant import ORDERS
+from dpbench.privacy.accounting.private_selection import Repeats, calibrate, draw, epsilon, independent
 
 DELTA = 1e-5
 BOARD = [Release("gradient", steps=1000, sample_rate=1024 / 45000)]

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from dpbench import AnchorBasis, Budget, DenseBasis, PublicData, RankOne, Residual, SpecError, Task
 from dpbench.errors import PrivacyError
+from dpbench.harness.run import run
 from dpbench.privacy.mechanisms import clipped_sum
-from dpbench.run import run
-from dpbench.spec import make_spec
+from dpbench.records.spec import make_spec
 from tests.worlds import curator_over, private_rows
 
 ANCHORS = RankOne(torch.eye(3)[:2], torch.eye(5)[:2])  # orthonormal as they are

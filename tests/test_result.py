@@ -11,8 +11,7 @@ import pytest
 from scipy import stats
 
 from dpbench.errors import DataError, OutputError
-from dpbench.files import check_writable, write_atomically
-from dpbench.result import (
+from dpbench.records.result import (
     Brought,
     Independent,
     PlannedRelease,
@@ -23,7 +22,8 @@ from dpbench.result import (
     interval,
     summarise,
 )
-from dpbench.spec import make_spec
+from dpbench.records.spec import make_spec
+from dpbench.support.files import check_writable, write_atomically
 
 
 def seed_result(seed: int, accuracy: float, auroc: float | None = None) -> SeedResult:

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task, registry
 from dpbench.errors import LawBroken, NotPlanned, Refused
+from dpbench.harness.run import run
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.rows import PrivateRows
+from dpbench.records.result import Result
+from dpbench.records.spec import make_spec
 from dpbench.registry import Registered, Registry
-from dpbench.result import Result
-from dpbench.run import run
-from dpbench.spec import make_spec
 from dpbench.testing import LearnerLaws, ReferenceLaws
 from tests.test_cli import Output, called, refusal, run_arguments
 from tests.worlds import curator_over, private_rows

@@ -13,11 +13,11 @@ from PIL import Image
 from torch import Tensor
 
 from dpbench import DataError, Dataset, Extractor, Split, Splits
-from dpbench.data.roles import Roles, assign
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.parts import Parts
+from dpbench.harness.roles import Roles, assign
+from dpbench.records.spec import make_spec
 from dpbench.registry import Registered
-from dpbench.spec import make_spec
+from dpbench.registry.components import Parts
 from tests import gallery
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")

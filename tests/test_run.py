@@ -12,10 +12,10 @@ import torch
 
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, SpecError, Task
 from dpbench.errors import ComponentFailed, NotPlanned
+from dpbench.harness.run import run
+from dpbench.records.result import Result
+from dpbench.records.spec import make_spec
 from dpbench.registry import Registered, Registry, load
-from dpbench.result import Result
-from dpbench.run import run
-from dpbench.spec import make_spec
 
 
 @dataclass(frozen=True)

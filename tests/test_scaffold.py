@@ -19,8 +19,8 @@ import pytest
 
 from dpbench import errors, registry, scaffold
 from dpbench.cli import main
-from dpbench.files import write_atomically
 from dpbench.registry import KINDS, Kind
+from dpbench.support.files import write_atomically
 from dpbench.testing.checking import SUITES
 from tests import readme
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dpbench.result import Result
-from dpbench.seal import broken_fields
+from dpbench.records.checksums import broken_fields
+from dpbench.records.result import Result
 from tests.test_result import result
 
 

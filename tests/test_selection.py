@@ -15,17 +15,18 @@ from dpbench_dp_sgd import DPSGD
 from dpbench_sklearn import Digits
 
 from dpbench import Budget, Curator, Predict, PublicData, Release, Split, Splits, Task
-from dpbench.data import roles
 from dpbench.errors import ComponentFailed, DataError, DpbenchError, SpecError
-from dpbench.files import canonical_digest
-from dpbench.privacy import accountant, repeats
+from dpbench.harness import roles
+from dpbench.harness.run import run, tune
+from dpbench.privacy.accounting import accountant
+from dpbench.privacy.accounting import private_selection as repeats
+from dpbench.privacy.accounting.private_selection import Repeats
 from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.repeats import Repeats
+from dpbench.records.result import Result, Tuning
+from dpbench.records.search import UNRANKED
+from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registered, Registry, load
-from dpbench.result import Result, Tuning
-from dpbench.run import run, tune
-from dpbench.selection import UNRANKED
-from dpbench.spec import Spec, make_spec
+from dpbench.support.files import canonical_digest
 from tests.test_cli import Output, called, refusal
 
 SPACE = {"learning_rate": (1e-5, 0.5), "clip": (0.5, 1.0)}

@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import pytest
 
 from dpbench import DataMissing, Dataset, Download, Source, Splits
-from dpbench.paths import only_in
-from dpbench.sources import check_present, find, homes_of, in_words, label, locate, missing
-from dpbench.spec import Component
+from dpbench.data.sources import check_present, find, homes_of, label, locate, missing
+from dpbench.records.spec import Component
+from dpbench.support.messages import in_words
+from dpbench.support.paths import only_in
 
 HOMES = [["x.zip"], ["x/train", "x/test"]]
 GIVEN = Download("http://127.0.0.1/x.zip", "md5:0", 5, "x", unpack=True)

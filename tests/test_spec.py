@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from dpbench.errors import SpecError
-from dpbench.spec import Component, Spec, make_spec, read_toml
+from dpbench.records.spec import Component, Spec, make_spec, read_toml
 
 
 def spec(**values: Any) -> Spec:

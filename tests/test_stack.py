@@ -20,13 +20,13 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator, Predict, PublicData, Release, Task
 from dpbench.errors import NotPlanned, SpecError
+from dpbench.harness.tuning.views import Rehearsal, scaled_noise
+from dpbench.learning.probes import Maps, ProbeLearner, fit_together
+from dpbench.learning.stack import Stack, Stacked, _clipped_sums
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.plan import Ledger
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
-from dpbench.privacy.stack import Stack, Stacked, _clipped_sums
-from dpbench.probes import Maps, ProbeLearner, fit_together
-from dpbench.tuning.views import Rehearsal, scaled_noise
 from tests.worlds import private_rows
 
 WIDTH, CLASSES = 6, 3

@@ -23,9 +23,9 @@ import pytest
 from PIL import Image
 
 from dpbench import DataError, DataMissing, Dataset, Download, Source, SpecError, Split, Splits, locate
-from dpbench.data import download, layouts, store
+from dpbench.data.fetch import download, layouts, store
+from dpbench.data.sources import find
 from dpbench.errors import DpbenchError, OutputError
-from dpbench.sources import find
 
 Tree = dict[str, str]
 FOLD = {"fold/one/a.txt": "one", "fold/one/in/b.txt": "one b", "fold/test/c.txt": "test", "fold/labels.csv": "0,1"}

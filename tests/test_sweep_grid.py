@@ -13,12 +13,13 @@ import torch
 
 from dpbench import registry
 from dpbench.errors import OutputError, SpecError
+from dpbench.harness.run import run
+from dpbench.records.result import Result
+from dpbench.records.spec import make_spec
 from dpbench.registry import Registry
-from dpbench.result import Result
-from dpbench.run import run
-from dpbench.spec import make_spec
+from dpbench.support.messages import duration
 from dpbench.sweep import Cell, Grid, Using, read_grid, survey, sweep
-from dpbench.sweep.display import Count, duration
+from dpbench.sweep.display import Count
 from dpbench.sweep.executor import Executor, Outcome
 from dpbench.sweep.folder import Folder
 from dpbench.sweep.memory import Memory

@@ -8,9 +8,10 @@ from collections import Counter
 import pytest
 from dpbench_pillar import Pillar
 
-from dpbench import registry, run
-from dpbench.result import Result
-from dpbench.spec import Component, Spec, make_spec
+from dpbench import registry
+from dpbench.harness import run
+from dpbench.records.result import Result
+from dpbench.records.spec import Component, Spec, make_spec
 from dpbench.sweep.memory import Memory
 
 

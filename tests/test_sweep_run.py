@@ -18,7 +18,7 @@ import typer
 
 from dpbench.cli import sweep as command
 from dpbench.errors import OutputError
-from dpbench.result import Result
+from dpbench.records.result import Result
 from dpbench.sweep import Using, sweep
 
 COMMAND = """

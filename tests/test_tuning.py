@@ -20,14 +20,14 @@ from scipy import stats
 from torch import Tensor
 
 from dpbench import Blocks, Budget, Chunk, Curator, Learner, Predict, ProbeLearner, PublicData, Release, SpecError, Task
-from dpbench.data.roles import Roles
+from dpbench.harness.roles import Roles
+from dpbench.harness.tuning import space as spaces
+from dpbench.harness.tuning import trials
+from dpbench.harness.tuning.views import Rehearsal, scaled_noise, views
+from dpbench.learning.probes import fit_together
 from dpbench.privacy.rows import PrivateRows
-from dpbench.probes import fit_together
-from dpbench.selection import Search, Selection
-from dpbench.spec import make_spec
-from dpbench.tuning import space as spaces
-from dpbench.tuning import trials
-from dpbench.tuning.views import Rehearsal, scaled_noise, views
+from dpbench.records.search import Search, Selection
+from dpbench.records.spec import make_spec
 from tests.worlds import curator_over, private_rows
 
 CLASSES = 3

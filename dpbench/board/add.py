@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.board.build import NotBuilt
-from dpbench.board.checks import Checked, Known, departures
 from dpbench.board.folder import Complaint, Place, Unfit, content_of, results_of
-from dpbench.board.review import review_of
-from dpbench.files import write_json
+from dpbench.board.verify.checks import Checked, Known, departures
+from dpbench.board.verify.review import review_of
+from dpbench.records.result import Result
 from dpbench.registry import Registry
-from dpbench.result import Result
+from dpbench.support.files import write_json
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,18 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import core_schema
 
-from dpbench.board.checks import Checked, Known
 from dpbench.board.entry import entry_of
 from dpbench.board.folder import Complaint, boards_of
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.protocol import Board
 from dpbench.board.ranking import SENTENCE, ranks, scores_of
-from dpbench.board.rerun import recorded, records_wrong
-from dpbench.board.review import Review, review
+from dpbench.board.verify.checks import Checked, Known
+from dpbench.board.verify.rerun import recorded, records_wrong
+from dpbench.board.verify.review import Review, review
 from dpbench.errors import DataError, DpbenchError
-from dpbench.files import write_atomically
+from dpbench.records.protocol import Board
+from dpbench.records.result import Result
 from dpbench.registry import Registry
-from dpbench.result import Result
+from dpbench.support.files import write_atomically
 
 INDEX, SCHEMA = "leaderboard.json", "schema.json"
 SHOWN = 20

@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from dpbench.board.checks import Checked, Known
 from dpbench.board.index import Entry, Role, Trust
-from dpbench.board.protocol import Board
-from dpbench.board.rerun import Rerun
-from dpbench.result import Result
-from dpbench.selection import Search
+from dpbench.board.verify.checks import Checked, Known
+from dpbench.board.verify.rerun import Rerun
+from dpbench.records.protocol import Board
+from dpbench.records.result import Result
+from dpbench.records.search import Search
 
 
 def entry_of(checked: Checked, board: Board, known: Known, again: Rerun | None) -> Entry:

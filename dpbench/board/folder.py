@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dpbench.board.protocol import NAME, Board
 from dpbench.errors import DataError, SpecError
+from dpbench.records.protocol import NAME, Board
 
 Read = TypeVar("Read", bound=BaseModel)
 

@@ -10,11 +10,11 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dpbench.board.protocol import Board
-from dpbench.data.overlap import Overlap
 from dpbench.errors import DataError
-from dpbench.result import Brought, Independent, Interval
-from dpbench.selection import SelectionRule
+from dpbench.records.overlap import Overlap
+from dpbench.records.protocol import Board
+from dpbench.records.result import Brought, Independent, Interval
+from dpbench.records.search import SelectionRule
 
 Trust = Literal["enforced", "derived", "reproduced", "secure-rng"]
 """What speaks for a number.

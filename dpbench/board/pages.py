@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dpbench.board.changes import Changes
 from dpbench.errors import OutputError
-from dpbench.files import sha256, write_atomically, write_json
+from dpbench.support.files import sha256, write_atomically, write_json
 
 MARKER = ".dpbench-published.json"
 """The digests of all that was published beside it: what is not among them is somebody else's."""

@@ -31,8 +31,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench.board.scores import correct_bits
-from dpbench.result import Result
+from dpbench.board.verify.scores import correct_bits
+from dpbench.records.result import Result
 
 LEVEL = 0.05
 SENTENCE = (

@@ -38,7 +38,7 @@ def budget(
 
 def _answers(plan: list[Release], epsilon: float | None, sigma: float | None, delta: float) -> list[dict[str, str]]:
     from dpbench.api import Budget
-    from dpbench.privacy import accountant
+    from dpbench.privacy.accounting import accountant
     from dpbench.privacy.plan import check_plan
 
     if not 0 < delta < 1:
@@ -59,8 +59,8 @@ def _answers(plan: list[Release], epsilon: float | None, sigma: float | None, de
 
 
 def _plan(texts: list[str]) -> list[Release]:
+    from dpbench.records.spec import Component
     from dpbench.registry import fields_from
-    from dpbench.spec import Component
 
     plan = []
     for number, text in enumerate(texts):

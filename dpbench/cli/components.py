@@ -14,7 +14,7 @@ from rich.table import Column, Table
 
 from dpbench.cli.presence import HERE, dataset_facts, extractor_facts
 from dpbench.registry import KINDS, Kind, Registry, load
-from dpbench.sources import in_words
+from dpbench.support.messages import in_words
 
 FACTS: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
     "dataset": dataset_facts,

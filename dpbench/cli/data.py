@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dpbench import sources
 from dpbench.api import Dataset
 from dpbench.cli.presence import HERE, dataset_facts
+from dpbench.data import sources
 from dpbench.errors import SpecError
-from dpbench.paths import data_folders, own_data_folder
+from dpbench.records.spec import Component
 from dpbench.registry import load
-from dpbench.spec import Component
+from dpbench.support.messages import in_words
+from dpbench.support.paths import data_folders, own_data_folder
 
 if TYPE_CHECKING:
     from dpbench.data.survey import Survey
@@ -40,7 +41,7 @@ def list_datasets(as_json: Json = False) -> None:
         return
     table = Table("dataset", "here", "download", "licence", "where, or how to get it", box=None)
     for row in rows:
-        cells = (HERE[row["present"]], sources.in_words(row["size"]), row["licence"], row["where"] or row["how"])
+        cells = (HERE[row["present"]], in_words(row["size"]), row["licence"], row["where"] or row["how"])
         table.add_row(*map(escape, (row["name"], *cells)))
     Console().print(table)
 
@@ -53,7 +54,7 @@ def fetch(name: Name, to: To = None) -> None:
     if found is not None:
         print(f"{dataset.name} is here already: {found.folder}")
         return
-    from dpbench.data import store
+    from dpbench.data.fetch import store
 
     folder = _folder(to)
     try:
@@ -72,7 +73,7 @@ def import_data(
     link: Annotated[bool, typer.Option("--link", help="Link to it instead of copying it.")] = False,
 ) -> None:
     """Check data that was downloaded by hand, and put it where dpbench looks."""
-    from dpbench.data import store
+    from dpbench.data.fetch import store
 
     dataset, folder = _dataset(name), _folder(to)
     _say_kept(dataset, folder, store.adopt(dataset, path, folder, link=link))
@@ -99,7 +100,7 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete what `fetch` or `import` put on this machine for a dataset."""
-    from dpbench.data import store
+    from dpbench.data.fetch import store
 
     dataset, folder = _dataset(name), _folder(to)
     kept = store.kept_in(dataset, folder)

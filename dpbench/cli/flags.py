@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.errors import SpecError
-from dpbench.selection import Search
-from dpbench.spec import Spec, make_spec, read_toml
+from dpbench.records.search import Search
+from dpbench.records.spec import Spec, make_spec, read_toml
 
 Learner = Annotated[str | None, typer.Option(help="Learner, like pillar or pillar:k=40,center=false.")]
 Dataset = Annotated[str | None, typer.Option(help="Dataset of the private and test data. \\[default: digits]")]

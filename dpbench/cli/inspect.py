@@ -40,9 +40,9 @@ def inspect(
     plot: Annotated[Path | None, typer.Option(help="Draw it too, into this .png or .svg.")] = None,
 ) -> None:
     """Show whether few dimensions of public features are enough: spectrum, separability, margins."""
-    from dpbench.charts import check_file
     from dpbench.inspection.plot import write_plot
     from dpbench.inspection.report import ask
+    from dpbench.support.charts import check_file
 
     given = {
         "dataset": dataset, "extractor": extractor, "public_fraction": public_fraction,
@@ -51,8 +51,8 @@ def inspect(
     values = {key: value for key, value in given.items() if value is not None}
     asked = ask(values, k or (), read_private=read_private, pairs=pairs, svm_c=svm_c)
 
-    from dpbench.files import check_writable
     from dpbench.registry import load
+    from dpbench.support.files import check_writable
 
     plugins = load()
     plugins.report_broken()

@@ -13,8 +13,8 @@ from dpbench.cli import flags, publish
 from dpbench.errors import DpbenchError, SpecError
 
 if TYPE_CHECKING:
-    from dpbench.board.checks import Checked, Known
-    from dpbench.board.review import Review
+    from dpbench.board.verify.checks import Checked, Known
+    from dpbench.board.verify.review import Review
     from dpbench.registry import Registry
 
 app = typer.Typer(help="The leaderboard: verify, build, add, compare, export and publish.", no_args_is_help=True)
@@ -38,7 +38,7 @@ def verify(
     """Check every result: epsilon derived again, scores counted again, digests, seals, boards; one line a result."""
     if seed is not None and not rerun:
         raise SpecError("--seed names the seed to run again: add --rerun.")
-    from dpbench.board.checks import Known
+    from dpbench.board.verify.checks import Known
 
     plugins = _plugins()
     known = Known.here(root, plugins)
@@ -132,7 +132,7 @@ def export(
     from dpbench.board.build import INDEX
     from dpbench.board.export import table
     from dpbench.board.index import Index
-    from dpbench.files import write_atomically
+    from dpbench.support.files import write_atomically
 
     text = table(Index.read(root / INDEX))
     if str(csv) == "-":
@@ -153,7 +153,7 @@ def _plugins() -> Registry:
 def _found(files: list[Path] | None, root: Path, known: Known) -> Review:
     from dpbench.board.build import verified
     from dpbench.board.folder import place_of
-    from dpbench.board.review import review_of
+    from dpbench.board.verify.review import review_of
 
     return review_of([place_of(file, root) for file in files], known) if files else verified(root, known)
 
@@ -168,7 +168,7 @@ def _line(one: Checked) -> str:
 
 def _again(one: Checked, seed: int | None, setup: tuple[Registry, str, Path]) -> str:
     """Run a seed again, keep the record, and say what came out; nothing else than a difference is a failure."""
-    from dpbench.board import rerun
+    from dpbench.board.verify import rerun
 
     plugins, device, root = setup
     assert one.result is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from dpbench import sources
+from dpbench.data import sources
 from dpbench.registry import Registry
 
 HERE = {True: "yes", False: "no", None: "-"}

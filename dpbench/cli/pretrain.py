@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from dpbench import progress
 from dpbench.cli import flags
 from dpbench.errors import SpecError
-from dpbench.guard import guarded
+from dpbench.learning.trainable import Trainable
+from dpbench.records.spec import Component
 from dpbench.registry import Registry, fields_from, load
-from dpbench.spec import Component
-from dpbench.trainable import Trainable
+from dpbench.support import progress
+from dpbench.support.guard import guarded
 
 LINES = 20  # about how many lines of figures a pre-training prints
 
@@ -32,7 +32,7 @@ def pretrain(
 ) -> None:
     """Make an extractor's weights from random processes; an interrupted pre-training goes on with --resume."""
     cls, recipe = _asked(load(), Component.parse(extractor), {"steps": steps, "batch": batch})
-    from dpbench.run import device_named
+    from dpbench.harness.run import device_named
 
     chosen = device_named(device)
     try:

@@ -13,12 +13,12 @@ from rich.table import Table
 
 from dpbench.cli import flags
 from dpbench.errors import OutputError, SpecError
-from dpbench.spec import make_spec
+from dpbench.records.spec import make_spec
 
 if TYPE_CHECKING:
+    from dpbench.records.result import Result
+    from dpbench.records.spec import Spec
     from dpbench.registry import Registry
-    from dpbench.result import Result
-    from dpbench.spec import Spec
 
 
 def run(
@@ -84,15 +84,15 @@ def run(
 def _spec(values: dict[str, Any], origin: str, board: str | None, plugins: Registry) -> Spec:
     if board is None:
         return make_spec(values, origin)
-    from dpbench.board.protocol import find_board
+    from dpbench.records.protocol import find_board
 
     return find_board(board).spec(values, plugins, origin)
 
 
 def _run(ask: Callable[[Registry], Spec], device: str, out: Path, settings: Path | None) -> tuple[Result, Path]:
-    from dpbench.files import check_writable
-    from dpbench.parts import check_components
     from dpbench.registry import load
+    from dpbench.registry.components import check_components
+    from dpbench.support.files import check_writable
 
     plugins = load()
     plugins.report_broken()
@@ -100,7 +100,7 @@ def _run(ask: Callable[[Registry], Spec], device: str, out: Path, settings: Path
     check_components(spec, plugins)
     check_writable(out)
 
-    from dpbench.run import run
+    from dpbench.harness.run import run
 
     result = run(spec, device=device, plugins=plugins, settings=settings)
     try:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags
-from dpbench.figures import ready
+from dpbench.sweep.figures import ready
 
 if TYPE_CHECKING:
     from dpbench.sweep import Summary, Survey
@@ -76,7 +76,7 @@ def _show_survey(survey: Survey, console: Console) -> None:
 
 
 def _estimate(survey: Survey) -> str:
-    from dpbench.sweep.display import duration
+    from dpbench.support.messages import duration
 
     if "to do" not in survey.states:
         return "Nothing to do."

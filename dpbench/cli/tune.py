@@ -13,7 +13,7 @@ from dpbench.cli import flags
 from dpbench.errors import OutputError
 
 if TYPE_CHECKING:
-    from dpbench.result import Tuning
+    from dpbench.records.result import Tuning
 
 
 def tune(
@@ -49,16 +49,16 @@ def tune(
     }  # fmt: skip
     asked = flags.spec_of(given, spec, "tune")
 
-    from dpbench.files import check_writable
-    from dpbench.parts import check_components
     from dpbench.registry import load
+    from dpbench.registry.components import check_components
+    from dpbench.support.files import check_writable
 
     plugins = load()
     plugins.report_broken()
     check_components(asked, plugins)
     check_writable(out)
 
-    from dpbench import run
+    from dpbench.harness import run
 
     tuning = run.tune(asked, device=device, plugins=plugins)
     try:

@@ -29,9 +29,9 @@ from torch import Tensor
 from dpbench.api import Extractor, Split
 from dpbench.data import extraction
 from dpbench.errors import DamagedFile, OutputError
-from dpbench.files import canonical_digest, sha256, write_json
-from dpbench.guard import guarded
-from dpbench.paths import cache_folder
+from dpbench.support.files import canonical_digest, sha256, write_json
+from dpbench.support.guard import guarded
+from dpbench.support.paths import cache_folder
 
 
 @dataclasses.dataclass(frozen=True)

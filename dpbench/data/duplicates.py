@@ -22,12 +22,12 @@ from filelock import FileLock
 from PIL.Image import Image, Resampling, fromarray
 from torch import Tensor
 
-from dpbench import progress
 from dpbench.api import Images, Split
-from dpbench.data.overlap import Overlap
 from dpbench.errors import DataError, OutputError
-from dpbench.files import canonical_digest, write_atomically, write_json
-from dpbench.paths import cache_folder
+from dpbench.records.overlap import Overlap
+from dpbench.support import progress
+from dpbench.support.files import canonical_digest, write_atomically, write_json
+from dpbench.support.paths import cache_folder
 
 NEAR = 0.98  # of CIFAR-10's test images 40 have such a training image, all copies by eye; at 0.95 it is 160, not all
 SIDE = 16

@@ -13,11 +13,11 @@ import PIL
 import torch
 from torch import Tensor
 
-from dpbench import progress
 from dpbench.api import Extractor, Images
 from dpbench.errors import DataError, DpbenchError
-from dpbench.files import write_atomically
-from dpbench.guard import guarded
+from dpbench.support import progress
+from dpbench.support.files import write_atomically
+from dpbench.support.guard import guarded
 
 SHARD = 1024  # images: what an interrupted extraction loses at most
 BATCH = 32  # images a network sees at once: larger ones are slower on a CPU, whose cache they leave

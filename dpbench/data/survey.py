@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from dpbench import sources
 from dpbench.api import Dataset, Split
+from dpbench.data import sources
 from dpbench.data.duplicates import hashes, repeats, repeats_within
-from dpbench.data.overlap import Overlap
 from dpbench.errors import DataError
-from dpbench.guard import guarded
+from dpbench.records.overlap import Overlap
+from dpbench.support.guard import guarded
 
 
 class Survey(BaseModel):

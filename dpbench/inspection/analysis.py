@@ -6,19 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpbench import progress, provenance, registry
-from dpbench.data import roles as data
+from dpbench import registry
 from dpbench.errors import SpecError
+from dpbench.harness import roles as data
+from dpbench.harness.run import device_named
 from dpbench.inspection import report
 from dpbench.inspection.margins import margins, over_classes
 from dpbench.inspection.report import Asked, Guarantee, Inspection
 from dpbench.inspection.separability import separability
 from dpbench.inspection.spectrum import components, summary, unit_rows
-from dpbench.parts import Parts, resolve, spelled_out
-from dpbench.phases import Phases
+from dpbench.records import provenance
+from dpbench.records.result import Brought
 from dpbench.registry import Registry
-from dpbench.result import Brought
-from dpbench.run import device_named
+from dpbench.registry.components import Parts, resolve, spelled_out
+from dpbench.support import progress
+from dpbench.support.phases import Phases
 
 
 def inspect(asked: Asked, *, device: str = "auto", plugins: Registry | None = None) -> Inspection:

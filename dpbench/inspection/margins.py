@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpbench import progress
 from dpbench.inspection import machines
 from dpbench.inspection.report import SHARES, ClassMargins, Margins
 from dpbench.inspection.spectrum import Components
+from dpbench.support import progress
 
 
 def margins(x: np.ndarray, y: np.ndarray, pca: Components, k: Sequence[int], c: float) -> list[np.ndarray]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.charts import BLUE, GREY, VERMILLION, write_chart
 from dpbench.inspection.report import Inspection
+from dpbench.support.charts import BLUE, GREY, VERMILLION, write_chart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

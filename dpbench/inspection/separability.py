@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpbench import progress
 from dpbench.inspection import machines
 from dpbench.inspection.report import Asked, Pair, Separability, Spread
 from dpbench.inspection.spectrum import components
+from dpbench.support import progress
 
 
 def separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], asked: Asked) -> Separability:

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator, RowFn, Task
 from dpbench.errors import NotPerExample, Refused, SpecError
-from dpbench.privacy.blocks import blocks_of
-from dpbench.privacy.contributions import Contribution
+from dpbench.privacy.forms.blocks import blocks_of
+from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.mechanisms import clipped_sum, noised, poisson_sample
 from dpbench.privacy.plan import Ledger
 from dpbench.privacy.randomness import Randomness

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.privacy.contributions import Contribution
-from dpbench.privacy.rounding import weights_for
+from dpbench.privacy.forms.contributions import Contribution
+from dpbench.privacy.forms.rounding import weights_for
 
 GRID_BITS = 20
 

@@ -16,8 +16,8 @@ from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from pathlib import Path
 
 from dpbench.errors import OutputError, SpecError
-from dpbench.files import write_atomically
 from dpbench.registry import Kind, Registry
+from dpbench.support.files import write_atomically
 
 LONGEST = 40  # characters of a name: no generated line is longer than 120 then
 RESERVED = {*keyword.kwlist, *dir(builtins), "I", "O"}  # the last two are hard to tell from digits

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import registry
-from dpbench.parts import check_components
 from dpbench.registry import Registry
+from dpbench.registry.components import check_components
 from dpbench.sweep.display import Count, shown
 from dpbench.sweep.folder import Folder, State
 from dpbench.sweep.grid import Cell, Grid, read_grid

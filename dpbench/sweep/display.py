@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from dpbench.support.messages import duration
 from dpbench.sweep.executor import Executor
 
 EVERY = 60.0  # seconds between lines
@@ -57,16 +58,3 @@ def shown(name: str, count: Count, every: float = EVERY) -> Iterator[None]:
         finally:
             ended.set()
             thread.join()
-
-
-def duration(seconds: float) -> str:
-    """Say how long something takes, to two units.
-
-    >>> duration(3 * 3600 + 25 * 60 + 7)
-    '3 h 25 min'
-    """
-    whole = round(seconds)
-    for size, unit, below, smaller in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // below} {smaller}"
-    return f"{whole} s"

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dpbench.result import Result
+from dpbench.records.result import Result
 from dpbench.sweep.grid import Cell
 
 TRIES = 2  # a cell that ends this many workers is taken for the cause

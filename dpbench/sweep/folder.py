@@ -21,8 +21,8 @@ from typing import Literal
 from filelock import FileLock, Timeout
 
 from dpbench.errors import DataError, OutputError
-from dpbench.files import check_writable, write_json
-from dpbench.result import Result
+from dpbench.records.result import Result
+from dpbench.support.files import check_writable, write_json
 from dpbench.sweep.grid import Cell
 
 State = Literal["done", "failed", "to do"]

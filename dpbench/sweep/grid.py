@@ -39,13 +39,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dpbench import parts
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.registry import Registry, unknown
-from dpbench.spec import Component, Spec, make_spec, read_toml
+from dpbench.harness.tuning import space as spaces
+from dpbench.records.spec import Component, Spec, make_spec, read_toml
+from dpbench.registry import Registry
+from dpbench.registry import components as parts
+from dpbench.support.messages import unknown
 from dpbench.sweep import plot as plots
 from dpbench.sweep.plot import Plot
-from dpbench.tuning import space as spaces
 
 COMPONENTS = ("dataset", "extractor", "learner", "public_dataset")
 MOST = 100_000  # cells: more is a slip, and would be listed for hours before the first ran

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbench.errors import SpecError
-from dpbench.registry import unknown
+from dpbench.support.messages import unknown
 
 SEVERAL = ("job_extra_directives", "job_script_prologue")  # keys that may be given more than once
 SIZE = re.compile(r"\d+(\.\d+)? ?[kKMGT](i?B)?")

@@ -13,20 +13,21 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from dpbench import parts as components
-from dpbench import provenance, registry, run
+from dpbench import registry
 from dpbench.api import Budget, Curator, Learner, Predict, PublicData, Task
-from dpbench.data import roles as data
 from dpbench.errors import DpbenchError
-from dpbench.guard import guarded
-from dpbench.parts import Parts
+from dpbench.harness import roles as data
+from dpbench.harness import run
+from dpbench.harness.guarantee import state
+from dpbench.learning.probes import Maps, stackable
 from dpbench.privacy.plan import check_budget, check_plan
 from dpbench.privacy.rows import Scratch
-from dpbench.probes import Maps, stackable
-from dpbench.registry import Registry
-from dpbench.result import Privacy
-from dpbench.spec import Spec
-from dpbench.statement import state
+from dpbench.records import provenance
+from dpbench.records.result import Privacy
+from dpbench.records.spec import Spec
+from dpbench.registry import Registry, components
+from dpbench.registry.components import Parts
+from dpbench.support.guard import guarded
 
 MAPS = 16  # kept: each a few arrays of the size of public features' statistics, for one seed
 KEPT = 4  # sets of roles: each holds a public split and the labels; features are memory-mapped

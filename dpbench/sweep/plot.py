@@ -22,8 +22,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.errors import SpecError
-from dpbench.registry import unknown
-from dpbench.spec import Component
+from dpbench.records.spec import Component
+from dpbench.support.messages import unknown
 
 X = float | str | None  # a number, a word, or None where a cell has no x
 

@@ -27,8 +27,8 @@ from dask_jobqueue.slurm import SLURMCluster, SLURMJob
 from distributed.core import Status
 
 from dpbench.errors import DpbenchError, SpecError
+from dpbench.support.messages import duration
 from dpbench.sweep.cluster import PATIENCE, SETTINGS, Remembering, connected, outcomes
-from dpbench.sweep.display import duration
 from dpbench.sweep.executor import Outcome
 from dpbench.sweep.folder import Folder
 from dpbench.sweep.grid import Cell

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 
 from dpbench.errors import DpbenchError, OutputError, SpecError
+from dpbench.harness.run import device_named
 from dpbench.registry import Registry
-from dpbench.run import device_named
 from dpbench.sweep.executor import Executor
 from dpbench.sweep.folder import Folder
 from dpbench.sweep.grid import Cell

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpbench.errors import LawBroken, UnknownName
-from dpbench.registry import KINDS, Kind, Registry, unknown
-from dpbench.spec import Component
+from dpbench.records.spec import Component
+from dpbench.registry import KINDS, Kind, Registry
+from dpbench.support.messages import unknown
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws, ReferenceLaws
 from dpbench.testing.laws import Laws
 

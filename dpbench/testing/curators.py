@@ -10,9 +10,9 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator, RowFn, Task
 from dpbench.errors import NotPerExample, PrivacyError
-from dpbench.privacy.blocks import blocks_of
-from dpbench.privacy.contributions import Contribution
 from dpbench.privacy.curator import LedgerCurator
+from dpbench.privacy.forms.blocks import blocks_of
+from dpbench.privacy.forms.contributions import Contribution
 
 
 class _Before(Curator):

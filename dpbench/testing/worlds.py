@@ -13,8 +13,8 @@ from torch import Tensor
 
 from dpbench.api import Budget, Learner, Predict, PublicData, Task
 from dpbench.errors import LawBroken
-from dpbench.metrics import predict_all
-from dpbench.privacy.calibration import calibrate
+from dpbench.harness.scoring import predict_all
+from dpbench.privacy.accounting.calibration import calibrate
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.plan import Ledger, check_plan
 from dpbench.privacy.randomness import Randomness

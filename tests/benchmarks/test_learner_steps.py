@@ -15,13 +15,13 @@ from dpbench_pillar import Pillar
 from torch import Tensor
 
 from dpbench import Budget, Learner, LinearProbe, PublicData, Task, residuals
-from dpbench.privacy.bases import Basis
+from dpbench.learning.probes import ProbeLearner, fit_together
+from dpbench.learning.stack import Stack
 from dpbench.privacy.curator import LedgerCurator
+from dpbench.privacy.forms.gep.bases import Basis
 from dpbench.privacy.plan import Ledger
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
-from dpbench.privacy.stack import Stack
-from dpbench.probes import ProbeLearner, fit_together
 from tests.benchmarks.conftest import Ratios
 
 STEPS = 32

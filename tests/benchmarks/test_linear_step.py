@@ -140,7 +140,7 @@ def test_opacus_against_a_step(benchmark: Any, ratios: Ratios, mode: str, d: int
 
 _PEAK = """
 import torch
-from dpbench.phases import Phases, peak_bytes
+from dpbench.support.phases import Phases, peak_bytes
 from tests.benchmarks.test_linear_step import Size, _ours
 size = Size(*{size})
 _ours(Size(200, 16, 10, 20), *Size(200, 16, 10, 20).data())()  # what libraries take once is not the step's

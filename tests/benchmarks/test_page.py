@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.board.index import Index
-from dpbench.board.protocol import find_board
 from dpbench.board.site import build_site
 from dpbench.board.site.scripts import libraries
+from dpbench.records.protocol import find_board
 from tests.benchmarks.conftest import Ratios
 from tests.boards import synthetic
 from tests.browser import address, browser, opened

@@ -21,7 +21,7 @@ from dpbench.board.site.charts.classes import class_chart, class_specification
 from dpbench.board.site.render import Renderer, renderer
 from dpbench.board.site.words import METRICS
 from dpbench.errors import DataError
-from dpbench.result import Result
+from dpbench.records.result import Result
 
 RAW = 20_000  # characters of a raw file that its page shows
 SEEDS = 50  # rows of scores; the raw file has all

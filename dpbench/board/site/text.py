@@ -13,7 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dpbench.result import Interval
+from dpbench.records.result import Interval
 
 LONGEST = 2000  # characters of one string on a page; the raw file has all of it
 # Controls, zero widths, overrides of direction, lone surrogates, tags.

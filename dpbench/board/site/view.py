@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.site.words import METRICS
-from dpbench.result import Interval
+from dpbench.records.result import Interval
 
 MOST = 500  # rows of a board's table: beyond, the table of all entries has them
 PLOT = 100  # width of the plot in a row, in its own units

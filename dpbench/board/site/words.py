@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dpbench.board.index import Trust
-from dpbench.selection import SelectionRule
+from dpbench.records.search import SelectionRule
 
 METRICS: Mapping[str, str] = {
     "accuracy": "Accuracy",

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench.board.site import text
 from dpbench.board.site.charts.parts import Chart, Values, finished, tooltip
-from dpbench.result import Result
+from dpbench.records.result import Result
 
 CLASSES = 60  # of one chart: of more, the worst are shown
 

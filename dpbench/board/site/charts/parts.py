@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dpbench.board.index import Entry, Standing
 from dpbench.board.site import text, view
 from dpbench.board.site.words import METRICS
-from dpbench.result import Interval
+from dpbench.records.result import Interval
 
 if TYPE_CHECKING:
     import altair as alt

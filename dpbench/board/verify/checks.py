@@ -1,0 +1,203 @@
+"""Every check of one result that needs neither its data nor its plugins: from file to a list of complaints.
+
+=========== ========================================================================================
+what        how it is checked
+=========== ========================================================================================
+the file    kind, size, depth, strings, numbers, schema, name, seal (`board.folder`, `dpbench.records.checksums`)
+the spec    its digest; its board's protocol, key by key
+privacy     epsilon and its interval by a second accountant, from plan and sigma (`board.derive`)
+scores      `correct` counted, intervals made again from the seeds (`board.scores`)
+selection   the rule, the record of the search and the learner's defaults tell the same
+provenance  a clean commit, versions of plugins, overlap of the splits
+=========== ========================================================================================
+
+Scores that a forger made fit are met by running a seed again (`board.rerun`). How settings were chosen, what a run
+cost, and which of many runs with secure randomness was sent in, are the word of who sent it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpbench.board.folder import Complaint, Place, Unfit, boards_of, content_of, fitted
+from dpbench.board.verify.declared import check_provenance, check_selection, check_task
+from dpbench.board.verify.derive import Question, bounds, question_of
+from dpbench.board.verify.scores import check_scores
+from dpbench.errors import DpbenchError
+from dpbench.records import provenance
+from dpbench.records.checksums import broken_fields
+from dpbench.records.protocol import Board
+from dpbench.records.result import NOT_COVERED, Result
+from dpbench.records.spec import Spec
+from dpbench.registry import Registered, Registry
+from dpbench.registry.components import written
+
+Found = Iterator[tuple[str, str]]
+LIBRARIES = ("dp-accounting", "numpy", "opacus", "prv-accountant", "scipy")
+COMPONENT = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What this machine knows of a component that a result names."""
+
+    plugin: str
+    distribution: str
+    version: str
+    defaults: Mapping[str, Any]  # of its options, as JSON has them
+    space: Mapping[str, Any]  # a learner's own, as JSON has it
+    reference: bool = False  # a learner without privacy: the ceiling
+    public: str = "none"  # what a learner reads of the public data
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a check compares with; plain values, so that processes can share it."""
+
+    boards: Mapping[str, Board]  # every option of their components spelled out
+    installed: Mapping[tuple[str, str], Installed]  # by kind and name
+    machine: Mapping[str, Any]  # libraries, processor
+
+    @classmethod
+    def here(cls, root: Path, plugins: Registry) -> Known:
+        """Return what is known of the leaderboard `root` on this machine.
+
+        Raises:
+            SpecError: a board cannot be read, or asks for what is not installed.
+        """
+        whole = {name: board.spelled_out(plugins) for name, board in boards_of(root).items()}
+        boards = {name: Board.model_validate_json(board.model_dump_json()) for name, board in whole.items()}
+        items = [(kind, item) for kind, found in plugins.components.items() for item in found.values()]
+        installed: dict[tuple[str, str], Installed] = {(kind, item.cls.name): _installed(item) for kind, item in items}
+        return cls(boards, installed, provenance.collect("cpu"))
+
+    def same_machine(self, stated: Mapping[str, Any]) -> bool:
+        """Return whether a result was made with these accountants on such a processor: then numbers are equal."""
+        packages = stated.get("packages")
+        there = packages if isinstance(packages, dict) else {}
+        same = all(there.get(name) == self.machine["packages"].get(name) for name in LIBRARIES)
+        return same and stated.get("processor") == self.machine["processor"]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One file after its checks; epsilon is derived apart, as many results ask the same question."""
+
+    place: Place
+    complaints: tuple[Complaint, ...]
+    result: Result | None = None
+    question: Question | None = None
+    exact: bool = False  # whether the answer must be equal to the last digit
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.complaints
+
+    def but(self, found: Iterator[tuple[str, str]]) -> Checked:
+        """Return this with more complaints."""
+        more = tuple(Complaint(self.place.file, *one) for one in found)
+        return Checked(self.place, self.complaints + more, self.result, self.question, self.exact)
+
+
+def check(place: Place, known: Known) -> Checked:
+    """Check one file, all but the value of epsilon."""
+    start = Checked(place, ())
+    try:
+        content = content_of(place.path)
+        result = fitted(Result, content)
+    except Unfit as error:
+        return start.but(iter([(error.field, error.said)]))
+    named = itertools.chain(_names(result), _filed(place, result))
+    wrong = list(itertools.chain(named, _sealed(content), _checks(result), _board(place, result, known)))
+    wrong += check_provenance(result, known.installed)
+    try:
+        impossible = next(bounds(result.privacy, result.spec.epsilon), None)
+        question = None if impossible else question_of(result)
+    except DpbenchError as error:
+        question, wrong = None, [*wrong, ("privacy.plan", str(error))]
+    exact = known.same_machine(result.provenance)
+    return Checked(place, (), result, question, exact).but(iter(wrong))
+
+
+def _names(result: Result) -> Found:
+    for role in ("learner", "dataset", "extractor", "public_dataset"):
+        part = getattr(result.spec, role)
+        if part is not None and not COMPONENT.fullmatch(part.name):
+            yield f"spec.{role}.name", f"expected lower-case letters, digits, dots and dashes, got {part.name[:80]!r}"
+
+
+def _filed(place: Place, result: Result) -> Found:
+    if place.path.name != result.file_name:
+        yield "file", f"expected it to be named {result.file_name[:200]!r}, by learner, dataset and digest"
+
+
+def _sealed(content: dict[str, Any]) -> Found:
+    if not content.get("seal"):
+        yield "seal", "there is none: results from before they were sealed have to be run again"
+        return
+    for field in broken_fields(content):
+        yield field, "changed after the result was written: its seal does not fit"
+
+
+def _checks(result: Result) -> Found:
+    spec, privacy = result.spec, result.privacy
+    if result.digest != spec.digest:
+        yield "digest", f"expected {spec.digest}, that of the spec, got {result.digest[:80]!r}"
+    for key in ("delta", "accountant", "adjacency"):
+        if getattr(privacy, key) != getattr(spec, key):
+            yield f"privacy.{key}", f"expected {getattr(spec, key)!r}, as the spec, got {getattr(privacy, key)!r}"
+    if privacy.rng != ("secure" if spec.secure_rng else "research"):
+        yield "privacy.rng", f"expected what the spec asks for (secure_rng={spec.secure_rng}), got {privacy.rng!r}"
+    for place, release in enumerate(privacy.plan):
+        if release.sigma != privacy.sigma * release.relative_noise:
+            yield (
+                f"privacy.plan.{place}.sigma",
+                f"expected sigma * relative_noise = {privacy.sigma * release.relative_noise!r}, got {release.sigma!r}",
+            )
+    searched = "the choice of hyperparameters"  # which private selection covers
+    left = tuple(line for line in NOT_COVERED if not (privacy.repeats and line.startswith(searched)))
+    if privacy.not_covered != left:
+        yield "privacy.not_covered", "expected what every result of dpbench leaves out, word by word"
+    if math.isinf(spec.epsilon) and privacy.sigma != 0:
+        yield "privacy.sigma", f"expected 0 without privacy, got {privacy.sigma!r}"
+    yield from bounds(privacy, spec.epsilon)
+    yield from check_task(result)
+    yield from check_selection(result)
+    yield from check_scores(result)
+
+
+def _board(place: Place, result: Result, known: Known) -> Found:
+    board = known.boards.get(place.board or "")
+    for key, expected, got in departures(board, result.spec) if board else ():
+        yield f"spec.{key}", f"expected {expected}, as board {place.board}, got {got}"
+
+
+def departures(board: Board, spec: Spec) -> list[tuple[str, str, str]]:
+    """Return key, what was expected and what came, where a spec departs from a board; both are spelled out.
+
+    No privacy at all (epsilon = inf) is no departure: such a result is a line of the board, not an entry.
+    """
+    wrong = []
+    for key, expected in board.protocol.items():
+        got = getattr(spec, key)
+        if got != expected and not (key == "epsilon" and math.isinf(got)):
+            wrong.append((key, str(expected)[:200], str(got)[:200]))
+    return wrong
+
+
+def _installed(item: Registered) -> Installed:
+    try:
+        defaults = written(item.cls()).model_dump(mode="json")["options"]
+    except Exception:  # an option without a default, or a stranger's own check: nothing to compare with
+        defaults = {}
+    reference = bool(getattr(item.cls, "reference", False))
+    space = {name: list(values) for name, values in getattr(item.cls, "search_space", {}).items()}
+    public = str(getattr(item.cls, "public", "none"))
+    return Installed(item.plugin, item.distribution, item.version, defaults, space, reference, public)

@@ -1,0 +1,184 @@
+"""Checks of what a result declares: its task, how its settings were chosen, and what made it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpbench.records.result import Result
+from dpbench.records.search import Selection
+
+if TYPE_CHECKING:
+    from dpbench.board.verify.checks import Installed
+
+Found = Iterator[tuple[str, str]]
+PAIRS = {"test in private", "test in public", "public in private"}
+HARNESS = "dpbench-vision"
+TOUCHED = {"transfer": False, "public-validation": False, "private-accounted": True, "private-unaccounted": True}
+MAX_CLASSES = 100_000
+
+
+def check_task(result: Result) -> Found:
+    """Yield what cannot be so of sizes, classes, overlap of the splits and cost."""
+    task = result.task
+    for key, least in (("private", 1), ("public", 0), ("test", 1)):
+        if getattr(task, key) < least:
+            yield f"task.{key}", f"expected at least {least}, got {getattr(task, key)}"
+    if len(set(task.classes)) != len(task.classes) or "" in task.classes:
+        yield "task.classes", "expected a name for each class, and each once"
+    if not 2 <= len(task.classes) <= MAX_CLASSES:
+        yield "task.classes", f"expected 2 to {MAX_CLASSES:,} classes, got {len(task.classes)}"
+    if not result.spec.delta * task.private < 1:
+        yield "task.private", f"expected delta={result.spec.delta:g} below 1/n with n={task.private}"
+    overlap = task.overlap or {}
+    if overlap.keys() != PAIRS:
+        yield "task.overlap", f"expected {', '.join(sorted(PAIRS))}: results that do not tell have to be run again"
+    for pair, counted in overlap.items():
+        if not counted.exact <= counted.near <= counted.among:
+            yield f"task.overlap.{pair}", "expected exact copies to be among near ones, and those among all"
+        if pair.startswith("test") and counted.among != task.test:
+            yield f"task.overlap.{pair}", f"expected it to be counted over {task.test} test examples"
+        if pair == "public in private" and task.public not in {0, counted.among}:
+            yield "task.public", f"expected {counted.among} public examples, or 0 where the learner sees none"
+    yield from _costs(result)
+
+
+def _costs(result: Result) -> Found:
+    costs: dict[str, Mapping[str, float]] = {
+        "seconds": result.seconds,
+        "cpu_seconds": result.cpu_seconds,
+        "peak_bytes": result.peak_bytes,
+    }
+    for name, spent in costs.items():
+        for phase, value in spent.items():
+            if not 0 <= value < math.inf:
+                yield f"{name}.{phase}", f"expected a number that is not negative, got {value}"
+
+
+def check_selection(result: Result) -> Found:
+    """Yield where the rule, the record of the search, what the spec asks and the account contradict each other."""
+    asked, record = result.spec.search, result.search
+    yield from _repeats(result)
+    if record is None:
+        if asked is not None:
+            yield "search", f"expected the record of the search that the spec asks for ({asked.rule})"
+        if result.selection not in {"default", "by-hand"}:
+            yield "selection", f"expected default or by-hand where nothing is on record, got {result.selection}"
+        return
+    if record.rule != result.selection:
+        yield "selection", f"expected {record.rule}, as its record has it, got {result.selection}"
+    if TOUCHED.get(record.rule, record.private_touched) != record.private_touched:
+        yield "search.private_touched", f"expected {TOUCHED[record.rule]} with {record.rule}"
+    if asked is None:
+        yield from _taken(result, record)
+        return
+    for key in ("rule", "seed", "space"):
+        if getattr(asked, key) != getattr(record, key):
+            yield f"search.{key}", f"expected what the spec asks for, {str(getattr(asked, key))[:200]}"
+    yield from _trials(record)
+
+
+def check_provenance(result: Result, installed: Mapping[tuple[str, str], Installed]) -> Found:
+    """Yield what does not fit of commit, plugins and their versions; `installed` is what this machine has."""
+    commit, dirty, version = (result.provenance.get(key) for key in ("commit", "dirty", "dpbench"))
+    roles = {"dataset", "extractor", "learner"} | ({"public_dataset"} if result.spec.public_dataset else set())
+    if result.components.keys() != roles:
+        yield "components", f"expected {', '.join(sorted(roles))}, got {', '.join(sorted(result.components))[:200]}"
+        return
+    own = result.components["learner"].distribution == HARNESS
+    if commit is not None and not re.fullmatch(r"[0-9a-f]{40}", str(commit)):
+        yield "provenance.commit", f"expected 40 hexadecimal digits, got {str(commit)[:80]!r}"
+    elif commit is None and own:
+        yield "provenance.commit", f"expected the commit of {HARNESS} that a learner of its own was run from"
+    if dirty is not False and (own or commit is not None):
+        yield "provenance.dirty", f"expected a tree without changes (false), got {dirty!r}"
+    packages = result.provenance.get("packages")
+    if not isinstance(packages, dict) or not all(isinstance(one, str) for one in packages.values()):
+        yield "provenance.packages", "expected a version for each package"
+    if not isinstance(version, str):
+        yield "provenance.dpbench", f"expected a version, got {version!r}"
+    for role in sorted(roles):
+        yield from _brought(role, result, installed)
+
+
+def _repeats(result: Result) -> Found:
+    asked = result.spec.search
+    if (result.privacy.repeats is None) != (asked is None or asked.rule != "private-accounted"):
+        yield "privacy.repeats", "expected them with selection private-accounted, and nowhere else"
+    elif asked is not None and result.privacy.repeats is not None:
+        stated = (result.privacy.repeats.mean, result.privacy.repeats.shape)
+        if stated != (asked.repeats, asked.shape):
+            yield "privacy.repeats", f"expected mean and shape as the spec asks, {asked.repeats}, {asked.shape}"
+
+
+def _taken(result: Result, record: Selection) -> Found:
+    """Yield what cannot be so of settings that came from a file."""
+    source, options = record.source, result.spec.learner.options
+    if source is None:
+        yield "search.source", "expected the file that the settings were taken from, as nothing was searched"
+        return
+    if record.rule == "transfer" and source.dataset == result.spec.dataset.name and source.selection != "transfer":
+        yield "search.source", f"expected another dataset than {source.dataset!r} with transfer"
+    if record.rule == "public-validation" and source.selection != record.rule:
+        yield "search.source", f"expected settings that were chosen by {record.rule}, got {source.selection}"
+    if any(name not in options or options[name] != value for name, value in (record.chosen or {}).items()):
+        yield "search.chosen", "expected the options that the run had"
+
+
+def _trials(record: Selection) -> Found:
+    if record.rule == "private-accounted":
+        if record.tried is not None or record.chosen is not None or record.trials:
+            yield "search.trials", "expected no word on how many runs there were: epsilon rests on it"
+        return
+    if record.tried != len(record.trials):
+        yield "search.tried", f"expected {len(record.trials)}, the trials on record, got {record.tried}"
+    scored = [trial for trial in record.trials if trial.accuracy is not None]
+    best = max(scored, key=lambda trial: trial.accuracy or 0.0, default=None)
+    outside = [trial for trial in record.trials if not _within(trial.setting, record.space)]
+    if outside:
+        yield "search.trials", f"expected settings of the space that was searched, got {outside[0].setting}"
+    if best is None or best.setting != record.chosen:
+        yield "search.chosen", f"expected the best trial, {best and best.setting}, got {record.chosen}"
+
+
+def _read(result: Result, public: str) -> Found:
+    """Yield where a result says that its learner read other public data than the learner declares."""
+    task = result.task
+    if task.public_labels_seen != (public == "labelled"):
+        yield "task.public_labels_seen", f"expected {public == 'labelled'}: the learner declares public = {public!r}"
+    there = (task.overlap or {}).get("public in private")
+    expected = 0 if public == "none" else there.among if there else task.public
+    if task.public != expected:
+        yield "task.public", f"expected {expected}, as the learner declares public = {public!r}, got {task.public}"
+
+
+def _within(setting: Mapping[str, Any], space: Mapping[str, Sequence[Any]]) -> bool:
+    return setting.keys() == space.keys() and all(value in space[name] for name, value in setting.items())
+
+
+def _brought(role: str, result: Result, installed: Mapping[tuple[str, str], Installed]) -> Found:
+    stated, part = result.components[role], getattr(result.spec, role)
+    here = installed.get((role.removeprefix("public_"), part.name))
+    version = result.provenance.get("dpbench")
+    if stated.distribution == HARNESS and stated.version != version:
+        yield f"components.{role}.version", f"expected {version}, that of {HARNESS} itself, got {stated.version[:80]!r}"
+    if stated.distribution == HARNESS and (here is None or here.distribution != HARNESS):
+        yield f"components.{role}.distribution", f"{HARNESS} has no {part.name!r}"
+        return
+    if here is None or here.distribution != stated.distribution:
+        return
+    if stated.plugin != here.plugin:
+        yield (
+            f"components.{role}.plugin",
+            f"expected {here.plugin!r}, which brings {part.name!r}, got {stated.plugin[:80]!r}",
+        )
+    if role == "learner" and here.version == stated.version:
+        yield from _read(result, here.public)
+    if role == "learner" and here.version == stated.version and result.spec.search is None:
+        own = part.options == here.defaults
+        if result.selection == "default" and not own:
+            yield "selection", f"expected by-hand: options differ from the defaults of {part.name!r}"
+        if result.selection == "by-hand" and own and result.search is None:
+            yield "selection", f"expected default: options are the defaults of {part.name!r}"

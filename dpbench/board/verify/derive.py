@@ -1,0 +1,120 @@
+"""epsilon derived again: what a result states about privacy is a cache, never evidence."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dpbench.api import Release
+from dpbench.privacy.accounting import accountant, crosscheck
+from dpbench.privacy.accounting import private_selection as repeats
+from dpbench.privacy.accounting.accountant import AccountantName
+from dpbench.privacy.plan import check_plan
+from dpbench.records.result import Privacy, Result
+
+MAX_STEPS = 1_000_000
+MAX_RELEASES = 16  # each that differs from the others takes an accountant seconds
+MAX_EPSILON = 100.0
+CLOSE = 1e-6  # relative: what other versions of the libraries, or another processor, may change
+LOOSE = 0.02  # as `dpbench.harness.guarantee` allows between two Renyi accounts of one search
+
+
+@dataclass(frozen=True)
+class Question:
+    """What decides epsilon: equal questions have equal answers."""
+
+    plan: tuple[Release, ...]
+    sigma: float
+    delta: float
+    accountant: AccountantName
+    repeats: repeats.Repeats | None
+    stated: float  # an answer far from it is not worth the memory of computing it
+
+
+@dataclass(frozen=True)
+class Answer:
+    """epsilon by the stated accountant and by a second one; or why there is none."""
+
+    epsilon: float
+    accountant: str = "none"
+    lower: float = 0.0
+    upper: float = 0.0
+    error: str = ""
+
+
+def question_of(result: Result) -> Question:
+    """Return the question that a result's privacy answers.
+
+    Raises:
+        DpbenchError: a plan or a number of repeats that no run could have.
+    """
+    privacy = result.privacy
+    plan = tuple(Release(one.name, one.steps, one.sample_rate, one.relative_noise) for one in privacy.plan)
+    check_plan(plan, result.spec.learner.name)
+    again = None if privacy.repeats is None else repeats.Repeats(privacy.repeats.mean, privacy.repeats.shape)
+    return Question(plan, privacy.sigma, privacy.delta, privacy.accountant, again, privacy.epsilon)
+
+
+def derive(question: Question) -> Answer:
+    """Answer a question anew, as `dpbench.harness.guarantee` did when the run began.
+
+    A plan that would cost gigabytes to account for is refused first: where Renyi's bound is far above what is stated,
+    no tighter account agrees either.
+    """
+    plan, sigma, delta, name, stated = (
+        getattr(question, key) for key in ("plan", "sigma", "delta", "accountant", "stated")
+    )
+    try:
+        if question.repeats is not None:
+            return _of_search(question, question.repeats)
+        if plan and sigma > 0:
+            rough = accountant.epsilon(plan, sigma, delta, "rdp")
+            if not rough <= 10 * stated + 10:
+                return Answer(math.inf, error=f"plan and sigma give about {rough:.4g} by Renyi divergences")
+        other = crosscheck.cross_check(plan, sigma, delta, name)
+        return Answer(accountant.epsilon(plan, sigma, delta, name), **dataclasses.asdict(other))
+    except Exception as error:  # libraries assert what they expect of a plan
+        return Answer(math.inf, error=f"it cannot be derived: {error or type(error).__name__}")
+
+
+def bounds(privacy: Privacy, target: float) -> Iterator[tuple[str, str]]:
+    """Yield what no run could state, before anything is computed."""
+    if not math.isfinite(privacy.sigma):
+        yield "privacy.sigma", "expected a finite number"
+    if len(privacy.plan) > MAX_RELEASES or sum(release.steps for release in privacy.plan) > MAX_STEPS:
+        yield "privacy.plan", f"expected at most {MAX_RELEASES:,} releases and {MAX_STEPS:,} steps"
+    if not privacy.epsilon <= target:
+        yield "privacy.epsilon", f"expected at most {target:g}, the target, got {privacy.epsilon!r}"
+    if MAX_EPSILON < privacy.epsilon < math.inf:
+        yield "privacy.epsilon", f"expected at most {MAX_EPSILON:g}, or no privacy at all, got {privacy.epsilon!r}"
+
+
+def compare(privacy: Privacy, answer: Answer, exact: bool) -> Iterator[tuple[str, str]]:
+    """Yield where a result states something else than was derived; `exact` on the same libraries and processor."""
+    if answer.error:
+        yield "privacy.epsilon", answer.error
+        return
+    other = privacy.independent
+    pairs = {
+        "epsilon": (privacy.epsilon, answer.epsilon),
+        "independent.lower": (other.lower, answer.lower),
+        "independent.upper": (other.upper, answer.upper),
+    }
+    for field, (stated, found) in pairs.items():
+        close = stated == found or (not exact and math.isclose(stated, found, rel_tol=CLOSE))
+        if not close:
+            yield f"privacy.{field}", f"expected {found!r} from plan and sigma, got {stated!r}"
+    if other.accountant != answer.accountant:
+        yield "privacy.independent.accountant", f"expected {answer.accountant!r}, got {other.accountant!r}"
+
+
+def _of_search(question: Question, count: repeats.Repeats) -> Answer:
+    plan, sigma, delta = question.plan, question.sigma, question.delta
+    found = repeats.epsilon(plan, sigma, delta, count)
+    other = repeats.independent(plan, sigma, delta, count)
+    error = ""
+    if 0.05 < found < other / (1 + LOOSE):
+        error = f"two accounts of the search contradict each other: {found:.6g} and {other:.6g}"
+    return Answer(found, "opacus-rdp", min(found, other), max(found, other), error)

@@ -1,0 +1,250 @@
+"""A seed of a result run again, and what came out beside what is stated.
+
+Plan and sigma are those of the result, so that another version of an accountant changes nothing; settings that a
+search chose are taken from its record instead of being searched again. Research randomness repeats to the last bit on
+the same libraries and processor. Elsewhere sums are rounded otherwise, which may tip single examples: a stated share
+of test examples must be right or wrong alike. Secure randomness cannot be repeated: there the new accuracy must lie
+within the noise of the stated seeds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from dpbench.board.folder import Complaint, Place, Unfit, content_of, fitted
+from dpbench.board.verify.scores import correct_bits
+from dpbench.errors import DataError, DataMissing, DpbenchError, PrivacyError, SpecError
+from dpbench.records.result import Privacy, Result, SeedResult
+from dpbench.records.spec import Spec
+from dpbench.registry import Registry
+from dpbench.support.files import canonical_digest, write_json
+
+if TYPE_CHECKING:
+    from dpbench.registry.components import Parts
+
+AGREEMENT = 0.98  # share of test examples that must be right or wrong alike
+DIFFERENCE = 0.01  # what accuracy may differ by
+OTHERS = 0.05  # what the other scores may
+SCORES = ("balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc")
+
+Outcome = Literal["same predictions", "same within tolerance", "differs"]
+
+
+class NotRun(DpbenchError):
+    """A seed that cannot be run again on this machine, and why: nothing is said about the result."""
+
+
+class Rerun(BaseModel):
+    """What came out when a seed was run again."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[1] = 1
+    digest: str  # of the result's spec
+    content: str  # digest of the result's seal: a result that changed was not run again
+    seed: int
+    outcome: Outcome
+    accuracy: float
+    predictions: str
+    agreement: float | None  # share of test examples right or wrong alike; None where noise cannot be repeated
+    scores: dict[str, float | None]  # the other scores
+    tolerance: str
+    provenance: dict[str, Any]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the result was reproduced."""
+        return self.outcome != "differs"
+
+
+def record_of(place: Place, root: Path) -> Path:
+    """Return the file of a result's record."""
+    return root / "reruns" / place.path.parent.name / place.path.name
+
+
+def recorded(place: Place, result: Result, root: Path) -> Rerun | None:
+    """Return the record of a result as it is now, if there is one.
+
+    Raises:
+        Unfit: the record cannot be read.
+    """
+    file = record_of(place, root)
+    if not os.path.lexists(file):
+        return None
+    record = fitted(Rerun, content_of(file))
+    return record if (record.digest, record.content) == (result.digest, _content(result)) else None
+
+
+def records_wrong(place: Place, result: Result, root: Path) -> list[Complaint]:
+    """Return what is wrong with the record of a result: unreadable, or it says that the result was not reproduced."""
+    file = record_of(place, root)
+    name = file.relative_to(root).as_posix()
+    try:
+        record = recorded(place, result, root)
+    except Unfit as error:
+        return [Complaint(name, error.field, error.said)]
+    if record is None:
+        return []
+    if record.seed not in result.spec.seeds or record.outcome != _outcome(record, result):
+        return [Complaint(name, "outcome", "it does not follow from the numbers beside it: run the seed again")]
+    if record.agrees or result.status in {"disputed", "withdrawn"}:
+        return []
+    return [Complaint(name, "outcome", f"seed {record.seed} was not reproduced: dispute the result, or run it again")]
+
+
+def rerun(result: Result, seed: int | None, plugins: Registry, device: str = "auto") -> Rerun:
+    """Run one seed again, the first unless another is named, and compare.
+
+    Raises:
+        NotRun: the data, a plugin or its version is not on this machine.
+        DpbenchError: the run fails here, or its plan or data are not those of the result.
+    """
+    from dpbench.harness.run import Means, run
+
+    stated = _stated(result, seed)
+    for role, brought in result.components.items():
+        _check_installed(role, brought, result, plugins)
+    means = Means(assign=_assign(result), state=_state(result))
+    try:
+        again = run(_spec(result, stated.seed), device=device, plugins=plugins, means=means)
+    except DataMissing as error:
+        raise NotRun(str(error)) from error
+    except ImportError as error:
+        raise NotRun(f"A package is missing: {error}.") from error
+    return _compared(result, stated, again)
+
+
+def keep(record: Rerun, place: Place, root: Path) -> Path:
+    """Write a record into the leaderboard and return the file.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    file = record_of(place, root)
+    write_json(file, record.model_dump(mode="json"))
+    return file
+
+
+def _stated(result: Result, seed: int | None) -> SeedResult:
+    for one in result.seeds:
+        if seed is None or one.seed == seed:
+            return one
+    raise SpecError(f"Expected a seed of {result.file_name}, {', '.join(map(str, result.spec.seeds))}, got {seed}.")
+
+
+def _check_installed(role: str, brought: Any, result: Result, plugins: Registry) -> None:
+    kind, name = role.removeprefix("public_"), getattr(result.spec, role).name
+    item = next((found[name] for one, found in plugins.components.items() if one == kind and name in found), None)
+    here = item and (item.distribution, item.version)
+    if here != (brought.distribution, brought.version):
+        found = f"{here[0]} {here[1]} does" if here else "nothing does"
+        raise NotRun(f"{brought.distribution} {brought.version} brings {kind} {name!r}; here {found}.")
+
+
+def _spec(result: Result, seed: int) -> Spec:
+    """Return the spec of one seed: its settings as they were chosen, unless choosing is a part of the mechanism."""
+    spec, search = result.spec, result.search
+    changed: dict[str, Any] = {"seeds": (seed,)}
+    if spec.search is not None and search is not None and search.chosen is not None:
+        options = {**spec.learner.options, **search.chosen}
+        changed |= {"search": None, "learner": spec.learner.model_copy(update={"options": options})}
+    return spec.model_copy(update=changed)
+
+
+def _assign(result: Result) -> Callable[..., Any]:
+    from dpbench.harness import roles as data
+
+    def assign(parts: Parts, spec: Spec, device: Any) -> data.Roles:
+        roles = data.assign(parts, spec, device)
+        if roles.digests != result.task.digests:
+            raise DataError(f"Expected the data of {result.file_name}, digests {result.task.digests}, got others.")
+        return dataclasses.replace(roles, overlap=dict)  # which says nothing about predictions
+
+    return assign
+
+
+def _state(result: Result) -> Callable[..., Privacy]:
+    """Return a statement of what the result states, as long as the learner still plans the same."""
+    from dpbench.harness.guarantee import state
+
+    def stated(parts: Parts, task: Any, spec: Spec) -> Privacy:
+        if task.size != result.task.private:
+            raise DataError(f"Expected {result.task.private} private examples, got {task.size}.")
+        now = state(parts, task, spec)
+        plans = [[one.model_dump(exclude={"sigma"}) for one in found.plan] for found in (now, result.privacy)]
+        if plans[0] != plans[1]:
+            raise PrivacyError(f"Learner {spec.learner.name!r} plans otherwise than {result.file_name} states.")
+        return result.privacy
+
+    return stated
+
+
+def _compared(result: Result, stated: SeedResult, again: Result) -> Rerun:
+    found, agreement = again.seeds[0], None
+    if result.privacy.rng == "research":
+        bits = [correct_bits(one, result.task.test) for one in (stated, found)]
+        agreement = float(np.mean(bits[0] == bits[1]))
+    assert found.predictions is not None
+    record = Rerun(
+        digest=result.digest, content=_content(result), seed=stated.seed, outcome="differs", accuracy=found.accuracy,
+        predictions=found.predictions, agreement=agreement, scores={name: getattr(found, name) for name in SCORES},
+        tolerance=_tolerance(result)[0],
+        provenance=again.provenance,
+    )  # fmt: skip
+    return record.model_copy(update={"outcome": _outcome(record, result)})
+
+
+def _outcome(record: Rerun, result: Result) -> Outcome:
+    """Return what follows from the numbers of a record beside those of its result."""
+    stated, (_, most) = _stated(result, record.seed), _tolerance(result)
+    if result.privacy.rng == "secure":
+        mean = math.fsum(seed.accuracy for seed in result.seeds) / len(result.seeds)
+        return "same within tolerance" if abs(record.accuracy - mean) <= most else "differs"
+    if record.predictions == stated.predictions:  # then all that is counted from them is the same too
+        same = record.agreement == 1.0 and record.accuracy == stated.accuracy and _scores_within(record, stated, 1e-9)
+        return "same predictions" if same else "differs"
+    close = (record.agreement or 0.0) >= AGREEMENT and abs(record.accuracy - stated.accuracy) <= most
+    return "same within tolerance" if close and _scores_within(record, stated, OTHERS) else "differs"
+
+
+def _scores_within(record: Rerun, stated: SeedResult, most: float) -> bool:
+    """Return whether the other scores differ by no more; AUROC rests on scores that predictions do not fix."""
+    for name in SCORES:
+        found, other = record.scores.get(name), getattr(stated, name)
+        bound = OTHERS if name == "auroc" else most
+        if (found is None) != (other is None) or (found is not None and abs(found - other) > bound):
+            return False
+    return True
+
+
+def _tolerance(result: Result) -> tuple[str, float]:
+    """Return the tolerance in words, and what of it accuracy may differ by."""
+    if result.privacy.rng == "research":
+        words = f"{AGREEMENT:.0%} of test examples right or wrong alike, accuracy within {DIFFERENCE}, other scores "
+        words += f"within {OTHERS}"
+        return words, DIFFERENCE
+    most = _noise([seed.accuracy for seed in result.seeds], result.task.test)
+    return f"accuracy within {most:.4g} of the mean: a new seed falls there 99 times in 100", most
+
+
+def _noise(accuracies: list[float], test: int) -> float:
+    """Return how far from the mean of these one more accuracy falls once in a hundred times, at least one example."""
+    from scipy.stats import t
+
+    seeds, mean = len(accuracies), math.fsum(accuracies) / len(accuracies)
+    if seeds == 1:  # nothing is known of the noise but that of as many coins
+        return 1 / test + 2.58 * math.sqrt(2 * mean * (1 - mean) / test)
+    deviation = float(np.std(accuracies, ddof=1))
+    return 1 / test + float(t.ppf(0.995, seeds - 1)) * deviation * math.sqrt(1 + 1 / seeds)
+
+
+def _content(result: Result) -> str:
+    return canonical_digest(result.seal)

@@ -1,0 +1,137 @@
+"""All results of a leaderboard checked: each on its own, then epsilon, then against others of the same board."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from dpbench.board.folder import Complaint, Place, results_of
+from dpbench.board.verify.checks import Checked, Known, check
+from dpbench.board.verify.derive import Answer, Question, compare, derive
+from dpbench.records.result import Result, TaskFacts
+
+MANY = 400  # files from which on processes are worth their start
+CHUNK = 100
+SHARED = ("classes", "private", "test", "licence", "digests", "example_shape", "overlap")
+"""What results of one board have in common: they are compared test example by test example."""
+
+One = TypeVar("One")
+Other = TypeVar("Other")
+
+
+@dataclass(frozen=True)
+class Review:
+    """What was found: results in order, and complaints about what is no result."""
+
+    results: tuple[Checked, ...]
+    strays: tuple[Complaint, ...] = ()
+
+    @property
+    def complaints(self) -> tuple[Complaint, ...]:
+        """Everything that is wrong, by file."""
+        found = [*self.strays, *(one for checked in self.results for one in checked.complaints)]
+        return tuple(sorted(found, key=lambda one: one.file))
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.complaints
+
+
+def review(root: Path, known: Known) -> Review:
+    """Check every result of the leaderboard in `root`.
+
+    Raises:
+        DpbenchError: a board cannot be read.
+    """
+    places, strays = results_of(root, dict(known.boards))
+    return Review(review_of(places, known).results, tuple(strays))
+
+
+def review_of(places: Sequence[Place], known: Known) -> Review:
+    """Check these results, epsilon and agreement with one another included."""
+    with _spread(len(places)) as spread:
+        checked = list(spread(partial(check, known=known), places))
+        questions = list(dict.fromkeys(one.question for one in checked if one.question is not None))
+        answers = dict(zip(questions, spread(derive, questions), strict=True))
+    derived = [_compared(one, answers) for one in checked]
+    return Review(tuple(_agreeing(derived)))
+
+
+@contextmanager
+def _spread(count: int) -> Iterator[Spread]:
+    """Give a map over processes, or over this one where there is little to do."""
+    workers = min(_cores(), -(-count // CHUNK))
+    if count < MANY or workers < 2:
+        yield _Here()
+        return
+    # Forked children of a process with threads may hang: new ones are started.
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        yield _There(pool)
+
+
+class Spread(Protocol):
+    """A map that keeps the order."""
+
+    def __call__(self, work: Callable[[One], Other], items: Sequence[One]) -> Iterable[Other]:
+        """Yield what `work` makes of each item."""
+
+
+class _Here:
+    def __call__(self, work: Callable[[One], Other], items: Sequence[One]) -> Iterable[Other]:
+        return map(work, items)
+
+
+@dataclass(frozen=True)
+class _There:
+    pool: ProcessPoolExecutor
+
+    def __call__(self, work: Callable[[One], Other], items: Sequence[One]) -> Iterable[Other]:
+        return self.pool.map(work, items, chunksize=max(1, min(CHUNK, len(items) // 8)))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _compared(checked: Checked, answers: dict[Question, Answer]) -> Checked:
+    if checked.result is None or checked.question is None:
+        return checked
+    return checked.but(compare(checked.result.privacy, answers[checked.question], checked.exact))
+
+
+def _agreeing(results: list[Checked]) -> Iterator[Checked]:
+    """Hold results of one board against what most good ones say of their common task; ties go to the first."""
+    facts: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in results:
+        if one.ok and one.result is not None and one.place.board is not None:
+            facts[one.place.board][_facts(one.result)] += 1
+    common = {board: TaskFacts.model_validate_json(counted.most_common(1)[0][0]) for board, counted in facts.items()}
+    for one in results:
+        board = one.place.board
+        if one.result is None or board is None or board not in common:
+            yield one
+        else:
+            yield one.but(_odd(one.result.task, common[board], board))
+
+
+def _odd(task: TaskFacts, common: TaskFacts, board: str) -> Iterator[tuple[str, str]]:
+    for key in SHARED:
+        stated, expected = getattr(task, key), getattr(common, key)
+        if stated != expected:
+            said = f"expected {str(expected)[:200]}, as most results of board {board}, got {str(stated)[:200]}"
+            yield f"task.{key}", said
+
+
+def _facts(result: Result) -> str:
+    same: dict[str, Any] = {"public": 0, "public_labels_seen": False}
+    return result.task.model_copy(update=same).model_dump_json()

@@ -1,0 +1,120 @@
+"""Checks of what a result says it scored: all that can be counted again without the test split."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import itertools
+import math
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from dpbench.records.result import Result, SeedResult, summarise
+
+Found = Iterator[tuple[str, str]]
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def check_scores(result: Result) -> Found:
+    """Yield the fields of `seeds` and `metrics` that contradict others."""
+    stated = tuple(seed.seed for seed in result.seeds)
+    if stated != result.spec.seeds:
+        yield "seeds", f"expected seeds {result.spec.seeds}, as the spec asks, got {stated}"
+    for place, seed in enumerate(result.seeds):
+        for field, said in itertools.chain(_bits(seed, result), _classes(seed, result), _fit(seed, result)):
+            yield f"seeds.{place}.{field}", said
+    by_guess: dict[str | None, SeedResult] = {}
+    for place, seed in enumerate(result.seeds):
+        same = by_guess.setdefault(seed.predictions, seed)
+        if (same.correct, same.class_accuracy) != (seed.correct, seed.class_accuracy):
+            yield f"seeds.{place}.predictions", f"the same as those of seed {same.seed}, which scored otherwise"
+    yield from _metrics(result)
+
+
+def correct_bits(seed: SeedResult, test: int) -> np.ndarray:
+    """Return one bool a test example, in order: whether it was classified correctly.
+
+    Raises:
+        ValueError: `correct` is not base64 of so many bits, padded with zeros.
+    """
+    if test < 1:
+        raise ValueError(f"expected test examples, got {test}")
+    try:
+        raw = base64.b64decode(seed.correct or "", validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"expected base64: {error}") from None
+    if len(raw) != math.ceil(test / 8):
+        raise ValueError(
+            f"expected {math.ceil(test / 8):,} bytes, a bit for each of {test:,} examples, got {len(raw):,}"
+        )
+    bits = np.unpackbits(np.frombuffer(raw, np.uint8)).view(bool)
+    if bits[test:].any():
+        raise ValueError("expected zeros after the last test example")
+    return bits[:test]
+
+
+def _bits(seed: SeedResult, result: Result) -> Found:
+    try:
+        bits = correct_bits(seed, result.task.test)
+    except ValueError as error:
+        yield "correct", str(error)
+        return
+    hits = int(bits.sum())
+    if seed.accuracy != hits / len(bits):
+        yield (
+            "accuracy",
+            f"expected {hits} of {len(bits)} = {hits / len(bits)!r}, as `correct` has it, got {seed.accuracy!r}",
+        )
+    if not DIGEST.fullmatch(seed.predictions or ""):
+        yield "predictions", f"expected a SHA-256, got {seed.predictions!r}"
+
+
+def _classes(seed: SeedResult, result: Result) -> Found:
+    present = [value for value in seed.class_accuracy if value is not None]
+    if len(seed.class_accuracy) != len(result.task.classes) or not present:
+        yield "class_accuracy", f"expected one for each of {len(result.task.classes)} classes, got {len(present)}"
+        return
+    balanced = float(np.mean(present))
+    if not math.isclose(seed.balanced_accuracy, balanced, rel_tol=1e-12, abs_tol=1e-15):
+        yield "balanced_accuracy", f"expected {balanced!r}, the mean over classes, got {seed.balanced_accuracy!r}"
+    if seed.worst_class_accuracy != min(present):
+        yield "worst_class_accuracy", f"expected {min(present)!r}, the least, got {seed.worst_class_accuracy!r}"
+    if not min(present) - 1e-12 <= seed.accuracy <= max(present) + 1e-12:
+        yield "class_accuracy", "expected accuracy to lie between the worst and the best class"
+    if (seed.auroc is None) != (len(result.task.classes) != 2 or len(present) != 2):
+        yield "auroc", "expected it where there are two classes, and nowhere else"
+
+
+def _fit(seed: SeedResult, result: Result) -> Found:
+    planned = {release.name: release.steps for release in result.privacy.plan}
+    private = result.privacy.repeats is not None
+    none = private and not any(seed.spent.values()) and seed.spent.keys() == planned.keys()  # all of its runs failed
+    over = any(steps > planned.get(name, 0) or steps < 0 for name, steps in seed.spent.items())
+    if seed.spent.keys() != planned.keys() or over:  # stopping early is allowed, and buys no smaller epsilon
+        yield "spent", f"expected at most {planned}, as planned, got {seed.spent}"
+    if (seed.commitment is not None) != (result.privacy.rng == "secure") and not none:
+        yield "commitment", "expected one with the secure RNG, and with no other"
+    elif seed.commitment is not None and not DIGEST.fullmatch(seed.commitment):
+        yield "commitment", f"expected a SHA-256, got {seed.commitment!r}"
+    if (seed.setting is not None) != private:
+        yield "setting", "expected one where each seed chose its own, and nowhere else"
+
+
+def _metrics(result: Result) -> Found:
+    expected = summarise(result.seeds) if result.seeds else {}
+    if result.metrics.keys() != expected.keys():
+        yield "metrics", f"expected {', '.join(expected)}, got {', '.join(result.metrics)}"
+    for name in sorted(result.metrics.keys() & expected.keys()):
+        for part in ("mean", "low", "high"):
+            stated, found = getattr(result.metrics[name], part), getattr(expected[name], part)
+            if not (stated == found if part == "mean" else _close(stated, found)):
+                yield f"metrics.{name}.{part}", f"expected {found!r} from the seeds, got {stated!r}"
+
+
+def _close(stated: float | None, found: float | None) -> bool:
+    """Return whether they are equal, but for the last digits of Student's t in another version of SciPy."""
+    if stated is None or found is None:
+        return stated is found
+    return math.isclose(stated, found, rel_tol=1e-12, abs_tol=1e-15)

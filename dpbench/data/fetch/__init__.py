@@ -1,0 +1,1 @@
+"""How data gets into a data folder: downloads, the hub, files that people bring."""

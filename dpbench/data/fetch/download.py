@@ -1,0 +1,159 @@
+"""Files from publishers' servers: resumed, verified, unpacked."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import lzma
+import shutil
+import tarfile
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from http.client import HTTPException
+from pathlib import Path
+from typing import Literal
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from dpbench.api import Download
+from dpbench.errors import DataError, OutputError
+from dpbench.support import progress
+from dpbench.support.messages import in_words
+
+TRIES = 4
+TIMEOUT = 30  # seconds without a byte
+BLOCK = 1 << 20
+BUSY = {408, 429, 500, 502, 503, 504}  # what a server says that may answer in a moment
+DAMAGED = (  # what the three kinds of archive raise; RuntimeError is zipfile's, of a password or an unknown method
+    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError, ValueError,
+    RuntimeError, KeyError,
+)  # fmt: skip
+
+
+def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
+    """Return the files, downloaded into `folder` under their own names; a part that is there already is continued.
+
+    Raises:
+        DataError: a server does not answer, or a file is not the published one (it is deleted then).
+        OutputError: the folder has no space.
+    """
+    files = [folder / file_name(one) for one in wanted]
+    done = [file.stat().st_size if file.exists() else 0 for file in files]
+    left = sum(max(0, one.size - size) for one, size in zip(wanted, done, strict=True))
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if left > free:
+        raise OutputError(f"Expected {in_words(left)} free in {folder} for the download, got {in_words(free)}.")
+    for one, file in zip(wanted, files, strict=True):
+        if file.exists() and _verified(file, one.checksum):
+            continue
+        with progress.transfer(f"Downloading {file.name}", one.size) as (advance, total):
+            _continue(one, file, advance, total)
+        if not _verified(file, one.checksum):
+            file.unlink()
+            raise DataError(
+                f"Expected {one.checksum} of {one.url}, got another file, which is deleted: it was damaged on its way, "
+                "or changed by its publisher. Try again; if it stays so, report it to the plugin's authors."
+            )
+    return files
+
+
+def file_name(wanted: Download) -> str:
+    """Return the name under which a publisher gives the file."""
+    return Path(urlsplit(wanted.url).path).name
+
+
+def unpack(file: Path, wanted: Download, root: Path) -> None:
+    """Put a downloaded file where it belongs below `root`: unpacked, if it is an archive.
+
+    Raises:
+        DataError: the archive is damaged, or holds a path outside its folder.
+    """
+    place = root / wanted.path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if not wanted.unpack:
+            shutil.copyfile(file, place)
+        elif tarfile.is_tarfile(file):
+            with tarfile.open(file) as archive:
+                archive.extractall(place, filter="data")
+        elif zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                archive.extractall(place)
+        else:
+            with gzip.open(file) as packed, place.open("wb") as out:
+                shutil.copyfileobj(packed, out, BLOCK)
+    except DAMAGED as error:
+        raise DataError(f"Expected an archive in {file}: {error}. Delete it and fetch it again.") from error
+
+
+def matches(file: Path, wanted: Download) -> bool:
+    """Return whether a file is the published one."""
+    return file.is_file() and _verified(file, wanted.checksum)
+
+
+def _continue(wanted: Download, file: Path, advance: Callable[[int], None], total: Callable[[int], None]) -> None:
+    reason = ""
+    for attempt in range(TRIES):
+        time.sleep(min(attempt, 3))
+        try:
+            if _receive(wanted.url, file, advance, total):
+                return
+            reason = "the connection ended early"
+        except HTTPError as error:
+            error.close()
+            if error.code == 416:  # nothing is left: what is there is whole, or not the published file
+                return
+            reason = " ".join(f"status {error.code} {error.reason}".split())
+            if error.code not in BUSY:
+                raise _unreachable(wanted, file, reason) from error
+        except (OSError, HTTPException) as error:
+            reason = str(getattr(error, "reason", "") or error)
+    raise _unreachable(wanted, file, reason)
+
+
+def _receive(url: str, file: Path, advance: Callable[[int], None], total: Callable[[int], None]) -> bool:
+    """Append what the server still has; return whether it sent all that it announced."""
+    if urlsplit(url).scheme not in {"http", "https"}:
+        raise DataError(f"Expected an http or https address to download from, got {url}.")
+    done = file.stat().st_size if file.exists() else 0
+    headers = {"User-Agent": "dpbench", **({"Range": f"bytes={done}-"} if done else {})}
+    with urlopen(Request(url, headers=headers), timeout=TIMEOUT) as response:
+        continued = response.status == 206
+        start = done if continued else 0  # a server that knows no ranges sends all again
+        expected = response.length or 0  # unknown where a server sends in chunks
+        total(start + expected)
+        advance(start)
+        if not continued:
+            _append(file, b"", "wb")
+        got = 0
+        while block := response.read(BLOCK):
+            _append(file, block, "ab")
+            got += len(block)
+            advance(start + got)
+    return got >= expected
+
+
+def _append(file: Path, block: bytes, mode: Literal["ab", "wb"]) -> None:
+    try:
+        with file.open(mode) as out:
+            out.write(block)
+    except OSError as error:
+        raise OutputError(f"Cannot write {file}: {error.strerror}. What came is kept; free some space.") from error
+
+
+def _verified(file: Path, checksum: str) -> bool:
+    kind, _, digest = checksum.partition(":")
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest() == digest
+
+
+def _unreachable(wanted: Download, file: Path, reason: str) -> DataError:
+    kept = f"The part in {file} is kept: the same command goes on from there" if file.exists() else "Try again later"
+    return DataError(
+        f"Expected {wanted.url} to answer, got: {reason}. {kept}; or download it elsewhere and run "
+        "`dpbench data import`."
+    )

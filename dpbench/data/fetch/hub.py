@@ -1,0 +1,58 @@
+"""Files of dataset repositories on the Hugging Face hub, resumed by its own client and checked against its SHA-256."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from dpbench.errors import DataError
+from dpbench.support.files import sha256
+
+
+def fetch(wanted: Sequence[tuple[str, str]], downloads: Path, root: Path) -> None:
+    """Put files (repository, path or pattern in it) below `root`, as repository/path; parts stay in `downloads`.
+
+    Raises:
+        DataError: the hub does not answer, or a file is not the one it lists.
+    """
+    came = [(repository, *one) for repository, pattern in wanted for one in _files(repository, pattern, downloads)]
+    for repository, file, got in came:  # only now: until the last one is here, an interruption loses none
+        place = root / repository / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(got, place)
+
+
+def _files(repository: str, pattern: str, downloads: Path) -> list[tuple[str, Path]]:
+    """Download the files of a repository that a pattern names; return their paths there and here."""
+    import huggingface_hub
+
+    came = []
+    try:
+        listed: dict[str, Any] = {
+            one.path: getattr(one, "lfs", None)
+            for one in huggingface_hub.HfApi().list_repo_tree(repository, recursive=True, repo_type="dataset")
+            if isinstance(one, huggingface_hub.hf_api.RepoFile) and fnmatchcase(one.path, pattern)
+        }
+        for file in listed:
+            folder = downloads / repository
+            got = huggingface_hub.hf_hub_download(repository, file, repo_type="dataset", local_dir=folder)
+            came.append((file, Path(got)))
+    except Exception as error:  # the hub's client raises a dozen kinds
+        if getattr(error, "errno", None) in {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}:
+            raise
+        raise DataError(
+            f"Expected {pattern} of {repository} from the Hugging Face hub, got {type(error).__name__}. What came is "
+            "kept: try again when the hub can be reached, or download it elsewhere and run `dpbench data import`."
+        ) from error
+    if not came:
+        raise DataError(f"Expected {pattern} in {repository} on the Hugging Face hub, which has no such file.")
+    for file, path in came:
+        expected = listed[file] and listed[file].sha256
+        if expected and sha256(path) != expected:
+            path.unlink()
+            raise DataError(f"Expected SHA-256 {expected} of {file} of {repository}, got another; try again.")
+    return came

@@ -1,0 +1,218 @@
+"""The user's own data folder: what `dpbench data` puts there, remembers and takes away again.
+
+Layout below the folder, beside the data themselves::
+
+    .dpbench/NAME.json        which files were put there for dataset NAME, and where they came from
+    .dpbench/NAME.downloads/  files under way; kept until the dataset is whole
+    .dpbench/NAME.staging/    a dataset that is being checked
+    .dpbench/NAME.lock        held by the one process that changes the dataset
+    .dpbench/lock             held by the one process that moves or deletes anything
+
+A dataset is staged first, opened there by its own loader, which knows counts and checksums, and moved into place only
+when that succeeds. Only files in a record are ever overwritten or deleted; of those that two records name, none.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+from urllib.parse import quote
+
+from filelock import FileLock
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+
+from dpbench.api import Dataset, Source
+from dpbench.data.fetch import download, hub, layouts
+from dpbench.data.sources import described, label, missing
+from dpbench.errors import DataError, DataMissing, OutputError, SpecError
+from dpbench.support import progress
+from dpbench.support.files import check_writable, write_json
+from dpbench.support.guard import guarded
+from dpbench.support.paths import only_in
+
+
+def _below(path: str) -> str:
+    if path.startswith("/") or ".." in PurePosixPath(path).parts:
+        raise ValueError(f"{path} is not below the folder")
+    return path
+
+
+class Kept(BaseModel):
+    """What was put into a data folder for one dataset."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    paths: tuple[Annotated[str, AfterValidator(_below)], ...]  # of files and links below the folder
+    origin: str
+    digest: str
+
+    def __str__(self) -> str:
+        """Name the files, or count them where they are many."""
+        if len(self.paths) <= 4:
+            return ", ".join(self.paths) or "no file"
+        tops = sorted({path.partition("/")[0] for path in self.paths})
+        return f"{len(self.paths):,} files in {', '.join(tops[:4])}{', ...' if len(tops) > 4 else ''}"
+
+
+def fetch(dataset: Dataset, folder: Path) -> Kept:
+    """Download a dataset into `folder`, check it and put it in place.
+
+    Raises:
+        DataMissing: nobody gives it without a login; the text says what to do by hand.
+        DataError: a server does not answer, or what came is not the published data.
+    """
+    source = _source(dataset)
+    if not source.downloads and not source.hub:
+        raise missing(dataset)
+    downloads = _own(dataset, folder, "downloads")
+    with _staging(dataset, folder) as staging:
+        if source.hub:
+            hub.fetch(source.hub, downloads, staging)
+            origin = ", ".join(sorted({repository for repository, _ in source.hub}))
+        else:
+            files = download.download(source.downloads, downloads)
+            layouts.unpack(files, source.downloads, staging)
+            origin = ", ".join(one.url for one in source.downloads)
+        kept = _settle(dataset, folder, staging, origin)
+        layouts.delete(downloads)
+    return kept
+
+
+def adopt(dataset: Dataset, path: Path, folder: Path, *, link: bool = False) -> Kept:
+    """Check data that the user downloaded and put it in place: a copy, or with `link` a symbolic link to it.
+
+    `path` may be the dataset's file or folder under any name, a folder that holds it, or the archives as published, or
+    a folder of those.
+
+    Raises:
+        DataMissing: there is nothing.
+        DataError: what is there is not the dataset; the text is the loader's own. Or it is where it belongs already.
+        OutputError: the folder cannot be written, or something else is in the way.
+    """
+    source = _source(dataset)
+    try:
+        path = path.expanduser().resolve()
+        path.stat()
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataMissing(f"Expected dataset {dataset.name!r} in {path}: {reason}. Check the path.") from error
+    with _staging(dataset, folder) as staging:
+        layouts.stage(dataset, source, path, staging)
+        earlier = kept_in(dataset, folder)
+        layouts.refuse_overlap(staging, folder, earlier.paths if earlier else ())
+        return _settle(dataset, folder, staging, str(path), link=link)
+
+
+def remove(dataset: Dataset, folder: Path) -> Kept:
+    """Delete what was put into `folder` for a dataset, and nothing else.
+
+    Raises:
+        DataMissing: nothing was.
+    """
+    if kept_in(dataset, folder) is not None:
+        with _locked(dataset, folder), FileLock(folder / ".dpbench" / "lock"):
+            kept = kept_in(dataset, folder)
+            if kept is not None:
+                gone = set(kept.paths) - _of_others(dataset, folder)
+                layouts.discard(folder, gone)
+                _own(dataset, folder, "json").unlink()
+                return kept.model_copy(update={"paths": tuple(sorted(gone))})
+    name = label(dataset)
+    raise DataMissing(
+        f"dpbench put nothing into {folder} for dataset {name!r}. What lies elsewhere is yours to delete; "
+        f"`dpbench data info {shlex.quote(name)}` says where it is."
+    )
+
+
+def kept_in(dataset: Dataset, folder: Path) -> Kept | None:
+    """Return what was put into `folder` for a dataset, if anything was."""
+    return _read(_own(dataset, folder, "json"))
+
+
+def _read(file: Path) -> Kept | None:
+    try:
+        return Kept.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
+        raise DataError(
+            f"Cannot read {file}, which says what dpbench put there: {reason}. Delete it; the data themselves then "
+            "count as yours."
+        ) from error
+
+
+def _of_others(dataset: Dataset, folder: Path) -> set[str]:
+    """Return the files that other datasets need."""
+    own = _own(dataset, folder, "json")
+    records = [_read(file) for file in own.parent.glob("*.json") if file != own]
+    return {path for kept in records if kept for path in kept.paths}
+
+
+def _source(dataset: Dataset) -> Source:
+    source = described(dataset)
+    if source is None:
+        raise SpecError(f"Dataset {dataset.name!r} comes with a Python package: there is nothing to fetch or import.")
+    return source
+
+
+@contextmanager
+def _locked(dataset: Dataset, folder: Path) -> Iterator[None]:
+    """Keep other processes from the dataset; what the system refuses meanwhile is one sentence."""
+    try:
+        with FileLock(_own(dataset, folder, "lock")):
+            yield
+    except OSError as error:
+        first = error.args[0] if error.args else error
+        reason = f"{error.strerror or first}{f' ({error.filename})' if error.filename else ''}"
+        raise OutputError(f"Cannot change {folder}: {reason}. Check the space that is left, and rights.") from error
+
+
+@contextmanager
+def _staging(dataset: Dataset, folder: Path) -> Iterator[Path]:
+    """Lend an empty folder below `folder`, which is deleted afterwards."""
+    check_writable(folder / ".dpbench")
+    staging = _own(dataset, folder, "staging")
+    with _locked(dataset, folder):
+        layouts.delete(staging)  # of a run that was killed
+        staging.mkdir()
+        try:
+            yield staging
+        finally:
+            layouts.delete(staging)
+
+
+def _settle(dataset: Dataset, folder: Path, staging: Path, origin: str, *, link: bool = False) -> Kept:
+    """Open what is staged by the dataset's own loader, and move it into place."""
+    with only_in(staging), progress.status(f"Checking {dataset.name}"):
+        try:
+            digest = guarded(f"load of {dataset.name!r}", dataset.load).digest
+        except DataError as error:
+            said = str(error).replace(f"{staging}/", "")
+            raise DataError(f"What came from {origin} is not dataset {dataset.name!r}. {said}") from error
+    if not link:
+        with progress.status(f"Copying {dataset.name}"):
+            layouts.copy_links(staging)
+    with FileLock(folder / ".dpbench" / "lock"):
+        earlier, others = kept_in(dataset, folder), _of_others(dataset, folder)
+        before = set(earlier.paths if earlier else ())
+        moves, paths = layouts.plan(staging, folder, before - others, others)
+        kept = Kept(paths=tuple(sorted(paths)), origin=origin, digest=digest)
+        under_way = kept.model_copy(update={"paths": tuple(sorted({*before, *paths}))})
+        _write(dataset, folder, under_way)  # so that what a killed run leaves behind is known
+        layouts.discard(folder, before - others)
+        layouts.move(moves)
+        _write(dataset, folder, kept)
+    return kept
+
+
+def _write(dataset: Dataset, folder: Path, kept: Kept) -> None:
+    write_json(_own(dataset, folder, "json"), kept.model_dump(mode="json"))
+
+
+def _own(dataset: Dataset, folder: Path, kind: str) -> Path:
+    """Return what belongs to one dataset: its record, lock, downloads or staging folder."""
+    return folder / ".dpbench" / f"{quote(label(dataset), safe='=,')}.{kind}"

@@ -1,0 +1,1 @@
+"""A run from spec to result: roles, the guarantee, the fit, the scores; and how settings are chosen."""

@@ -1,0 +1,156 @@
+"""Which example plays which role: private, public or test. Decided by the spec alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpbench.api import Budget, Dataset, Extractor, PublicData, Split, Splits, Task
+from dpbench.data import cache
+from dpbench.data.duplicates import hashes, repeats
+from dpbench.errors import DataError, SpecError
+from dpbench.privacy.plan import check_budget
+from dpbench.privacy.rows import PrivateRows
+from dpbench.records.overlap import Overlap
+from dpbench.records.spec import Spec
+from dpbench.registry.components import Parts
+from dpbench.support.guard import guarded
+
+
+@dataclass(frozen=True)
+class Test:
+    """The test split: met by a predictor only, after fitting."""
+
+    x: Tensor  # (n, *example_shape) float32
+    y: np.ndarray  # (n,) int64
+
+
+@dataclass(frozen=True)
+class Roles:
+    """One dataset, each example in its role."""
+
+    task: Task
+    private: PrivateRows
+    public: PublicData  # with labels, whatever the protocol allows a learner to see
+    test: Callable[[], Test]  # reads the test split: nothing has touched it before
+    digests: dict[str, str]  # of the data behind private and test, and behind public
+    overlap: Callable[[], dict[str, Overlap]]  # "test in private" ...: reads every image, for the result alone
+
+
+def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
+    """Load, split and extract.
+
+    The published training split is cut by `split_seed` into public (`public_fraction`) and private, of which
+    `train_fraction` is kept; with a public dataset, all of its training split is public instead.
+
+    Raises:
+        DataError, DataMissing: the data is malformed or not here.
+        SpecError: nothing private or public is left, or delta is too large for the private split.
+    """
+    dataset, extractor = parts.dataset, parts.extractor
+    splits = _loaded(parts, "dataset")
+    labels = _labels(splits.train, "train", dataset)
+    public_rows, private_rows = _cut(len(splits.train.labels), spec)
+    check_budget(Budget(spec.epsilon, spec.delta), _task((), dataset, len(private_rows), device))
+    train = _features(splits, "train", extractor, device)
+    if parts.public_dataset is None:
+        public, other = PublicData(train[public_rows], labels[public_rows]), splits
+    else:
+        public, other = _other(parts, parts.public_dataset, train, device)
+        _refuse_same(other.digest, splits.digest, parts.public_dataset)
+    task = _task(tuple(train.shape[1:]), dataset, len(private_rows), device)
+    public = PublicData(public.x.to(device), None if public.y is None else public.y.to(device))
+    digests = {"private": splits.digest, "public": other.digest}
+    private = PrivateRows(train, labels[private_rows], private_rows)
+
+    def overlap() -> dict[str, Overlap]:
+        hashed, test = (hashes(split, splits.digest, name) for name, split in _named(splits))
+        mine = hashed.take(private_rows)
+        theirs = hashed.take(public_rows) if other is splits else hashes(other.train, other.digest, "train")
+        pairs = {"test in private": (test, mine), "test in public": (test, theirs), "public in private": (theirs, mine)}
+        return {name: repeats(of, among) for name, (of, among) in pairs.items()}
+
+    return Roles(task, private, public, lambda: _test(splits, parts, device), digests, overlap)
+
+
+def _named(splits: Splits) -> list[tuple[str, Split]]:
+    return [("train", splits.train), ("test", splits.test)]
+
+
+def _test(splits: Splits, parts: Parts, device: torch.device) -> Test:
+    labels = _labels(splits.test, "test", parts.dataset)
+    return Test(_features(splits, "test", parts.extractor, device), labels.numpy())
+
+
+def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
+    dataset: Dataset = getattr(parts, role)
+    return guarded(parts.who(role, "load"), dataset.load)
+
+
+def _task(shape: tuple[int, ...], dataset: Dataset, size: int, device: torch.device) -> Task:
+    return Task(shape, len(dataset.classes), size, device)
+
+
+def _cut(size: int, spec: Spec) -> tuple[Tensor, Tensor]:
+    order = np.random.default_rng(np.random.SeedSequence(spec.split_seed)).permutation(size)
+    public = round(spec.public_fraction * size)
+    private = round(spec.train_fraction * (size - public))
+    if private < 1:
+        raise SpecError(
+            f"No private example is left of {size} with public_fraction={spec.public_fraction} and "
+            f"train_fraction={spec.train_fraction}. Lower the first or raise the second."
+        )
+    return torch.from_numpy(np.sort(order[:public])), torch.from_numpy(np.sort(order[public : public + private]))
+
+
+def _labels(split: Split, name: str, dataset: Dataset) -> Tensor:
+    _check_labels(split, f"{name} split of dataset {dataset.name!r}", len(dataset.classes))
+    return torch.from_numpy(split.labels)
+
+
+def _check_labels(split: Split, where: str, classes: int) -> None:
+    labels = split.labels
+    if not len(split.images):
+        raise DataError(f"The {where} has no images.")
+    if labels.dtype != np.int64 or labels.shape != (len(split.images),):
+        raise DataError(
+            f"Expected {len(split.images)} int64 labels in the {where}, one per image, "
+            f"got {labels.dtype} {labels.shape}."
+        )
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(wrong):
+        raise DataError(
+            f"Expected labels in 0..{classes - 1} in the {where}, got {labels[wrong[0]]} at index {wrong[0]}. "
+            "Labels count classes from 0."
+        )
+
+
+def _features(splits: Splits, name: str, extractor: Extractor, device: torch.device) -> Tensor:
+    split = splits.train if name == "train" else splits.test
+    source = cache.source_of(splits.digest, name, len(split.labels), extractor)
+    return cache.features(split, source, extractor, device)
+
+
+def _refuse_same(public: str, private: str, dataset: Dataset) -> None:
+    if public == private:
+        raise SpecError(
+            f"The public dataset {dataset.name!r} is the private one: every private example would be public. "
+            "Name another dataset, or use public_fraction."
+        )
+
+
+def _other(parts: Parts, dataset: Dataset, train: Tensor, device: torch.device) -> tuple[PublicData, Splits]:
+    splits = _loaded(parts, "public_dataset")
+    labels = _labels(splits.train, "train", dataset)
+    x = _features(splits, "train", parts.extractor, device)
+    if x.shape[1:] != train.shape[1:]:
+        raise DataError(
+            f"Public dataset {dataset.name!r} gives features of shape {tuple(x.shape[1:])}, the private one "
+            f"{tuple(train.shape[1:])}; expected the same. Use an extractor that resizes, such as pixels:size=32."
+        )
+    return PublicData(x, labels), splits

@@ -1,0 +1,135 @@
+"""Private selection: run a random number of times, keep the best, state epsilon of the whole search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpbench.api import Budget, Learner, Predict, Release, Task
+from dpbench.errors import DpbenchError, PlanError, SpecError
+from dpbench.harness.roles import Roles
+from dpbench.harness.scoring import predict_all
+from dpbench.harness.tuning import space as spaces
+from dpbench.harness.tuning.views import View, own_copy, views
+from dpbench.privacy.accounting.private_selection import Repeats, draw
+from dpbench.privacy.curator import LedgerCurator
+from dpbench.privacy.plan import Ledger, check_plan
+from dpbench.privacy.randomness import Randomness
+from dpbench.records.result import PlannedRelease, Privacy
+from dpbench.records.search import Search, Selection
+from dpbench.records.spec import Spec
+from dpbench.support.guard import guarded
+
+Who = Callable[[str], str]
+_MOST_SETTINGS = 100_000
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The best of the runs that stand behind one seed."""
+
+    predict: Predict
+    setting: spaces.Setting
+    spent: Mapping[str, int]
+    commitment: str | None
+
+
+def repeats_of(search: Search) -> Repeats:
+    """Return how the number of runs is drawn."""
+    return Repeats(search.repeats, search.shape)
+
+
+def record(learner: Learner, roles: Roles, spec: Spec) -> Selection:
+    """Return what may be put on record of a private search: nothing that tells how many runs there were."""
+    search = spec.search
+    assert search is not None and isinstance(search.space, dict)
+    views(roles.private, roles.public, learner, search)  # refuses where there are too few labels
+    return Selection(
+        rule=search.rule, space=search.space, possible=spaces.size(search.space), tried=None, draw="random",
+        seed=search.seed, private_touched=True, public_labels=len(roles.public.x), chosen=None,
+    )  # fmt: skip
+
+
+def common_plan(learner: Learner, who: Who, task: Task, spec: Spec) -> tuple[Release, ...]:
+    """Return the plan that every setting of the search has.
+
+    Raises:
+        SpecError: the accountant or the space does not fit private selection.
+        PlanError: plans differ: one sigma could not keep the promise for all of them.
+    """
+    search = spec.search
+    assert search is not None and isinstance(search.space, dict)
+    if spec.accountant != "rdp":
+        raise SpecError(
+            f"Expected accountant='rdp' with selection private-accounted, got {spec.accountant!r}: the account of a "
+            "search is known for Renyi divergences only. Add --accountant rdp."
+        )
+    wanted, draw_ = spaces.settings(search.space, _MOST_SETTINGS, search.seed)
+    if draw_ != "grid":
+        raise SpecError(f"Expected at most {_MOST_SETTINGS:,} settings in a private search. Name a smaller --space.")
+    budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
+    asked = [guarded(who("plan"), spaces.candidate(learner, one).plan, task, budget) for one in wanted]
+    plans = {check_plan(plan, learner.name) for plan in asked}
+    if len(plans) > 1:
+        raise PlanError(
+            f"Private selection needs one plan for all settings of learner {learner.name!r}, got {len(plans)} "
+            "different ones. Set steps and sample rate by hand, like --learner pillar:steps=60."
+        )
+    return plans.pop()
+
+
+def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, question: tuple[Spec, int]) -> Winner:
+    """Run a random number of times with random settings and return the best run by public labels.
+
+    Covered: the winner has the epsilon of `privacy.repeats`, see there. A run that fails counts, with the worst score;
+    where all do, the outcome is a predictor that knows nothing. How many runs there were is not kept.
+    """
+    spec, seed = question
+    search = spec.search
+    assert search is not None and isinstance(search.space, dict)
+    wanted, _ = spaces.settings(search.space, _MOST_SETTINGS, search.seed)
+    look = views(roles.private, roles.public, learner, search)[0]
+    chance = Randomness.of(privacy.rng, seed, 0).rows
+    best: tuple[float, Winner] | None = None
+    for run in range(1, draw(repeats_of(search), chance) + 1):
+        setting = wanted[int(chance.integers(len(wanted)))]
+        randomness = Randomness.of(privacy.rng, seed, run)
+        try:
+            score, winner = _one(
+                spaces.candidate(learner, setting), setting, who, look, (roles.task, privacy, randomness)
+            )
+        except DpbenchError:
+            continue
+        if best is None or score > best[0]:
+            best = score, winner
+    return best[1] if best else _nothing(roles.task, privacy)
+
+
+def _one(
+    learner: Learner,
+    setting: spaces.Setting,
+    who: Who,
+    look: View,
+    setup: tuple[Task, Privacy, Randomness],
+) -> tuple[float, Winner]:
+    task, privacy, randomness = setup
+    ledger = Ledger(privacy.plan)
+    curator = LedgerCurator(look.rows, task, _sigmas(privacy.plan), ledger, randomness)
+    predict = guarded(who("fit"), learner.fit, curator.door(), own_copy(look.public), randomness.initialisation)
+    scores = guarded(who("predict"), predict_all, predict, look.x, task)
+    hits = float(np.mean(scores.argmax(1) == look.y))
+    return hits, Winner(predict, setting, dict(ledger.spent), randomness.commitment)
+
+
+def _nothing(task: Task, privacy: Privacy) -> Winner:
+    import torch
+
+    spent = dict.fromkeys((release.name for release in privacy.plan), 0)
+    return Winner(lambda x: torch.zeros(len(x), task.classes), {}, spent, None)
+
+
+def _sigmas(plan: tuple[PlannedRelease, ...]) -> dict[str, Any]:
+    return {release.name: release.sigma for release in plan}

@@ -1,0 +1,168 @@
+"""Try settings and score them: those that can train together do."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbench.api import Budget, Curator, Learner, Predict, Release, Task
+from dpbench.errors import DpbenchError, SpecError
+from dpbench.harness.roles import Roles
+from dpbench.harness.scoring import predict_all
+from dpbench.harness.tuning import space as spaces
+from dpbench.harness.tuning.views import Rehearsal, View, own_copy, scaled_noise, views
+from dpbench.learning.probes import Maps, fit_together, stackable
+from dpbench.learning.stack import Stack
+from dpbench.privacy.accounting import calibration
+from dpbench.privacy.curator import LedgerCurator
+from dpbench.privacy.plan import Ledger, check_plan
+from dpbench.privacy.randomness import Randomness
+from dpbench.records.search import Selection, Trial
+from dpbench.records.spec import Spec
+from dpbench.support import progress
+from dpbench.support.guard import guarded
+
+Who = Callable[[str], str]
+TOGETHER = 16  # settings trained at once: more would not fit a processor's cache
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One setting, planned and calibrated, or refused."""
+
+    place: int
+    setting: spaces.Setting
+    learner: Learner | None
+    plan: tuple[Release, ...] = ()
+    sigma: float = 0.0
+    error: str | None = None
+
+
+def choose(learner: Learner, who: Who, roles: Roles, spec: Spec) -> Selection:
+    """Try the settings of `spec.search` and return how the best one was chosen; ties go to the first.
+
+    Args:
+        learner: with the fields that are not searched.
+        who: names the learner and what it is asked to do, for messages about its failures.
+        roles: private rows and public split; the test split is not touched.
+        spec: with the search spelled out.
+
+    Raises:
+        SpecError: no public labels, or none of the settings could be scored.
+    """
+    search = spec.search
+    assert search is not None and isinstance(search.space, dict)
+    wanted, draw = spaces.settings(search.space, search.tries, search.seed)
+    looks = views(roles.private, roles.public, learner, search)
+    trials = Bench(who, roles.task, spec, search.seed).trials(learner, wanted, looks)
+    best = max((trial for trial in trials if trial.accuracy is not None), key=_accuracy, default=None)
+    if best is None:
+        raise SpecError(
+            f"None of the {len(trials)} settings of learner {learner.name!r} could be tried. The first: "
+            f"{trials[0].error}"
+        )
+    return Selection(
+        rule=search.rule, space=search.space, possible=spaces.size(search.space), tried=len(trials), draw=draw,
+        seed=search.seed, private_touched=search.rule != "public-validation",
+        public_labels=len(roles.public.x), chosen=best.setting, trials=tuple(trials),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where settings are tried: the task and budget of the real run, and streams of their own."""
+
+    who: Who
+    task: Task
+    spec: Spec
+    seed: int
+
+    def trials(self, learner: Learner, wanted: Sequence[spaces.Setting], looks: Sequence[View]) -> list[Trial]:
+        """Return what every setting scored over all views, or why it has no score."""
+        tried = [self._planned(place, setting, learner) for place, setting in enumerate(wanted)]
+        groups = list(_groups(tried))
+        hits: dict[int, float] = defaultdict(float)
+        errors = {one.place: one.error for one in tried if one.error}
+        with progress.meter("Tuning", len(groups) * len(looks)) as advance:
+            for fold, look in enumerate(looks):
+                maps = Maps()
+                for group in groups:
+                    for one, outcome in zip(group, self._outcomes(group, look, fold, maps), strict=True):
+                        if isinstance(outcome, str):
+                            errors[one.place] = outcome
+                        else:
+                            hits[one.place] += outcome
+                    advance(1)
+        labels = sum(len(look.y) for look in looks)
+        return [
+            Trial(setting=one.setting, accuracy=None, error=errors[one.place])
+            if one.place in errors
+            else Trial(setting=one.setting, accuracy=hits[one.place] / labels)
+            for one in tried
+        ]
+
+    def _planned(self, place: int, setting: spaces.Setting, learner: Learner) -> Tried:
+        budget = Budget(self.spec.epsilon, self.spec.delta, self.spec.adjacency)
+        try:
+            one = spaces.candidate(learner, setting)
+            plan = check_plan(guarded(self.who("plan"), one.plan, self.task, budget), learner.name)
+            return Tried(place, setting, one, plan, calibration.calibrate(plan, budget, self.spec.accountant))
+        except DpbenchError as error:
+            return Tried(place, setting, None, error=str(error))
+
+    def _outcomes(self, group: Sequence[Tried], look: View, fold: int, maps: Maps) -> list[float | str]:
+        """Return the number of hits of each setting, or why it has none."""
+        curators = [self._curator(one, look, fold) for one in group]
+        probes = [one.learner for one in group if stackable(one.learner)]
+        try:
+            if len(probes) == len(group):
+                stack = Stack(tuple(scaled_noise(curator, look.weight) for curator in curators), look.weight)
+                start = curators[0].randomness.initialisation
+                fits = guarded(self.who("fit"), fit_together, probes, stack, own_copy(look.public), start, maps)
+            else:
+                fits = [self._fit(one, curator, look) for one, curator in zip(group, curators, strict=True)]
+        except DpbenchError as error:
+            if len(group) == 1:
+                return [str(error)]
+            return [self._outcomes([one], look, fold, maps)[0] for one in group]  # which of them is it?
+        return [self._hits(predict, look) for predict in fits]
+
+    def _curator(self, one: Tried, look: View, fold: int) -> LedgerCurator:
+        sigma = {release.name: one.sigma * release.relative_noise for release in one.plan}
+        revealing = one.learner is not None and one.learner.reference and self.spec.epsilon == math.inf
+        randomness = Randomness.tuning(self.seed, fold, one.place)
+        return LedgerCurator(look.rows, self.task, sigma, Ledger(one.plan), randomness, revealing)
+
+    def _fit(self, one: Tried, curator: LedgerCurator, look: View) -> Predict:
+        assert one.learner is not None
+        door: Curator = curator.door()
+        if look.weight != 1:
+            door = Rehearsal(scaled_noise(curator, look.weight), curator.sigma, look.weight)
+        return guarded(self.who("fit"), one.learner.fit, door, own_copy(look.public), curator.randomness.initialisation)
+
+    def _hits(self, predict: Predict, look: View) -> float | str:
+        try:
+            scores = guarded(self.who("predict"), predict_all, predict, look.x, self.task)
+        except DpbenchError as error:
+            return str(error)
+        return float(np.count_nonzero(scores.argmax(1) == look.y))
+
+
+def _accuracy(trial: Trial) -> float:
+    return trial.accuracy if trial.accuracy is not None else -1.0
+
+
+def _groups(tried: Sequence[Tried]) -> Iterator[list[Tried]]:
+    """Yield what trains together: settings of equal shared part, a few at a time."""
+    groups: dict[Hashable, list[Tried]] = defaultdict(list)
+    for one in tried:
+        if one.learner is not None:
+            shared = one.learner.shared if stackable(one.learner) else one.place
+            groups[shared].append(one)
+    for group in groups.values():
+        for start in range(0, len(group), TOGETHER):
+            yield group[start : start + TOGETHER]

@@ -1,0 +1,164 @@
+"""Private softmax regression on features: the part that most learners on frozen representations share.
+
+The per-example gradient of a linear head is the outer product of its residual and its features (algorithm 1 of Abadi
+et al. 2016 on a rank-one gradient), so no per-example gradient is ever materialised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from dpbench.api import Chunk, Curator, Predict, Release
+from dpbench.errors import SpecError
+from dpbench.privacy.forms.contributions import RankOne, Scaled
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Transform = Callable[["Tensor"], "Tensor"]
+
+
+@dataclass(frozen=True)
+class LinearProbe:
+    """DP-SGD on a linear head: (k, d + 1) with the bias as its last column, or (k, d) without.
+
+    Each step subtracts `learning_rate` times the velocity, where velocity = momentum * velocity + noisy sum of clipped
+    gradients / (sample_rate * n): the expected batch size is public, the drawn one is not.
+    """
+
+    steps: int
+    sample_rate: float
+    learning_rate: float
+    momentum: float
+    clip: float
+    init: Literal["zero", "uniform"] = "zero"
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot train."""
+        if not self.learning_rate > 0:
+            raise SpecError(f"Expected learning_rate={self.learning_rate} > 0.")
+        if not 0 <= self.momentum < 1:
+            raise SpecError(f"Expected momentum={self.momentum} in [0, 1).")
+
+    def release(self, name: str = "gradient") -> Release:
+        """Return the one release that `train` spends."""
+        return Release(name, steps=self.steps, sample_rate=self.sample_rate)
+
+    def train(
+        self,
+        curator: Curator,
+        transform: Transform,
+        generator: torch.Generator,
+        release: str = "gradient",
+        scale: Callable[[Tensor, int], Tensor] | None = None,
+    ) -> Predict:
+        """Return the predictor: `transform` (a public map to (c, d) features), then the head learned on it.
+
+        `scale`, if given, maps the head and the step's number to a public preconditioner of the head's shape, by which
+        every gradient is divided before it is clipped.
+        """
+        import torch
+
+        classes, device = curator.task.classes, curator.task.device
+        probe = transform(torch.zeros(1, *curator.task.example_shape, device=device))
+        head = self.head(classes, probe.shape[1], generator).to(device)  # (k, d + 1)
+        velocity = torch.zeros_like(head)
+        expected = self.sample_rate * curator.task.size
+        divisor: Tensor | None = None
+
+        def gradients(chunk: Chunk) -> RankOne | Scaled:
+            features = on_chunk(transform)(chunk.x)  # (c, d)
+            gradient = RankOne(residuals(self.logits(head, features), chunk.y), features, bias=self.bias)
+            return gradient if divisor is None else Scaled(gradient, divisor)
+
+        for step in range(self.steps):
+            divisor = scale(head, step) if scale else None
+            noisy_gradient = curator.noisy_sum(gradients, release=release, clip=self.clip)  # like the head
+            velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
+            head.add_(velocity, alpha=-self.learning_rate)
+        return lambda x: self.logits(head, transform(x))
+
+    def logits(self, head: Tensor, features: Tensor) -> Tensor:
+        """Return (c, k) logits of (c, d) features under a (k, d + 1) head, or (k, d) without bias."""
+        import torch
+
+        return torch.addmm(head[:, -1], features, head[:, :-1].T) if self.bias else features @ head.T
+
+    def head(self, classes: int, features: int, generator: torch.Generator) -> Tensor:
+        """Return the head before the first step."""
+        import torch
+
+        if self.init == "zero":
+            return torch.zeros(classes, features + self.bias)
+        bound = features**-0.5  # the default of torch.nn.Linear
+        return torch.empty(classes, features + self.bias).uniform_(-bound, bound, generator=generator)
+
+
+def residuals(logits: Tensor, y: Tensor) -> Tensor:
+    """Return softmax minus one-hot, (c, k): the gradient of the cross-entropy of (c, k) logits with labels (c,)."""
+    import torch
+
+    # Along the first axis softmax vectorises over examples: for few classes several times as fast, copies included.
+    probabilities = logits.T.contiguous().softmax(0).T.contiguous()
+    return probabilities.scatter_add_(1, y.unsqueeze(1), torch.full_like(probabilities[:, :1], -1))
+
+
+@dataclass(frozen=True)
+class Standardise:
+    """The map of (c, *example_shape) rows to (c, d): rows * scale + shift."""
+
+    shift: Tensor  # (d,)
+    scale: Tensor  # (d,)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Return the mapped rows."""
+        import torch
+
+        return torch.addcmul(self.shift, rows.flatten(1), self.scale)
+
+    def in_place(self, rows: Tensor) -> Tensor:
+        """Overwrite the rows, as may be done to a chunk: a fresh array of its size costs more than the arithmetic."""
+        import torch
+
+        flat = rows.flatten(1)
+        return torch.addcmul(self.shift, flat, self.scale, out=flat)
+
+
+def on_chunk(transform: Transform) -> Transform:
+    """Return the same map for a chunk's rows, which it may overwrite."""
+    return transform.in_place if isinstance(transform, Standardise) else transform
+
+
+def standardisation(x: Tensor) -> Standardise:
+    """Return the map that subtracts the mean of public `x`, (n, *example_shape), and divides by its deviation.
+
+    Features that hardly vary in public (below a millionth of the largest deviation) are centred only.
+
+    Raises:
+        SpecError: fewer than two public examples, or features that are not finite.
+    """
+    import torch
+
+    if len(x) < 2:
+        raise SpecError(
+            f"Expected at least 2 public examples to standardise features with, got {len(x)}. "
+            "Add --public-fraction or --public-dataset, or choose another scaling of the learner."
+        )
+
+    flat = x.flatten(1)
+    mean, deviation = flat.mean(0), flat.std(0, correction=0)
+    if not bool(deviation.isfinite().all()):
+        raise SpecError("Expected finite public features to standardise with, got some that are not. Check the data.")
+    scale = torch.where(deviation > 1e-6 * deviation.max(), 1 / deviation, 1.0)
+    return Standardise(-mean * scale, scale)
+
+
+def unit_norm(x: Tensor) -> Tensor:
+    """Divide each row of (c, *example_shape), flattened, by its own L2 norm; a zero row stays zero."""
+    from torch.nn.functional import normalize
+
+    return normalize(x.flatten(1), dim=1)

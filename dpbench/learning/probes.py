@@ -1,0 +1,173 @@
+"""Learners that train a linear head on a public map of the features: define the map, get fitting and stacking."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeGuard
+
+from dpbench.api import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task
+from dpbench.learning.linear import LinearProbe, Transform, on_chunk
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from dpbench.learning.stack import Stack, Stacked
+
+_OWN = ("learning_rate", "momentum", "clip")  # what settings that train together may differ in
+_TRAINING = (*_OWN, "steps", "sample_rate", "init")  # what the map of the features does not depend on
+
+
+@dataclass(frozen=True)
+class ProbeLearner(Learner):
+    """Private softmax regression on `features`, a map that reads public values only.
+
+    A subclass defines `features`. Settings of it that share features, samples and steps are tuned together: one
+    gathered batch serves all their learning rates and clips.
+    """
+
+    maps_once: ClassVar[bool] = True
+    """Map all private rows before training: right where the map makes rows smaller, wasteful where it does not."""
+
+    steps: int = 100
+    sample_rate: float = 1.0
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    clip: float = 1.0
+    init: Literal["zero", "uniform"] = "zero"
+
+    @abstractmethod
+    def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Transform:
+        """Return the map (c, *example_shape) -> (c, d), each row on its own, made of public values only.
+
+        It may read the subclass' own fields, but none of those that say how to train: settings share it.
+        """
+
+    def refine(self, predict: Predict, features: Transform, public: PublicData) -> Predict:
+        """Return what to predict with, given the trained head's predictor: post-processing with public data only."""
+        return predict
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        """One release: the noisy gradient of every step. The map reads public data only."""
+        return [self.probe.release()]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Train the head on mapped features."""
+        return self.fit_on(self.features(curator.task, public, generator), curator, public, generator)
+
+    def fit_on(self, features: Transform, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Train the head on the features of this map, which is `features` of the same public data and generator."""
+        if not self.maps_once:
+            return self.refine(self.probe.train(curator, features, generator), features, public)
+        predict = self.probe.train(curator.map(features), lambda x: x, generator)
+        return self.refine(lambda x: predict(features(x)), features, public)
+
+    @property
+    def probe(self) -> LinearProbe:
+        """The linear head's training."""
+        return LinearProbe(self.steps, self.sample_rate, self.learning_rate, self.momentum, self.clip, self.init)
+
+    @property
+    def shared(self) -> Hashable:
+        """What settings must have in common to train together."""
+        return type(self), self._but(_OWN)
+
+    @property
+    def map_key(self) -> Hashable:
+        """What learners must have in common to share a map, given the same public data and generator."""
+        return type(self), self._but(_TRAINING)
+
+    def _but(self, left_out: Sequence[str]) -> Hashable:
+        names = (field.name for field in dataclasses.fields(self))
+        return tuple((name, getattr(self, name)) for name in names if name not in left_out)
+
+
+def stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
+    """Return whether `fit_together` gives what the learner's own fit does: it is a probe that fits as probes do."""
+    own = ("fit", "fit_on", "plan", "probe")
+    return isinstance(learner, ProbeLearner) and all(
+        getattr(type(learner), name) is getattr(ProbeLearner, name) for name in own
+    )
+
+
+class Maps:
+    """Remembers the maps of one public split: settings that differ in training alone share theirs."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[Transform, Tensor]] = {}
+
+    def of(self, learner: ProbeLearner, task: Task, public: PublicData, generator: torch.Generator) -> Transform:
+        """Return `learner.features`, and leave the generator as making them would."""
+        key = learner.map_key
+        if key in self._known:
+            features, state = self._known[key]
+            generator.set_state(state)
+            return features
+        features = learner.features(task, public, generator)
+        self._known[key] = features, generator.get_state()
+        return features
+
+
+def fit_together(
+    learners: Sequence[ProbeLearner],
+    stack: Stack,
+    public: PublicData,
+    generator: torch.Generator,
+    maps: Maps | None = None,
+) -> list[Predict]:
+    """Fit settings of equal `shared` at once; each predictor is what its own fit gives with the same randomness.
+
+    `maps`, if given, belongs to this public split and to generators of this very state.
+    """
+    first = learners[0]
+    features = (maps or Maps()).of(first, stack.task, public, generator)
+    if first.maps_once:
+        heads = _train(learners, stack.map(features), lambda x: x, generator)
+    else:
+        heads = _train(learners, stack, features, generator)
+    pairs = zip(learners, heads, strict=True)
+    return [learner.refine(_predictor(learner.probe, head, features), features, public) for learner, head in pairs]
+
+
+def _predictor(probe: LinearProbe, head: Tensor, features: Transform) -> Predict:
+    return lambda x: probe.logits(head, features(x))
+
+
+def _train(learners: Sequence[ProbeLearner], stack: Stack, transform: Transform, generator: torch.Generator) -> Tensor:
+    """Return the heads (s, k, d + 1) after all steps; see `LinearProbe.train` for one."""
+    import torch
+
+    probe, task = learners[0].probe, stack.task
+    width = transform(torch.zeros(1, *task.example_shape, device=task.device)).shape[1]
+    heads = probe.head(task.classes, width, generator).to(task.device).repeat(len(learners), 1, 1)
+    velocity = torch.zeros_like(heads)
+    rates, momenta = (_column(learners, name).to(task.device) for name in ("learning_rate", "momentum"))
+    clips = [learner.clip for learner in learners]
+    expected = probe.sample_rate * task.size
+    for _ in range(probe.steps):
+        rows = lambda chunk: _gradients(heads, transform, chunk)
+        noisy_gradients = stack.noisy_sums(rows, release="gradient", clips=clips)
+        velocity.mul_(momenta).add_(noisy_gradients, alpha=1 / expected)
+        heads.sub_(rates * velocity)
+    return heads
+
+
+def _column(learners: Sequence[ProbeLearner], name: str) -> Tensor:
+    import torch
+
+    return torch.tensor([getattr(learner, name) for learner in learners]).reshape(-1, 1, 1)
+
+
+def _gradients(heads: Tensor, transform: Transform, chunk: Chunk) -> Stacked:
+    import torch
+
+    from dpbench.learning.stack import Stacked
+
+    features, flat = on_chunk(transform)(chunk.x), heads.flatten(0, 1)  # (c, d), (s k, d + 1)
+    logits = torch.addmm(flat[:, -1:], flat[:, :-1], features.T)  # (s k, c)
+    residual = logits.reshape(*heads.shape[:2], len(features)).softmax(1)  # (s, k, c)
+    label = chunk.y.expand(len(heads), 1, -1)
+    return Stacked(residual.scatter_add_(1, label, torch.full_like(residual[:, :1], -1)), features)

@@ -1,0 +1,242 @@
+"""The closed set of forms in which one example may contribute to a noisy sum.
+
+Each form knows its rows' norms and weighted sum without ever materialising a row, so a linear head never holds
+per-example gradients (c, m, d): only its two factors (c, m) and (c, d).
+
+Norms are never under-estimated, rounding included: see `rounding`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpbench.errors import SpecError
+from dpbench.privacy.forms.rounding import TINY, check_precision, joined_norms, row_norms, unit_roundoff
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SCALES = (1e-8, 1e8)
+
+
+class Contribution(ABC):
+    """One contribution per row."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return c, the number of rows."""
+
+    @abstractmethod
+    def norms(self) -> Tensor:
+        """Return (c,) float64: each row's L2 norm, never under-estimated."""
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the float64 sum of the rows, row i times `weights[i]`; `weights` is (c,) float64."""
+
+    @abstractmethod
+    def take(self, rows: Tensor) -> Contribution:
+        """Return the contribution of the rows with these indices."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """Return the rows themselves, (c, ...): for checks, never in the fast path."""
+
+
+@dataclass(frozen=True)
+class Rows(Contribution):
+    """The plain form: row i contributes `rows[i]`. A row function may return the bare tensor instead."""
+
+    rows: Tensor  # (c, ...)
+
+    def __post_init__(self) -> None:
+        """Refuse a tensor without an axis to sum over and one to clip along."""
+        if self.rows.ndim < 2:
+            raise SpecError(
+                f"Expected one contribution per row, (c, ...) with two axes or more, got {tuple(self.rows.shape)}. "
+                "For one number per row, return (c, 1)."
+            )
+        check_precision(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: the rows' L2 norms over all other axes."""
+        return row_norms(self.rows)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return weights @ rows, shaped like one row."""
+        return (weights.to(self.rows.dtype) @ self.rows.flatten(1)).reshape(self.rows.shape[1:]).double()
+
+    def take(self, rows: Tensor) -> Rows:
+        """Return the rows with these indices."""
+        return Rows(self.rows[rows])
+
+    def dense(self) -> Tensor:
+        """Return the rows."""
+        return self.rows
+
+
+@dataclass(frozen=True)
+class Joined(Contribution):
+    """Row i contributes row i of every part, one after another: gradients by parameter, without a copy side by side.
+
+    One bound clips the whole row. The sum is a vector of all parts' entries in order.
+    """
+
+    parts: tuple[Tensor, ...]  # each (c, ...)
+
+    def __post_init__(self) -> None:
+        """Refuse parts of other lengths, and parts without an axis to clip along."""
+        shapes = [tuple(part.shape) for part in self.parts]
+        if not shapes or min(map(len, shapes)) < 2 or len({shape[0] for shape in shapes}) > 1:
+            raise SpecError(
+                f"Expected parts (c, ...) of one length c, with two axes or more, in a Joined contribution, got "
+                f"{', '.join(map(str, shapes)) or 'none'}."
+            )
+        check_precision(*self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: the rows' L2 norms over all parts."""
+        import torch
+
+        return joined_norms(torch.stack([row_norms(part) for part in self.parts]))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return (p,): weights @ rows, part after part."""
+        import torch
+
+        weights = weights.to(self.parts[0].dtype)
+        return torch.cat([(weights @ part.flatten(1)).double() for part in self.parts])
+
+    def take(self, rows: Tensor) -> Joined:
+        """Return the rows with these indices."""
+        return Joined(tuple(part[rows] for part in self.parts))
+
+    def dense(self) -> Tensor:
+        """Return the rows (c, p)."""
+        import torch
+
+        return torch.cat([part.flatten(1) for part in self.parts], 1)
+
+
+@dataclass(frozen=True)
+class RankOne(Contribution):
+    """Row i contributes the outer product of `left[i]` and `right[i]`: the gradient of a linear layer.
+
+    With `bias` the right factor gains a constant 1 as its last entry, without a copy of `right`.
+    Norm: product of the factors' norms. Weighted sum: one matrix product.
+    """
+
+    left: Tensor  # (c, m)
+    right: Tensor  # (c, d)
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse factors of other shapes: broadcasting them would sum what no norm has measured."""
+        if self.left.ndim != 2 or self.right.ndim != 2 or len(self.left) != len(self.right):
+            raise SpecError(
+                f"Expected factors (c, m) and (c, d) of a RankOne contribution, got {tuple(self.left.shape)} and "
+                f"{tuple(self.right.shape)}."
+            )
+        check_precision(self.left, self.right)
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: |left_i| |right_i|."""
+        return row_norms(self.left).mul_(self.right_norms())
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return (weights * left).T @ right, (m, d) or, with bias, (m, d + 1)."""
+        import torch
+
+        left = (self.left * weights.to(self.left.dtype).unsqueeze(1)).T  # (m, c)
+        if not self.bias:
+            return (left @ self.right).double()
+        total = torch.empty(len(left), self.right.shape[1] + 1, dtype=torch.float64, device=left.device)
+        total[:, :-1] = left @ self.right
+        total[:, -1] = left.sum(1)
+        return total
+
+    def take(self, rows: Tensor) -> RankOne:
+        """Return the outer products with these indices."""
+        return RankOne(self.left[rows], self.right[rows], self.bias)
+
+    def dense(self) -> Tensor:
+        """Return (c, m, d) or, with bias, (c, m, d + 1)."""
+        return self.left.unsqueeze(2) * self.whole_right().unsqueeze(1)
+
+    def right_norms(self) -> Tensor:
+        """Return (c,) float64: the norms of the right factors, the constant of the bias included."""
+        norms = row_norms(self.right)
+        return norms.square_().add_(1).sqrt_().mul_(1 + 4 * unit_roundoff(norms)) if self.bias else norms
+
+    def whole_right(self) -> Tensor:
+        """Return the right factors with the constant of the bias appended, (c, d) or (c, d + 1)."""
+        import torch
+
+        return torch.nn.functional.pad(self.right, (0, 1), value=1.0) if self.bias else self.right
+
+
+@dataclass(frozen=True)
+class Scaled(Contribution):
+    """Row i contributes an outer product divided elementwise by a public `scale` (a diagonal preconditioner).
+
+    Norm: sqrt(left^2 @ (1 / scale^2) . right^2). Weighted sum: that of the outer product, divided by `scale`.
+    `scale` must lie in [1e-8, 1e8]: outside it float32 squares would vanish and norms be under-estimated.
+    """
+
+    outer: RankOne
+    scale: Tensor  # (m, d), or (m, d + 1) with bias
+
+    def __post_init__(self) -> None:
+        """Refuse scales of another shape than a row, or whose norms float32 cannot bound."""
+        expected = (self.outer.left.shape[1], self.outer.right.shape[1] + self.outer.bias)
+        if tuple(self.scale.shape) != expected:
+            raise SpecError(
+                f"Expected the scale of a Scaled contribution to be {expected}, like one row, got "
+                f"{tuple(self.scale.shape)}."
+            )
+        low, high = _SCALES
+        if self.scale.numel() and not (float(self.scale.min()) >= low and float(self.scale.max()) <= high):
+            raise SpecError(
+                f"Expected every entry of a Scaled contribution's scale in [{low:g}, {high:g}], got "
+                f"{float(self.scale.min()):g} to {float(self.scale.max()):g}. Normalise the preconditioner to mean 1."
+            )
+
+    def __len__(self) -> int:
+        return len(self.outer)
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: the norms after division by the scale."""
+        left_norms, inverse = row_norms(self.outer.left), 1 / self.scale
+        largest = float(inverse.max())
+        left = (self.outer.left / left_norms.to(inverse.dtype).unsqueeze(1)).square()  # (c, m), at most 1
+        shares = (inverse / largest).square()  # (m, d [+ 1]), at most 1
+        right = self.outer.right.square() @ shares[:, : self.outer.right.shape[1]].T  # (c, m)
+        squared = (left * (right + shares[:, -1] if self.outer.bias else right)).sum(1)  # (c,)
+        terms = sum(self.scale.shape)
+        # Squares and products that vanish were below 2^-126 each: twice TINY covers them, before the largest factor.
+        bound = squared.double().sqrt() * (1 + (terms + 24) * unit_roundoff(squared)) + 2 * TINY
+        return bound.mul_(left_norms).mul_(largest * (1 + 8 * unit_roundoff(inverse)))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the outer products' weighted sum divided by the scale."""
+        total = self.outer.weighted_sum(weights)
+        return total.div_(self.scale)
+
+    def take(self, rows: Tensor) -> Scaled:
+        """Return the scaled products with these indices."""
+        return Scaled(self.outer.take(rows), self.scale)
+
+    def dense(self) -> Tensor:
+        """Return (c, m, d) or, with bias, (c, m, d + 1)."""
+        return self.outer.dense() / self.scale

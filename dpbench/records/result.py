@@ -1,0 +1,238 @@
+"""A result: one JSON file a run, written by the harness alone. No torch here: a board reads results without it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dpbench.errors import DataError
+from dpbench.privacy.accounting.accountant import AccountantName
+from dpbench.records.checksums import seal_of
+from dpbench.records.overlap import Overlap
+from dpbench.records.search import Selection, SelectionRule
+from dpbench.records.spec import Spec
+from dpbench.support.files import write_json
+
+NOT_COVERED = (
+    "the size of the private split, public by declaration",
+    "the choice of hyperparameters, where they were chosen on this private data",
+    "how many images stand in two splits (overlap), counted on the data themselves",
+    "timing and memory",
+    "a plugin written to defeat the harness",
+)
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+Read = TypeVar("Read", bound=BaseModel)
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class PlannedRelease(_Frozen):
+    """One release of the plan, with the noise multiplier it was given."""
+
+    name: str
+    steps: int = Field(ge=1)
+    sample_rate: float = Field(gt=0, le=1)
+    relative_noise: float = Field(gt=0)
+    sigma: float = Field(ge=0)
+
+
+class Independent(_Frozen):
+    """What a second accountant says about the same plan and sigma."""
+
+    accountant: str
+    lower: float
+    upper: float
+
+
+class PlannedRepeats(_Frozen):
+    """A seed stands for the best of a random number of runs, and epsilon for all of them (`privacy.repeats`)."""
+
+    mean: float = Field(gt=1)
+    shape: float = Field(ge=0)
+
+
+class Privacy(_Frozen):
+    """The guarantee, computed from plan and sigma."""
+
+    epsilon: float = Field(ge=0)  # 0 where the plan is empty
+    delta: float = Field(gt=0, lt=1)
+    accountant: AccountantName
+    adjacency: Literal["add-or-remove-one"]
+    sigma: float = Field(ge=0)
+    plan: tuple[PlannedRelease, ...]
+    independent: Independent
+    rng: Literal["research", "secure"]
+    repeats: PlannedRepeats | None = None
+    not_covered: tuple[str, ...] = NOT_COVERED
+
+
+class SeedResult(_Frozen):
+    """One fit, scored on the test split at full precision."""
+
+    seed: int
+    accuracy: Share
+    balanced_accuracy: Share
+    worst_class_accuracy: Share
+    macro_f1: Share
+    auroc: Share | None
+    class_accuracy: tuple[Share | None, ...]
+    correct: str | None = None  # base64 of one bit a test example, in order; None in results from before it was kept
+    predictions: str | None = None  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them
+    spent: dict[str, int]
+    commitment: str | None
+    setting: dict[str, Any] | None = None  # where each seed chose its own
+
+
+class Interval(_Frozen):
+    """Mean over seeds with its 95% Student t interval (none for a single seed)."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+class TaskFacts(_Frozen):
+    """What the run was about."""
+
+    example_shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    private: int
+    public: int
+    test: int
+    public_labels_seen: bool
+    digests: dict[str, str]
+    licence: str
+    overlap: dict[str, Overlap] | None = None  # "test in private" ...; None in results from before it was counted
+
+
+class Brought(_Frozen):
+    """Who brought a component."""
+
+    plugin: str
+    distribution: str
+    version: str
+
+
+class Result(_Frozen):
+    """One run, whole: what was asked, what it guarantees, what it scored, what it was made with."""
+
+    schema_version: Literal[1] = 1
+    digest: str
+    spec: Spec
+    status: Literal["submitted", "verified", "disputed", "withdrawn"] = "submitted"
+    selection: SelectionRule
+    search: Selection | None = None
+    task: TaskFacts
+    privacy: Privacy
+    seeds: tuple[SeedResult, ...]
+    metrics: dict[str, Interval]
+    seconds: dict[str, float]
+    cpu_seconds: dict[str, float] = {}  # see `Phases`; empty in results from before it was counted
+    peak_bytes: dict[str, int]
+    components: dict[str, Brought]
+    provenance: dict[str, Any]
+    seal: dict[str, str] = {}  # see `dpbench.records.checksums`
+
+    def sealed(self) -> Result:
+        """Return the result with a seal over all it says."""
+        return self.model_copy(update={"seal": seal_of(json.loads(self.model_dump_json()))})
+
+    @property
+    def file_name(self) -> str:
+        """The name of this result's file: learner, dataset and the spec's digest."""
+        return f"{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
+
+    def write(self, folder: Path) -> Path:
+        """Write the result into `folder`, atomically, and return the file.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        file = folder / self.file_name
+        write_json(file, json.loads(self.model_dump_json()))  # which spells infinity as JSON can
+        return file
+
+    @classmethod
+    def read(cls, file: Path) -> Result:
+        """Read a result and check it against the schema.
+
+        Raises:
+            DataError: names the file and the first field that does not fit.
+        """
+        return _read(cls, file)
+
+
+class Tuning(_Frozen):
+    """A search for settings, whole: what was asked, what was tried, what was chosen."""
+
+    schema_version: Literal[1] = 1
+    digest: str
+    spec: Spec
+    selection: Selection
+    digests: dict[str, str]  # of the data behind the private and the public split
+    seconds: dict[str, float]
+    components: dict[str, Brought]
+    provenance: dict[str, Any]
+
+    def write(self, folder: Path) -> Path:
+        """Write the tuning into `folder`, atomically, and return the file.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        file = folder / f"tuning-{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
+        write_json(file, json.loads(self.model_dump_json()))
+        return file
+
+    @classmethod
+    def read(cls, file: Path) -> Tuning:
+        """Read a tuning and check it against the schema.
+
+        Raises:
+            DataError: names the file and the first field that does not fit.
+        """
+        return _read(cls, file)
+
+
+def _read(kind: type[Read], file: Path) -> Read:
+    try:
+        return kind.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise DataError(f"Cannot read {kind.__name__.lower()} {file}: {error.strerror}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "file"
+        raise DataError(f"{kind.__name__} {file} does not fit the schema at {field}: {first['msg']}.") from error
+
+
+def summarise(seeds: Sequence[SeedResult]) -> dict[str, Interval]:
+    """Return mean and interval of every scalar metric that all seeds have."""
+    names = ("accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc")
+    columns = {name: [getattr(seed, name) for seed in seeds] for name in names}
+    return {name: interval(values) for name, values in columns.items() if None not in values}
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Return the mean with its 95% t interval.
+
+    >>> interval([0.5, 0.7]).mean
+    0.6
+    """
+    from scipy.special import stdtrit
+
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n < 2:
+        return Interval(mean=mean, low=None, high=None)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    half = float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)
+    return Interval(mean=mean, low=mean - half, high=mean + half)

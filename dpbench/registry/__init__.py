@@ -1,0 +1,14 @@
+"""What is installed: plugins by their entry points, the hooks they implement, and the components a spec names."""
+
+from dpbench.registry.entry_points import (
+    KINDS,
+    Broken,
+    Kind,
+    Registered,
+    Registry,
+    build_extractor,
+    fields_from,
+    load,
+)
+
+__all__ = ["KINDS", "Broken", "Kind", "Registered", "Registry", "build_extractor", "fields_from", "load"]

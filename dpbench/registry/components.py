@@ -1,0 +1,89 @@
+"""The components that a spec names: built, spelled out, and called so that their failures are named."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from dpbench.api import Dataset, Extractor, Learner
+from dpbench.data import sources
+from dpbench.records.spec import Component, Spec
+from dpbench.registry import Kind, Registered, Registry
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The components that a spec names, built, and who brought each."""
+
+    dataset: Dataset
+    public_dataset: Dataset | None
+    extractor: Extractor
+    learner: Learner
+    brought: dict[str, Registered]
+
+    def who(self, role: str, doing: str) -> str:
+        """Name a component, what it is asked to do, and who brought it: for messages about its failures."""
+        item = self.brought[role]
+        return f"{doing} of {item.cls.name!r} (plugin {item.plugin!r}, {item.distribution} {item.version})"
+
+
+def check_components(spec: Spec, registry: Registry) -> None:
+    """Refuse misspelt names and missing data before torch takes its seconds to import.
+
+    Raises:
+        UnknownName, SpecError: a component that does not exist, or options that do not fit.
+        DataMissing: a dataset that is not on this machine; the text says how to get it.
+    """
+    registry.find("learner", spec.learner.name)
+    registry.find("extractor", spec.extractor.name)
+    for component in filter(None, (spec.dataset, spec.public_dataset)):
+        sources.check_present(registry.build("dataset", component.name, component.options))
+
+
+def resolve(registry: Registry, spec: Spec) -> Parts:
+    """Build what the spec names.
+
+    Raises:
+        SpecError: an unknown name or option (says what exists), or a value that does not fit.
+    """
+    named: dict[str, tuple[Kind, Component | None]] = {
+        "learner": ("learner", spec.learner),
+        "extractor": ("extractor", spec.extractor),
+        "dataset": ("dataset", spec.dataset),
+        "public_dataset": ("dataset", spec.public_dataset),
+    }
+    built: dict[str, Any] = dict.fromkeys(named)
+    brought = {}
+    for role, (kind, component) in named.items():
+        if component is not None:
+            brought[role] = registry.find(kind, component.name)
+            built[role] = registry.build(kind, component.name, component.options)
+    return Parts(**built, brought=brought)
+
+
+def spelled_out(spec: Spec, parts: Parts) -> Spec:
+    """Return the spec with every option of every component spelled out: what the digest names."""
+    components = {
+        "dataset": parts.dataset,
+        "public_dataset": parts.public_dataset,
+        "extractor": parts.extractor,
+        "learner": parts.learner,
+    }
+    return spec.model_copy(update={role: part and written(part) for role, part in components.items()})
+
+
+def selection(learner: Learner) -> Literal["default", "by-hand"]:
+    """Say whether the hyperparameters are the learner's defaults or somebody's choice."""
+    fields = dataclasses.fields(learner)  # type: ignore[arg-type]
+    return "default" if all(getattr(learner, field.name) == _default(field) for field in fields) else "by-hand"
+
+
+def written(part: Any) -> Component:
+    """Return a built component as a spec writes it, every option spelled out."""
+    return Component(
+        name=part.name, options={field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    )
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -1,0 +1,235 @@
+"""Entry points -> classes. Guarded: a broken plugin is reported and never takes a command down."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import os
+import re
+import sys
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal, get_type_hints
+
+import pluggy
+from pydantic import TypeAdapter, ValidationError
+
+from dpbench.api import Dataset, Extractor, Learner
+from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
+from dpbench.registry import hookspecs
+from dpbench.support.messages import unknown
+
+Kind = Literal["dataset", "extractor", "learner"]
+KINDS: Mapping[Kind, type] = {"dataset": Dataset, "extractor": Extractor, "learner": Learner}
+HOOKS: Mapping[str, Kind] = {f"dpbench_{kind}s": kind for kind in KINDS}
+
+
+@dataclasses.dataclass(frozen=True)
+class Registered:
+    """One component and who brought it."""
+
+    cls: type[Any]
+    plugin: str
+    distribution: str
+    version: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Broken:
+    """A plugin that could not be used, and why."""
+
+    plugin: str
+    distribution: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"Plugin {self.plugin!r} of distribution {self.distribution!r} is left out: {self.reason}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Registry:
+    """Every component that the installed plugins provide, by kind and name."""
+
+    components: Mapping[Kind, Mapping[str, Registered]]
+    broken: tuple[Broken, ...] = ()
+
+    def find(self, kind: Kind, name: str) -> Registered:
+        """Return the component called `name`.
+
+        Raises:
+            UnknownName: lists what exists and the nearest name.
+        """
+        known = self.components[kind]
+        if name not in known:
+            left_out = f" {len(self.broken)} broken plugin(s) were left out, see `dpbench list`." if self.broken else ""
+            raise UnknownName(unknown(kind, name, known) + left_out)
+        return known[name]
+
+    def build(self, kind: Kind, name: str, options: Mapping[str, object]) -> Any:
+        """Return an instance of component `name` with its fields set from `options`, types checked.
+
+        Strings are accepted for every type, as they come from the command line.
+
+        Raises:
+            SpecError: an unknown option (lists what exists) or a value that does not fit.
+        """
+        cls = self.find(kind, name).cls
+        if "" in options:
+            options = _named(options, cls, f"{kind} {name!r}")
+        given = fields_from(cls, options, f"{kind} {name!r}")
+        for field in dataclasses.fields(cls):
+            needed = field.default is field.default_factory is dataclasses.MISSING
+            if needed and field.name not in given:
+                raise SpecError(
+                    f"Expected option {field.name!r} for {kind} {name!r}; it has no default. "
+                    f"Write {name}:{field.name}=..."
+                )
+        return cls(**given)
+
+    def report_broken(self) -> None:
+        """Say on standard error which plugins were left out."""
+        for broken in self.broken:
+            print(f"dpbench: {broken}", file=sys.stderr)
+
+
+def _named(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping[str, object]:
+    """Return the options with the one that was given without its name under its name."""
+    name, value = getattr(cls, "shorthand", ""), options[""]
+    if not name:
+        raise SpecError(f"Expected key=value after {owner}, got {value!r}. Write it like pillar:k=40,center=false.")
+    if name in options:
+        raise SpecError(f"Expected option {name!r} of {owner} once, got {value!r} and {options[name]!r}.")
+    return {name: value, **{key: one for key, one in options.items() if key}}
+
+
+def fields_from(cls: type[Any], options: Mapping[str, object], owner: str) -> dict[str, Any]:
+    """Return `options` as keyword arguments of dataclass `cls`, types checked; see `Registry.build`."""
+    hints = get_type_hints(cls)
+    names = [field.name for field in dataclasses.fields(cls)]
+    values = {}
+    for key, value in options.items():
+        if key not in names:
+            raise SpecError(unknown("option", key, names, owner))
+        values[key] = _typed(f"{key}={value} in {owner}", value, hints[key])
+    return values
+
+
+def _typed(what: str, value: object, hint: Any) -> Any:
+    text = value.strip().lower() if isinstance(value, str) else value
+    try:
+        return TypeAdapter(hint).validate_python(None if text == "none" and type(None) in _union(hint) else value)
+    except ValidationError as error:
+        expected = getattr(hint, "__name__", str(hint))
+        raise SpecError(f"Expected {what} to be {expected}: {error.errors()[0]['msg'].lower()}.") from None
+
+
+def _union(hint: Any) -> tuple[Any, ...]:
+    return getattr(hint, "__args__", ())
+
+
+def load() -> Registry:
+    """Import every installed plugin, or those that `DPBENCH_PLUGINS` names (comma-separated); collect what they bring.
+
+    Raises:
+        DuplicateName: two plugins claim one name; names both distributions.
+        UnknownName: `DPBENCH_PLUGINS` names a plugin that is not installed.
+    """
+    manager = pluggy.PluginManager("dpbench")
+    manager.add_hookspecs(hookspecs)
+    components: dict[Kind, dict[str, Registered]] = {kind: {} for kind in KINDS}
+    broken = []
+    for point in _chosen(list(entry_points(group="dpbench"))):
+        try:
+            found = _components(manager, point)
+        except (Exception, SystemExit) as error:  # whatever a stranger's module raises
+            broken.append(Broken(point.name, _distribution(point)[0], f"{type(error).__name__}: {error}"))
+            continue
+        for kind, item in found:
+            _claim(components[kind], kind, item)
+    return Registry(components, tuple(broken))
+
+
+def _chosen(points: list[EntryPoint]) -> list[EntryPoint]:
+    chosen = os.environ.get("DPBENCH_PLUGINS")
+    if chosen is None:
+        return sorted(points, key=lambda point: point.name)
+    names = [name.strip() for name in chosen.split(",") if name.strip()]
+    for name in names:
+        if name not in {point.name for point in points}:
+            raise UnknownName(unknown("plugin in DPBENCH_PLUGINS", name, {point.name for point in points}))
+    return [point for point in points if point.name in names]
+
+
+def _components(manager: pluggy.PluginManager, point: EntryPoint) -> list[tuple[Kind, Registered]]:
+    module = point.load()
+    try:
+        manager.register(module, name=point.name)
+        manager.check_pending()
+        callers = manager.get_hookcallers(module) or []
+        if not callers:
+            raise PluginError("it implements none of the hooks dpbench_datasets, dpbench_extractors, dpbench_learners.")
+        found = []
+        for caller in callers:
+            for impl in caller.get_hookimpls():
+                if impl.plugin is module:
+                    found += _called(caller.name, impl, point)
+        return found
+    except Exception:
+        if manager.is_registered(module):
+            manager.unregister(module)
+        raise
+
+
+def _called(hook: str, impl: pluggy.HookImpl, point: EntryPoint) -> list[tuple[Kind, Registered]]:
+    if impl.hookwrapper or impl.wrapper:
+        raise PluginError(f"{hook} is a hook wrapper; a plugin may add components, not change those of others.")
+    kind = HOOKS[hook]
+    found = []
+    classes: Any = impl.function()
+    for cls in classes:
+        _check(cls, kind, hook)
+        found.append((kind, Registered(cls, point.name, *_distribution(point))))
+    return found
+
+
+def _check(cls: type[Any], kind: Kind, hook: str) -> None:
+    base = KINDS[kind]
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        raise PluginError(f"{hook} returned {cls!r}; expected subclasses of dpbench.{base.__name__}.")
+    name = getattr(cls, "name", None)
+    if not isinstance(name, str):
+        raise PluginError(f"{cls.__name__} has no `name`; expected a class variable `name: ClassVar[str]`.")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
+        raise PluginError(f"{cls.__name__} is called {name!r}; expected lower-case letters, digits, dots and dashes.")
+    if inspect.isabstract(cls):
+        missing: frozenset[str] = getattr(cls, "__abstractmethods__", frozenset())
+        raise PluginError(f"{cls.__name__} does not define {', '.join(sorted(missing))}.")
+    parameters = getattr(cls, "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen:
+        raise PluginError(f"{cls.__name__} is not a frozen dataclass; decorate it with @dataclass(frozen=True).")
+
+
+def _claim(known: dict[str, Registered], kind: Kind, item: Registered) -> None:
+    name = item.cls.name
+    if name in known:
+        first = known[name]
+        raise DuplicateName(
+            f"Two plugins claim the {kind} {name!r}: {first.plugin!r} of distribution {first.distribution!r} and "
+            f"{item.plugin!r} of distribution {item.distribution!r}. "
+            "Uninstall one, or choose plugins with DPBENCH_PLUGINS."
+        )
+    known[name] = item
+
+
+def _distribution(point: EntryPoint) -> tuple[str, str]:
+    return (point.dist.name, point.dist.version) if point.dist else ("unknown", "unknown")
+
+
+_installed = functools.cache(load)
+
+
+def build_extractor(name: str, options: Mapping[str, object]) -> Extractor:
+    """Return an installed extractor, for plugins that combine others; see `Registry.build`."""
+    extractor: Extractor = _installed().build("extractor", name, options)
+    return extractor

@@ -1,0 +1,47 @@
+"""How every plot looks and is written: colours, settings, and files that repeat byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpbench.errors import SpecError
+from dpbench.support.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg")
+# Okabe and Ito's colours: told apart by people who do not see red or green, and by their markers in grey.
+BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#666666"
+
+
+def check_file(file: Path, flag: str) -> None:
+    """Refuse a file that is neither PNG nor SVG, before anything is read.
+
+    Raises:
+        SpecError: says which endings there are.
+    """
+    if file.suffix.lower() not in FORMATS:
+        raise SpecError(f"Expected {flag} {file} to end in {' or '.join(FORMATS)}.")
+
+
+def write_chart(file: Path, draw: Callable[[], Figure]) -> None:
+    """Write what `draw` returns into `file`, PNG or SVG by its ending, atomically; the same figure, the same bytes.
+
+    Raises:
+        OutputError: the place cannot be written.
+    """
+    import matplotlib as mpl
+
+    kind = file.suffix.lower().removeprefix(".")
+    metadata = {"Date": None} if kind == "svg" else {}
+    with mpl.rc_context(
+        {
+            "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+            "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "dpbench",
+        }  # words of an SVG stay words, and its bytes repeat
+    ):  # fmt: skip
+        figure = draw()
+        write_atomically(file, lambda out: figure.savefig(out, format=kind, metadata=metadata))

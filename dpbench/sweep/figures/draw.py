@@ -1,0 +1,207 @@
+"""The plot of a sweep: means with their intervals, and the papers' figures beside them, hollow and dashed."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpbench.records.result import Interval
+from dpbench.support.charts import BLUE, GREY, VERMILLION, write_chart
+from dpbench.sweep.figures.collect import Collected
+from dpbench.sweep.figures.positions import Positions, positions
+from dpbench.sweep.figures.published import Point, Series
+from dpbench.sweep.grid import COMPONENTS
+from dpbench.sweep.plot import X, text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+# Okabe and Ito's colours without yellow, which white swallows; their markers tell them apart in grey.
+COLOURS = (BLUE, VERMILLION, "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000", GREY)
+MARKERS = ("o", "s", "^", "v", "P", "X", "<", ">", "*")
+HOLLOW = ("D", "h", "p", "8")
+WORDS = {
+    "epsilon": "ε",
+    "learner.k": "k (dimensions kept)",
+    "public_fraction": "share of the training split that is public",
+    "train_fraction": "share of the private split that is kept",
+    "public_dataset": "public data",
+}
+ACROSS = 3  # panels in a row
+WIDE, NARROW = (5.2, 4.2), (3.4, 3.1)  # inches of a panel that stands alone, or beside others
+LETTER = 0.08  # inches, of the title
+TITLE, LEGEND = 42, 30  # characters in a line
+
+
+def write_figure(collected: Collected, file: Path) -> None:
+    """Draw into `file`; see `charts.write_chart`."""
+    write_chart(file, lambda: draw(collected))
+
+
+def draw(collected: Collected) -> Figure:
+    """Return the figure: a panel for each combination of the panels' axes, one legend beside all."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    panels = list(dict.fromkeys(at.panel for at in collected.places))
+    across = 2 if len(panels) == 4 else min(len(panels), ACROSS)
+    down = -(-len(panels) // across)
+    width, height = WIDE if len(panels) == 1 else NARROW
+    figure = Figure(figsize=(width * across + 2.3, height * down + 0.2), dpi=110 if down == 1 else 85)
+    figure.set_layout_engine("constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(textwrap.fill(_title(collected), round(figure.get_figwidth() / LETTER)), parse_math=False)
+    where = positions(_all_x(collected, panels), collected.plot.scale == "log")
+    for place, panel in enumerate(panels):
+        axes = figure.add_subplot(down, across, place + 1)
+        _ours(axes, collected, panel, where)
+        _theirs(axes, collected, panel, where)
+        _dress(axes, collected, panel, where)
+        turned = 90 if where.crowded(collected.plot, width - 0.7) else 0  # inches, less the labels of the other axis
+        axes.tick_params(axis="x", labelsize=8, rotation=turned)
+        axes.set_ylabel(_measured(collected) if place % across == 0 else "")
+    figure.legend(handles=_handles(collected), loc="outside right center", fontsize=8)
+    return figure
+
+
+def _title(collected: Collected) -> str:
+    title = collected.plot.title or collected.name
+    total = len(collected.places)
+    return f"{title} ({len(collected.found)} of {total} cells)" if collected.missing else title
+
+
+def _words(axis: str) -> str:
+    return WORDS.get(axis, axis.replace("_", " "))
+
+
+def _measured(collected: Collected) -> str:
+    least, most = min(collected.seeds), max(collected.seeds)
+    seeds = f"{least} to {most}" if least < most else str(most)
+    bars = ", 95% interval" if most > 1 else ""
+    return f"{collected.plot.metric.replace('_', ' ')} (%)\nmean of {seeds} seed{'s' * (most > 1)}{bars}"
+
+
+def _all_x(collected: Collected, panels: Sequence[tuple[str, ...]]) -> list[X]:
+    """Return every x that is drawn, ours first."""
+    shown = [point for one in collected.series for panel in panels for point in _shown(one, collected, panel)]
+    theirs = [point.at.get(collected.plot.x) for point in shown]
+    return [*(at.x for at in collected.places), *(x for x in theirs if x != "best")]
+
+
+def _shown(series: Series, collected: Collected, panel: tuple[str, ...]) -> list[Point]:
+    """Return the points of a published series that belong into a panel."""
+    wanted = dict(zip(collected.plot.panels, panel, strict=True))
+    return [
+        point
+        for point in series.points
+        if all(axis not in point.at or _same(value, point.at[axis]) for axis, value in wanted.items())
+    ]
+
+
+def _same(ours: str, theirs: float | str) -> bool:
+    return text(theirs) in {ours, ours.partition(":")[0]}  # a paper knows no options
+
+
+def _lines(collected: Collected) -> list[str]:
+    return list(dict.fromkeys(at.line for at in collected.places))
+
+
+def _look(place: int) -> dict[str, Any]:
+    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)], "markersize": 4.5}
+
+
+def _ours(axes: Axes, collected: Collected, panel: tuple[str, ...], where: Positions) -> None:
+    for place, line in enumerate(_lines(collected)):
+        found = {at.x: one for at, one in collected.found.items() if (at.panel, at.line) == (panel, line)}
+        ordered = [x for x in where.of if x in found]
+        if not ordered:
+            continue
+        look = _look(place)
+        # Solid where x is a number; dotted on to what stands beside the numbers.
+        for style, among in (("-", [x for x in ordered if x in where.numbers]), (":", ordered)):
+            if where.numbers:
+                heights = [100 * found[x].mean for x in among]
+                axes.plot([where.of[x] for x in among], heights, style, color=look["color"], linewidth=1)
+        below, above = zip(*(_bar(found[x]) for x in ordered), strict=True)
+        axes.errorbar(
+            [where.of[x] for x in ordered], [100 * found[x].mean for x in ordered], yerr=[below, above],
+            fmt="none", ecolor=look["color"], capsize=2.5, elinewidth=1,
+        )  # fmt: skip
+        heights = [100 * found[x].mean for x in ordered]
+        axes.plot([where.of[x] for x in ordered], heights, linestyle="none", label=line or "measured", **look)
+
+
+def _bar(interval: Interval) -> tuple[float, float]:
+    if interval.low is None or interval.high is None:
+        return 0.0, 0.0
+    return 100 * (interval.mean - interval.low), 100 * (interval.high - interval.mean)
+
+
+def _theirs(axes: Axes, collected: Collected, panel: tuple[str, ...], where: Positions) -> None:
+    plot, lines = collected.plot, _lines(collected)
+    for place, series in enumerate(collected.series):
+        grouped: dict[str, list[Point]] = {}
+        for point in _shown(series, collected, panel):
+            grouped.setdefault(text(point.at.get(plot.lines or "")), []).append(point)
+        for line, points in grouped.items():
+            matched = [mine for mine, ours in enumerate(lines) if plot.lines and _same(ours, line)]
+            look = _hollow(place, _look(matched[0])["color"] if matched else GREY)
+            _published(axes, points, plot.x, where, look)
+
+
+def _hollow(place: int, colour: str) -> dict[str, Any]:
+    marker = HOLLOW[place % len(HOLLOW)]
+    return {"color": colour, "marker": marker, "markersize": 6, "markerfacecolor": "white", "linewidth": 1}
+
+
+def _published(axes: Axes, points: Sequence[Point], axis: str, where: Positions, look: Mapping[str, Any]) -> None:
+    best = [point for point in points if point.at.get(axis) == "best"]
+    placed = sorted(((where.of[point.at.get(axis)], point) for point in points if point not in best), key=itemgetter(0))
+    xs, heights = [x for x, _ in placed], [point.percent for _, point in placed]
+    for above in (False, True):
+        marks = [place for place, (_, point) in enumerate(placed) if point.above is above]
+        marker = "^" if above else look["marker"]
+        joined = "--" if where.numbers and not above else "none"
+        if marks:
+            axes.plot(xs, heights, linestyle=joined, markevery=marks, **{**look, "marker": marker}, label="published")
+    for point in best:
+        axes.axhline(point.percent, color=look["color"], linestyle="--", linewidth=1, label="published")
+
+
+def _dress(axes: Axes, collected: Collected, panel: tuple[str, ...], where: Positions) -> None:
+    plot = collected.plot
+    title = textwrap.fill(", ".join(map(_named, plot.panels, panel)), TITLE)
+    axes.set_title(title, fontsize=9, parse_math=False)
+    axes.set_xscale("log" if where.log else "linear")
+    axes.set_xlim(*where.limits)
+    axes.set_xticks(list(where.of.values()), labels=where.labels(plot), parse_math=False)
+    axes.minorticks_off()
+    axes.set_xlabel(_words(plot.x))
+    if where.boundary is not None:
+        axes.axvline(where.boundary, color=GREY, linewidth=0.6, alpha=0.5)
+    if not any(at.panel == panel for at in collected.found):
+        axes.text(0.5, 0.5, "no result yet", ha="center", va="center", transform=axes.transAxes)
+
+
+def _named(axis: str, value: str) -> str:
+    if axis in COMPONENTS:
+        return value
+    return f"{_words(axis)} = {value}" if value else f"no {_words(axis)}"
+
+
+def _handles(collected: Collected) -> list[Line2D]:
+    from matplotlib.lines import Line2D
+
+    plot, lines = collected.plot, _lines(collected)
+    ours = [_named(plot.lines, line) if plot.lines else "measured" for line in lines]
+    looks = [_look(place) for place in range(len(lines))]
+    handles = [Line2D([], [], label=label, **look) for label, look in zip(ours, looks, strict=True)]
+    for place, series in enumerate(collected.series):
+        label = textwrap.fill(series.label, LEGEND)
+        handles.append(Line2D([], [], linestyle="--", label=label, **_hollow(place, GREY)))
+    return handles

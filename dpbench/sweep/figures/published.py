@@ -1,0 +1,71 @@
+"""What papers report, to draw beside what dpbench measures: `published.json`, percent as printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dpbench.errors import SpecError
+from dpbench.support.messages import unknown
+from dpbench.sweep.plot import Plot
+
+FILE = Path(__file__).parent / "published.json"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Point(_Frozen):
+    """One figure of a paper."""
+
+    at: dict[str, float | str]  # axis -> value; an x of "best" is the best one, which the paper does not name
+    percent: float = Field(ge=0, le=100)
+    above: bool = False  # the paper says "more than"
+
+
+class Series(_Frozen):
+    """Figures of one table, plot or sentence of a paper."""
+
+    paper: str  # a key of `Published.papers`
+    place: str
+    features: str
+    protocol: str
+    points: tuple[Point, ...] = Field(min_length=1)
+
+    @property
+    def label(self) -> str:
+        """What a legend calls it."""
+        above = "; ▲: more than" if any(point.above for point in self.points) else ""
+        best = {axis.rpartition(".")[2] for point in self.points for axis, value in point.at.items() if value == "best"}
+        line = "".join(f"; line: best {axis}" for axis in sorted(best))
+        return f"published: {self.paper}, {self.place} ({self.features}{above}{line})"
+
+
+class Published(_Frozen):
+    """All of them."""
+
+    papers: dict[str, str]  # short name -> authors, title, year
+    series: dict[str, Series]  # accuracies on test splits
+
+
+def read() -> Published:
+    """Return the figures that come with dpbench."""
+    return Published.model_validate_json(FILE.read_bytes())
+
+
+def chosen(plot: Plot, origin: str) -> Sequence[Series]:
+    """Return the series that a plot names.
+
+    Raises:
+        SpecError: one does not exist, or the plot does not show accuracy, as all of them do.
+    """
+    series = read().series
+    for key in plot.published:
+        if key not in series:
+            raise SpecError(unknown("published series", key, series, f"[plot] of {origin}"))
+    if plot.published and plot.metric != "accuracy":
+        raise SpecError(f"Expected metric = 'accuracy' beside published series in [plot] of {origin}, as those are.")
+    return [series[key] for key in plot.published]

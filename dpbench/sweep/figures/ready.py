@@ -1,0 +1,28 @@
+"""Ready-made sweeps, by name. No heavy import here: `dpbench --help` lists them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpbench.errors import UnknownName
+from dpbench.support.messages import unknown
+
+HERE = Path(__file__).parent
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the ready-made sweeps, sorted."""
+    return tuple(sorted(file.stem for file in HERE.glob("*.toml")))
+
+
+def find(named: Path) -> Path:
+    """Return the sweep file that `named` means: a file of that path, else the ready-made sweep of that name.
+
+    Raises:
+        UnknownName: neither exists; lists the ready-made ones.
+    """
+    if named.exists() and not named.is_dir():  # a folder of results may have the sweep's name
+        return named
+    if str(named) in names():
+        return HERE / f"{named}.toml"
+    raise UnknownName(f"No file {named} is here. {unknown('ready-made sweep', str(named), names())}")

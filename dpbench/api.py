@@ -85,7 +85,7 @@ class Curator(ABC):
     @property
     @abstractmethod
     def task(self) -> Task:
-        """What is public about the rows behind this door."""
+        """What is public about the rows behind this curator."""
 
     @property
     @abstractmethod
@@ -127,14 +127,6 @@ class Curator(ABC):
             NotPerExample: a row, transformed alone, came out different.
         """
 
-    @abstractmethod
-    def reveal(self, *, release: str) -> tuple[Tensor, Tensor]:
-        """Return the private rows (n, *example_shape) and labels (n,) themselves, for a `reference` learner.
-
-        Raises:
-            Refused: the budget is finite, or the learner is not declared a `reference`.
-        """
-
 
 class Learner(ABC):
     """A private learner. Subclass it as a frozen dataclass: its fields are the hyperparameters."""
@@ -143,7 +135,7 @@ class Learner(ABC):
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
     """What the learner needs to see of the public data."""
     reference: ClassVar[bool] = False
-    """True for a ceiling without privacy: it may call `Curator.reveal`, runs at epsilon = inf alone, never ranks."""
+    """True for a ceiling without privacy: it plans for epsilon = inf alone, and a board shows it without a rank."""
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """Field -> values worth trying: what tuning walks unless it is told otherwise."""
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {}

@@ -12,7 +12,6 @@
     │   ├── PlanError            a plan that is malformed or cannot fit the budget
     │   ├── NotPlanned           a release outside the plan, or more steps than planned
     │   ├── NotPerExample        a row that depends on other rows
-    │   ├── Refused              private rows asked for where a guarantee is promised
     │   └── AccountantsDisagree  two independent accountants contradict each other
     ├── DataError                data that is malformed
     │   ├── DataMissing          data that is not on this machine; says what to fetch and where it looked
@@ -60,10 +59,6 @@ class NotPlanned(PrivacyError):
 
 class NotPerExample(PrivacyError):
     """A row that depends on other rows."""
-
-
-class Refused(PrivacyError):
-    """Private rows asked for where a guarantee is promised."""
 
 
 class AccountantsDisagree(PrivacyError):

@@ -182,16 +182,17 @@ LEARNERS = ("class-means", "pillar:steps=5", "public-only", "non-private")
 
 def world(root: Path) -> Path:
     """Make a leaderboard of two boards, `tiny` and `tiny-2`, with real results of four learners on the first."""
-    from dpbench.harness.run import Means, run
+    from dpbench.harness.run import run
 
     (root / "boards").mkdir(parents=True)
     for name, epsilon in (("tiny", 1.0), ("tiny-2", 2.0)):
         (root / "boards" / f"{name}.toml").write_text(BOARD.format(name=name, epsilon=epsilon))
     board = Board.read(root / "boards" / "tiny.toml")
-    clean = Means(provenance=lambda device: {**provenance.collect(device), "commit": "0" * 40, "dirty": False})
     for learner in LEARNERS:
         spec = board.spec({"learner": learner}, _plugins(), "the test")
-        run(spec, device="cpu", plugins=_plugins(), means=clean).write(root / "results" / "tiny")
+        result = run(spec, device="cpu", plugins=_plugins())
+        clean = {**result.provenance, "commit": "0" * 40, "dirty": False}
+        result.model_copy(update={"provenance": clean}).sealed().write(root / "results" / "tiny")
     return root
 
 

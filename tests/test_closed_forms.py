@@ -25,7 +25,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench import AnchorBasis, Chunk, Curator, DenseBasis, Learner, PublicData, RowFn, Task
-from dpbench.errors import Refused
 from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.mechanisms import clipped_sum
 
@@ -59,9 +58,6 @@ class Exact(Curator):
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
         return Exact(transform(self.x), self.y, self.classes)
-
-    def reveal(self, *, release: str) -> tuple[Tensor, Tensor]:
-        raise Refused
 
 
 @dataclass(frozen=True)

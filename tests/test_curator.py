@@ -80,13 +80,13 @@ def test_spending_comes_before_anything_is_read() -> None:
 
 def test_the_number_of_answers_is_the_number_of_ledger_entries() -> None:
     curator = curator_over(private_rows(), [Release("a", steps=3), Release("b", steps=1)])
-    door = curator.door()
+    handle = curator.handle()
     for _ in range(3):
-        door.noisy_sum(_features, release="a", clip=1.0)
-    door.map(lambda x: 2 * x).noisy_sum(_features, release="b", clip=1.0)
+        handle.noisy_sum(_features, release="a", clip=1.0)
+    handle.map(lambda x: 2 * x).noisy_sum(_features, release="b", clip=1.0)
     assert curator.ledger.spent == {"a": 3, "b": 1}
     with pytest.raises(NotPlanned):
-        door.map(lambda x: x).noisy_sum(_features, release="a", clip=1.0)
+        handle.map(lambda x: x).noisy_sum(_features, release="a", clip=1.0)
 
 
 def test_an_empty_sample_still_answers_with_noise_of_the_right_shape() -> None:
@@ -128,7 +128,7 @@ def test_a_chunks_rows_are_gone_before_the_next_are_made() -> None:
 def test_mapped_rows_are_those_that_the_transform_gives() -> None:
     rows, plan = private_rows(), [Release("sum")]
     matrix = torch.randn(5, 2, generator=torch.Generator().manual_seed(1))
-    mapped = curator_over(rows, plan).door().map(lambda x: x @ matrix)
+    mapped = curator_over(rows, plan).handle().map(lambda x: x @ matrix)
     assert mapped.task.example_shape == (2,)
     answer = mapped.noisy_sum(_features, release="sum", clip=1e6)
     torch.testing.assert_close(answer, (rows.x @ matrix).sum(0), rtol=1e-5, atol=1e-5)
@@ -186,14 +186,14 @@ class TestRefusals:
             curator_over(private_rows(), [GRADIENT]).map(lambda x: x - x.mean(0))
 
     def test_asking_the_curator_inside_a_row_function(self) -> None:
-        door = curator_over(private_rows(), [GRADIENT]).door()
+        handle = curator_over(private_rows(), [GRADIENT]).handle()
 
         def nested(chunk: Chunk) -> Tensor:
-            door.noisy_sum(_features, release="gradient", clip=1.0)
+            handle.noisy_sum(_features, release="gradient", clip=1.0)
             return chunk.x
 
         with pytest.raises(NotPerExample, match="outside row functions"):
-            door.noisy_sum(nested, release="gradient", clip=1.0)
+            handle.noisy_sum(nested, release="gradient", clip=1.0)
 
 
 def test_a_single_example_may_round_otherwise_than_two() -> None:
@@ -259,12 +259,12 @@ def test_an_answer_carries_no_graph_that_leads_back_to_private_rows() -> None:
     assert answer.grad_fn is None
 
 
-def test_no_attribute_of_the_door_leads_to_a_private_row() -> None:
+def test_no_attribute_of_the_handle_leads_to_a_private_row() -> None:
     rows = private_rows()
-    door = curator_over(rows, [GRADIENT]).door()
-    assert isinstance(door, Curator)
+    handle = curator_over(rows, [GRADIENT]).handle()
+    assert isinstance(handle, Curator)
     seen: set[int] = set()
-    open_ends: list[object] = [door]
+    open_ends: list[object] = [handle]
     while open_ends:
         thing = open_ends.pop()
         if id(thing) in seen or isinstance(thing, (str, int, float, tuple, type)):

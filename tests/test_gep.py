@@ -113,7 +113,7 @@ def _fitted(learner: Learner) -> Tensor:
     """Return the logits of a fit without noise on rows that it did not see."""
     rows, public = private_rows(n=60, d=8, seed=1), private_rows(n=50, d=8, seed=2).x
     curator = curator_over(rows, learner.plan(Task((8,), 3, 60, torch.device("cpu")), BUDGET))
-    predict = learner.fit(curator.door(), PublicData(public, None), _draw(5))
+    predict = learner.fit(curator.handle(), PublicData(public, None), _draw(5))
     return predict(private_rows(n=20, d=8, seed=3).x)
 
 
@@ -200,7 +200,7 @@ def test_nothing_as_large_as_a_batch_of_gradients_is_ever_made(
     rows, public = private_rows(n, d, classes), private_rows(300, d, classes, seed=1)
     curator = curator_over(rows, learner.plan(Task((d,), classes, n, rows.x.device), BUDGET), 1.0, classes)
     with Largest() as largest:  # type: ignore[no-untyped-call]
-        learner.fit(curator.door(), PublicData(public.x, None), _draw(0))
+        learner.fit(curator.handle(), PublicData(public.x, None), _draw(0))
     assert [type(basis) for basis in made] == [form]
     assert n * d <= largest.numel <= 1.5 * n * d < n * classes * (d + 1) / 5  # the chunk of features itself
 

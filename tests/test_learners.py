@@ -55,7 +55,7 @@ def test_adadps_refreshes_the_preconditioner_as_often_as_asked(monkeypatch: pyte
     learner = dpbench_adadps.AdaDPS(steps=7, refresh=3)
     rows = private_rows(n=50, d=6)
     curator = curator_over(rows, learner.plan(TASK, BUDGET))
-    learner.fit(curator.door(), PublicData(rows.x, rows.y), torch.Generator())
+    learner.fit(curator.handle(), PublicData(rows.x, rows.y), torch.Generator())
     assert len(heads) == 3
     assert not torch.equal(heads[1], heads[2])
 
@@ -90,7 +90,7 @@ def test_dp_raft_centres_by_the_noiseless_mean_when_there_is_no_noise() -> None:
     rows = private_rows(n=200, d=6)
     shifted = PrivateRows(rows.x + 3, rows.y, rows.index)
     learner = DPRAFT(steps=1, private_mean=True, rate_limit=1.0)
-    predict = learner.fit(curator_over(shifted, learner.plan(TASK, BUDGET)).door(), _none(), torch.Generator())
+    predict = learner.fit(curator_over(shifted, learner.plan(TASK, BUDGET)).handle(), _none(), torch.Generator())
     unit = torch.nn.functional.normalize(shifted.x)
     assert float(predict(unit.mean(0, keepdim=True) / unit.mean(0).norm()).abs().max()) < 0.02
 
@@ -121,7 +121,7 @@ def test_public_only_spends_nothing_and_says_so() -> None:
 def test_public_only_never_predicts_a_class_that_has_no_public_label() -> None:
     rows = private_rows(n=60, d=6, classes=2)
     curator = curator_over(rows, [], classes=3)
-    predict = PublicOnly().fit(curator.door(), PublicData(rows.x, rows.y), torch.Generator())
+    predict = PublicOnly().fit(curator.handle(), PublicData(rows.x, rows.y), torch.Generator())
     assert set(predict(rows.x).argmax(1).tolist()) <= {0, 1}
     assert predict(rows.x).shape == (60, 3)
 
@@ -130,7 +130,9 @@ def test_public_only_never_predicts_a_class_that_has_no_public_label() -> None:
 def test_learners_that_need_public_labels_refuse_to_go_without(learner: Learner) -> None:
     rows = private_rows(d=6)
     with pytest.raises(SpecError, match="--public-labels"):
-        learner.fit(curator_over(rows, learner.plan(TASK, BUDGET)).door(), PublicData(rows.x, None), torch.Generator())
+        learner.fit(
+            curator_over(rows, learner.plan(TASK, BUDGET)).handle(), PublicData(rows.x, None), torch.Generator()
+        )
 
 
 @pytest.mark.parametrize(
@@ -153,4 +155,6 @@ def test_a_setting_that_makes_no_sense_is_refused(learner: Learner, option: str,
 def test_more_components_than_features_are_refused(learner: Learner) -> None:
     rows = private_rows(d=6)
     with pytest.raises(SpecError, match="k="):
-        learner.fit(curator_over(rows, learner.plan(TASK, BUDGET)).door(), PublicData(rows.x, None), torch.Generator())
+        learner.fit(
+            curator_over(rows, learner.plan(TASK, BUDGET)).handle(), PublicData(rows.x, None), torch.Generator()
+        )

@@ -61,7 +61,7 @@ def test_training_without_noise_and_clipping_follows_gradient_descent_with_momen
     rows = private_rows(n=50, d=6, classes=3)
     probe = LinearProbe(steps=7, sample_rate=1.0, learning_rate=0.5, momentum=0.9, clip=1e6)
     curator = curator_over(rows, [probe.release()])
-    predict = probe.train(curator.door(), lambda x: x, torch.Generator())
+    predict = probe.train(curator.handle(), lambda x: x, torch.Generator())
     layer = torch.nn.Linear(6, 3)
     torch.nn.init.zeros_(layer.weight)
     torch.nn.init.zeros_(layer.bias)
@@ -79,7 +79,7 @@ def test_the_step_is_divided_by_the_expected_batch_and_not_by_the_drawn_one() ->
     rows.y.fill_(0)
     probe = LinearProbe(steps=1, sample_rate=0.1, learning_rate=1.0, momentum=0.0, clip=1e6)
     curator = curator_over(rows, [probe.release()], classes=2)
-    predict = probe.train(curator.door(), lambda x: x, torch.Generator())
+    predict = probe.train(curator.handle(), lambda x: x, torch.Generator())
     drawn = len(_sample_of(curator_over(rows, [probe.release()], classes=2)))
     assert drawn != 20  # else the two denominators could not be told apart
     score = float(predict(torch.ones(1, 2))[0, 0])

@@ -70,9 +70,6 @@ class Scripted(Curator):
     def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
         raise NotImplementedError
 
-    def reveal(self, *, release: str) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError
-
 
 def _curator(plan: Sequence[Release], sigma: float = 0.0) -> LedgerCurator:
     draw = torch.Generator().manual_seed(0)
@@ -85,7 +82,7 @@ def _curator(plan: Sequence[Release], sigma: float = 0.0) -> LedgerCurator:
 def _fit(learner: NetworkLearner, sigma: float = 0.0) -> tuple[Callable[[Tensor], Tensor], LedgerCurator]:
     curator = _curator(learner.plan(TASK, Budget(1.0, 1e-5)), sigma)
     generator = torch.Generator().manual_seed(0)
-    return learner.fit(curator.door(), PublicData(torch.empty(0, 1, 8, 8), None), generator), curator
+    return learner.fit(curator.handle(), PublicData(torch.empty(0, 1, 8, 8), None), generator), curator
 
 
 def _training(momentum: float = 0.0, ema: float = 0.9999, chunk_size: int | None = 7) -> tuple[Training, Tensor]:

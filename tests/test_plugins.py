@@ -15,7 +15,7 @@ from dpbench_kermany import ARCHIVES, FOLDER
 from dpbench_torchvision_datasets import fashion_mnist
 
 from dpbench import DataMissing, Dataset, Extractor, data_folders, registry
-from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws, ReferenceLaws
+from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
 from tests import trees, weights
 
 COMPONENTS = registry.load().components
@@ -136,7 +136,7 @@ class TestDPRandP(LearnerLaws):
     example_shape = (1, 8, 8)
 
 
-class TestNonPrivate(ReferenceLaws):
+class TestNonPrivate(LearnerLaws):
     learner = _built("learner", "non-private")  # type: ignore[assignment]
 
 

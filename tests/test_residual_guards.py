@@ -104,7 +104,7 @@ def test_rows_that_lie_in_the_span_of_a_basis_are_not_taken_for_rows_that_read_o
             rows, learner.plan(Task((30,), 2, 400, torch.device("cpu")), Budget(1.0, 1e-5)), classes=2, seed=seed
         )
         public = private_rows(n=300, d=30, seed=1000 + seed).x
-        learner.fit(curator.door(), PublicData(public, None), torch.Generator().manual_seed(seed))
+        learner.fit(curator.handle(), PublicData(public, None), torch.Generator().manual_seed(seed))
 
 
 def test_bounds_are_tight_where_features_are_correlated() -> None:

@@ -86,6 +86,51 @@ def test_infinite_epsilon_means_no_noise() -> None:
     assert result.seeds[0].accuracy == result.seeds[1].accuracy > 0.6
 
 
+@dataclass(frozen=True)
+class Measuring(Learner):
+    """Two releases of unlike noise: asks each for a sum of zeros, and keeps the answers."""
+
+    name: ClassVar[str] = "measuring"
+    answers: ClassVar[dict[str, list[torch.Tensor]]] = {"quiet": [], "loud": []}
+    sigmas: ClassVar[list[dict[str, float]]] = []
+
+    clip: float = 0.5
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        return [Release("quiet", 2, 0.3), Release("loud", 1, relative_noise=4.0)]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        self.sigmas.append(dict(curator.sigma))
+        for name, answers in self.answers.items():
+            rows = lambda chunk: torch.zeros(len(chunk), 20_000)
+            answers.append(curator.noisy_sum(rows, release=name, clip=self.clip))
+        return lambda x: torch.eye(10)[[0] * len(x)]
+
+
+SEARCHES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "private-accounted": {"search": {"rule": "private-accounted", "space": {"clip": (0.5,)}, "repeats": 3}},
+    "public-validation": {"search": {"rule": "public-validation", "space": {"clip": (0.5,)}, "folds": 2}},
+    "private-unaccounted": {"search": {"rule": "private-unaccounted", "space": {"clip": (0.5,)}}},
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_what_a_learner_is_answered_has_the_noise_that_the_result_states(search: str) -> None:
+    """In every fit behind a result: the base sigma times the release's relative noise times the clip."""
+    Measuring.sigmas.clear()
+    for answers in Measuring.answers.values():
+        answers.clear()
+    privacy = ran(Measuring, epsilon=2, accountant="rdp", seeds=2, **SEARCHES[search]).privacy
+    assert [release.sigma / privacy.sigma for release in privacy.plan] == [1.0, 4.0]
+    stated = {release.name: release.sigma for release in privacy.plan}
+    assert len(Measuring.sigmas) >= 2
+    assert all(sigma == pytest.approx(stated) for sigma in Measuring.sigmas)
+    for name, answers in Measuring.answers.items():
+        for answer in answers:
+            assert float(answer.std()) == pytest.approx(stated[name] * 0.5, rel=5 / math.sqrt(4e4))
+
+
 def test_every_hyperparameter_is_spelled_out() -> None:
     spec = ran(options="clip=2").spec
     assert spec.learner.options == {"steps": 2, "sample_rate": 1.0, "clip": 2.0}

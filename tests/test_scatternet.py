@@ -129,5 +129,5 @@ def test_the_probe_privately_tells_textures_apart_whose_pixels_have_the_same_mea
     x, learner = features(extractor, *train), ScatterNetLinear(steps=20, sample_rate=0.5)
     rows = PrivateRows(x, y, torch.arange(len(y)))
     curator = curator_over(rows, learner.plan(Task((1296,), 2, 300, CPU), Budget(1.0, 1e-5)), sigma=5.0, classes=2)
-    predict = learner.fit(curator.door(), PublicData(x[:0], None), torch.Generator())
+    predict = learner.fit(curator.handle(), PublicData(x[:0], None), torch.Generator())
     assert float((predict(features(extractor, *test)).argmax(1) == truth).float().mean()) > 0.95

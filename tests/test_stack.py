@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from dpbench.api import Chunk, Curator, Predict, PublicData, Release, Task
+from dpbench.api import Chunk, Predict, PublicData, Release, Task
 from dpbench.errors import NotPlanned, SpecError
-from dpbench.harness.tuning.views import Rehearsal, scaled_noise
+from dpbench.harness.tuning.simulated import SimulatedCurator
 from dpbench.learning.probes import Maps, ProbeLearner, fit_together
 from dpbench.learning.stack import Stack, Stacked, _clipped_sums
+from dpbench.privacy.binding import bind
 from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import Ledger
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
 from tests.worlds import private_rows
@@ -49,12 +49,10 @@ def probes(base: ProbeLearner, rate: float = 1.0) -> list[ProbeLearner]:
     ]
 
 
-def curators(learners: Sequence[ProbeLearner], rows: PrivateRows, size: int) -> list[LedgerCurator]:
+def curators(learners: Sequence[ProbeLearner], rows: PrivateRows, size: int, noise: float = 1.0) -> list[LedgerCurator]:
     task = Task(rows.example_shape, CLASSES, size, torch.device("cpu"))
     return [
-        LedgerCurator(
-            rows, task, {"gradient": own[3]}, Ledger([learner.probe.release()]), Randomness.tuning(3, 1, place)
-        )
+        bind(rows, task, [learner.probe.release()], own[3] * noise, Randomness.tuning(3, 1, place))
         for place, (learner, own) in enumerate(zip(learners, OWN, strict=True))
     ]
 
@@ -62,18 +60,16 @@ def curators(learners: Sequence[ProbeLearner], rows: PrivateRows, size: int) -> 
 def together(
     learners: Sequence[ProbeLearner], rows: PrivateRows, weight: float = 1.0, size: int = 0, maps: Maps | None = None
 ) -> list[Predict]:
-    asked = curators(learners, rows, size or len(rows))
-    stack = Stack(tuple(scaled_noise(curator, weight) for curator in asked), weight)
-    return fit_together(learners, stack, PUBLIC, asked[0].randomness.initialisation, maps)
+    asked = curators(learners, rows, size or len(rows), 1 / weight)
+    return fit_together(learners, Stack(tuple(asked), weight), PUBLIC, asked[0].randomness.initialisation, maps)
 
 
 def alone(learners: Sequence[ProbeLearner], rows: PrivateRows, weight: float = 1.0) -> list[Predict]:
     fits = []
-    for learner, curator in zip(learners, curators(learners, rows, len(rows)), strict=True):
-        door: Curator = (
-            Rehearsal(scaled_noise(curator, weight), curator.sigma, weight) if weight != 1 else curator.door()
-        )
-        fits.append(learner.fit(door, PUBLIC, curator.randomness.initialisation))
+    asked = curators(learners, rows, len(rows), 1 / weight)
+    for learner, curator, own in zip(learners, asked, OWN, strict=True):
+        handle = SimulatedCurator(curator, {"gradient": own[3]}, weight) if weight != 1 else curator.handle()
+        fits.append(learner.fit(handle, PUBLIC, curator.randomness.initialisation))
     return fits
 
 
@@ -174,8 +170,7 @@ def noise_of(sigmas: Sequence[float], clips: Sequence[float], seed: int = 0, ste
     rows, plan = private_rows(n=4, d=2), [Release("gradient", steps)]
     task = Task((2,), 1, 4, torch.device("cpu"))
     members = tuple(
-        LedgerCurator(rows, task, {"gradient": sigma}, Ledger(plan), Randomness.tuning(seed, 0, place))
-        for place, sigma in enumerate(sigmas)
+        bind(rows, task, plan, sigma, Randomness.tuning(seed, 0, place)) for place, sigma in enumerate(sigmas)
     )
 
     def zeros(chunk: Chunk) -> Stacked:
@@ -231,7 +226,7 @@ def test_one_row_moves_each_settings_sum_by_at_most_its_clip(magnitude: float, l
         return Stacked(shares - torch.nn.functional.one_hot(chunk.y, CLASSES).T, chunk.x)
 
     without, with_it = (
-        Stack(tuple(dataclasses.replace(one, sigma={"gradient": 0.0}) for one in curators(probes(DPSGD()), world, 30)))
+        Stack(tuple(curators(probes(DPSGD()), world, 30, noise=0.0)))
         .noisy_sums(gradient, release="gradient", clips=clips)
         .double()
         for world in (rows, joined)

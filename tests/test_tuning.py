@@ -23,7 +23,8 @@ from dpbench import Blocks, Budget, Chunk, Curator, Learner, Predict, ProbeLearn
 from dpbench.harness.roles import Roles
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning import trials
-from dpbench.harness.tuning.views import Rehearsal, scaled_noise, views
+from dpbench.harness.tuning.folds import folds_of
+from dpbench.harness.tuning.simulated import SimulatedCurator
 from dpbench.learning.probes import fit_together
 from dpbench.privacy.rows import PrivateRows
 from dpbench.records.search import Search, Selection
@@ -183,19 +184,19 @@ def test_a_space_on_the_command_line_becomes_values_of_the_fields_types() -> Non
 
 
 @pytest.mark.parametrize("weight", [0.4, 6.0])
-def test_a_rehearsal_answers_with_the_weighted_sum_and_the_noise_of_the_real_run(weight: float) -> None:
+def test_a_simulated_curator_answers_with_the_weighted_sum_and_the_noise_of_the_real_run(weight: float) -> None:
     rows = private_rows(n=20, d=20_000)
     sigma, clips, plan = 3.0, (0.5, 40.0), [Release("both", steps=2)]
-    curator = curator_over(rows, plan, sigma=sigma)
-    rehearsal = Rehearsal(scaled_noise(curator, weight), curator.sigma, weight)
-    answers = rehearsal.noisy_sum(lambda chunk: Blocks((chunk.x, -chunk.x)), release="both", clip=clips)
-    answers = [*answers, rehearsal.map(lambda x: x).noisy_sum(lambda chunk: chunk.x, release="both", clip=2.0)]
+    curator = curator_over(rows, plan, sigma=sigma / weight)
+    simulated = SimulatedCurator(curator, {"both": sigma}, weight)
+    answers = simulated.noisy_sum(lambda chunk: Blocks((chunk.x, -chunk.x)), release="both", clip=clips)
+    answers = [*answers, simulated.map(lambda x: x).noisy_sum(lambda chunk: chunk.x, release="both", clip=2.0)]
     for answer, clip, sign, spread in zip(answers, (*clips, 2.0), (1, -1, 1), (2**0.5, 2**0.5, 1), strict=True):
         scales = (clip / rows.x.double().norm(dim=1)).clamp(max=1)
         noise = (answer.double() - sign * weight * (scales @ rows.x.double())).numpy() / (sigma * clip * spread)
         assert noise.std() == pytest.approx(1, rel=5 / math.sqrt(4e4))
         assert stats.kstest(noise, "norm").pvalue > 1e-3
-    assert (rehearsal.task, rehearsal.sigma) == (curator.task, curator.sigma)
+    assert (simulated.task, simulated.sigma) == (curator.task, {"both": sigma})
 
 
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
@@ -227,13 +228,13 @@ def test_a_reference_is_tuned_on_what_it_may_see_of_the_public_split() -> None:
 @pytest.mark.parametrize("folds", [2, 5, 20])
 def test_every_public_label_is_scored_once_by_what_was_fitted_without_it(folds: int) -> None:
     everything = [float(x[0]) for x in PUBLIC.x]
-    looks = views(world().private, PublicData(PUBLIC.x, PUBLIC.y), Recites(), search(folds=folds))
-    assert sorted(float(x[0]) for look in looks for x in look.x) == everything
-    for look in looks:
-        held, kept, shown = ({float(x[0]) for x in part} for part in (look.x, look.rows.x, look.public.x))
+    folds_ = folds_of(world().private, PublicData(PUBLIC.x, PUBLIC.y), Recites(), search(folds=folds))
+    assert sorted(float(x[0]) for fold in folds_ for x in fold.x) == everything
+    for fold in folds_:
+        held, kept, shown = ({float(x[0]) for x in part} for part in (fold.x, fold.rows.x, fold.public.x))
         assert kept == shown == set(everything) - held
-        assert look.weight == pytest.approx(300 / len(kept))
-        assert PUBLIC.y[[everything.index(float(x[0])) for x in look.x]].tolist() == look.y.tolist()
+        assert fold.weight == pytest.approx(300 / len(kept))
+        assert PUBLIC.y[[everything.index(float(x[0])) for x in fold.x]].tolist() == fold.y.tolist()
 
 
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
@@ -246,7 +247,7 @@ def test_a_learner_that_recites_labels_gets_no_credit_and_of_equals_the_first_is
 @pytest.mark.parametrize("public", [PublicData(PUBLIC.x[:9], PUBLIC.y[:9]), PublicData(PUBLIC.x, None)])
 def test_too_few_public_labels_are_refused_in_one_sentence(public: PublicData) -> None:
     with pytest.raises(SpecError, match=r"at least 10 labelled public examples .* Add --public-fraction"):
-        views(world().private, public, Tiny(), search())
+        folds_of(world().private, public, Tiny(), search())
 
 
 def test_the_best_setting_wins_and_what_cannot_be_tried_is_on_record() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from dpbench.api import Release, Task
+from dpbench.privacy.binding import bind
 from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import Ledger
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
 
@@ -23,7 +23,6 @@ def private_rows(n: int = 40, d: int = 5, classes: int = 3, seed: int = 0) -> Pr
 def curator_over(
     rows: PrivateRows, plan: Sequence[Release], sigma: float = 0.0, classes: int = 3, seed: int = 0
 ) -> LedgerCurator:
-    """Return a curator over the rows, sigma the same for every release."""
+    """Return a curator over the rows, `sigma` the base noise multiplier."""
     task = Task(rows.example_shape, classes, len(rows), torch.device("cpu"))
-    noise = {release.name: sigma for release in plan}
-    return LedgerCurator(rows, task, noise, Ledger(plan), Randomness.research(seed))
+    return bind(rows, task, plan, sigma, Randomness.research(seed))

@@ -32,7 +32,7 @@ def pretrain(
 ) -> None:
     """Make an extractor's weights from random processes; an interrupted pre-training goes on with --resume."""
     cls, recipe = _asked(load(), Component.parse(extractor), {"steps": steps, "batch": batch})
-    from dpbench.harness.run import device_named
+    from dpbench.support.device import device_named
 
     chosen = device_named(device)
     try:

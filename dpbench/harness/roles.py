@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Budget, Dataset, Extractor, PublicData, Split, Splits, Task
-from dpbench.data import cache
-from dpbench.data.duplicates import hashes, repeats
+from dpbench.api import Budget, Dataset, Extractor, Learner, PublicData, Split, Splits, Task
+from dpbench.data import cache, duplicates
 from dpbench.errors import DataError, SpecError
 from dpbench.privacy.plan import check_budget
 from dpbench.privacy.rows import PrivateRows
@@ -69,13 +68,25 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     private = PrivateRows(train, labels[private_rows], private_rows)
 
     def overlap() -> dict[str, Overlap]:
-        hashed, test = (hashes(split, splits.digest, name) for name, split in _named(splits))
+        hashed, test = (duplicates.hashes(split, splits.digest, name) for name, split in _named(splits))
         mine = hashed.take(private_rows)
-        theirs = hashed.take(public_rows) if other is splits else hashes(other.train, other.digest, "train")
+        theirs = hashed.take(public_rows) if other is splits else duplicates.hashes(other.train, other.digest, "train")
         pairs = {"test in private": (test, mine), "test in public": (test, theirs), "public in private": (theirs, mine)}
-        return {name: repeats(of, among) for name, (of, among) in pairs.items()}
+        return {name: duplicates.repeats(of, among) for name, (of, among) in pairs.items()}
 
     return Roles(task, private, public, lambda: _test(splits, parts, device), digests, overlap)
+
+
+def seen(public: PublicData, learner: Learner) -> PublicData:
+    """Return the part of public data that a learner declares to read."""
+    return PublicData(
+        public.x if learner.public != "none" else public.x[:0], public.y if learner.public == "labelled" else None
+    )
+
+
+def own_copy(public: PublicData) -> PublicData:
+    """Return a copy for one fit: what a learner writes into it reaches no other."""
+    return PublicData(public.x.clone(), None if public.y is None else public.y.clone())
 
 
 def _named(splits: Splits) -> list[tuple[str, Split]]:

@@ -9,7 +9,7 @@ import numpy as np
 from dpbench import registry
 from dpbench.errors import SpecError
 from dpbench.harness import roles as data
-from dpbench.harness.run import device_named
+from dpbench.harness.prepare import brought
 from dpbench.inspection import report
 from dpbench.inspection.margins import margins, over_classes
 from dpbench.inspection.report import Asked, Guarantee, Inspection
@@ -20,6 +20,7 @@ from dpbench.records.result import Brought
 from dpbench.registry import Registry
 from dpbench.registry.components import Parts, resolve, spelled_out
 from dpbench.support import progress
+from dpbench.support.device import device_named
 from dpbench.support.phases import Phases
 
 
@@ -32,10 +33,10 @@ def inspect(asked: Asked, *, device: str = "auto", plugins: Registry | None = No
     Raises:
         DpbenchError: one sentence; names, options or data do not fit.
     """
-    phases, place = Phases(), device_named(device)
+    phases, there = Phases(), device_named(device)
     parts = resolve(plugins or registry.load(), asked.spec)
     with phases("load"):
-        roles = data.assign(parts, asked.spec, place)
+        roles = data.assign(parts, asked.spec, there)
         x, y, note = _rows(roles, parts, asked)
     with phases("spectrum"), progress.status("Decomposing the covariance"):
         asked = report.spelled_out(asked, spelled_out(asked.spec, parts), min(x.shape))
@@ -52,7 +53,7 @@ def inspect(asked: Asked, *, device: str = "auto", plugins: Registry | None = No
         digest=report.digest_of(asked), asked=asked, mark=report.MARK if asked.rows == "private" else "",
         guarantee=_guarantee(asked), examples=len(x), features=x.shape[1], labels_read=y is not None,
         digests=roles.digests, licence=parts.dataset.licence, spectrum=spectrum, separability=separated, margins=found,
-        note=note, seconds=phases.seconds, components=_brought(parts), provenance=provenance.collect(str(place)),
+        note=note, seconds=phases.seconds, components=_components(parts), provenance=provenance.collect(str(there)),
     )  # fmt: skip
 
 
@@ -90,9 +91,5 @@ def _guarantee(asked: Asked) -> Guarantee:
     return "none: reads private data" if asked.rows == "private" else "epsilon 0: reads public data alone"
 
 
-def _brought(parts: Parts) -> dict[str, Brought]:
-    return {
-        role: Brought(plugin=item.plugin, distribution=item.distribution, version=item.version)
-        for role, item in parts.brought.items()
-        if role != "learner"
-    }
+def _components(parts: Parts) -> dict[str, Brought]:
+    return {role: one for role, one in brought(parts).items() if role != "learner"}

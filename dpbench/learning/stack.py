@@ -1,4 +1,8 @@
-"""Several settings of one learner fitted at once over the same rows: one sample, one gather, one product a step."""
+"""Several settings of one learner fitted at once over the same rows: one sample, one gather, one product a step.
+
+It serves searches alone: `public-validation`, where public rows stand in for the private ones and nothing private is
+read, and `private-unaccounted`, which is never ranked. No fit that a result states an epsilon for goes through it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ class Stacked:
 
 @dataclass(frozen=True)
 class Stack:
-    """The curators of several fits over the same rows, asked together.
+    """The curators of several fits over the same rows, each made by `binding.bind`, asked together.
 
     All see the Poisson samples that the first one draws; each has its own sigma, clip, noise stream and ledger.
 
@@ -74,10 +78,10 @@ class Stack:
         curators = [dataclasses.replace(each, rows=mapped.rows, task=mapped.task) for each in self.curators]
         return dataclasses.replace(self, curators=tuple(curators))
 
-    def _noised(self, place: int, total: Tensor | None, release: str, clip: float) -> Tensor:
-        curator = self.curators[place]
+    def _noised(self, index: int, total: Tensor | None, release: str, clip: float) -> Tensor:
+        curator = self.curators[index]
         assert total is not None  # there is at least one chunk, even of an empty sample
-        return noised(total[place], curator.sigma[release] * clip, curator.randomness.noise).mul_(self.weight)
+        return noised(total[index], curator.sigma[release] * clip, curator.randomness.noise).mul_(self.weight)
 
 
 def _clipped_sums(stacked: Stacked, bounds: Tensor) -> Tensor:

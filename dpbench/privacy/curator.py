@@ -1,7 +1,8 @@
 """The curator: holds the private rows, spends the plan, answers with noise.
 
-`LedgerCurator` is the harness's side. What a learner receives is `LedgerCurator.door()`: an object whose attributes
-lead to no private row. Python cannot stop malice (a closure can be pried open); it can stop accidents.
+`LedgerCurator` is the harness's side, made by `binding.bind` alone. What a learner receives is its `handle()`: an
+object whose attributes lead to no private row. Python cannot stop malice (a closure can be pried open); it can stop
+accidents.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Chunk, Curator, RowFn, Task
-from dpbench.errors import NotPerExample, Refused, SpecError
+from dpbench.errors import NotPerExample, SpecError
 from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.mechanisms import clipped_sum, noised, poisson_sample
@@ -29,12 +30,13 @@ CHECKED_ROWS = 2
 
 @dataclasses.dataclass(frozen=True)
 class LedgerCurator:
-    """The private rows of one fit, with everything that may touch them.
+    """The private rows of one fit, with everything that may touch them; made by `binding.bind`, which see.
 
     Covered: every answer is a sum over a fresh Poisson sample of contributions clipped to `clip`, plus normal noise of
     std sigma[release] * clip * sqrt(blocks); no release gives more answers than planned. So all answers together have
     the (epsilon, delta) that the accountant states for the plan and sigma, under add-or-remove-one neighbours.
-    Not covered: a learner that pries this object out of the door's closures; timing; the size n, public by declaration.
+    Not covered: a learner that pries this object out of the handle's closures; timing; the size n, public by
+    declaration.
     """
 
     rows: PrivateRows
@@ -42,11 +44,10 @@ class LedgerCurator:
     sigma: Mapping[str, float]
     ledger: Ledger
     randomness: Randomness
-    revealing: bool = False  # only ever for a `reference` learner at epsilon = inf
 
-    def door(self) -> Curator:
+    def handle(self) -> Curator:
         """Return what a learner may hold."""
-        return Door(self.task, dict(self.sigma), self.noisy_sum, lambda map_: self.map(map_).door(), self.reveal)
+        return Handle(self.task, dict(self.sigma), self.noisy_sum, lambda map_: self.map(map_).handle())
 
     @torch.no_grad()  # an answer that carried a graph would lead back to private rows
     def noisy_sum(
@@ -88,17 +89,6 @@ class LedgerCurator:
         rows = PrivateRows(x, self.rows.y, torch.arange(len(self.rows)))
         return dataclasses.replace(self, rows=rows, task=task)
 
-    def reveal(self, *, release: str) -> tuple[Tensor, Tensor]:
-        """Copy the rows out, if this fit may; see `Curator.reveal`."""
-        if not self.revealing:
-            raise Refused(
-                "Rows are revealed at epsilon=inf alone, and to a learner that declares `reference = True`: anything "
-                "learned from them has no guarantee. Ask noisy_sum instead."
-            )
-        self.ledger.spend(release)
-        device = self.task.device
-        return self.rows.x[self.rows.index].to(device), self.rows.y.clone().to(device)
-
     def _contributions(
         self, rows: RowFn, chunks: Iterator[Chunk], release: str, clips: tuple[float, ...]
     ) -> Iterator[list[tuple[Contribution, float]]]:
@@ -121,10 +111,10 @@ class LedgerCurator:
         return [(i, Chunk(*(part[i : i + 1].clone() for part in (chunk.x, chunk.y, chunk.seeds)))) for i in picks]
 
 
-class Door(Curator):
+class Handle(Curator):
     """The learner's side: no attribute of it leads to a private row."""
 
-    __slots__ = ("_map", "_noisy_sum", "_reveal", "_sigma", "_task")
+    __slots__ = ("_map", "_noisy_sum", "_sigma", "_task")
 
     def __init__(
         self,
@@ -132,7 +122,6 @@ class Door(Curator):
         sigma: Mapping[str, float],
         noisy_sum: Callable[..., Tensor | tuple[Tensor, ...]],
         mapped: Callable[[Callable[[Tensor], Tensor]], Curator],
-        reveal: Callable[..., tuple[Tensor, Tensor]],
     ) -> None:
         self._task, self._sigma, self._map = task, sigma, mapped
 
@@ -140,11 +129,10 @@ class Door(Curator):
             return noisy_sum(rows, **keywords)
 
         self._noisy_sum = ask
-        self._reveal: Callable[[str], tuple[Tensor, Tensor]] = lambda release: reveal(release=release)
 
     @property
     def task(self) -> Task:
-        """What is public about the rows behind this door."""
+        """What is public about the rows behind this handle."""
         return self._task
 
     @property
@@ -159,12 +147,8 @@ class Door(Curator):
         return self._noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size)
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
-        """Return a door to the transformed rows, on the same ledger."""
+        """Return a handle on the transformed rows, on the same ledger."""
         return self._map(transform)
-
-    def reveal(self, *, release: str) -> tuple[Tensor, Tensor]:
-        """Ask for the rows themselves."""
-        return self._reveal(release)
 
 
 def checked_clips(clip: float | Sequence[float]) -> tuple[float, ...]:

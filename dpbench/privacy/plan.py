@@ -50,7 +50,7 @@ def check_plan(plan: Sequence[Release], learner: str) -> tuple[Release, ...]:
 
 
 class Planned(Protocol):
-    """What the ledger reads of a release."""
+    """What the ledger and the noise follow of a release: a learner's `Release`, or one that a result states."""
 
     @property
     def name(self) -> str:
@@ -63,6 +63,15 @@ class Planned(Protocol):
     @property
     def sample_rate(self) -> float:
         """The chance, per example and step, of being sampled."""
+
+    @property
+    def relative_noise(self) -> float:
+        """Its noise multiplier divided by the plan's base sigma."""
+
+
+def sigmas(plan: Sequence[Planned], sigma: float) -> dict[str, float]:
+    """Return the noise multiplier of each release: the plan's base sigma times the release's relative noise."""
+    return {release.name: sigma * release.relative_noise for release in plan}
 
 
 class Ledger:

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 import torch
 
 from dpbench.errors import DpbenchError, OutputError, SpecError
-from dpbench.harness.run import device_named
+from dpbench.harness.shared import data_of
 from dpbench.registry import Registry
+from dpbench.support.device import device_named
 from dpbench.sweep.executor import Executor
 from dpbench.sweep.folder import Folder
 from dpbench.sweep.grid import Cell
 from dpbench.sweep.jobs import Slurm
 from dpbench.sweep.local import LocalPool
-from dpbench.sweep.memory import Memory, data_of
+from dpbench.sweep.memory import Memory
 from dpbench.sweep.using import Using
 
 
@@ -70,7 +71,7 @@ def prepared(cells: Sequence[Cell], folder: Folder, device: str, plugins: Regist
     for group in groups.values():
         for cell in {cell.spec.delta: cell for cell in group}.values():  # one may be too large for this data
             try:
-                Memory(plugins).prepare(cell.spec, device_named(device))
+                Memory(plugins).prepare(cell.spec, device)
                 break
             except OutputError:
                 raise

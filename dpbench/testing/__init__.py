@@ -11,6 +11,5 @@ overridden or marked away: a subclass that tries is refused when it is defined.
 from dpbench.testing.datasets import DatasetLaws
 from dpbench.testing.extractors import ExtractorLaws
 from dpbench.testing.learners import LearnerLaws
-from dpbench.testing.references import ReferenceLaws
 
-__all__ = ["DatasetLaws", "ExtractorLaws", "LearnerLaws", "ReferenceLaws"]
+__all__ = ["DatasetLaws", "ExtractorLaws", "LearnerLaws"]

@@ -8,7 +8,7 @@ from dpbench.errors import LawBroken, UnknownName
 from dpbench.records.spec import Component
 from dpbench.registry import KINDS, Kind, Registry
 from dpbench.support.messages import unknown
-from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws, ReferenceLaws
+from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
 from dpbench.testing.laws import Laws
 
 SUITES: dict[Kind, type[Laws]] = {"dataset": DatasetLaws, "extractor": ExtractorLaws, "learner": LearnerLaws}
@@ -28,8 +28,7 @@ def check(registry: Registry, text: str) -> Iterator[tuple[str, str | None]]:
         raise UnknownName(unknown("component", component.name, names))
     for kind in kinds:
         subject = registry.build(kind, component.name, component.options)
-        base = ReferenceLaws if kind == "learner" and subject.reference else SUITES[kind]
-        suite: type[Laws] = type(f"{type(subject).__name__}Laws", (base,), {kind: subject})
+        suite: type[Laws] = type(f"{type(subject).__name__}Laws", (SUITES[kind],), {kind: subject})
         for law in suite.laws():
             yield f"{kind} {component.name}: {_sentence(law)}", _complaint(suite, law)
 

@@ -31,10 +31,6 @@ class _Before(Curator):
         """The real curator's noise multipliers."""
         return self.curator.sigma
 
-    def reveal(self, *, release: str) -> tuple[Tensor, Tensor]:
-        """Ask the real curator."""
-        return self.curator.reveal(release=release)
-
 
 class Watching(_Before):
     """Passes questions on to a real curator, and keeps the answers, the refusals and the broken rows."""

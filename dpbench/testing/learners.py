@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Budget, Curator, Predict
-from dpbench.errors import LawBroken, PrivacyError
+from dpbench.errors import DpbenchError, LawBroken, PrivacyError
 from dpbench.privacy.plan import check_plan
 from dpbench.privacy.randomness import Randomness
 from dpbench.testing.curators import Answering, Watching, pure_noise, replay
 from dpbench.testing.laws import expect
-from dpbench.testing.worlds import CHANCE, LARGE, MARGIN, TINY, LearnerSuite, World
+from dpbench.testing.worlds import CHANCE, MARGIN, TINY, LearnerSuite, World
 
 
 class LearnerLaws(LearnerSuite):
@@ -25,7 +25,7 @@ class LearnerLaws(LearnerSuite):
 
     def test_the_plan_repeats(self) -> None:
         """The plan is a function of task and budget alone, and well formed."""
-        task, budget = self._task(1500), Budget(1.0, 1e-5)
+        task, budget = self._task(1500), Budget(self.ample, 1e-5)
         plans = [check_plan(self.subject().plan(task, budget), self.subject().name) for _ in range(2)]
         expect(plans[0] == plans[1], f"Two plans for the same task and budget differ: {plans[0]} and {plans[1]}.")
 
@@ -43,7 +43,7 @@ class LearnerLaws(LearnerSuite):
         asked = (
             bool(watching.log.answers)
             or error is not None
-            or not self.subject().plan(self._task(1500), Budget(1, 1e-5))
+            or not self.subject().plan(self._task(1500), Budget(self.ample, 1e-5))
         )
         expect(asked, "Fitting asked the curator nothing of what it planned.")
         refused = [text for text in watching.log.refusals if "alone" in text or "per example" in text]
@@ -52,12 +52,15 @@ class LearnerLaws(LearnerSuite):
     def test_a_blind_curator_teaches_nothing(self) -> None:
         """With noise for answers and for public data, predictions are at chance: there is no other source."""
         world = self._world(0)
-        self._fit(world, LARGE)  # whatever it might keep from here must not help it below
+        self._fit(world, self.ample)  # whatever it might keep from here must not help it below
         mean = self._mean_accuracy(lambda seed: self._blind_fit(world, seed), world)
         expect(mean < CHANCE + MARGIN, f"It scores {mean:.2f} after answers of pure noise; chance is {CHANCE}.")
 
     def test_a_tiny_budget_does_not(self) -> None:
-        """At epsilon 0.001 with meaningless public data, it cannot have learned."""
+        """At epsilon 0.001 with meaningless public data, it cannot have learned; a reference makes no plan for it."""
+        if self.subject().reference:
+            self._refuses_finite_budgets()
+            return
         world = dataclasses.replace(self._world(0), public=self._noise_as_public())
         mean = self._mean_accuracy(lambda seed: self._fit(world, TINY, seed), world)
         expect(mean < CHANCE + MARGIN, f"It scores {mean:.2f} at epsilon {TINY}; chance is {CHANCE}.")
@@ -68,7 +71,7 @@ class LearnerLaws(LearnerSuite):
         predict, watching, error = self._watched()
         if predict is None:
             raise LawBroken(f"Fitting was refused: {error}")
-        elsewhere = Answering(self._curator(other, LARGE, seed=7), replay(watching.log.answers))
+        elsewhere = Answering(self._curator(other, self.ample, seed=7), replay(watching.log.answers))
         again = self.subject().fit(elsewhere, world.public, Randomness.research(0).initialisation)
         same = np.array_equal(self._predictions(predict, world), self._predictions(again, world))
         expect(same, "Its predictor depends on private data beyond the curator's answers.")
@@ -76,7 +79,7 @@ class LearnerLaws(LearnerSuite):
     def test_no_private_row_outlives_the_fit(self) -> None:
         """Nothing reachable from the predictor or the learner holds a copy of a private row."""
         world = self._world(0)
-        predict = self._fit(world, LARGE)
+        predict = self._fit(world, self.ample)
         rows = {row.numpy().tobytes() for row in world.x.flatten(1)}
         for tensor in _tensors(predict, self.subject()):
             width = len(world.x[0].flatten())
@@ -84,13 +87,23 @@ class LearnerLaws(LearnerSuite):
                 held = any(row.numpy().tobytes() in rows for row in tensor.detach().reshape(-1, width))
                 expect(not held, "The predictor holds a private row, or the curator that holds them.")
 
+    def _refuses_finite_budgets(self) -> None:
+        for epsilon in (TINY, 1.0, 1e6):
+            try:
+                self.subject().plan(self._task(1500), Budget(epsilon, 1e-5))
+            except DpbenchError:
+                continue
+            expect(False, f"It made a plan for epsilon {epsilon:g}; a reference has no guarantee and refuses all.")
+
     def _blind_fit(self, world: World, seed: int) -> Predict:
-        curator: Curator = Answering(self._curator(world, LARGE, seed), pure_noise(torch.Generator().manual_seed(seed)))
+        curator: Curator = Answering(
+            self._curator(world, self.ample, seed), pure_noise(torch.Generator().manual_seed(seed))
+        )
         return self.subject().fit(curator, self._noise_as_public(), Randomness.research(seed).initialisation)
 
     def _watched(self) -> tuple[Predict | None, Watching, PrivacyError | None]:
         world = self._world(0)
-        watching = Watching(self._curator(world, LARGE))
+        watching = Watching(self._curator(world, self.ample))
         try:
             predict = self.subject().fit(watching, world.public, Randomness.research(0).initialisation)
         except PrivacyError as error:

@@ -15,8 +15,9 @@ from dpbench.api import Budget, Learner, Predict, PublicData, Task
 from dpbench.errors import LawBroken
 from dpbench.harness.scoring import predict_all
 from dpbench.privacy.accounting.calibration import calibrate
+from dpbench.privacy.binding import bind
 from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import Ledger, check_plan
+from dpbench.privacy.plan import check_plan
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
 from dpbench.testing.laws import Laws, expect
@@ -47,7 +48,11 @@ class LearnerSuite(Laws):
 
     learner: ClassVar[Learner]
     example_shape: ClassVar[tuple[int, ...]] = (64,)
-    ample: ClassVar[float] = LARGE
+
+    @property
+    def ample(self) -> float:
+        """The epsilon at which it must learn: infinite for a reference, which has no other."""
+        return math.inf if self.subject().reference else LARGE
 
     def subject(self) -> Learner:
         """Return the learner under test."""
@@ -112,13 +117,11 @@ class LearnerSuite(Laws):
         task, budget = self._task(len(world.y)), Budget(epsilon, 1e-5)
         plan = check_plan(self.subject().plan(task, budget), self.subject().name)
         base = HOPELESS if epsilon == TINY else calibrate(plan, budget, "rdp")  # rdp: the quickest, and not below
-        sigma = {release.name: base * release.relative_noise for release in plan}
-        revealing = epsilon == math.inf and self.subject().reference
-        return LedgerCurator(world.rows, task, sigma, Ledger(plan), Randomness.research(seed), revealing)
+        return bind(world.rows, task, plan, base, Randomness.research(seed))
 
     def _fit(self, world: World, epsilon: float, seed: int = 0) -> Predict:
         curator = self._curator(world, epsilon, seed)
-        return self.subject().fit(curator.door(), world.public, curator.randomness.initialisation)
+        return self.subject().fit(curator.handle(), world.public, curator.randomness.initialisation)
 
     def _predictions(self, predict: Predict, world: World) -> np.ndarray:
         return predict_all(predict, world.test_x, self._task(len(world.y)))

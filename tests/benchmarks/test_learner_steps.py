@@ -17,9 +17,9 @@ from torch import Tensor
 from dpbench import Budget, Learner, LinearProbe, PublicData, Task, residuals
 from dpbench.learning.probes import ProbeLearner, fit_together
 from dpbench.learning.stack import Stack
+from dpbench.privacy.binding import bind
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.forms.gep.bases import Basis
-from dpbench.privacy.plan import Ledger
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
 from tests.benchmarks.conftest import Ratios
@@ -42,15 +42,14 @@ class World:
     def curator(self, learner: Learner, noise: int = 0) -> LedgerCurator:
         """Return a fresh curator for one fit."""
         plan = learner.plan(self.task, Budget(1.0, 1e-5))
-        sigma = {release.name: 3.0 for release in plan}
-        return LedgerCurator(self.rows, self.task, sigma, Ledger(plan), Randomness.tuning(0, 0, noise))
+        return bind(self.rows, self.task, plan, 3.0, Randomness.tuning(0, 0, noise))
 
     def fit(self, learner: Learner) -> Callable[[], object]:
         """Return one whole fit."""
 
         def fit() -> object:
             curator = self.curator(learner)
-            return learner.fit(curator.door(), self.seen, curator.randomness.initialisation)
+            return learner.fit(curator.handle(), self.seen, curator.randomness.initialisation)
 
         return fit
 
@@ -61,9 +60,9 @@ class World:
         transform = (lambda x: x) if learner.maps_once else features
 
         def train() -> object:
-            fresh = self.curator(learner)
-            curator = LedgerCurator(mapped.rows, mapped.task, fresh.sigma, fresh.ledger, fresh.randomness)
-            return learner.probe.train(curator.door(), transform, fresh.randomness.initialisation)
+            plan, randomness = learner.plan(self.task, Budget(1.0, 1e-5)), Randomness.tuning(0, 0, 0)
+            curator = bind(mapped.rows, mapped.task, plan, 3.0, randomness)
+            return learner.probe.train(curator.handle(), transform, randomness.initialisation)
 
         return train
 

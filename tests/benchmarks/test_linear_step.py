@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpbench import LinearProbe, Task
-from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import Ledger
+from dpbench.privacy.binding import bind
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
 from tests.benchmarks.conftest import Ratios
@@ -56,9 +55,8 @@ def _ours(size: Size, x: Tensor, y: Tensor) -> Callable[[], object]:
     rows = PrivateRows(x, y, torch.arange(size.n))
 
     def fit() -> object:
-        ledger = Ledger([probe.release()])
-        curator = LedgerCurator(rows, task, {"gradient": 3.0}, ledger, Randomness.research(0))
-        return probe.train(curator.door(), lambda features: features, curator.randomness.initialisation)
+        curator = bind(rows, task, [probe.release()], 3.0, Randomness.research(0))
+        return probe.train(curator.handle(), lambda features: features, curator.randomness.initialisation)
 
     return fit
 

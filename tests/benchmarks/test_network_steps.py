@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dpbench import Release, Task
-from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import Ledger
+from dpbench.privacy.binding import bind
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
 from tests.benchmarks.conftest import Ratios
@@ -40,7 +39,7 @@ class World:
         plan = [Release("gradient", 10_000)]
         task = Task(self.shape, 10, self.batch, torch.device("cpu"))
         rows = PrivateRows(self.x, self.y, torch.arange(self.batch))
-        curator = LedgerCurator(rows, task, {"gradient": 1.0}, Ledger(plan), Randomness.research(0)).door()
+        curator = bind(rows, task, plan, 1.0, Randomness.research(0)).handle()
         layout = Layout(self.network)
         theta = layout.vector(self.start)
         training = Training(Gradients(layout, Views(views)), 0.0, 1.0, 0.9999, self.physical)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,13 +21,13 @@ from pydantic import BaseModel, ConfigDict
 from dpbench.board.folder import Complaint, Place, Unfit, content_of, fitted
 from dpbench.board.verify.scores import correct_bits
 from dpbench.errors import DataError, DataMissing, DpbenchError, PrivacyError, SpecError
-from dpbench.records.result import Privacy, Result, SeedResult
+from dpbench.records.result import Result, SeedResult
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.support.files import canonical_digest, write_json
 
 if TYPE_CHECKING:
-    from dpbench.registry.components import Parts
+    from dpbench.harness.prepare import Prepared
 
 AGREEMENT = 0.98  # share of test examples that must be right or wrong alike
 DIFFERENCE = 0.01  # what accuracy may differ by
@@ -107,19 +106,21 @@ def rerun(result: Result, seed: int | None, plugins: Registry, device: str = "au
         NotRun: the data, a plugin or its version is not on this machine.
         DpbenchError: the run fails here, or its plan or data are not those of the result.
     """
-    from dpbench.harness.run import Means, run
+    from dpbench.harness.fit import fit
+    from dpbench.harness.prepare import prepare
 
     stated = _stated(result, seed)
     for role, brought in result.components.items():
         _check_installed(role, brought, result, plugins)
-    means = Means(assign=_assign(result), state=_state(result))
     try:
-        again = run(_spec(result, stated.seed), device=device, plugins=plugins, means=means)
+        prepared = prepare(_spec(result, stated.seed), device=device, plugins=plugins)
+        _check_same(prepared, result)
+        again = fit(dataclasses.replace(prepared, privacy=result.privacy), stated.seed)
     except DataMissing as error:
         raise NotRun(str(error)) from error
     except ImportError as error:
         raise NotRun(f"A package is missing: {error}.") from error
-    return _compared(result, stated, again)
+    return _compared(result, stated, again, prepared.shared.provenance(str(prepared.roles.task.device)))
 
 
 def keep(record: Rerun, place: Place, root: Path) -> Path:
@@ -159,36 +160,20 @@ def _spec(result: Result, seed: int) -> Spec:
     return spec.model_copy(update=changed)
 
 
-def _assign(result: Result) -> Callable[..., Any]:
-    from dpbench.harness import roles as data
-
-    def assign(parts: Parts, spec: Spec, device: Any) -> data.Roles:
-        roles = data.assign(parts, spec, device)
-        if roles.digests != result.task.digests:
-            raise DataError(f"Expected the data of {result.file_name}, digests {result.task.digests}, got others.")
-        return dataclasses.replace(roles, overlap=dict)  # which says nothing about predictions
-
-    return assign
-
-
-def _state(result: Result) -> Callable[..., Privacy]:
-    """Return a statement of what the result states, as long as the learner still plans the same."""
-    from dpbench.harness.guarantee import state
-
-    def stated(parts: Parts, task: Any, spec: Spec) -> Privacy:
-        if task.size != result.task.private:
-            raise DataError(f"Expected {result.task.private} private examples, got {task.size}.")
-        now = state(parts, task, spec)
-        plans = [[one.model_dump(exclude={"sigma"}) for one in found.plan] for found in (now, result.privacy)]
-        if plans[0] != plans[1]:
-            raise PrivacyError(f"Learner {spec.learner.name!r} plans otherwise than {result.file_name} states.")
-        return result.privacy
-
-    return stated
+def _check_same(prepared: Prepared, result: Result) -> None:
+    """Refuse data and plans that are not those of the result: its plan and sigma would be of something else."""
+    task, name = prepared.roles.task, result.file_name
+    if prepared.roles.digests != result.task.digests:
+        raise DataError(f"Expected the data of {name}, digests {result.task.digests}, got others.")
+    if task.size != result.task.private:
+        raise DataError(f"Expected {result.task.private} private examples, got {task.size}.")
+    now, then = ([one.model_dump(exclude={"sigma"}) for one in it.plan] for it in (prepared.privacy, result.privacy))
+    if now != then:
+        raise PrivacyError(f"Learner {result.spec.learner.name!r} plans otherwise than {name} states.")
 
 
-def _compared(result: Result, stated: SeedResult, again: Result) -> Rerun:
-    found, agreement = again.seeds[0], None
+def _compared(result: Result, stated: SeedResult, found: SeedResult, provenance: dict[str, Any]) -> Rerun:
+    agreement = None
     if result.privacy.rng == "research":
         bits = [correct_bits(one, result.task.test) for one in (stated, found)]
         agreement = float(np.mean(bits[0] == bits[1]))
@@ -196,8 +181,7 @@ def _compared(result: Result, stated: SeedResult, again: Result) -> Rerun:
     record = Rerun(
         digest=result.digest, content=_content(result), seed=stated.seed, outcome="differs", accuracy=found.accuracy,
         predictions=found.predictions, agreement=agreement, scores={name: getattr(found, name) for name in SCORES},
-        tolerance=_tolerance(result)[0],
-        provenance=again.provenance,
+        tolerance=_tolerance(result)[0], provenance=provenance,
     )  # fmt: skip
     return record.model_copy(update={"outcome": _outcome(record, result)})
 

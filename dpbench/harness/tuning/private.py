@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import torch
 
 from dpbench.api import Budget, Learner, Predict, Release, Task
 from dpbench.errors import DpbenchError, PlanError, SpecError
-from dpbench.harness.roles import Roles
+from dpbench.harness.roles import Roles, own_copy
 from dpbench.harness.scoring import predict_all
 from dpbench.harness.tuning import space as spaces
-from dpbench.harness.tuning.views import View, own_copy, views
+from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.privacy.accounting.private_selection import Repeats, draw
-from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import Ledger, check_plan
+from dpbench.privacy.binding import bind
+from dpbench.privacy.plan import check_plan
 from dpbench.privacy.randomness import Randomness
-from dpbench.records.result import PlannedRelease, Privacy
+from dpbench.records.result import Privacy
 from dpbench.records.search import Search, Selection
 from dpbench.records.spec import Spec
 from dpbench.support.guard import guarded
@@ -37,16 +37,16 @@ class Winner:
     commitment: str | None
 
 
-def repeats_of(search: Search) -> Repeats:
-    """Return how the number of runs is drawn."""
-    return Repeats(search.repeats, search.shape)
+def repeats_of(search: Search | None) -> Repeats | None:
+    """Return how the number of runs behind a seed is drawn; None where a seed is one run."""
+    return Repeats(search.repeats, search.shape) if search and search.rule == "private-accounted" else None
 
 
 def record(learner: Learner, roles: Roles, spec: Spec) -> Selection:
     """Return what may be put on record of a private search: nothing that tells how many runs there were."""
     search = spec.search
     assert search is not None and isinstance(search.space, dict)
-    views(roles.private, roles.public, learner, search)  # refuses where there are too few labels
+    folds_of(roles.private, roles.public, learner, search)  # refuses where there are too few labels
     return Selection(
         rule=search.rule, space=search.space, possible=spaces.size(search.space), tried=None, draw="random",
         seed=search.seed, private_touched=True, public_labels=len(roles.public.x), chosen=None,
@@ -81,26 +81,24 @@ def common_plan(learner: Learner, who: Who, task: Task, spec: Spec) -> tuple[Rel
     return plans.pop()
 
 
-def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, question: tuple[Spec, int]) -> Winner:
+def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Spec, seed: int) -> Winner:
     """Run a random number of times with random settings and return the best run by public labels.
 
     Covered: the winner has the epsilon of `privacy.repeats`, see there. A run that fails counts, with the worst score;
     where all do, the outcome is a predictor that knows nothing. How many runs there were is not kept.
     """
-    spec, seed = question
-    search = spec.search
-    assert search is not None and isinstance(search.space, dict)
+    search, repeats = spec.search, repeats_of(spec.search)
+    assert search is not None and isinstance(search.space, dict) and repeats is not None
     wanted, _ = spaces.settings(search.space, _MOST_SETTINGS, search.seed)
-    look = views(roles.private, roles.public, learner, search)[0]
+    fold = folds_of(roles.private, roles.public, learner, search)[0]
     chance = Randomness.of(privacy.rng, seed, 0).rows
     best: tuple[float, Winner] | None = None
-    for run in range(1, draw(repeats_of(search), chance) + 1):
+    for run in range(1, draw(repeats, chance) + 1):
         setting = wanted[int(chance.integers(len(wanted)))]
         randomness = Randomness.of(privacy.rng, seed, run)
         try:
-            score, winner = _one(
-                spaces.candidate(learner, setting), setting, who, look, (roles.task, privacy, randomness)
-            )
+            one = spaces.candidate(learner, setting)
+            score, winner = _one(one, setting, who, fold, roles.task, privacy, randomness)
         except DpbenchError:
             continue
         if best is None or score > best[0]:
@@ -109,27 +107,16 @@ def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, question
 
 
 def _one(
-    learner: Learner,
-    setting: spaces.Setting,
-    who: Who,
-    look: View,
-    setup: tuple[Task, Privacy, Randomness],
-) -> tuple[float, Winner]:
-    task, privacy, randomness = setup
-    ledger = Ledger(privacy.plan)
-    curator = LedgerCurator(look.rows, task, _sigmas(privacy.plan), ledger, randomness)
-    predict = guarded(who("fit"), learner.fit, curator.door(), own_copy(look.public), randomness.initialisation)
-    scores = guarded(who("predict"), predict_all, predict, look.x, task)
-    hits = float(np.mean(scores.argmax(1) == look.y))
-    return hits, Winner(predict, setting, dict(ledger.spent), randomness.commitment)
+    learner: Learner, setting: spaces.Setting, who: Who, fold: Fold, task: Task, privacy: Privacy,
+    randomness: Randomness,
+) -> tuple[float, Winner]:  # fmt: skip
+    curator = bind(fold.rows, task, privacy.plan, privacy.sigma, randomness)
+    predict = guarded(who("fit"), learner.fit, curator.handle(), own_copy(fold.public), randomness.initialisation)
+    scores = guarded(who("predict"), predict_all, predict, fold.x, task)
+    hits = float(np.mean(scores.argmax(1) == fold.y))
+    return hits, Winner(predict, setting, dict(curator.ledger.spent), randomness.commitment)
 
 
 def _nothing(task: Task, privacy: Privacy) -> Winner:
-    import torch
-
     spent = dict.fromkeys((release.name for release in privacy.plan), 0)
     return Winner(lambda x: torch.zeros(len(x), task.classes), {}, spent, None)
-
-
-def _sigmas(plan: tuple[PlannedRelease, ...]) -> dict[str, Any]:
-    return {release.name: release.sigma for release in plan}

@@ -14,33 +14,28 @@ from dpbench.records.search import Selection, SelectionRule, Source
 from dpbench.records.spec import Spec
 from dpbench.registry import fields_from
 
-Found = Result | Tuning
+Earlier = Result | Tuning
 _SPLIT = {"dataset", "public_dataset", "public_fraction", "split_seed"}
-_NO_MATTER = {
-    "search",
-    "seeds",
-    "learner",
-    "secure_rng",
-}  # what a setting may be carried across as if it were chosen here
+_NO_MATTER = {"search", "seeds", "learner", "secure_rng"}  # a setting is carried across as if it were chosen here
 
 
-def settings_from(file: Path, learner: Learner) -> tuple[Learner, Found]:
+def settings_from(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
     """Return the learner with the settings in `file`, a tuning or a result, and what the file holds.
 
     Raises:
         DataError: not a result or a tuning.
         SpecError: of another learner, or of a private search, which chooses a setting for each seed.
     """
-    found = _read(file)
-    if found.spec.learner.name != learner.name:
+    earlier = _read(file)
+    if earlier.spec.learner.name != learner.name:
         raise SpecError(
-            f"Expected settings of learner {learner.name!r} in {file}, got those of {found.spec.learner.name!r}."
+            f"Expected settings of learner {learner.name!r} in {file}, got those of {earlier.spec.learner.name!r}."
         )
-    options = fields_from(type(learner), _options(found), f"learner {learner.name!r} in {file}")
-    return dataclasses.replace(learner, **options), found  # type: ignore[type-var]
+    options = fields_from(type(learner), _options(earlier), f"learner {learner.name!r} in {file}")
+    return dataclasses.replace(learner, **options), earlier  # type: ignore[type-var]
 
 
-def record(found: Found, spec: Spec, digests: Mapping[str, str]) -> Selection:
+def record(earlier: Earlier, spec: Spec, digests: Mapping[str, str]) -> Selection:
     """Return how settings from an earlier file count for this spec.
 
     ============================================ ================================= ============================
@@ -56,34 +51,34 @@ def record(found: Found, spec: Spec, digests: Mapping[str, str]) -> Selection:
     Settings that nobody chose, a learner's defaults, stay `default`.
     """
     source = Source(
-        digest=found.digest, dataset=found.spec.dataset.name, extractor=found.spec.extractor.name,
-        epsilon="Infinity" if found.spec.epsilon == float("inf") else found.spec.epsilon, selection=_rule(found),
+        digest=earlier.digest, dataset=earlier.spec.dataset.name, extractor=earlier.spec.extractor.name,
+        epsilon="Infinity" if earlier.spec.epsilon == float("inf") else earlier.spec.epsilon, selection=_rule(earlier),
     )  # fmt: skip
-    rule = _relation(found, spec, digests)
-    search = _search(found)
+    rule = _relation(earlier, spec, digests)
+    search = _search(earlier)
     kept = search or Selection(
         rule=rule, space={}, possible=1, tried=1, draw="none", seed=0, private_touched=False, public_labels=0, chosen={}
     )
     touched = {"transfer": False, "private-unaccounted": True}.get(rule, kept.private_touched)
-    changed = {"rule": rule, "source": source, "chosen": _options(found), "trials": (), "private_touched": touched}
+    changed = {"rule": rule, "source": source, "chosen": _options(earlier), "trials": (), "private_touched": touched}
     return kept.model_copy(update=changed)
 
 
-def _relation(found: Found, spec: Spec, digests: Mapping[str, str]) -> SelectionRule:
-    rule = _rule(found)
-    there = found.digests if isinstance(found, Tuning) else found.task.digests
-    if rule == "default" or _same(found.spec, spec, set(Spec.model_fields) - _NO_MATTER):
+def _relation(earlier: Earlier, spec: Spec, digests: Mapping[str, str]) -> SelectionRule:
+    rule = _rule(earlier)
+    there = earlier.digests if isinstance(earlier, Tuning) else earlier.task.digests
+    if rule == "default" or _same(earlier.spec, spec, set(Spec.model_fields) - _NO_MATTER):
         return rule
     if digests["private"] not in there.values():
         return "transfer"
-    return "by-hand" if _same(found.spec, spec, _SPLIT) else "private-unaccounted"
+    return "by-hand" if _same(earlier.spec, spec, _SPLIT) else "private-unaccounted"
 
 
 def _same(one: Spec, other: Spec, fields: set[str]) -> bool:
     return one.model_dump(include=fields) == other.model_dump(include=fields)
 
 
-def _read(file: Path) -> Found:
+def _read(file: Path) -> Earlier:
     try:
         return Tuning.read(file)
     except DataError as first:
@@ -93,16 +88,16 @@ def _read(file: Path) -> Found:
             raise DataError(f"Expected a tuning or a result of dpbench in {file}: {first}") from first
 
 
-def _rule(found: Found) -> SelectionRule:
-    return found.selection.rule if isinstance(found, Tuning) else found.selection
+def _rule(earlier: Earlier) -> SelectionRule:
+    return earlier.selection.rule if isinstance(earlier, Tuning) else earlier.selection
 
 
-def _search(found: Found) -> Selection | None:
-    return found.selection if isinstance(found, Tuning) else found.search
+def _search(earlier: Earlier) -> Selection | None:
+    return earlier.selection if isinstance(earlier, Tuning) else earlier.search
 
 
-def _options(found: Found) -> dict[str, Any]:
-    search = _search(found)
+def _options(earlier: Earlier) -> dict[str, Any]:
+    search = _search(earlier)
     if search is not None and search.chosen is None:
         raise SpecError("A private search chooses a setting for each seed; there is no one setting to take from it.")
-    return {**found.spec.learner.options, **(search.chosen or {} if search else {})}
+    return {**earlier.spec.learner.options, **(search.chosen or {} if search else {})}

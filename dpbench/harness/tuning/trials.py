@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,15 +10,17 @@ import numpy as np
 
 from dpbench.api import Budget, Curator, Learner, Predict, Release, Task
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.harness.roles import Roles
+from dpbench.harness.roles import Roles, own_copy
 from dpbench.harness.scoring import predict_all
 from dpbench.harness.tuning import space as spaces
-from dpbench.harness.tuning.views import Rehearsal, View, own_copy, scaled_noise, views
+from dpbench.harness.tuning.folds import Fold, folds_of
+from dpbench.harness.tuning.simulated import SimulatedCurator
 from dpbench.learning.probes import Maps, fit_together, stackable
 from dpbench.learning.stack import Stack
 from dpbench.privacy.accounting import calibration
+from dpbench.privacy.binding import bind
 from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import Ledger, check_plan
+from dpbench.privacy.plan import check_plan, sigmas
 from dpbench.privacy.randomness import Randomness
 from dpbench.records.search import Selection, Trial
 from dpbench.records.spec import Spec
@@ -34,7 +35,7 @@ TOGETHER = 16  # settings trained at once: more would not fit a processor's cach
 class Tried:
     """One setting, planned and calibrated, or refused."""
 
-    place: int
+    index: int
     setting: spaces.Setting
     learner: Learner | None
     plan: tuple[Release, ...] = ()
@@ -57,8 +58,8 @@ def choose(learner: Learner, who: Who, roles: Roles, spec: Spec) -> Selection:
     search = spec.search
     assert search is not None and isinstance(search.space, dict)
     wanted, draw = spaces.settings(search.space, search.tries, search.seed)
-    looks = views(roles.private, roles.public, learner, search)
-    trials = Bench(who, roles.task, spec, search.seed).trials(learner, wanted, looks)
+    folds = folds_of(roles.private, roles.public, learner, search)
+    trials = Bench(who, roles.task, spec, search.seed).trials(learner, wanted, folds)
     best = max((trial for trial in trials if trial.accuracy is not None), key=_accuracy, default=None)
     if best is None:
         raise SpecError(
@@ -81,75 +82,75 @@ class Bench:
     spec: Spec
     seed: int
 
-    def trials(self, learner: Learner, wanted: Sequence[spaces.Setting], looks: Sequence[View]) -> list[Trial]:
-        """Return what every setting scored over all views, or why it has no score."""
-        tried = [self._planned(place, setting, learner) for place, setting in enumerate(wanted)]
+    def trials(self, learner: Learner, wanted: Sequence[spaces.Setting], folds: Sequence[Fold]) -> list[Trial]:
+        """Return what every setting scored over all folds, or why it has no score."""
+        tried = [self._planned(index, setting, learner) for index, setting in enumerate(wanted)]
         groups = list(_groups(tried))
         hits: dict[int, float] = defaultdict(float)
-        errors = {one.place: one.error for one in tried if one.error}
-        with progress.meter("Tuning", len(groups) * len(looks)) as advance:
-            for fold, look in enumerate(looks):
+        errors = {one.index: one.error for one in tried if one.error}
+        with progress.meter("Tuning", len(groups) * len(folds)) as advance:
+            for number, fold in enumerate(folds):
                 maps = Maps()
                 for group in groups:
-                    for one, outcome in zip(group, self._outcomes(group, look, fold, maps), strict=True):
+                    for one, outcome in zip(group, self._outcomes(group, fold, number, maps), strict=True):
                         if isinstance(outcome, str):
-                            errors[one.place] = outcome
+                            errors[one.index] = outcome
                         else:
-                            hits[one.place] += outcome
+                            hits[one.index] += outcome
                     advance(1)
-        labels = sum(len(look.y) for look in looks)
+        labels = sum(len(fold.y) for fold in folds)
         return [
-            Trial(setting=one.setting, accuracy=None, error=errors[one.place])
-            if one.place in errors
-            else Trial(setting=one.setting, accuracy=hits[one.place] / labels)
+            Trial(setting=one.setting, accuracy=None, error=errors[one.index])
+            if one.index in errors
+            else Trial(setting=one.setting, accuracy=hits[one.index] / labels)
             for one in tried
         ]
 
-    def _planned(self, place: int, setting: spaces.Setting, learner: Learner) -> Tried:
+    def _planned(self, index: int, setting: spaces.Setting, learner: Learner) -> Tried:
         budget = Budget(self.spec.epsilon, self.spec.delta, self.spec.adjacency)
         try:
             one = spaces.candidate(learner, setting)
             plan = check_plan(guarded(self.who("plan"), one.plan, self.task, budget), learner.name)
-            return Tried(place, setting, one, plan, calibration.calibrate(plan, budget, self.spec.accountant))
+            return Tried(index, setting, one, plan, calibration.calibrate(plan, budget, self.spec.accountant))
         except DpbenchError as error:
-            return Tried(place, setting, None, error=str(error))
+            return Tried(index, setting, None, error=str(error))
 
-    def _outcomes(self, group: Sequence[Tried], look: View, fold: int, maps: Maps) -> list[float | str]:
+    def _outcomes(self, group: Sequence[Tried], fold: Fold, number: int, maps: Maps) -> list[float | str]:
         """Return the number of hits of each setting, or why it has none."""
-        curators = [self._curator(one, look, fold) for one in group]
+        curators = [self._curator(one, fold, number) for one in group]
         probes = [one.learner for one in group if stackable(one.learner)]
         try:
             if len(probes) == len(group):
-                stack = Stack(tuple(scaled_noise(curator, look.weight) for curator in curators), look.weight)
+                stack = Stack(tuple(curators), fold.weight)
                 start = curators[0].randomness.initialisation
-                fits = guarded(self.who("fit"), fit_together, probes, stack, own_copy(look.public), start, maps)
+                fits = guarded(self.who("fit"), fit_together, probes, stack, own_copy(fold.public), start, maps)
             else:
-                fits = [self._fit(one, curator, look) for one, curator in zip(group, curators, strict=True)]
+                fits = [self._fit(one, curator, fold) for one, curator in zip(group, curators, strict=True)]
         except DpbenchError as error:
             if len(group) == 1:
                 return [str(error)]
-            return [self._outcomes([one], look, fold, maps)[0] for one in group]  # which of them is it?
-        return [self._hits(predict, look) for predict in fits]
+            return [self._outcomes([one], fold, number, maps)[0] for one in group]  # which of them is it?
+        return [self._hits(predict, fold) for predict in fits]
 
-    def _curator(self, one: Tried, look: View, fold: int) -> LedgerCurator:
-        sigma = {release.name: one.sigma * release.relative_noise for release in one.plan}
-        revealing = one.learner is not None and one.learner.reference and self.spec.epsilon == math.inf
-        randomness = Randomness.tuning(self.seed, fold, one.place)
-        return LedgerCurator(look.rows, self.task, sigma, Ledger(one.plan), randomness, revealing)
+    def _curator(self, one: Tried, fold: Fold, number: int) -> LedgerCurator:
+        """Bind the fold's rows with a noise that is the real run's once sums are multiplied by their weight."""
+        randomness = Randomness.tuning(self.seed, number, one.index)
+        return bind(fold.rows, self.task, one.plan, one.sigma / fold.weight, randomness)
 
-    def _fit(self, one: Tried, curator: LedgerCurator, look: View) -> Predict:
+    def _fit(self, one: Tried, curator: LedgerCurator, fold: Fold) -> Predict:
         assert one.learner is not None
-        door: Curator = curator.door()
-        if look.weight != 1:
-            door = Rehearsal(scaled_noise(curator, look.weight), curator.sigma, look.weight)
-        return guarded(self.who("fit"), one.learner.fit, door, own_copy(look.public), curator.randomness.initialisation)
+        handle: Curator = curator.handle()
+        if fold.weight != 1:
+            handle = SimulatedCurator(curator, sigmas(one.plan, one.sigma), fold.weight)
+        start = curator.randomness.initialisation
+        return guarded(self.who("fit"), one.learner.fit, handle, own_copy(fold.public), start)
 
-    def _hits(self, predict: Predict, look: View) -> float | str:
+    def _hits(self, predict: Predict, fold: Fold) -> float | str:
         try:
-            scores = guarded(self.who("predict"), predict_all, predict, look.x, self.task)
+            scores = guarded(self.who("predict"), predict_all, predict, fold.x, self.task)
         except DpbenchError as error:
             return str(error)
-        return float(np.count_nonzero(scores.argmax(1) == look.y))
+        return float(np.count_nonzero(scores.argmax(1) == fold.y))
 
 
 def _accuracy(trial: Trial) -> float:
@@ -161,7 +162,7 @@ def _groups(tried: Sequence[Tried]) -> Iterator[list[Tried]]:
     groups: dict[Hashable, list[Tried]] = defaultdict(list)
     for one in tried:
         if one.learner is not None:
-            shared = one.learner.shared if stackable(one.learner) else one.place
+            shared = one.learner.shared if stackable(one.learner) else one.index
             groups[shared].append(one)
     for group in groups.values():
         for start in range(0, len(group), TOGETHER):

@@ -1,0 +1,62 @@
+"""One fit and its scores: the only code of a run that private rows and the test split pass through."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from dpbench.api import Curator, Predict
+from dpbench.harness import scoring
+from dpbench.harness.prepare import Prepared
+from dpbench.harness.roles import own_copy
+from dpbench.harness.tuning import private
+from dpbench.learning.probes import stackable
+from dpbench.privacy.binding import bind
+from dpbench.privacy.randomness import Randomness
+from dpbench.records.result import SeedResult
+from dpbench.support.guard import guarded
+
+
+def fit(prepared: Prepared, seed: int) -> SeedResult:
+    """Fit on the private split as planned, then score on the test split, which the predictor meets only here.
+
+    Covered: the fit has the epsilon that `prepared.privacy` states (see `privacy.binding`, and
+    `privacy.accounting.private_selection` where a seed stands for a search); seeds are separate runs of one mechanism,
+    so publishing several of them composes.
+
+    Raises:
+        DpbenchError: the learner fails, asks for what it did not plan, or its scores do not fit.
+    """
+    with prepared.phases("fit"):
+        predict, about = (_best if prepared.privacy.repeats else _single)(prepared, seed)
+    with prepared.phases("score"):
+        who = prepared.parts.who("learner", "predict")
+        scores = guarded(who, scoring.predict_all, predict, prepared.test.x, prepared.roles.task)
+        return SeedResult(seed=seed, **about, **scoring.score(scores, prepared.test.y))
+
+
+def _single(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:
+    """Fit once, through a fresh curator."""
+    roles, privacy, randomness = prepared.roles, prepared.privacy, Randomness.of(prepared.privacy.rng, seed)
+    curator = bind(roles.private, roles.task, privacy.plan, privacy.sigma, randomness)
+    who = prepared.parts.who("learner", "fit")
+    predict = guarded(who, _learned, prepared, curator.handle(), randomness.initialisation)
+    return predict, {"spent": dict(curator.ledger.spent), "commitment": randomness.commitment}
+
+
+def _learned(prepared: Prepared, curator: Curator, generator: torch.Generator) -> Predict:
+    """Have the learner fit; a probe with the map that an earlier run may have made of the same public data."""
+    learner, public = prepared.parts.learner, own_copy(prepared.public)
+    if not stackable(learner):
+        return learner.fit(curator, public, generator)
+    features = prepared.shared.features(learner, prepared.spec, curator.task, public, generator)
+    return learner.fit_on(features, curator, public, generator)
+
+
+def _best(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:
+    """Fit a random number of times and keep the best by public labels."""
+    learner, who = prepared.parts.learner, partial(prepared.parts.who, "learner")
+    won = private.best_of(learner, who, prepared.roles, prepared.privacy, prepared.spec, seed)
+    return won.predict, {"spent": dict(won.spent), "commitment": won.commitment, "setting": won.setting}

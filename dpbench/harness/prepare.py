@@ -1,0 +1,169 @@
+"""What comes before a fit: all of it public, all of it decided before any private row is read for learning."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from dpbench import registry
+from dpbench.api import Budget, PublicData
+from dpbench.errors import SpecError
+from dpbench.harness.guarantee import Rng, planned
+from dpbench.harness.roles import Roles, Test, seen
+from dpbench.harness.shared import Shared
+from dpbench.harness.tuning import private, transfer, trials
+from dpbench.harness.tuning import space as spaces
+from dpbench.records.result import Brought, Privacy
+from dpbench.records.search import Selection
+from dpbench.records.spec import Spec
+from dpbench.registry import Registry
+from dpbench.registry.components import Parts, resolve, spelled_out
+from dpbench.support import progress
+from dpbench.support.device import device_named
+from dpbench.support.phases import Phases
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Names are components, examples have their roles; no setting is chosen."""
+
+    spec: Spec  # with everything spelled out
+    parts: Parts
+    roles: Roles
+    public: PublicData  # what the learner may see
+    earlier: transfer.Earlier | None  # where settings come from, if from a file
+    phases: Phases
+    shared: Shared
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One run up to its fits: the settings are chosen, the guarantee is stated."""
+
+    spec: Spec  # with everything spelled out
+    parts: Parts  # the learner with its settings
+    roles: Roles
+    public: PublicData  # what the learner may see
+    test: Test
+    search: Selection | None  # how the settings were chosen, where that is on record
+    privacy: Privacy  # whose plan and sigma every fit is held to
+    phases: Phases  # which the fits go on counting
+    shared: Shared
+
+
+def prepare(
+    spec: Spec,
+    *,
+    device: str = "auto",
+    plugins: Registry | None = None,
+    settings: Path | None = None,
+    shared: Shared | None = None,
+) -> Prepared:
+    """Return what all fits of a spec need: components, roles, settings, plan, sigma and the stated guarantee.
+
+    Private rows are behind `roles.private`, unread, unless the spec asks for a search on them (`private-unaccounted`).
+
+    Args:
+        spec: what to run.
+        device: see `device_named`.
+        plugins: what is installed, if it is loaded already.
+        settings: an earlier tuning or result to take the learner's settings from, instead of a search.
+        shared: what earlier runs have left; see `Shared`.
+
+    Raises:
+        DpbenchError: one sentence; names, options, data or budget do not fit.
+    """
+    opened = open_(spec, device=device, plugins=plugins, settings=settings, shared=shared)
+    spec, roles, phases = opened.spec, opened.roles, opened.phases
+    with phases("tune"):
+        parts, search = _settled(opened)
+    with phases("load"):
+        test = roles.test()
+    with phases("calibrate"), progress.status("Calibrating sigma"):
+        plan, budget = planned(parts, roles.task, spec), Budget(spec.epsilon, spec.delta, spec.adjacency)
+        rng: Rng = "secure" if spec.secure_rng else "research"
+        privacy = opened.shared.state(plan, budget, spec.accountant, rng, private.repeats_of(spec.search))
+    return Prepared(spec, parts, roles, opened.public, test, search, privacy, phases, opened.shared)
+
+
+def open_(
+    spec: Spec,
+    *,
+    device: str = "auto",
+    plugins: Registry | None = None,
+    settings: Path | None = None,
+    shared: Shared | None = None,
+) -> Opened:
+    """Build what the spec names, spell everything out, and give every example its role; see `prepare`.
+
+    Raises:
+        DpbenchError: one sentence; names, options or data do not fit.
+    """
+    torch.set_float32_matmul_precision("highest")  # norms are bounded for IEEE float32, not for TF32
+    phases, shared, there = Phases(), shared or Shared(), device_named(device)
+    parts, earlier = resolve(plugins or registry.load(), spec), None
+    if settings is not None:
+        parts, earlier = _with_settings(settings, parts, spec)
+    whole = spelled_out(spec, parts)
+    if spec.search is not None:
+        search = spaces.spelled_out(spec.search, parts.learner, spec.learner.options)
+        whole = whole.model_copy(update={"search": search})
+    with phases("load"):
+        roles = shared.roles(parts, whole, there)
+        public = _visible(roles.public, parts, whole)
+    return Opened(whole, parts, roles, public, earlier, phases, shared)
+
+
+def brought(parts: Parts) -> dict[str, Brought]:
+    """Return who brought each component."""
+    return {
+        role: Brought(plugin=item.plugin, distribution=item.distribution, version=item.version)
+        for role, item in parts.brought.items()
+    }
+
+
+def _with_settings(settings: Path, parts: Parts, spec: Spec) -> tuple[Parts, transfer.Earlier]:
+    if spec.search is not None:
+        raise SpecError("Settings come from a file or from a search, not from both. Drop --settings or --selection.")
+    learner, earlier = transfer.settings_from(settings, parts.learner)
+    for name in spec.learner.options:
+        here, there = getattr(parts.learner, name), getattr(learner, name)
+        if here != there:
+            raise SpecError(f"Expected {name}={there}, as {settings} has it, or no {name} at all, got {name}={here}.")
+    return dataclasses.replace(parts, learner=learner), earlier
+
+
+def _settled(opened: Opened) -> tuple[Parts, Selection | None]:
+    """Return the parts with the learner's settings chosen, and the record of it where there is one."""
+    parts, roles, spec = opened.parts, opened.roles, opened.spec
+    if opened.earlier is not None:
+        return parts, transfer.record(opened.earlier, spec, roles.digests)
+    if spec.search is None:
+        return parts, None
+    if spec.search.rule == "private-accounted":
+        return parts, private.record(parts.learner, roles, spec)
+    search = trials.choose(parts.learner, partial(parts.who, "learner"), roles, spec)
+    assert search.chosen is not None
+    return dataclasses.replace(parts, learner=spaces.candidate(parts.learner, search.chosen)), search
+
+
+def _visible(public: PublicData, parts: Parts, spec: Spec) -> PublicData:
+    """Return the part of the public data that protocol and learner agree on."""
+    learner, other = parts.learner, parts.public_dataset
+    if other and other.classes != parts.dataset.classes and (spec.search or learner.public == "labelled"):
+        raise SpecError(
+            f"The public labels of {other.name!r} are of other classes than those of {parts.dataset.name!r}: nothing "
+            "can be learned or chosen by them. Use --public-fraction, or a learner and a selection without labels."
+        )
+    if learner.public == "labelled" and not spec.public_labels:
+        raise SpecError(
+            f"Learner {learner.name!r} needs labelled public data, which this protocol does not give. "
+            "Add --public-labels, and compare it only with results that have them too."
+        )
+    if learner.public == "labelled" and not len(public.x):
+        raise SpecError(f"Learner {learner.name!r} needs public data. Add --public-fraction or --public-dataset.")
+    return seen(public, learner)

@@ -1,0 +1,97 @@
+"""What several runs may share, so that a cell of a sweep costs little more than its learner's own time.
+
+All of it is a function of public values: each run gets what it would compute on its own, to the last bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from dpbench.api import Budget, PublicData, Task
+from dpbench.harness import guarantee, roles
+from dpbench.harness.roles import Roles
+from dpbench.learning.linear import Transform
+from dpbench.learning.probes import Maps, ProbeLearner
+from dpbench.privacy.plan import check_budget
+from dpbench.privacy.rows import Scratch
+from dpbench.records import provenance
+from dpbench.records.spec import Spec
+from dpbench.registry.components import Parts
+
+MAPS = 16  # kept: each a few arrays of the size of public features' statistics, for one seed
+KEPT = 4  # sets of roles: each holds a public split and the labels; features are memory-mapped
+T = TypeVar("T")
+
+
+class Once(Generic[T]):
+    """Calls a function the first time, returns what it gave ever after, and lets go of what the function held."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function: Callable[[], T] | None = function
+        self._value: list[T] = []
+
+    def __call__(self) -> T:
+        """Return the value."""
+        if self._function is not None:
+            self._value = [self._function()]
+            self._function = None
+        return self._value[0]
+
+
+class Shared:
+    """The roles of the last few sets of data, every statement of privacy made so far, and the last public maps.
+
+    A run of its own has a fresh one; a worker of a sweep keeps one for all its cells. Roles depend on the spec's data
+    alone (`data_of`), a statement on plan, budget, accountant and kind of randomness alone.
+    """
+
+    def __init__(self) -> None:
+        self._roles: OrderedDict[Hashable, Roles] = OrderedDict()
+        self._maps: OrderedDict[Hashable, Maps] = OrderedDict()
+        self.state = functools.cache(guarantee.state)
+        self.provenance = functools.cache(provenance.collect)
+
+    def roles(self, parts: Parts, spec: Spec, device: torch.device) -> Roles:
+        """Return `roles.assign`, with a scratch of this run's own: a fit that failed may not have returned its own."""
+        key = (data_of(spec), str(device))
+        if key in self._roles:
+            self._roles.move_to_end(key)
+            check_budget(Budget(spec.epsilon, spec.delta), self._roles[key].task)  # which `assign` does before it loads
+        else:
+            while len(self._roles) >= KEPT:
+                self._roles.popitem(last=False)  # before the next is loaded: both might not fit
+            fresh = roles.assign(parts, spec, device)
+            self._roles[key] = dataclasses.replace(fresh, test=Once(fresh.test), overlap=Once(fresh.overlap))
+        kept = self._roles[key]
+        return dataclasses.replace(kept, private=dataclasses.replace(kept.private, scratch=Scratch()))
+
+    def features(
+        self, learner: ProbeLearner, spec: Spec, task: Task, public: PublicData, generator: torch.Generator
+    ) -> Transform:
+        """Return `learner.features`, made once for all fits with the same public data and generator.
+
+        So cells that differ in budget, steps, learning rate, clip ... alone make PILLAR's projection once. Rows and
+        products stay each cell's own. Trained stacked, as a search trains its settings, cells would round otherwise
+        (scores by up to 2e-5), and depend on their neighbours.
+        """
+        drawn = generator.get_state().numpy().tobytes()
+        key = (learner.map_key, data_of(spec), str(task.device), public.y is None, drawn)
+        maps = self._maps.setdefault(key, Maps())
+        self._maps.move_to_end(key)
+        while len(self._maps) > MAPS:
+            self._maps.popitem(last=False)
+        return maps.of(learner, task, public, generator)
+
+
+def data_of(spec: Spec) -> str:
+    """Return what decides a spec's roles, budget aside."""
+    fields: set[Any] = {
+        "dataset", "extractor", "public_dataset", "public_fraction", "train_fraction", "split_seed"
+    }  # fmt: skip
+    return spec.model_dump_json(include=fields)

@@ -1,0 +1,48 @@
+"""A curator over public stand-ins that answers as one over the private rows would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from dpbench.api import Curator, RowFn, Task
+from dpbench.privacy.curator import LedgerCurator
+
+
+class SimulatedCurator(Curator):
+    """Each public row counts `weight` times, so that sums have the size of the real run, and noise its share of them.
+
+    The learner sees its real task, sigma and plan. Nothing private is behind it.
+
+    Args:
+        curator: over the stand-ins, bound with the real sigma divided by `weight`: multiplied by it, its answers have
+            the noise of the real run.
+        sigma: the real noise multipliers.
+        weight: private examples that one row stands for.
+    """
+
+    def __init__(self, curator: LedgerCurator, sigma: Mapping[str, float], weight: float) -> None:
+        self._curator, self._sigma, self._weight = curator, dict(sigma), weight
+
+    @property
+    def task(self) -> Task:
+        """The real task."""
+        return self._curator.task
+
+    @property
+    def sigma(self) -> Mapping[str, float]:
+        """The real noise multipliers."""
+        return self._sigma
+
+    def noisy_sum(
+        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
+    ) -> Any:
+        """Answer for the stand-ins, each counted `weight` times."""
+        answer = self._curator.noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size)
+        return tuple(part * self._weight for part in answer) if isinstance(answer, tuple) else answer * self._weight
+
+    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
+        """Map the stand-ins."""
+        return SimulatedCurator(self._curator.map(transform), self._sigma, self._weight)

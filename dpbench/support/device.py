@@ -1,0 +1,27 @@
+"""The device that computes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpbench.errors import SpecError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def device_named(name: str) -> torch.device:
+    """Return the device that `auto`, `cpu`, `cuda`, `cuda:1` ... names.
+
+    Raises:
+        SpecError: it cannot be used on this machine.
+    """
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise SpecError(f"Device {name!r} cannot be used: {reason} Use --device cpu or auto.") from error

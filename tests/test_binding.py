@@ -1,0 +1,105 @@
+"""The one constructor: noise, sample rates and ledger all follow from the plan and sigma that were handed in."""
+
+from __future__ import annotations
+
+import ast
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import dpbench
+from dpbench.api import Chunk, Release
+from dpbench.errors import NotPlanned, PrivacyError
+from dpbench.privacy.forms.blocks import Blocks
+from dpbench.privacy.rows import PrivateRows
+from tests.worlds import curator_over, private_rows
+
+PLAN = (Release("mean", 2, 1.0, 1.0), Release("gradient", 3, 0.1, 4.0), Release("scale", 1, 0.5, 0.25))
+WIDTH = 40_000
+
+
+def nothing(chunk: Chunk) -> Tensor:
+    return torch.zeros(len(chunk), WIDTH)
+
+
+@pytest.mark.parametrize("release", PLAN, ids=lambda release: release.name)
+def test_each_release_has_the_base_sigma_times_its_own_relative_noise(release: Release) -> None:
+    curator = curator_over(private_rows(n=4), PLAN, sigma=3.0)
+    expected = 3.0 * release.relative_noise
+    assert curator.sigma[release.name] == curator.handle().sigma[release.name] == expected
+    answer = curator.noisy_sum(nothing, release=release.name, clip=0.5)
+    assert isinstance(answer, Tensor)
+    assert float(answer.std()) == pytest.approx(expected * 0.5, rel=5 / math.sqrt(2 * WIDTH))
+
+
+@pytest.mark.parametrize("release", PLAN, ids=lambda release: release.name)
+def test_each_release_is_sampled_at_its_own_rate(release: Release) -> None:
+    n = 20_000
+    curator = curator_over(private_rows(n=n, d=1), PLAN)
+    drawn = curator.noisy_sum(lambda chunk: torch.ones(len(chunk), 1), release=release.name, clip=2.0)
+    rate = release.sample_rate
+    assert isinstance(drawn, Tensor)
+    assert float(drawn) == pytest.approx(n * rate, abs=5 * math.sqrt(n * rate * (1 - rate)) + 0.5)
+
+
+@pytest.mark.parametrize("release", PLAN, ids=lambda release: release.name)
+def test_each_release_answers_as_often_as_planned_and_no_more(release: Release) -> None:
+    curator = curator_over(private_rows(n=4), PLAN)
+    for _ in range(release.steps):
+        curator.noisy_sum(lambda chunk: chunk.x, release=release.name, clip=1.0)
+    with pytest.raises(NotPlanned, match=f"All {release.steps} planned steps of release '{release.name}' are spent"):
+        curator.noisy_sum(lambda chunk: chunk.x, release=release.name, clip=1.0)
+    assert curator.ledger.spent == {one.name: one.steps * (one == release) for one in PLAN}
+
+
+def test_what_is_not_in_the_plan_is_not_answered() -> None:
+    curator = curator_over(private_rows(n=4), PLAN[:1])
+    with pytest.raises(NotPlanned, match="Release 'gradient' is not in the plan, which has: mean"):
+        curator.noisy_sum(lambda chunk: chunk.x, release="gradient", clip=1.0)
+    assert set(curator.sigma) == {"mean"}
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_every_block_is_clipped_to_its_own_bound(block: int) -> None:
+    rows = PrivateRows(torch.full((5, 4), 100.0), torch.zeros(5, dtype=torch.int64), torch.arange(5))
+    bounds = (3.0, 0.5, 7.0)
+    curator = curator_over(rows, [Release("sum")])
+    answers = curator.noisy_sum(lambda chunk: Blocks((chunk.x, -chunk.x, 2 * chunk.x)), release="sum", clip=bounds)
+    assert float(answers[block].norm()) == pytest.approx(5 * bounds[block], rel=1e-5)
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=4), st.floats(0, 1e6))
+@settings(max_examples=30, deadline=None)
+def test_the_noise_is_that_of_the_plan_whatever_the_plan(relative: list[float], sigma: float) -> None:
+    plan = [Release(f"r{index}", relative_noise=value) for index, value in enumerate(relative)]
+    curator = curator_over(private_rows(n=2), plan, sigma=sigma)
+    assert curator.sigma == {f"r{index}": sigma * value for index, value in enumerate(relative)}
+
+
+@pytest.mark.parametrize("sigma", [-1.0, math.nan, math.inf])
+def test_a_sigma_that_is_none_is_refused(sigma: float) -> None:
+    with pytest.raises(PrivacyError, match="Expected sigma="):
+        curator_over(private_rows(), PLAN, sigma=sigma)
+
+
+ROOT = Path(dpbench.__file__).parent
+SOURCES = [file for folder in (ROOT, ROOT.parent / "plugins", ROOT.parent / "tests") for file in folder.rglob("*.py")]
+
+
+def test_nothing_but_bind_makes_a_curator_or_changes_its_noise_and_ledger() -> None:
+    makers, changers = [], []
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                if called.rpartition(".")[2] == "LedgerCurator":
+                    makers.append(file.relative_to(ROOT.parent).as_posix())
+                if called.rpartition(".")[2] == "replace" and {one.arg for one in node.keywords} & {"sigma", "ledger"}:
+                    changers.append(f"{file.relative_to(ROOT.parent)}: {ast.unparse(node)}")
+    assert makers == ["dpbench/privacy/binding.py"]
+    assert changers == []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import dpbench
+import dpbench.privacy
 from dpbench.api import Chunk, Release
 from dpbench.errors import NotPlanned, PrivacyError
 from dpbench.privacy.forms.blocks import Blocks
@@ -103,3 +104,15 @@ def test_nothing_but_bind_makes_a_curator_or_changes_its_noise_and_ledger() -> N
                     changers.append(f"{file.relative_to(ROOT.parent)}: {ast.unparse(node)}")
     assert makers == ["dpbench/privacy/binding.py"]
     assert changers == []
+
+
+def test_the_table_of_claims_names_every_module_and_tests_that_exist() -> None:
+    lines = str(dpbench.privacy.__doc__).splitlines()
+    (first, second, last) = (number for number, line in enumerate(lines) if line.startswith("==="))
+    starts = [0, *(at + 1 for at, letter in enumerate(lines[first]) if letter == " ")]
+    cells = [[line[starts[1] : starts[2]].strip(), line[starts[2] :]] for line in lines[second + 1 : last]]
+    folder, tests = ROOT / "privacy", {file.stem for file in Path(__file__).parent.glob("test_*.py")}
+    named = {module for modules, _ in cells for module in modules.split(", ")}
+    assert all((folder / f"{module.replace('.', '/')}.py").is_file() for module in named)
+    assert {test for _, names in cells for test in names.split(", ")} <= tests
+    assert {file.stem for file in folder.glob("*.py")} - {"__init__"} <= named

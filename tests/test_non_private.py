@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task
+from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, SpecError, Task
 from dpbench.errors import LawBroken
 from dpbench.privacy.rows import PrivateRows
 from dpbench.records.result import Result
@@ -85,9 +85,9 @@ def test_non_private_predicts_what_logistic_regression_does(relabelled: Any, cla
     scores = _fitted(NonPrivate(0.01 * len(rows)), rows, classes)(rows.x)
     assert scores.shape == (len(rows), classes)
     assert set(scores.argmax(1).tolist()) == set(rows.y.tolist())
-    present = rows.y.unique()
+    present = sorted(set(rows.y.tolist()))
     expected = torch.as_tensor(_by_sklearn(rows, 0.01))
-    torch.testing.assert_close(scores[:, present].double().log_softmax(1), expected, rtol=0, atol=5e-3)
+    torch.testing.assert_close(scores[:, present].double().log_softmax(1), expected, rtol=2e-3, atol=5e-3)
 
 
 def test_of_a_single_class_that_class_is_predicted() -> None:
@@ -99,7 +99,7 @@ def test_constant_features_do_no_harm() -> None:
     rows = _digits(lambda y: y % 3)
     wider = PrivateRows(torch.cat([rows.x, torch.full((len(rows), 2), 7.0)], 1), rows.y, rows.index)
     found, expected = _fitted(NonPrivate(), wider, 3)(wider.x), _fitted(NonPrivate(), rows, 3)(rows.x)
-    torch.testing.assert_close(found, expected, rtol=0, atol=5e-3)
+    torch.testing.assert_close(found, expected, rtol=2e-3, atol=5e-3)
 
 
 @pytest.mark.parametrize("strength", [0.0, -1.0, math.nan])
@@ -137,7 +137,7 @@ class Remembers(NonPrivate):
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         kept: list[Tensor] = []
 
-        def rows(chunk: Any) -> Tensor:
+        def rows(chunk: Chunk) -> Tensor:
             kept.append(chunk.x.clone())
             return chunk.y.unsqueeze(1).float()
 

@@ -1,1 +1,1 @@
-"""A run from spec to result: roles, the guarantee, the fit, the scores; and how settings are chosen."""
+"""A run is `prepare` (everything public) and `fit` (one seed); `guarantee` states epsilon, `tuning` chooses settings."""

@@ -11,8 +11,11 @@ import pytest
 import torch
 
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, SpecError, Task
-from dpbench.errors import ComponentFailed, NotPlanned
+from dpbench.errors import ComponentFailed, DataError, NotPlanned
+from dpbench.harness.fit import fit
+from dpbench.harness.prepare import prepare
 from dpbench.harness.run import run
+from dpbench.privacy.rows import PrivateRows
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registered, Registry, load
@@ -279,6 +282,17 @@ def test_a_result_names_who_brought_each_component() -> None:
         "plugin": "tiny-plugin", "distribution": "tiny-wheel", "version": "0.1"
     }  # fmt: skip
     assert set(components) == {"learner", "extractor", "dataset"}
+
+
+def test_preparing_reads_no_private_row_and_fitting_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> None:
+        raise DataError("A private row was read.")
+
+    monkeypatch.setattr(PrivateRows, "chunks", read)
+    prepared = prepare(make_spec({"learner": "dp-sgd:steps=3", "seeds": 1}, "the test"), device="cpu")
+    assert 0.9 < prepared.privacy.epsilon <= 1
+    with pytest.raises(DataError, match="A private row was read"):
+        fit(prepared, 0)
 
 
 def test_an_unusable_device_is_refused() -> None:

@@ -84,8 +84,9 @@ def common_plan(learner: Learner, who: Who, task: Task, spec: Spec) -> tuple[Rel
 def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Spec, seed: int) -> Winner:
     """Run a random number of times with random settings and return the best run by public labels.
 
-    Covered: the winner has the epsilon that `privacy.accounting.private_selection` states. A run that fails counts, with the worst score;
-    where all do, the outcome is a predictor that knows nothing. How many runs there were is not kept.
+    Covered: the winner has the epsilon that `privacy.accounting.private_selection` states for the search. A run that
+    fails counts, with the worst score; where all do, the outcome is a predictor that knows nothing. How many runs there
+    were is not kept.
     """
     search, repeats = spec.search, repeats_of(spec.search)
     assert search is not None and isinstance(search.space, dict) and repeats is not None

@@ -54,10 +54,10 @@ def settings(space: Space, tries: int, seed: int) -> tuple[list[Setting], Litera
     total = size(space)
     if total <= tries:
         return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())], "grid"
-    chance, places = random.Random(seed), set[int]()
-    while len(places) < tries:
-        places.add(chance.randrange(total))
-    return [_at(space, place) for place in sorted(places)], "random"
+    chance, numbers = random.Random(seed), set[int]()
+    while len(numbers) < tries:
+        numbers.add(chance.randrange(total))
+    return [_numbered(space, number) for number in sorted(numbers)], "random"
 
 
 def size(space: Space) -> int:
@@ -74,10 +74,10 @@ def candidate(learner: Learner, setting: Setting) -> Learner:
     return guarded(f"setting {setting} of {learner.name!r}", lambda: dataclasses.replace(learner, **setting))  # type: ignore[type-var]
 
 
-def _at(space: Space, place: int) -> Setting:
+def _numbered(space: Space, number: int) -> Setting:
     setting = {}
     for name in reversed(list(space)):
-        place, digit = divmod(place, len(space[name]))
+        number, digit = divmod(number, len(space[name]))
         setting[name] = space[name][digit]
     return {name: setting[name] for name in space}
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
+import dpbench
 from dpbench.api import Chunk, Predict, PublicData, Release, Task
 from dpbench.errors import NotPlanned, SpecError
 from dpbench.harness.tuning.simulated import SimulatedCurator
@@ -248,3 +251,9 @@ def test_a_clip_that_a_curator_refuses_is_refused_by_a_stack_too(clip: float) ->
 def test_settings_of_other_features_or_samples_do_not_train_together(change: dict[str, object]) -> None:
     assert dataclasses.replace(Pillar(), **change).shared != Pillar().shared  # type: ignore[arg-type]
     assert JL().shared != Pillar().shared
+
+
+def test_a_stack_serves_searches_alone() -> None:
+    root = Path(dpbench.__file__).parent
+    users = [file for file in root.rglob("*.py") if re.search(r"\bStack\(", file.read_text())]
+    assert [file.relative_to(root).as_posix() for file in users] == ["harness/tuning/trials.py"]

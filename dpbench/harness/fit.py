@@ -1,4 +1,4 @@
-"""One fit and its scores: the only code of a run that private rows and the test split pass through."""
+"""One fit and its scores: where the private rows of a run meet its learner, and the test split its predictor."""
 
 from __future__ import annotations
 

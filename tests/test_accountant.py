@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dpbench.api import Budget, Release
 from dpbench.errors import AccountantsDisagree, PlanError
 from dpbench.privacy.accounting import accountant
-from dpbench.privacy.accounting.accountant import AccountantName, calibrate, epsilon
+from dpbench.privacy.accounting.accountant import AccountantName, calibrate, epsilon, smallest_sigma
 from dpbench.privacy.accounting.crosscheck import cross_check
 
 SIGMAS = st.floats(0.8, 20)
@@ -101,8 +101,48 @@ def test_epsilon_one_tenth_is_within_reach_of_every_accountant(name: AccountantN
 
 
 def test_a_target_below_what_an_accountant_can_state_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"'prv' cannot .* Use accountant 'pld'"):
+    said = r"^Cannot reach epsilon=0\.009 for this plan with accountant 'prv': it is still .* Use accountant 'pld'"
+    with pytest.raises(PlanError, match=said):
         calibrate(_plan(0.02, 100), Budget(0.009, 1e-5), "prv")
+
+
+def test_a_delta_that_covers_everyone_who_is_sampled_is_refused() -> None:
+    with pytest.raises(PlanError, match="Expected delta=1e-05 below 1e-05, the chance that an example is sampled"):
+        calibrate(_plan(1e-6, 10), Budget(1.0, 1e-5), "rdp")
+
+
+def test_a_target_too_small_for_an_accountant_s_grid_is_reached_from_below() -> None:
+    for target, name in ((1e-9, "pld"), (1e-4, "rdp")):
+        plan = _plan(1.0, 100) if name == "rdp" else _plan(0.01, 30)
+        assert epsilon(plan, calibrate(plan, Budget(target, 1e-5), name), 1e-5, name) <= target  # type: ignore[arg-type]
+
+
+@given(st.floats(1e-3, 1e3), st.floats(0.3, 4), st.floats(1e-2, 1e2))
+def test_the_smallest_sigma_of_any_curve_is_found_in_few_questions(needed: float, power: float, guess: float) -> None:
+    asked = []
+
+    def reached(sigma: float) -> float:
+        asked.append(sigma)
+        return float((needed / sigma) ** power)
+
+    found = smallest_sigma(reached, 1.0, needed * guess, "it", "another")
+    assert needed <= found <= needed * (1 + 1e-4)
+    assert found in asked
+    assert found == float(f"{found:.6g}")
+    assert len(asked) < 10 + abs(math.log(guess)) / math.log(1.5)
+
+
+@pytest.mark.parametrize(("below", "above"), [(2.0, 0.0), (math.inf, 0.0), (math.inf, 0.999)])
+def test_the_smallest_sigma_of_a_curve_that_jumps_is_at_the_jump(below: float, above: float) -> None:
+    found = smallest_sigma(lambda sigma: below if sigma < 7 else above, 1.0, 1.0, "it", "another")
+    assert 7 <= found <= 7.001
+
+
+def test_an_accountant_that_does_not_fall_with_sigma_is_refused() -> None:
+    with pytest.raises(
+        PlanError, match=r"Expected epsilon to fall with sigma for it, but rounding .* raised it above 1"
+    ):
+        smallest_sigma(lambda sigma: 2.0 if sigma == float(f"{sigma:.6g}") else 6 / sigma, 1.0, 1.3, "it", "another")
 
 
 def test_no_privacy_asked_means_no_noise() -> None:

@@ -206,7 +206,7 @@ def test_a_budget_out_of_reach_is_refused() -> None:
 
 def test_rounding_that_would_break_the_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def rising(plan: list[Release], sigma: float, *_: object) -> float:
-        return 0.5 if 2.5 < sigma < 2.5000001 else 2.0 if sigma < 5 else 1.0 + (sigma == 5.00001)
+        return 2.0 if sigma == float(f"{sigma:.6g}") else 6 / sigma
 
     monkeypatch.setattr(repeats, "epsilon", rising)
     with pytest.raises(PlanError, match="raised it above 1"):

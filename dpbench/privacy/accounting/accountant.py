@@ -17,11 +17,13 @@ Opacus' `gdp` is not offered: it reports less than the true epsilon.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
 from dpbench.api import Budget, Release
@@ -34,8 +36,9 @@ ORDERS = (
     *sorted([1.1, 1.25, 1.5, 1.75, 2.25, 2.5, 2.75, 3.5, 4.5, *range(2, 64)]),
     *(64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048),
 )
+PRECISION = 1e-5  # relative, of a calibrated sigma
 _SIGMA_LIMIT = 1e7
-_SLACK = 1e-3  # calibration stops when epsilon(sigma) is in ((1 - slack) target, target]
+_STRIDE = math.log(1.5)  # of the search for a bracket
 
 
 def epsilon(plan: Sequence[Release], sigma: float, delta: float, accountant: AccountantName = "pld") -> float:
@@ -57,10 +60,10 @@ def calibrate(
 ) -> float:
     """Return a base noise multiplier whose epsilon is in (0.99, 1.0] of the target; 0 when epsilon is infinite.
 
-    Searches on log sigma; `hint`, say from an earlier run, is tried first and believed only if it passes.
+    `hint`, say from an earlier run, is tried first and believed only if it passes.
 
     Raises:
-        PlanError: no sigma up to 1e7 reaches the budget with this accountant.
+        PlanError: no sigma up to 1e7 reaches the budget with this accountant, or every sigma does.
     """
     if math.isinf(budget.epsilon) or not plan:
         return 0.0
@@ -68,15 +71,74 @@ def calibrate(
     def reached(sigma: float) -> float:
         return epsilon(plan, sigma, budget.delta, accountant)
 
-    if hint and (1 - 2 * _SLACK) * budget.epsilon < reached(hint) <= budget.epsilon:
+    if hint and 0.999 * budget.epsilon < reached(hint) <= budget.epsilon:
         return hint
-    sigma = _rounded_up(_search(reached, budget.epsilon, _first_guess(plan, budget), accountant))
-    if not reached(sigma) <= budget.epsilon:
+    asked, advice = f"this plan with accountant {accountant!r}", "accountant 'pld', fewer steps or a larger epsilon"
+    return smallest_sigma(reached, budget.epsilon, first_guess(plan, budget), asked, advice)
+
+
+def smallest_sigma(reached: Callable[[float], float], target: float, guess: float, asked: str, advice: str) -> float:
+    """Return the smallest sigma, to 1e-4 and rounded up to six digits, whose epsilon is at most the target.
+
+    Brent's method on log sigma. dp-accounting's `calibrate_dp_mechanism` is that method too, but looks for a bracket
+    upwards only, and asks two to three times as often. Whatever the search believes, what it returns was asked about.
+
+    Args:
+        reached: sigma -> epsilon.
+        target: epsilon to reach from below.
+        guess: a sigma to look around.
+        asked: what needs the sigma, for messages.
+        advice: what to use instead, for messages.
+
+    Raises:
+        PlanError: no sigma up to 1e7 is enough, or epsilon does not fall with sigma.
+    """
+    from scipy.optimize import brentq
+
+    @functools.cache
+    def excess(log_sigma: float) -> float:
+        ratio = min(max(reached(math.exp(log_sigma)) / target, 1e-9), 1e9)
+        return math.log(ratio) + PRECISION  # aims a little below the target: an accountant's grid may waver
+
+    low = high = math.log(guess)
+    while excess(high) > 0:
+        if high > math.log(_SIGMA_LIMIT):
+            raise PlanError(
+                f"Cannot reach epsilon={target:g} for {asked}: it is still {reached(math.exp(high)):.4g} at "
+                f"sigma={math.exp(high):.3g}. Use {advice}."
+            )
+        low, high = high, high + _STRIDE
+    while low == high or excess(low) <= 0:
+        low, high = low - _STRIDE, low
+    sigma = _rounded_up(math.exp(brentq(excess, low, high, xtol=PRECISION) + PRECISION))
+    if not reached(sigma) <= target:
         raise PlanError(
-            f"Accountant {accountant!r} is not monotone near sigma={sigma:g}: rounding up raised epsilon above "
-            f"{budget.epsilon:g}. Use another accountant."
+            f"Expected epsilon to fall with sigma for {asked}, but rounding up to sigma={sigma:g} raised it above "
+            f"{target:g}. Ask for a slightly different epsilon, or use {advice}."
         )
     return sigma
+
+
+def first_guess(plan: Sequence[Release], budget: Budget) -> float:
+    """Return a sigma near the one that calibrates a plan, by the central limit theorem for its sampled steps.
+
+    Raises:
+        PlanError: delta is no smaller than the chance of being sampled at all, so that any sigma would do.
+    """
+    from dp_accounting import get_sigma_gaussian
+
+    chance = sum(release.steps * release.sample_rate for release in plan)
+    if chance <= budget.delta:
+        raise PlanError(
+            f"Expected delta={budget.delta:g} below {chance:g}, the chance that an example is sampled at all: the "
+            "plan meets this delta without any noise, which protects nobody who is sampled. Use a smaller delta."
+        )
+    whole = float(get_sigma_gaussian(budget.epsilon, budget.delta))
+    return max(0.5, whole * math.sqrt(sum(r.steps * (r.sample_rate / r.relative_noise) ** 2 for r in plan)))
+
+
+def _rounded_up(sigma: float) -> float:
+    return float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(sigma))
 
 
 def events(plan: Sequence[Release], sigma: float) -> list[Any]:
@@ -104,51 +166,6 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def _search(reached: Any, target: float, guess: float, accountant: AccountantName) -> float:
-    """Bracket, then interpolate on log sigma and log epsilon, falling back to bisection."""
-    low, high = None, guess
-    value = reached(high)
-    while value > target:
-        low, low_value, high = high, value, high * 1.5
-        if high > _SIGMA_LIMIT:
-            raise PlanError(
-                f"Accountant {accountant!r} cannot bring this plan to epsilon={target:g}: it still states "
-                f"{value:.4g} at sigma={low:.3g}. Use accountant 'pld', fewer steps or a larger epsilon."
-            )
-        value = reached(high)
-    while low is None:
-        below = high / 1.5
-        low_value = reached(below)
-        if low_value > target:
-            low = below
-        else:
-            high, value = below, low_value
-    for turn in range(60):
-        if value > (1 - _SLACK) * target:
-            break
-        share = math.log(low_value / (target * (1 - _SLACK / 2))) / math.log(low_value / value)
-        share = share if turn % 4 < 3 and 0.01 < share < 0.99 else 0.5
-        middle = low * (high / low) ** share
-        middle_value = reached(middle)
-        if middle_value > target:
-            low, low_value = middle, middle_value
-        else:
-            high, value = middle, middle_value
-    return high
-
-
-def _first_guess(plan: Sequence[Release], budget: Budget) -> float:
-    from dp_accounting import get_sigma_gaussian
-
-    whole = float(get_sigma_gaussian(budget.epsilon, budget.delta))
-    return max(0.5, whole * math.sqrt(sum(r.steps * (r.sample_rate / r.relative_noise) ** 2 for r in plan)))
-
-
-def _rounded_up(sigma: float) -> float:
-    unit = 10.0 ** (math.floor(math.log10(sigma)) - 5)
-    return float(f"{math.ceil(sigma / unit) * unit:.6g}")
 
 
 def _pld(plan: Sequence[Release], sigma: float, delta: float) -> float:

@@ -37,6 +37,7 @@ def _file(plan: Sequence[Release], budget: Budget, name: AccountantName) -> Path
         "plan": [dataclasses.asdict(release) for release in plan],
         "budget": {**dataclasses.asdict(budget), "epsilon": str(budget.epsilon)},
         "accountant": [name, library, version(library)],
+        "precision": accountant.PRECISION,
     }
     return cache_folder() / "calibrations" / f"{canonical_digest(question)[:32]}.json"
 

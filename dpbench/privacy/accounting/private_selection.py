@@ -19,19 +19,16 @@ not enough.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context
 
 import numpy as np
 
 from dpbench.api import Budget, Release
-from dpbench.errors import PlanError, SpecError
-from dpbench.privacy.accounting.accountant import ORDERS, events, quiet
+from dpbench.errors import SpecError
+from dpbench.privacy.accounting.accountant import ORDERS, events, first_guess, quiet, smallest_sigma
 
 _MOST_RUNS = 1e6
-_SIGMA_LIMIT = 1e7
-_PRECISION = 1e-5  # relative, of sigma
 
 
 @dataclass(frozen=True)
@@ -140,10 +137,10 @@ def independent(plan: Sequence[Release], sigma: float, delta: float, repeats: Re
 
 
 def calibrate(plan: Sequence[Release], budget: Budget, repeats: Repeats) -> float:
-    """Return the smallest base noise multiplier, to 1e-5, that keeps a whole search in `budget`; 0 when it is infinite.
+    """Return the smallest base noise multiplier, to 1e-4, that keeps a whole search in `budget`; 0 when it is infinite.
 
     Raises:
-        PlanError: no sigma up to 1e7 is enough.
+        PlanError: no sigma up to 1e7 is enough, or every sigma is.
     """
     if math.isinf(budget.epsilon) or not plan:
         return 0.0
@@ -151,32 +148,10 @@ def calibrate(plan: Sequence[Release], budget: Budget, repeats: Repeats) -> floa
     def reached(sigma: float) -> float:
         return epsilon(plan, sigma, budget.delta, repeats)
 
-    low, high = _bracket(reached, budget.epsilon, repeats)
-    while high > low * (1 + _PRECISION):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if reached(middle) > budget.epsilon else (low, middle)
-    sigma = float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(high))
-    if not reached(sigma) <= budget.epsilon:
-        raise PlanError(
-            f"Expected epsilon to fall with sigma, but rounding up to sigma={sigma:g} raised it above "
-            f"{budget.epsilon:g}. Ask for a slightly different epsilon."
-        )
-    return sigma
-
-
-def _bracket(reached: Callable[[float], float], target: float, repeats: Repeats) -> tuple[float, float]:
-    """Return sigmas of which the first misses `target` and the second reaches it, a factor of at most 2 apart."""
-    low = high = 1.0
-    while (value := reached(high)) > target:
-        if high >= _SIGMA_LIMIT:
-            raise PlanError(
-                f"Expected epsilon={target:g} for a search of {repeats.mean:g} runs on average, but it is still "
-                f"{value:.4g} at sigma={high:.3g}. Use fewer repeats or a larger epsilon."
-            )
-        low, high = high, min(2 * high, _SIGMA_LIMIT)
-    while low == high or reached(low) <= target:
-        low, high = low / 2, low
-    return low, high
+    asked = f"a search of {repeats.mean:g} runs on average"
+    return smallest_sigma(
+        reached, budget.epsilon, first_guess(plan, budget), asked, "fewer repeats or a larger epsilon"
+    )
 
 
 def _mean(u: float, shape: float) -> float:

@@ -186,6 +186,14 @@ def test_opacus_prv_is_checked_by_pld() -> None:
     assert other.lower <= epsilon(_plan(0.05, 100), 2.0, 1e-5, "prv")
 
 
+@pytest.mark.parametrize(("steps", "sigma"), [(1, 2.5e4), (1, 1e6), (1, 1e-3), (4, 1e-3)])
+def test_where_the_independent_library_has_no_opinion_renyi_bounds_from_above(steps: int, sigma: float) -> None:
+    plan = _plan(1.0, steps)
+    other = cross_check(plan, sigma, 1e-5, "pld")
+    assert (other.accountant, other.lower) == ("rdp", 0.0)
+    assert epsilon(plan, sigma, 1e-5) <= other.upper == epsilon(plan, sigma, 1e-5, "rdp")
+
+
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_a_contradiction_between_accountants_is_refused(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = accountant._pld

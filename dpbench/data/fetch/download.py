@@ -1,4 +1,7 @@
-"""Files from publishers' servers: resumed, verified, unpacked."""
+"""Files from publishers' servers: resumed, verified, unpacked.
+
+Not by pooch 1.9: it starts an interrupted download anew, and on Python 3.11 follows `../` in a tar out of its folder.
+"""
 
 from __future__ import annotations
 

@@ -59,12 +59,17 @@ def _microsoft(plan: Sequence[Release], sigma: float, delta: float, stated: floa
         else:
             mechanisms.append(prv.PoissonSubsampledGaussianMechanism(release.sample_rate, noise))
             counts.append(release.steps)
-    points = 2 * (stated + 3) / error * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
-    if points > 2**24:
-        return Bracket("rdp", 0.0, epsilon(plan, sigma, delta, "rdp"))
-    with quiet():
-        accountant = prv.PRVAccountant(mechanisms, error, delta_error, counts)
-        lower, _, upper = accountant.compute_epsilon(delta, counts)
-    if not math.isfinite(upper):  # past epsilon of about 10^5 it has no opinion
-        return Bracket("rdp", 0.0, epsilon(plan, sigma, delta, "rdp"))
-    return Bracket("prv-accountant", float(lower), float(upper))
+    points = 2 * (stated + 3) * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
+    if points > 2**24 * error:
+        return _renyi(plan, sigma, delta)
+    try:
+        with quiet():
+            accountant = prv.PRVAccountant(mechanisms, error, delta_error, counts)
+            lower, _, upper = accountant.compute_epsilon(delta, counts)
+    except RuntimeError:  # past epsilon of about 10^5 it finds none, or an infinite one
+        return _renyi(plan, sigma, delta)
+    return Bracket("prv-accountant", float(lower), float(upper)) if math.isfinite(upper) else _renyi(plan, sigma, delta)
+
+
+def _renyi(plan: Sequence[Release], sigma: float, delta: float) -> Bracket:
+    return Bracket("rdp", 0.0, epsilon(plan, sigma, delta, "rdp"))

@@ -102,6 +102,10 @@ class LearnerLaws(LearnerSuite):
         return self.subject().fit(curator, self._noise_as_public(), Randomness.research(seed).initialisation)
 
     def _watched(self) -> tuple[Predict | None, Watching, PrivacyError | None]:
+        """Return a watched fit, what watched it and what refused it."""
+        return self._once("watched fit", self._watch)
+
+    def _watch(self) -> tuple[Predict | None, Watching, PrivacyError | None]:
         world = self._world(0)
         watching = Watching(self._curator(world, self.ample))
         try:

@@ -1,16 +1,55 @@
-"""What every test gets: no network, its own cache and only the plugins that are installed."""
+"""What every test gets: no network, its own cache, its share of the machine and only the plugins that are installed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 from pytest_socket import disable_socket
 
 Factory = pytest.TempPathFactory
+
+hypothesis.settings.register_profile("small", max_examples=40, deadline=None)
+hypothesis.settings.register_profile("nightly", max_examples=2000, deadline=None)
+hypothesis.settings.load_profile("small")  # `pytest -m hypothesis --hypothesis-profile=nightly` tries many more
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Benchmarks are timed in one process."""
+    return 0 if config.getoption("benchmark_enable") else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Beside other workers each computes in one thread, and so does every process that a test starts."""
+    if config.getoption("numprocesses", None):
+        os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test marked `serial` has the machine to itself, whichever worker runs it."""
+    with _turn(alone=item.get_closest_marker("serial") is not None):
+        return (yield)
+
+
+@contextmanager
+def _turn(*, alone: bool) -> Iterator[None]:
+    """Wait for the machine; who waits to be alone is not overtaken, since others queue behind."""
+    with (Path(__file__).parent / "__init__.py").open() as queue, Path(__file__).open() as machine:
+        flock(queue, LOCK_EX)
+        flock(machine, LOCK_EX if alone else LOCK_SH)
+        flock(queue, LOCK_UN)
+        try:
+            yield
+        finally:
+            flock(machine, LOCK_UN)  # a forked child may hold the file open
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -81,8 +81,12 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def cifar_mirror(surroundings: None, tmp_path_factory: Factory) -> Path:
     """A folder for DPBENCH_DATA with a small look-alike of CIFAR-10 in the hub's layout."""
-    folder = tmp_path_factory.mktemp("mirror")
-    for seed, (split, size) in enumerate((("train", 1000), ("test", 200))):
+    return write_mirror(tmp_path_factory.mktemp("mirror"), train=1000, test=200)
+
+
+def write_mirror(folder: Path, train: int, test: int) -> Path:
+    """Write so many examples of the look-alike; return the folder."""
+    for seed, (split, size) in enumerate((("train", train), ("test", test))):
         _write_split(folder / f"uoft-cs/cifar10/plain_text/{split}-00000-of-00001.parquet", size, seed)
     return folder
 

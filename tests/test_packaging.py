@@ -9,37 +9,78 @@ import sys
 import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dpbench import scaffold
+from dpbench.testing.checking import SUITES
 from tests import readme
+
+TEMPLATES = Path(scaffold.__file__).parent / "templates"
+MAIN = ("-c", "from dpbench.cli import main; main()")
+# Several commands, each one argument, in one process: importing torch is most of what a command costs.
+COMMANDS = """
+import sys
+from dpbench.cli import main
+for command in sys.argv[1:]:
+    try:
+        main(command.split())
+    except SystemExit as ended:
+        if ended.code:
+            raise
+"""
+OFFLINE = ("--no-index", "--no-deps", "--no-build-isolation")
 
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the interpreter of a fresh environment that sees this one's packages, so that nothing is downloaded."""
     folder = tmp_path_factory.mktemp("fresh")
-    venv.create(folder, with_pip=True)
-    (site,) = folder.glob("lib/python*/site-packages")
-    inherited = [path for path in sys.path if "site-packages" in path] + [
-        str(readme.ROOT),
-        str(readme.ROOT / "plugins"),
-    ]
-    (site / "inherited.pth").write_text("\n".join(inherited))
+    venv.create(folder)
+    inherited = [path for path in sys.path if "site-packages" in path]
+    (_site(folder) / "inherited.pth").write_text(
+        "\n".join([*inherited, str(readme.ROOT), str(readme.ROOT / "plugins")])
+    )
     return folder / "bin" / "python"
 
 
-def _run(*command: str | Path, **environment: str) -> str:
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel of this tree."""
+    folder = tmp_path_factory.mktemp("wheel")
+    _run(sys.executable, "-m", "pip", "wheel", "-q", *OFFLINE, "-w", folder, readme.ROOT)
+    (built,) = folder.glob("dpbench_vision-*.whl")
+    return built
+
+
+def _site(environment: Path) -> Path:
+    (site,) = environment.glob("lib/python*/site-packages")
+    return site
+
+
+def _run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
     done = subprocess.run(
         list(map(str, command)),
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
+        cwd=cwd,
         env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    (file,) = (folder / "dpbench-results").glob("*.json")
+    content: dict[str, Any] = json.loads(file.read_text())
+    return content
+
+
+def _install(python: Path, *what: str | Path, cwd: Path) -> None:
+    _run(sys.executable, "-m", "pip", "--python", python, "install", "-q", *OFFLINE, *what, cwd=cwd)
 
 
 def test_the_readmes_plugin_is_installed_listed_checked_and_run(fresh: Path, tmp_path: Path) -> None:
@@ -49,27 +90,38 @@ def test_the_readmes_plugin_is_installed_listed_checked_and_run(fresh: Path, tmp
         (project / name).write_text(readme.file_named(name))
     assert len((project / "dpbench_class_sums.py").read_text().splitlines()) < 80
 
-    _run(fresh, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation", project)
-    dpbench = (fresh, "-c", "from dpbench.cli import main; main()")
+    _install(fresh, project, cwd=tmp_path)
 
-    listed = json.loads(_run(*dpbench, "list", "learners", "--json"))
+    listed = json.loads(_run(fresh, *MAIN, "list", "learners", "--json"))
     assert {"class-sums", "pillar", "dp-sgd"} <= {learner["name"] for learner in listed["learners"]}
     assert listed["broken"] == []
-    checked = _run(*dpbench, "check", "class-sums")
-    assert checked.count("holds") == 12
+    run = "run --learner class-sums --dataset digits"
+    checked = _run(fresh, "-c", COMMANDS, "check class-sums", run, cwd=tmp_path)
+    assert checked.count("holds ") == len(SUITES["learner"].laws())
     assert "broken" not in checked
-    run = (*dpbench, "run", "--learner", "class-sums", "--dataset", "digits", "--out", tmp_path / "out", "--json")
-    result = json.loads(_run(*run))
+    result = _result(tmp_path)
     assert result["components"]["learner"]["distribution"] == "dpbench-class-sums"
     assert result["metrics"]["accuracy"]["mean"] > 0.7
 
 
-def test_the_wheel_brings_the_plugins_and_works(tmp_path: Path) -> None:
-    _run(
-        sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation",
-        "-w", tmp_path, readme.ROOT,
-    )  # fmt: skip
-    (wheel,) = tmp_path.glob("dpbench_vision-*.whl")
+def test_a_plugin_of_the_scaffold_is_installed_checked_and_run_as_the_command_says(fresh: Path, tmp_path: Path) -> None:
+    said = _run(fresh, *MAIN, "plugin", "new", "mymethod", cwd=tmp_path)
+    assert "pip install -e ./dpbench-mymethod" in said
+    where = (fresh, "-c", "import dpbench_mymethod; print(dpbench_mymethod.__file__)")
+    _install(fresh, "-e", "./dpbench-mymethod", cwd=tmp_path)
+    assert Path(_run(*where).strip()) == tmp_path / "dpbench-mymethod" / "dpbench_mymethod.py"
+    _install(fresh, "./dpbench-mymethod", cwd=tmp_path)
+    assert Path(_run(*where).strip()) == _site(fresh.parent.parent) / "dpbench_mymethod.py"
+
+    run = "run --board digits-eps1 --learner mymethod"
+    checked = _run(fresh, "-c", COMMANDS, "check mymethod", run, cwd=tmp_path)
+    assert checked.count("holds ") == len(SUITES["learner"].laws())
+    result = _result(tmp_path)
+    assert result["components"]["learner"]["distribution"] == "dpbench-mymethod"
+    assert result["metrics"]["accuracy"]["mean"] > 0.8
+
+
+def test_the_wheel_brings_the_plugins_and_works(wheel: Path, tmp_path: Path) -> None:
     content = tmp_path / "content"
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -77,7 +129,11 @@ def test_the_wheel_brings_the_plugins_and_works(tmp_path: Path) -> None:
     assert {path.name for path in (readme.ROOT / "plugins").glob("*.py")} <= names
     assert not {name.partition("/")[0] for name in names} & {"tests", "leaderboard", ".ci"}
     boards = {f"dpbench/boards/{file.name}" for file in (readme.LEADERBOARD / "boards").glob("*.toml")}
-    assert {"dpbench/py.typed", "dpbench/sweep/figures/published.json", "dpbench/sweep/figures/pillar-figure-4.toml"} <= names
+    figures = {f"dpbench/sweep/figures/{name}" for name in ("published.json", "pillar-figure-4.toml")}
+    assert {"dpbench/py.typed", *figures} <= names
+    templates = {f"dpbench/scaffold/templates/{file.name}" for file in TEMPLATES.iterdir()}
+    assert len(templates) == 7
+    assert templates <= names
     assert boards and boards <= names
     assert "dpbench_networks/randp-wrn16-4.safetensors" in names
 
@@ -88,7 +144,7 @@ def test_the_wheel_brings_the_plugins_and_works(tmp_path: Path) -> None:
     where = _run(sys.executable, "-P", "-c", "import dpbench_pillar as p; print(p.__file__)", PYTHONPATH=str(content))
     assert where.startswith(str(content))
     asked = ("run", "--board", "digits-eps1", "--learner", "class-means", "--json")
-    run = (sys.executable, "-P", "-c", "from dpbench.cli import main; main()", *asked)
+    run = (sys.executable, "-P", *MAIN, *asked)
     result = json.loads(_run(*run, "--out", str(tmp_path / "out"), PYTHONPATH=str(content)))
     assert result["spec"]["epsilon"] == 1.0
     assert result["provenance"]["commit"] is None

@@ -15,9 +15,9 @@ from pytest_socket import disable_socket
 
 Factory = pytest.TempPathFactory
 
-hypothesis.settings.register_profile("small", max_examples=40, deadline=None)
-hypothesis.settings.register_profile("nightly", max_examples=2000, deadline=None)
-hypothesis.settings.load_profile("small")  # `pytest -m hypothesis --hypothesis-profile=nightly` tries many more
+hypothesis.settings.register_profile("small", max_examples=50, deadline=None)
+hypothesis.settings.register_profile("nightly", max_examples=1000, deadline=None)
+hypothesis.settings.load_profile("small")  # `--hypothesis-profile=nightly` tries more
 
 
 @pytest.hookimpl(optionalhook=True)

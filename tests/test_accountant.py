@@ -56,7 +56,7 @@ def test_full_batch_plans_match_the_analytic_gaussian(target: float, sigma: floa
 
 
 @given(SIGMAS, RATES, STEPS, st.floats(1.05, 2.0))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=settings().max_examples // 6)
 def test_epsilon_falls_with_sigma_and_rises_with_rate_and_steps(
     sigma: float, rate: float, steps: int, factor: float
 ) -> None:
@@ -70,14 +70,14 @@ def test_epsilon_falls_with_sigma_and_rises_with_rate_and_steps(
 
 
 @given(SIGMAS, RATES, STEPS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 def test_rdp_is_never_below_pld(sigma: float, rate: float, steps: int) -> None:
     plan = _plan(rate, steps)
     assert epsilon(plan, sigma, 1e-5, "rdp") >= epsilon(plan, sigma, 1e-5, "pld") * (1 - 1e-3) - 1e-4
 
 
 @given(st.floats(0.05, 3), st.floats(0.005, 0.1), STEPS, st.sampled_from([1e-6, 1e-5]))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=settings().max_examples // 8)
 def test_calibration_reaches_the_target_from_below(target: float, rate: float, steps: int, delta: float) -> None:
     plan = _plan(rate, steps)
     reached = epsilon(plan, calibrate(plan, Budget(target, delta)), delta)
@@ -85,7 +85,7 @@ def test_calibration_reaches_the_target_from_below(target: float, rate: float, s
 
 
 @given(st.floats(0.01, 10), STEPS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 def test_calibration_of_full_batches_reaches_the_target_from_below(target: float, steps: int) -> None:
     plan = _plan(1.0, steps)
     reached = epsilon(plan, calibrate(plan, Budget(target, 1e-5)), 1e-5)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from dpbench_gep import subspace
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -76,7 +76,6 @@ WORLDS = st.builds(_world, st.integers(0, 7), FEW, st.integers(1, 9), FEW, FEW, 
 
 
 @given(WORLDS)
-@settings(max_examples=60, deadline=None)
 def test_residual_norms_in_float64_are_upper_bounds_and_tight(world: World) -> None:
     """Squares are found by subtraction, so what a bound adds is a share of the whole row: 2^-53 for each term."""
     outer, bases = world
@@ -92,7 +91,6 @@ def test_residual_norms_in_float64_are_upper_bounds_and_tight(world: World) -> N
 
 
 @given(WORLDS, st.sampled_from([0.2, 1.0, 4.0]))
-@settings(max_examples=60, deadline=None)
 def test_embeddings_and_sums_in_float64_equal_those_of_dense_rows(world: World, clip: float) -> None:
     outer, bases = world
     weights, rows = torch.linspace(-1, 2, len(outer), dtype=torch.float64), outer.dense().flatten(1)
@@ -107,7 +105,6 @@ def test_embeddings_and_sums_in_float64_equal_those_of_dense_rows(world: World, 
 
 
 @given(WORLDS)
-@settings(max_examples=40, deadline=None)
 def test_both_forms_of_one_span_leave_the_same_residual(world: World) -> None:
     by_anchors, whole = (Residual(world[0], basis) for basis in world[1])
     torch.testing.assert_close(by_anchors.dense(), whole.dense(), rtol=1e-10, atol=1e-10)
@@ -145,14 +142,12 @@ HARD = st.builds(
 
 
 @given(HARD)
-@settings(max_examples=400, deadline=None)
 def test_float32_residual_norms_are_never_under_estimated(residual: Residual) -> None:
     finite = residual.norms().isfinite()  # the others count as zero
     assert bool((residual.norms() >= _stored(residual).norm(dim=1))[finite].all())
 
 
 @given(HARD)
-@settings(max_examples=300, deadline=None)
 def test_one_row_moves_each_of_the_two_sums_by_at_most_its_clip(residual: Residual) -> None:
     for row in range(len(residual)):
         one = residual.take(torch.tensor([row]))

@@ -20,7 +20,7 @@ from dpbench_dp_raft import DPRAFT
 from dpbench_dp_sgd import DPSGD
 from dpbench_jl import JL
 from dpbench_pillar import Pillar
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -137,14 +137,12 @@ _same = functools.partial(torch.testing.assert_close, rtol=1e-10, atol=1e-10)
 
 
 @given(WORLDS, CLIPS, st.sampled_from(["public", "norm", "none"]))
-@settings(max_examples=30, deadline=None)
 def test_dp_sgd_equals_gradients_by_autograd_clipped_one_at_a_time(world: World, clip: float, scaling: Any) -> None:
     scale = {"public": world.standardised, "none": lambda x: x}.get(scaling, torch.nn.functional.normalize)
     _same(world.predictions(DPSGD(**TRAINED, clip=clip, scaling=scaling)), _probe(world, scale, clip))
 
 
 @given(WORLDS, CLIPS)
-@settings(max_examples=30, deadline=None)
 def test_adadps_equals_gradients_divided_by_roots_of_public_moments_and_then_clipped(world: World, clip: float) -> None:
     private, x, public_x = world.private, world.standardised(world.private.x), world.standardised(world.public.x)
     scales: dict[int, Tensor] = {}
@@ -169,7 +167,6 @@ def _components(rows: Tensor, k: int) -> Tensor:
 
 
 @given(WORLDS, CLIPS, st.integers(1, 6), st.sampled_from(["public", "none"]), st.booleans())
-@settings(max_examples=30, deadline=None)
 def test_pillar_equals_dp_sgd_on_public_principal_components(
     world: World, clip: float, k: int, scaling: Any, center: bool
 ) -> None:
@@ -181,7 +178,6 @@ def test_pillar_equals_dp_sgd_on_public_principal_components(
 
 
 @given(WORLDS, CLIPS, st.integers(1, 6))
-@settings(max_examples=30, deadline=None)
 def test_jl_equals_dp_sgd_on_randomly_projected_features(world: World, clip: float, k: int) -> None:
     features = world.test_x.shape[1]
     assume(k <= features)
@@ -192,7 +188,6 @@ def test_jl_equals_dp_sgd_on_randomly_projected_features(world: World, clip: flo
 
 
 @given(WORLDS, CLIPS, st.booleans(), st.sampled_from([1.0, 7.0]))
-@settings(max_examples=30, deadline=None)
 def test_dp_raft_equals_dp_sgd_without_bias_on_unit_rows(world: World, clip: float, centred: bool, norm: float) -> None:
     def unit(x: Tensor) -> Tensor:
         return norm * torch.stack([row / row.norm() for row in x])
@@ -203,7 +198,6 @@ def test_dp_raft_equals_dp_sgd_without_bias_on_unit_rows(world: World, clip: flo
 
 
 @given(WORLDS, st.integers(1, 5))
-@settings(max_examples=30, deadline=None)
 def test_class_means_equals_sums_of_whitened_rows_class_by_class(world: World, k: int) -> None:
     assume(k <= min(len(world.public.x) - 1, world.test_x.shape[1]))
     components = _components(world.standardised(world.public.x), k)
@@ -218,7 +212,6 @@ def test_class_means_equals_sums_of_whitened_rows_class_by_class(world: World, k
 
 
 @given(WORLDS, st.sampled_from([1.0, 3.0, 100.0]), st.integers(1, 3), st.booleans(), st.booleans())
-@settings(max_examples=30, deadline=None)
 def test_gep_equals_gradients_projected_on_the_basis_and_what_is_left_of_them(
     world: World, clip: float, k: int, residual: bool, whole: bool
 ) -> None:

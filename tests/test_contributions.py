@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -29,7 +29,6 @@ def _forms(sizes: tuple[int, int, int], seed: int, dtype: torch.dtype) -> list[C
 
 
 @given(SIZES, SEEDS)
-@settings(max_examples=50, deadline=None)
 def test_norms_in_float64_equal_those_of_dense_rows(sizes: tuple[int, int, int], seed: int) -> None:
     for form in _forms(sizes, seed, torch.float64):
         dense = form.dense().flatten(1).norm(dim=1)
@@ -37,7 +36,6 @@ def test_norms_in_float64_equal_those_of_dense_rows(sizes: tuple[int, int, int],
 
 
 @given(SIZES, SEEDS)
-@settings(max_examples=50, deadline=None)
 def test_weighted_sums_in_float64_equal_those_of_dense_rows(sizes: tuple[int, int, int], seed: int) -> None:
     weights = torch.rand(sizes[0], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     for form in _forms(sizes, seed, torch.float64):
@@ -46,7 +44,6 @@ def test_weighted_sums_in_float64_equal_those_of_dense_rows(sizes: tuple[int, in
 
 
 @given(SIZES, SEEDS, st.sampled_from([1e-30, 1e-12, 1.0, 1e12]))
-@settings(max_examples=100, deadline=None)
 def test_float32_norms_are_never_under_estimated(sizes: tuple[int, int, int], seed: int, magnitude: float) -> None:
     for form in _forms(sizes, seed, torch.float32):
         scaled = _times(form, magnitude)

@@ -12,7 +12,7 @@ from dpbench_class_means import ClassMeans
 from dpbench_dp_raft import DPRAFT
 from dpbench_jl import JL
 from dpbench_public_only import PublicOnly
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -28,7 +28,6 @@ BUDGET = Budget(1.0, 1e-5)
 
 
 @given(st.integers(2, 12), st.integers(2, 4), st.integers(1, 6), st.integers(0, 2**32 - 1))
-@settings(max_examples=30, deadline=None)
 def test_adadps_preconditioner_equals_the_moments_of_gradients_by_autograd(m: int, k: int, d: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     x, y = torch.randn(m, d, generator=draw, dtype=torch.float64), torch.randint(k, (m,), generator=draw)

@@ -107,7 +107,7 @@ def test_a_plan_of_unlike_releases_is_one_sequence_in_both_accounts() -> None:
 
 
 @given(st.floats(0.001, 1), st.integers(1, 3000), st.floats(0.5, 100), st.floats(1.1, 100), st.sampled_from(SHAPES))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=settings().max_examples // 4)
 def test_dp_accounting_is_never_below_the_theorem_where_opacus_answers(
     rate: float, steps: int, sigma: float, mean: float, shape: float
 ) -> None:
@@ -155,7 +155,7 @@ def test_golden_figures_and_calibration_from_below(target: float, drawn: Repeats
 
 
 @given(st.floats(0.05, 20), st.integers(1, 500), st.floats(1.5, 100), st.sampled_from(SHAPES))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=settings().max_examples // 12)
 def test_calibration_reaches_any_target_from_below(target: float, steps: int, mean: float, shape: float) -> None:
     plan, drawn = [Release("gradient", steps)], Repeats(mean, shape)
     assert 0.99 * target < epsilon(plan, calibrate(plan, Budget(target, DELTA), drawn), DELTA, drawn) <= target

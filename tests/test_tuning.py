@@ -14,7 +14,6 @@ import torch
 from dpbench_non_private import NonPrivate
 from dpbench_pillar import Pillar
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
@@ -145,7 +144,6 @@ def chosen(learner: Learner, space: dict[str, Any], rule: str = "public-validati
 
 
 @given(SPACES, st.integers(1, 20), st.integers(0, 9))
-@hypothesis_settings(max_examples=60, deadline=None)
 def test_a_space_is_tried_whole_and_in_order_or_drawn_from(space: dict[str, list[int]], tries: int, seed: int) -> None:
     whole = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
     found, draw = spaces.settings(space, tries, seed)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer
 import yaml  # type: ignore[import-untyped]
+from hypothesis import settings
 from typer.testing import CliRunner
 
 from dpbench.cli import app
@@ -34,7 +35,7 @@ def commands() -> list[list[str]]:
 
 
 def test_there_are_the_workflows_that_the_readme_promises() -> None:
-    assert [file.stem for file in FILES] == ["ci", "pages", "submission"]
+    assert [file.stem for file in FILES] == ["ci", "nightly", "pages", "submission"]
     assert ["leaderboard", "verify"] in commands()
 
 
@@ -71,6 +72,13 @@ def test_the_page_is_deployed_from_main_alone() -> None:
 
 def test_a_submission_is_checked_where_it_touches_the_leaderboard() -> None:
     assert read(ROOT / ".github/workflows/submission.yml")["on"] == {"pull_request": {"paths": ["leaderboard/**"]}}
+
+
+def test_properties_are_tried_on_more_examples_every_night() -> None:
+    nightly = ROOT / ".github/workflows/nightly.yml"
+    assert read(nightly)["on"] == {"schedule": [{"cron": "23 3 * * *"}]}
+    assert {"run": "pytest -m hypothesis --hypothesis-profile=nightly tests"} in steps(nightly)
+    assert settings.get_profile("nightly").max_examples >= 20 * settings.get_profile("small").max_examples
 
 
 @EVERY

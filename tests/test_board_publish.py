@@ -379,6 +379,7 @@ def test_a_hub_that_fails_is_said_and_the_next_try_succeeds(hub: Hub, end: str) 
     assert there(hub) == FILES
 
 
+@pytest.mark.serial
 def test_a_hub_that_never_answers_is_given_up(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "QUESTION", 0.3)
     hub.silent = True

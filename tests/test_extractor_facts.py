@@ -48,6 +48,7 @@ def _class(name: str) -> type[Extractor]:
     return cls
 
 
+@pytest.mark.serial
 def test_presence_is_told_without_importing_anything_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", LISTING], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -275,6 +275,7 @@ def test_every_component_has_a_suite(kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
+@pytest.mark.serial
 def test_missing_data_is_said_at_once(name: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fashion_mnist, "DEBIAN", data_folder)
     dataset = _built("dataset", name)

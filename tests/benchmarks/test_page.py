@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dpbench.board.index import Index
 from dpbench.board.site import build_site
 from dpbench.board.site.scripts import libraries
@@ -16,6 +18,7 @@ from tests.boards import synthetic
 from tests.browser import address, browser, opened
 from tests.test_board_site import filed
 
+pytestmark = pytest.mark.serial
 BOARDS = ("cifar10-lite0-eps0.1", "cifar10-lite0-eps0.7", "cifar10-lite0-eps1", "digits-eps1")
 
 FILTER = """() => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,23 @@ PLAN, BUDGET = [Release("gradient", steps=500, sample_rate=0.02)], Budget(1.0, 1
 def _file(cache: Path) -> Path:
     (file,) = (cache / "calibrations").glob("*.json")
     return file
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """Return a cache that remembers one calibration, and what was found."""
+    cache = tmp_path_factory.mktemp("calibrated")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DPBENCH_CACHE", str(cache))
+        return cache, calibrate(PLAN, BUDGET, "pld")
+
+
+@pytest.fixture
+def remembered(first: tuple[Path, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Put a copy of that cache in place; return the sigma that it remembers."""
+    shutil.copytree(first[0], tmp_path / "calibrated")
+    monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path / "calibrated"))
+    return first[1]
 
 
 def test_the_second_calibration_is_one_evaluation(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,13 +54,12 @@ def test_the_second_calibration_is_one_evaluation(fresh_cache: Path, monkeypatch
     "content",
     ["", "{", "[]", *(f'{{"sigma": {value}}}' for value in ('"x"', "Infinity", "NaN", "-1", "1e-300", "1.5", "50"))],
 )
-def test_a_damaged_or_wrong_calibration_is_made_again(fresh_cache: Path, content: str) -> None:
-    sigma = calibrate(PLAN, BUDGET, "pld")
-    file = _file(fresh_cache)
-    remembered = file.read_text()
+def test_a_damaged_or_wrong_calibration_is_made_again(remembered: float, tmp_path: Path, content: str) -> None:
+    file = _file(tmp_path / "calibrated")
+    before = file.read_text()
     file.write_text(content)
-    assert calibrate(PLAN, BUDGET, "pld") == sigma
-    assert file.read_text() == remembered
+    assert calibrate(PLAN, BUDGET, "pld") == remembered
+    assert file.read_text() == before
 
 
 @pytest.mark.parametrize(
@@ -55,9 +72,9 @@ def test_a_damaged_or_wrong_calibration_is_made_again(fresh_cache: Path, content
     ],
 )
 def test_another_question_has_another_answer(
-    fresh_cache: Path, plan: list[Release], budget: Budget, name: accountant.AccountantName
+    remembered: float, plan: list[Release], budget: Budget, name: accountant.AccountantName
 ) -> None:
-    assert calibrate(PLAN, BUDGET, "pld") != calibrate(plan, budget, name)
+    assert calibrate(plan, budget, name) != remembered
 
 
 def test_a_cache_that_cannot_be_written_does_not_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,6 @@ hypothesis.settings.register_profile("nightly", max_examples=1000, deadline=None
 hypothesis.settings.load_profile("small")  # `--hypothesis-profile=nightly` tries more
 
 
-@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Benchmarks are timed in one process."""
     return 0 if config.getoption("benchmark_enable") else None

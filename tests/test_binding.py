@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -75,7 +75,6 @@ def test_every_block_is_clipped_to_its_own_bound(block: int) -> None:
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=4), st.floats(0, 1e6))
-@settings(max_examples=30, deadline=None)
 def test_the_noise_is_that_of_the_plan_whatever_the_plan(relative: list[float], sigma: float) -> None:
     plan = [Release(f"r{index}", relative_noise=value) for index, value in enumerate(relative)]
     curator = curator_over(private_rows(n=2), plan, sigma=sigma)

@@ -174,7 +174,7 @@ def _shards(root: Path, splits: tuple[str, str], config: str) -> tuple[list[Path
     named = [folder for folder in whole if config in {"", folder.name}]
     if len(named) != 1:
         there = ", ".join(folder.name for folder in whole)
-        raise SpecError(f"Expected config={config or '...'} to name one folder below {root}. There is: {there}.")
+        raise SpecError(f"Expected config={config or '...'} to name one folder below {root}. Available: {there}.")
     for shards in found[named[0]].values():
         numbers = [(int(shard["place"]), int(shard["shards"])) for shard in shards]
         if numbers != [(place, len(shards)) for place in range(len(shards))]:
@@ -218,7 +218,7 @@ def _from_hub(hub_id: str, splits: tuple[str, str], missing: DataMissing, **whic
         ) from error
     for split in splits:
         if split not in data:
-            raise SpecError(f"Expected a split {split!r} in {hub_id}. There is: {', '.join(data)}.")
+            raise SpecError(f"Expected a split {split!r} in {hub_id}. Available: {', '.join(data)}.")
     train, test = (data[split] for split in splits)
     fingerprints = f"{train._fingerprint}{test._fingerprint}"  # the hub's own: they name the very revision
     return train, test, hashlib.sha256(fingerprints.encode()).hexdigest()

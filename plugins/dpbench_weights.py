@@ -167,8 +167,8 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """Say that `name` does not exist and which names are near it, or all where they are few.
 
     >>> unknown("tag", "IMAGENET1K_V3", ["IMAGENET1K_V1", "IMAGENET1K_V2"])
-    "Unknown tag 'IMAGENET1K_V3'. There is: IMAGENET1K_V1, IMAGENET1K_V2."
+    "Unknown tag 'IMAGENET1K_V3'. Available: IMAGENET1K_V1, IMAGENET1K_V2."
     """
     known = sorted(known)
     near = known if len(known) <= 10 else difflib.get_close_matches(name, known, 5, 0.4)
-    return f"Unknown {what} {name!r}. There is: {', '.join(near) or f'{len(known)} others'}."
+    return f"Unknown {what} {name!r}. Available: {', '.join(near) or f'{len(known)} others'}."

@@ -72,7 +72,7 @@ def test_options_are_spelled_out_so_that_a_result_names_all_of_them() -> None:
         ("concat:pixels+", r"^Expected an extractor on both sides of each '\+' in concat:pixels\+\. Write it like"),
         ("concat:of=", r"^Expected an extractor on both sides of each '\+'"),
         ("concat:pixels+concat:pixels+pixels", r"^Expected no concat inside concat:pixels\+concat:"),
-        ("concat:pixels+pixles", r"^Unknown extractor 'pixles'\. Did you mean 'pixels'\? There is: "),
+        ("concat:pixels+pixles", r"^Unknown extractor 'pixles'\. Did you mean 'pixels'\? Available: "),
         ("concat:pixels+pixels:sice=3", r"^Unknown option 'sice' of extractor 'pixels'\. Did you mean 'size'\?"),
         ("concat:pixels+pixels:size=0", r"^Expected size=0 >= 1 in extractor 'pixels'"),
         ("concat:pixels+pixels:8", r"^Expected key=value after extractor 'pixels', got '8'"),

@@ -124,7 +124,7 @@ def test_a_file_goes_before_a_ready_sweep_and_a_folder_does_not(
     named.rmdir()
     named.touch()
     assert ready.find(named) == named
-    with pytest.raises(UnknownName, match=r"Did you mean 'pillar-figure-5'\? There is: accuracy-against-epsilon, "):
+    with pytest.raises(UnknownName, match=r"Did you mean 'pillar-figure-5'\? Available: accuracy-against-epsilon, "):
         ready.find(Path("pilar-figure-5"))
 
 

@@ -127,7 +127,7 @@ def test_one_of_several_configs_has_to_be_named(data_folder: Path) -> None:
     for config in ("small", "large"):
         lay_out(data_folder, config)
     for config in ("", "medium"):
-        with pytest.raises(SpecError, match=r"Expected config=.* There is: large, small\."):
+        with pytest.raises(SpecError, match=r"Expected config=.* Available: large, small\."):
             HuggingFace(ID, config=config).load()
     assert HuggingFace(ID, config="small").load().train.labels.tolist() == [0, 1, 2, 0, 1, 2]
 
@@ -297,7 +297,7 @@ def test_a_split_that_the_hub_lacks_is_refused_and_others_listed(
     data_folder: Path, answer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Hub(monkeypatch, answer)
-    with pytest.raises(SpecError, match=r"Expected a split 'validation' in .*\. There is: train, test\."):
+    with pytest.raises(SpecError, match=r"Expected a split 'validation' in .*\. Available: train, test\."):
         HuggingFace(ID, test="validation").load()
 
 

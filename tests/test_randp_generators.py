@@ -90,7 +90,7 @@ def test_size_is_the_side_of_the_images(name: str) -> None:
 
 
 def test_an_unknown_generator_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(SpecError, match=r"'fractals'\. There is: dead-leaves, statistical, stylegan-oriented"):
+    with pytest.raises(SpecError, match=r"'fractals'\. Available: dead-leaves, statistical, stylegan-oriented"):
         generator("fractals", 0, SIZE)
 
 

@@ -68,7 +68,9 @@ def broken_import() -> ModuleType:
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def installed(*points: Point) -> None:
-        monkeypatch.setattr(dpbench.registry.entry_points, "entry_points", lambda group: list(points) if group == "dpbench" else [])
+        monkeypatch.setattr(
+            dpbench.registry.entry_points, "entry_points", lambda group: list(points) if group == "dpbench" else []
+        )
 
     return installed
 
@@ -93,13 +95,13 @@ def test_a_component_carries_its_plugin_distribution_and_version(install: Instal
 
 def test_an_unknown_name_lists_what_exists_and_suggests_the_nearest(install: Install) -> None:
     install(GOOD, point("more", module("more", dpbench_datasets=lambda: [named("letters")])))
-    with pytest.raises(UnknownName, match=r"dataset 'shape'.*mean 'shapes'.*There is: letters, shapes\."):
+    with pytest.raises(UnknownName, match=r"dataset 'shape'.*mean 'shapes'.*Available: letters, shapes\."):
         load().find("dataset", "shape")
 
 
 def test_an_unknown_name_where_nothing_exists_says_so(install: Install) -> None:
     install(GOOD)
-    with pytest.raises(UnknownName, match="There is: nothing"):
+    with pytest.raises(UnknownName, match="Available: none"):
         load().find("learner", "pillar")
 
 

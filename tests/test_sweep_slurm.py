@@ -189,7 +189,7 @@ def test_settings_of_slurm_are_typed_and_may_repeat_where_that_makes_sense() -> 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["queu=long"], r"Unknown key 'queu' of --slurm\. Did you mean 'queue'\? There is: account, interface, "),
+        (["queu=long"], r"Unknown key 'queu' of --slurm\. Did you mean 'queue'\? Available: account, interface, "),
         (["cores=4"], r"A job's cores are its worker's --threads"),
         (["queue"], r"Expected a value for 'queue' of --slurm, as in --slurm queue=VALUE"),
         (["queue=a", "queue=b"], r"Expected 'queue' of --slurm once, got 'a' and 'b'"),

@@ -146,5 +146,5 @@ def test_a_file_that_needs_unpickling_is_refused(folder: Path) -> None:
     ("model", "hint"), [("resnet10t", MODEL), ("resnet10t.c4", MODEL), ("resnut18.a1_in1k", "resn")]
 )
 def test_a_name_without_its_tag_is_refused_and_near_ones_listed(model: str, hint: str) -> None:
-    with pytest.raises(SpecError, match=f"Unknown model .*There is: .*{hint}"):
+    with pytest.raises(SpecError, match=f"Unknown model .*Available: .*{hint}"):
         Timm(model)

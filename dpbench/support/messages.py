@@ -10,12 +10,12 @@ def unknown(what: str, name: str, known: Iterable[str], owner: str = "") -> str:
     """Say that `name` does not exist, what does, and what was probably meant.
 
     >>> unknown("learner", "pilar", ["pillar", "dp-sgd"])
-    "Unknown learner 'pilar'. Did you mean 'pillar'? There is: dp-sgd, pillar."
+    "Unknown learner 'pilar'. Did you mean 'pillar'? Available: dp-sgd, pillar."
     """
     known = sorted(known)
     nearest = difflib.get_close_matches(name, known, 1)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    return f"Unknown {what} {name!r}{owner and f' of {owner}'}.{hint} There is: {', '.join(known) or 'nothing'}."
+    return f"Unknown {what} {name!r}{owner and f' of {owner}'}.{hint} Available: {', '.join(known) or 'none'}."
 
 
 def in_words(size: int) -> str:

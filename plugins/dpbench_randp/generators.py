@@ -28,5 +28,5 @@ def generator(name: str, seed: int, size: int) -> Generator:
         SpecError: no such generator.
     """
     if name not in GENERATORS:
-        raise SpecError(f"Unknown generator {name!r}. There is: {', '.join(sorted(GENERATORS))}.")
+        raise SpecError(f"Unknown generator {name!r}. Available: {', '.join(sorted(GENERATORS))}.")
     return GENERATORS[name](seed, size)

@@ -39,7 +39,7 @@ def in_hub_cache(repository: str, name: str) -> Path:
 
     folder = Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
     main = folder / "refs" / "main"
-    return folder / "snapshots" / (main.read_text().strip() if main.is_file() else "main") / name
+    return folder / "snapshots" / (main.read_text(encoding="utf-8").strip() if main.is_file() else "main") / name
 
 
 def digest(file: Path) -> str:

@@ -46,7 +46,7 @@ def made(root: Path) -> Path:
 def filed(root: Path, good: dict[str, Any], **changed: Any) -> Path:
     content = {key: value for key, value in {**good, **changed}.items() if key != "file"}
     file = root / "results" / BOARD / str(good["file"])
-    file.write_text(json.dumps(content))
+    file.write_text(json.dumps(content), encoding="utf-8")
     return file
 
 
@@ -135,7 +135,7 @@ def test_a_result_under_another_name_is_refused(tmp_path: Path, known: Known, go
 def test_a_result_on_another_board_is_refused_key_by_key(tmp_path: Path, known: Known, good: dict[str, Any]) -> None:
     file = filed(made(tmp_path), good)
     board = known.boards[BOARD].model_copy(update={"epsilon": 2.0, "split_seed": 7})
-    other = Known({BOARD: board}, known.installed, known.machine)
+    other = Known({BOARD: board}, known.installed)
     found = complaints(tmp_path, other)
     assert [(one.file, one.field) for one in found] == [
         (f"results/{BOARD}/{file.name}", "spec.epsilon"),
@@ -220,7 +220,7 @@ def test_no_more_of_a_file_is_read_than_it_may_have(tmp_path: Path, monkeypatch:
     with pytest.raises(Unfit, match=r"at most 2,000,000 bytes, got 1,099,511,627,776"):
         content_of(file)
     monkeypatch.setattr(folder, "MAX_BYTES", 1)
-    file.write_text("{}")
+    file.write_text("{}", encoding="utf-8")
     with pytest.raises(Unfit, match=r"at most 1 bytes, got 2"):
         content_of(file)
 

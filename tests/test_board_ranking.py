@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpbench.board.ranking import Compared, Scores, over_examples, over_seeds, ranks, scores_of
+from dpbench.board.ranking import Compared, Scores, order_of, over_examples, over_seeds, ranks, scores_of
 from dpbench.records.protocol import find_board
 from tests import boards
 
@@ -107,7 +107,7 @@ def test_the_level_is_five_percent() -> None:
 
 def scored(*means: float, spread: float = 0.01) -> list[Scores]:
     wiggle = np.array([[1, -1, 0, 0, 0], [0, 1, -1, 0, 0], [0, 0, 1, -1, 0]]) * spread
-    return [Scores(m, tuple(m + wiggle[i % 3]), None) for i, m in enumerate(means)]
+    return [Scores(tuple(m + wiggle[i % 3]), None) for i, m in enumerate(means)]
 
 
 def test_ranks_are_places_shared_with_the_best_entry_that_does_not_differ() -> None:
@@ -133,9 +133,29 @@ def test_a_result_is_compared_by_its_bits_for_accuracy_and_by_its_seeds_otherwis
     assert scores_of(first, "balanced_accuracy").bits is None
 
 
+def test_seeds_that_score_the_same_but_for_rounding_are_one_rank() -> None:
+    first = (0.3, 0.6, 0.9)
+    second = tuple(math.nextafter(value, 0) for value in first)
+    assert over_seeds(first, second).p == 1.0
+    assert ranks([Scores(first, None), Scores(second, None)]) == [1, 1]
+
+
+def test_results_are_sorted_by_answers_that_are_counted_and_other_metrics_by_whole_millionths() -> None:
+    _, result, other = boards.synthetic(find_board("digits-eps1"), 3, seed=0)
+    metrics = {
+        name: one.model_copy(update={"mean": math.nextafter(one.mean, 2)}) for name, one in result.metrics.items()
+    }
+    nudged = result.model_copy(update={"metrics": metrics})
+    for metric in metrics:
+        assert order_of(nudged, metric) == order_of(result, metric)
+        larger = result.metrics[metric].mean > other.metrics[metric].mean
+        assert (order_of(result, metric) > order_of(other, metric)) == larger
+    assert order_of(result, "auroc") == -1
+
+
 def test_ranks_cost_one_comparison_an_entry() -> None:
     chance = np.random.default_rng(0)
-    entries = [Scores(m, tuple(m + chance.normal(0, 0.01, 5)), None) for m in np.linspace(1, 0, 2000)]
+    entries = [Scores(tuple(m + chance.normal(0, 0.01, 5)), None) for m in np.linspace(1, 0, 2000)]
     counted = []
 
     def count(first: tuple[float, ...], second: tuple[float, ...]) -> Compared:

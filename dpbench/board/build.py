@@ -1,4 +1,8 @@
-"""Results -> `leaderboard.json`: the same bytes from the same files, or a refusal that lists what is wrong."""
+"""Results -> `leaderboard.json`: the same bytes from the same files, anywhere, or a refusal that lists what is wrong.
+
+A number in the index is copied from a result, or counted, summed by `math.fsum` and divided, which IEEE 754 rounds in
+one way alone. What libraries compute (epsilon derived again, the tests behind ranks) is compared and not written.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,8 @@ from pydantic_core import core_schema
 
 from dpbench.board.entry import entry_of
 from dpbench.board.folder import Complaint, boards_of
-from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.ranking import SENTENCE, ranks, scores_of
+from dpbench.board.index import Index, Standing
+from dpbench.board.ranking import SENTENCE, order_of, ranks, scores_of
 from dpbench.board.verify.checks import Checked, Known
 from dpbench.board.verify.rerun import recorded, records_wrong
 from dpbench.board.verify.review import Review, review
@@ -146,17 +150,13 @@ def _standing(board: Board, results: list[Checked], known: Known, place: tuple[P
     for one in results:
         assert one.result is not None
         entries.append((entry_of(one, board, known, recorded(one.place, one.result, root)), one.result))
-    entries.sort(key=lambda pair: (-_mean(pair[0], board), pair[0].id))
+    entries.sort(key=lambda pair: (-order_of(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     places = ranks([scores_of(result, board.metric) for _, result in ranked])
     first = [entry.model_copy(update={"rank": rank}) for (entry, _), rank in zip(ranked, places, strict=True)]
     rest = [entry for entry, _ in entries if entry.role != "entry"]
     facts = _facts(results[0].result) if results and results[0].result else _facts_of_none(board, plugins)
     return Standing(board=board, digest=board.digest, entries=(*first, *rest), **facts)
-
-
-def _mean(entry: Entry, board: Board) -> float:
-    return entry.metrics[board.metric].mean if board.metric in entry.metrics else -1.0
 
 
 def _facts(result: Result) -> dict[str, Any]:

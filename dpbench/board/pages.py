@@ -75,7 +75,7 @@ def _published(folder: Path) -> dict[str, str]:
 
 def _recorded(marker: Path) -> dict[str, str]:
     try:
-        recorded = json.loads(marker.read_text())
+        recorded = json.loads(marker.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return recorded if isinstance(recorded, dict) else {}

@@ -18,6 +18,8 @@ Satterthwaite's degrees of freedom: close to n - 1, that is normal, where exampl
 - A single seed cannot show noise of fits: examples alone decide, and the test is too sure by what it cannot see.
 - Metrics other than accuracy are not means over examples: there it is Student's t over the paired seeds, with the test
   split taken as given; a single seed tells nothing apart.
+- What differs by less than numbers of several machines may (`records.tolerance`) does not differ: entries are sorted by
+  answers that are counted, or by a mean in whole millionths, and seeds that score the same have a difference of zero.
 - Nothing is corrected for how many entries a board has: one true tie in twenty is told apart.
 
 Sources: Searle, Casella and McCulloch, Variance Components, ch. 4; Satterthwaite 1946.
@@ -33,6 +35,7 @@ import numpy as np
 
 from dpbench.board.verify.scores import correct_bits
 from dpbench.records.result import Result
+from dpbench.records.tolerance import CLOSE, close
 
 LEVEL = 0.05
 SENTENCE = (
@@ -47,7 +50,6 @@ SENTENCE = (
 class Scores:
     """What of an entry decides its rank."""
 
-    mean: float
     per_seed: tuple[float, ...]
     bits: Callable[[], np.ndarray] | None  # (S, n) bool; none for metrics that are no mean over examples
 
@@ -79,7 +81,19 @@ def scores_of(result: Result, metric: str) -> Scores:
     """Return what decides the rank of a checked result by `metric`, which all of its seeds have."""
     per_seed = tuple(float(getattr(seed, metric)) for seed in result.seeds)
     stacked = lambda: np.stack([correct_bits(seed, result.task.test) for seed in result.seeds])
-    return Scores(result.metrics[metric].mean, per_seed, stacked if metric == "accuracy" else None)
+    return Scores(per_seed, stacked if metric == "accuracy" else None)
+
+
+def order_of(result: Result, metric: str) -> int:
+    """Return what a checked result is sorted by, the larger the better: its correct answers, or its mean in millionths.
+
+    A result that lacks the metric for a seed comes last.
+    """
+    if metric not in result.metrics:
+        return -1
+    if metric == "accuracy":
+        return sum(int(correct_bits(seed, result.task.test).sum()) for seed in result.seeds)
+    return round(result.metrics[metric].mean / CLOSE)
 
 
 def ranks(entries: Sequence[Scores]) -> list[int]:
@@ -124,6 +138,6 @@ def over_examples(first: np.ndarray, second: np.ndarray) -> Compared:
 
 def over_seeds(first: Sequence[float], second: Sequence[float]) -> Compared:
     """Compare scores of two entries, seed by seed; a single seed cannot tell them apart."""
-    d = np.subtract(first, second)
+    d = np.array([0.0 if close(*pair) else pair[0] - pair[1] for pair in zip(first, second, strict=True)])
     error = float(d.std(ddof=1)) / math.sqrt(len(d)) if len(d) > 1 else math.nan
     return Compared(float(d.mean()), error, len(d) - 1)

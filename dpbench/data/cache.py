@@ -95,7 +95,7 @@ def _parts(extractor: Extractor) -> Sequence[Extractor]:
 def _open(folder: Path) -> Tensor:
     file = folder / "features.npy"
     try:
-        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         if manifest["sha256"] != sha256(file):
             raise DamagedFile(f"The cache file {file} fails its checksum.")
         # Copy-on-write: pages are shared between processes, and no one can change the file through the tensor.

@@ -68,7 +68,7 @@ def repeats(of: Hashes, among: Hashes) -> Overlap:
     """Count the images of `of` that are the same, or near the same, as one of `among`; once on this machine."""
     file = cache_folder() / "hashes" / f"{canonical_digest([NEAR, of.digest, among.digest])[:32]}.json"
     try:
-        return Overlap(**json.loads(file.read_text()))
+        return Overlap(**json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         counted = _repeats(of, among)
         write_json(file, counted.model_dump())

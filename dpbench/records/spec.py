@@ -131,7 +131,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         SpecError: the file cannot be read or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"Cannot read the spec {path}: {error}.") from error
 

@@ -40,7 +40,7 @@ class Phases:
 def peak_bytes() -> int:
     """Return the process's highest resident size: since the last phase began on Linux, else since its start."""
     if _STATUS.exists():
-        for line in _STATUS.read_text().splitlines():
+        for line in _STATUS.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     if sys.platform == "win32":
@@ -53,6 +53,6 @@ def peak_bytes() -> int:
 
 def _reset_peak() -> None:
     try:
-        _CLEAR.write_text("5")
+        _CLEAR.write_text("5", encoding="utf-8")
     except OSError:
         return  # not Linux, or not allowed: the peak then counts from the process's start

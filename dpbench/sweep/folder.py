@@ -102,7 +102,7 @@ class Folder:
 
     def log(self, line: str) -> None:
         """Note an event. A sweep does not end because its log cannot be written."""
-        with suppress(OSError), self.log_file.open("a") as file:
+        with suppress(OSError), self.log_file.open("a", encoding="utf-8") as file:
             file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {line}\n")
 
     def _failed(self, cell: Cell) -> Path:

@@ -58,7 +58,7 @@ class Laws:
     def test_only_the_contract_is_imported(self) -> None:
         """A plugin imports from dpbench only what `dpbench.__all__` names."""
         for file in _sources(type(self.subject()).__module__):
-            for name in _imported(ast.parse(file.read_text())):
+            for name in _imported(ast.parse(file.read_text(encoding="utf-8"))):
                 if name not in dpbench.__all__:
                     raise LawBroken(f"{file.name} imports dpbench's {name!r}, which is not in dpbench.__all__.")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
+from dpbench.records.tolerance import close
 
 if TYPE_CHECKING:
     from dpbench.board.verify.checks import Installed
@@ -134,13 +135,13 @@ def _trials(record: Selection) -> Found:
         return
     if record.tried != len(record.trials):
         yield "search.tried", f"expected {len(record.trials)}, the trials on record, got {record.tried}"
-    scored = [trial for trial in record.trials if trial.accuracy is not None]
-    best = max(scored, key=lambda trial: trial.accuracy or 0.0, default=None)
+    highest = max((trial.accuracy for trial in record.trials if trial.accuracy is not None), default=None)
+    best = [trial.setting for trial in record.trials if highest is not None and close(trial.accuracy, highest)]
     outside = [trial for trial in record.trials if not _within(trial.setting, record.space)]
     if outside:
         yield "search.trials", f"expected settings of the space that was searched, got {outside[0].setting}"
-    if best is None or best.setting != record.chosen:
-        yield "search.chosen", f"expected the best trial, {best and best.setting}, got {record.chosen}"
+    if record.chosen not in best:
+        yield "search.chosen", f"expected the best trial, {best[0] if best else None}, got {record.chosen}"
 
 
 def _read(result: Result, public: str) -> Found:

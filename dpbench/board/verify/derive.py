@@ -13,11 +13,11 @@ from dpbench.privacy.accounting import private_selection as repeats
 from dpbench.privacy.accounting.accountant import AccountantName
 from dpbench.privacy.plan import check_plan
 from dpbench.records.result import Privacy, Result
+from dpbench.records.tolerance import close
 
 MAX_STEPS = 1_000_000
 MAX_RELEASES = 16  # each that differs from the others takes an accountant seconds
 MAX_EPSILON = 100.0
-CLOSE = 1e-6  # relative: what other versions of the libraries, or another processor, may change
 LOOSE = 0.02  # as `dpbench.harness.guarantee` allows between two Renyi accounts of one search
 
 
@@ -91,8 +91,8 @@ def bounds(privacy: Privacy, target: float) -> Iterator[tuple[str, str]]:
         yield "privacy.epsilon", f"expected at most {MAX_EPSILON:g}, or no privacy at all, got {privacy.epsilon!r}"
 
 
-def compare(privacy: Privacy, answer: Answer, exact: bool) -> Iterator[tuple[str, str]]:
-    """Yield where a result states something else than was derived; `exact` on the same libraries and processor."""
+def compare(privacy: Privacy, answer: Answer) -> Iterator[tuple[str, str]]:
+    """Yield where a result states something else than was derived, rounding apart."""
     if answer.error:
         yield "privacy.epsilon", answer.error
         return
@@ -103,8 +103,7 @@ def compare(privacy: Privacy, answer: Answer, exact: bool) -> Iterator[tuple[str
         "independent.upper": (other.upper, answer.upper),
     }
     for field, (stated, found) in pairs.items():
-        close = stated == found or (not exact and math.isclose(stated, found, rel_tol=CLOSE))
-        if not close:
+        if not close(stated, found):
             yield f"privacy.{field}", f"expected {found!r} from plan and sigma, got {stated!r}"
     if other.accountant != answer.accountant:
         yield "privacy.independent.accountant", f"expected {answer.accountant!r}, got {other.accountant!r}"

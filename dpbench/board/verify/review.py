@@ -106,7 +106,7 @@ def _cores() -> int:
 def _compared(checked: Checked, answers: dict[Question, Answer]) -> Checked:
     if checked.result is None or checked.question is None:
         return checked
-    return checked.but(compare(checked.result.privacy, answers[checked.question], checked.exact))
+    return checked.but(compare(checked.result.privacy, answers[checked.question]))
 
 
 def _agreeing(results: list[Checked]) -> Iterator[Checked]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpbench.records.result import Result, SeedResult, summarise
+from dpbench.records.tolerance import CLOSE, close
 
 Found = Iterator[tuple[str, str]]
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -28,7 +29,7 @@ def check_scores(result: Result) -> Found:
     by_guess: dict[str | None, SeedResult] = {}
     for place, seed in enumerate(result.seeds):
         same = by_guess.setdefault(seed.predictions, seed)
-        if (same.correct, same.class_accuracy) != (seed.correct, seed.class_accuracy):
+        if same.correct != seed.correct or not all(map(close, same.class_accuracy, seed.class_accuracy)):
             yield f"seeds.{place}.predictions", f"the same as those of seed {same.seed}, which scored otherwise"
     yield from _metrics(result)
 
@@ -62,7 +63,7 @@ def _bits(seed: SeedResult, result: Result) -> Found:
         yield "correct", str(error)
         return
     hits = int(bits.sum())
-    if seed.accuracy != hits / len(bits):
+    if not close(seed.accuracy, hits / len(bits)):
         yield (
             "accuracy",
             f"expected {hits} of {len(bits)} = {hits / len(bits)!r}, as `correct` has it, got {seed.accuracy!r}",
@@ -77,11 +78,11 @@ def _classes(seed: SeedResult, result: Result) -> Found:
         yield "class_accuracy", f"expected one for each of {len(result.task.classes)} classes, got {len(present)}"
         return
     balanced = float(np.mean(present))
-    if not math.isclose(seed.balanced_accuracy, balanced, rel_tol=1e-12, abs_tol=1e-15):
+    if not close(seed.balanced_accuracy, balanced):
         yield "balanced_accuracy", f"expected {balanced!r}, the mean over classes, got {seed.balanced_accuracy!r}"
-    if seed.worst_class_accuracy != min(present):
+    if not close(seed.worst_class_accuracy, min(present)):
         yield "worst_class_accuracy", f"expected {min(present)!r}, the least, got {seed.worst_class_accuracy!r}"
-    if not min(present) - 1e-12 <= seed.accuracy <= max(present) + 1e-12:
+    if not min(present) - CLOSE <= seed.accuracy <= max(present) + CLOSE:
         yield "class_accuracy", "expected accuracy to lie between the worst and the best class"
     if (seed.auroc is None) != (len(result.task.classes) != 2 or len(present) != 2):
         yield "auroc", "expected it where there are two classes, and nowhere else"
@@ -109,12 +110,5 @@ def _metrics(result: Result) -> Found:
     for name in sorted(result.metrics.keys() & expected.keys()):
         for part in ("mean", "low", "high"):
             stated, found = getattr(result.metrics[name], part), getattr(expected[name], part)
-            if not (stated == found if part == "mean" else _close(stated, found)):
+            if not close(stated, found):
                 yield f"metrics.{name}.{part}", f"expected {found!r} from the seeds, got {stated!r}"
-
-
-def _close(stated: float | None, found: float | None) -> bool:
-    """Return whether they are equal, but for the last digits of Student's t in another version of SciPy."""
-    if stated is None or found is None:
-        return stated is found
-    return math.isclose(stated, found, rel_tol=1e-12, abs_tol=1e-15)

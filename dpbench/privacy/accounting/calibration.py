@@ -44,7 +44,7 @@ def _file(plan: Sequence[Release], budget: Budget, name: AccountantName) -> Path
 
 def _remembered(file: Path) -> float | None:
     try:
-        sigma = float(json.loads(file.read_text())["sigma"])
+        sigma = float(json.loads(file.read_text(encoding="utf-8"))["sigma"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return sigma if _PLAUSIBLE[0] <= sigma <= _PLAUSIBLE[1] else None

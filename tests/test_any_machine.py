@@ -1,0 +1,90 @@
+"""A clone is green on any machine: last bits, threads, locale, time zone and hash seed change nothing that is said."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpbench import registry
+from dpbench.board.build import index_of
+from dpbench.board.index import Index
+from tests import boards, readme
+
+GIVEN = {"spec", "space", "chosen", "setting", "repeats", "delta", "sample_rate", "relative_noise", "provenance"}
+"""What somebody asked for, or planned, is text in another form: it comes out of no library."""
+
+
+def nudged(value: Any, chance: random.Random) -> Any:
+    """Return a result's JSON, every number that was computed changed in its last bits, up or down."""
+    if isinstance(value, dict):
+        return {key: one if key in GIVEN else nudged(one, chance) for key, one in value.items()}
+    if isinstance(value, list):
+        return [nudged(one, chance) for one in value]
+    if not isinstance(value, float) or value == 0:  # no noise, no right answer: exact everywhere
+        return value
+    away = 0 if value == 1 else chance.choice((-math.inf, math.inf))  # a share stays a share
+    return math.nextafter(math.nextafter(value, away), away)
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(readme.LEADERBOARD, tmp_path / "leaderboard"))
+
+
+def standings(index: Index) -> dict[str, list[tuple[str, int | None, str]]]:
+    return {one.board.name: [(entry.id, entry.rank, entry.role) for entry in one.entries] for one in index.standings}
+
+
+def test_the_last_bits_of_all_that_was_computed_change_no_verdict_and_no_rank(copied: Path) -> None:
+    chance = random.Random(0)
+    changed = 0
+    for file in sorted(copied.glob("[rf]*/*/*.json")):
+        if file.parts[-3] != "reruns":
+            before = json.loads(file.read_text(encoding="utf-8"))
+            after = boards.resealed(nudged(before, chance))
+            changed += after["metrics"] != before["metrics"]
+            file.write_text(json.dumps(after), encoding="utf-8")
+    assert changed > 190
+    assert standings(index_of(copied, registry.load())) == standings(readme.index())
+
+
+OTHERWISE = {
+    "OMP_NUM_THREADS": "3",
+    "MKL_NUM_THREADS": "3",
+    "LC_ALL": "C",
+    "PYTHONCOERCECLOCALE": "0",
+    "PYTHONUTF8": "0",  # files are ASCII unless somebody says otherwise
+    "TZ": "Pacific/Kiritimati",
+    "PYTHONHASHSEED": "12345",
+}
+PROGRAM = """
+import sys, torch
+from dpbench.cli import main
+torch.set_num_threads(3)
+for command in (["verify"], ["build", "--no-site"]):
+    try:
+        main(["leaderboard", *command, "--root", sys.argv[1]])
+    except SystemExit as end:
+        assert not end.code, end.code
+"""
+
+
+def test_another_process_with_other_threads_locale_zone_and_hashes_writes_the_same_bytes(copied: Path) -> None:
+    (copied / "leaderboard.json").unlink()
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(copied)],
+        env={**os.environ, **OTHERWISE}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "results, 0 failed\n" in done.stdout
+    for name in ("leaderboard.json", "schema.json"):
+        assert (copied / name).read_bytes() == (readme.LEADERBOARD / name).read_bytes()

@@ -88,3 +88,11 @@ def test_another_process_with_other_threads_locale_zone_and_hashes_writes_the_sa
     assert "results, 0 failed\n" in done.stdout
     for name in ("leaderboard.json", "schema.json"):
         assert (copied / name).read_bytes() == (readme.LEADERBOARD / name).read_bytes()
+
+
+def test_a_terminal_that_lacks_a_letter_shows_its_number() -> None:
+    program = "from dpbench.cli import main; main(['list', 'extractors'])"
+    environment = {**os.environ, **OTHERWISE, "COLUMNS": "200"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"Tram\\xe8r" in done.stdout and done.stdout.isascii()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -33,6 +34,9 @@ app.add_typer(leaderboard.app, name="leaderboard")
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; what dpbench refuses is one sentence on standard error and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that has no ε shows its number
     try:
         app(arguments)
     except DpbenchError as error:

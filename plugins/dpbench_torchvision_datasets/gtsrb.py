@@ -106,7 +106,9 @@ def _in_folders(folder: Path, classes: int) -> Listed:
 
 def _in_table(table: Path, folder: Path) -> Listed:
     try:
-        rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8")), delimiter=";", skipinitialspace=True))
+        rows = list(
+            csv.DictReader(io.StringIO(table.read_text(encoding="utf-8")), delimiter=";", skipinitialspace=True)
+        )
         return [(folder / Path(row["Filename"]).name, int(row["ClassId"])) for row in rows]
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise DataError(

@@ -1,6 +1,6 @@
 """Synthetic results of a board: cheap, sealed, and such that every check passes. For tests of many results.
 
->>> from dpbench.records.protocol import find_board
+>>> from dpbench.records.board import find_board
 >>> [result.spec.learner.name for result in synthetic(find_board("digits-eps1"), 3, seed=0)]
 ['non-private', 'synthetic-00001', 'synthetic-00002']
 """
@@ -21,9 +21,10 @@ from dpbench import registry
 from dpbench.api import Budget, Release
 from dpbench.privacy.accounting import accountant, crosscheck
 from dpbench.records import provenance
-from dpbench.records.protocol import Board
+from dpbench.records.board import Board
 from dpbench.records.result import Result, SeedResult, summarise
 from dpbench.records.spec import Spec
+from dpbench.registry.boards import entry_spec, spelled_out
 
 PRIVATE, PUBLIC, TEST = 45_000, 5_000, 1_000
 STEPS = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500)
@@ -32,7 +33,7 @@ RULES = ("default",) * 7 + ("by-hand", "transfer", "public-validation", "private
 
 def synthetic(board: Board, count: int, seed: int) -> list[Result]:
     """Return `count` results on `board`, each of a learner of its own; the first is the ceiling."""
-    whole = board.spelled_out(_plugins())
+    whole = spelled_out(board, _plugins())
     classes = tuple(_plugins().find("dataset", board.dataset.name).cls.classes)
     chance = np.random.default_rng(seed)
     labels, hardness = chance.integers(len(classes), size=TEST), chance.normal(size=TEST)
@@ -189,7 +190,7 @@ def world(root: Path) -> Path:
         (root / "boards" / f"{name}.toml").write_text(BOARD.format(name=name, epsilon=epsilon))
     board = Board.read(root / "boards" / "tiny.toml")
     for learner in LEARNERS:
-        spec = board.spec({"learner": learner}, _plugins(), "the test")
+        spec = entry_spec(board, {"learner": learner}, _plugins(), "the test")
         result = run(spec, device="cpu", plugins=_plugins())
         clean = {**result.provenance, "commit": "0" * 40, "dirty": False}
         result.model_copy(update={"provenance": clean}).sealed().write(root / "results" / "tiny")

@@ -17,13 +17,14 @@ from dpbench import registry
 from dpbench.board import build
 from dpbench.board.build import INDEX, NotBuilt, index_of
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.verify.checks import Known
+from dpbench.board.verify.known import Known
 from dpbench.board.verify.rerun import keep, rerun
 from dpbench.errors import DataError
-from dpbench.records.protocol import find_board
+from dpbench.records.board import find_board
+from dpbench.records.protocol import Component
 from dpbench.records.result import Result
-from dpbench.records.spec import Component
 from dpbench.registry import Registry
+from dpbench.registry.boards import entry_spec
 from tests import boards
 from tests.readme import ROOT
 
@@ -161,7 +162,7 @@ def test_the_command_of_an_entry_repeats_its_spec(root: Path, plugins: Registry)
     for one in standing(index).entries:
         words = shlex.split(one.command)
         assert words[:4] == ["dpbench", "run", "--board", "tiny"]
-        spec = standing(index).board.spec({"learner": words[words.index("--learner") + 1]}, plugins, "the test")
+        spec = entry_spec(standing(index).board, {"learner": words[words.index("--learner") + 1]}, plugins, "the test")
         built = plugins.build("learner", spec.learner.name, spec.learner.options)
         assert Result.read(root / one.file).spec.learner == build_component(built)
     assert entry(index, "class-means").command == "dpbench run --board tiny --learner class-means"

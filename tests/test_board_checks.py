@@ -15,9 +15,9 @@ from dpbench import registry
 from dpbench.api import Release
 from dpbench.board.build import verified
 from dpbench.board.folder import Complaint
-from dpbench.board.verify.checks import Known
 from dpbench.board.verify.declared import check_selection
 from dpbench.board.verify.derive import Question, derive
+from dpbench.board.verify.known import Known
 from dpbench.board.verify.rerun import record_of, rerun
 from dpbench.board.verify.review import MANY, review_of
 from dpbench.errors import AccountantsDisagree, DataMissing, SpecError

@@ -14,10 +14,10 @@ import pytest
 from dpbench import registry
 from dpbench.board import folder
 from dpbench.board.folder import Complaint, Place, Unfit, boards_of, content_of, place_of
-from dpbench.board.verify.checks import Known
+from dpbench.board.verify.known import Known
 from dpbench.board.verify.review import review
 from dpbench.errors import SpecError
-from dpbench.records.protocol import find_board
+from dpbench.records.board import find_board
 from tests import boards
 from tests.readme import ROOT
 

@@ -12,7 +12,7 @@ import pytest
 
 from dpbench.board.index import Index
 from dpbench.board.site import build_site
-from dpbench.records.protocol import find_board
+from dpbench.records.board import find_board
 from tests.boards import synthetic
 from tests.browser import Seen, Theme, address, browser, opened, see_charts
 from tests.test_board_site import HOSTILE, filed, hostile, standing_of

@@ -14,12 +14,13 @@ from dpbench import registry
 from dpbench.board.verify.checks import departures
 from dpbench.cli import main
 from dpbench.errors import SpecError
+from dpbench.records.board import Board, board_files, find_board
 from dpbench.records.checksums import broken_fields
-from dpbench.records.protocol import Board, board_files, find_board
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
-from dpbench.registry import Registry
+from dpbench.registry import Registry, boards
 from dpbench.registry import components as parts
+from dpbench.registry.boards import entry_spec
 
 TEXT = """
 name = "tiny"
@@ -58,14 +59,14 @@ def spelled_out(spec: Spec, plugins: Registry) -> Spec:
 @pytest.mark.parametrize("name", sorted(board_files()))
 def test_a_committed_board_can_be_read_and_asks_for_what_is_installed(name: str, plugins: Registry) -> None:
     board = find_board(name)
-    spec = spelled_out(board.spec({"learner": "dp-sgd"}, plugins, "the test"), plugins)
-    assert departures(board.spelled_out(plugins), spec) == []
+    spec = spelled_out(entry_spec(board, {"learner": "dp-sgd"}, plugins, "the test"), plugins)
+    assert departures(boards.spelled_out(board, plugins), spec) == []
     assert ("public-validation" in board.selection) == (board.public_fraction > 0)
 
 
 def test_a_board_fixes_everything_but_learner_search_and_randomness(tmp_path: Path, plugins: Registry) -> None:
     board = Board.read(written(tmp_path))
-    spec = board.spec({"learner": "pillar:k=5", "secure_rng": True}, plugins, "the test")
+    spec = entry_spec(board, {"learner": "pillar:k=5", "secure_rng": True}, plugins, "the test")
     assert (spec.epsilon, spec.public_fraction, spec.split_seed, spec.seeds) == (2.0, 0.2, 3, (0, 1))
     assert spec.secure_rng and spec.learner.options == {"k": "5"}
 
@@ -74,21 +75,21 @@ def test_a_board_fixes_everything_but_learner_search_and_randomness(tmp_path: Pa
 def test_what_the_board_fixes_cannot_be_given(tmp_path: Path, plugins: Registry, key: str) -> None:
     board = Board.read(written(tmp_path))
     with pytest.raises(SpecError, match=rf"no {key} in the test: board 'tiny' fixes them"):
-        board.spec({"learner": "pillar", key: 1}, plugins, "the test")
+        entry_spec(board, {"learner": "pillar", key: 1}, plugins, "the test")
 
 
 def test_the_ceiling_runs_without_privacy_and_is_no_departure(tmp_path: Path, plugins: Registry) -> None:
     board = Board.read(written(tmp_path))
-    spec = spelled_out(board.spec({"learner": "non-private"}, plugins, "the test"), plugins)
+    spec = spelled_out(entry_spec(board, {"learner": "non-private"}, plugins, "the test"), plugins)
     assert math.isinf(spec.epsilon)
-    assert departures(board.spelled_out(plugins), spec) == []
+    assert departures(boards.spelled_out(board, plugins), spec) == []
 
 
 def test_a_selection_that_the_board_does_not_rank_is_refused_before_it_runs(tmp_path: Path, plugins: Registry) -> None:
     board = Board.read(written(tmp_path))
     search = {"rule": "private-unaccounted"}
     with pytest.raises(SpecError, match=r"board 'tiny' ranks .default, public-validation., got private-unaccounted"):
-        board.spec({"learner": "pillar", "search": search}, plugins, "the test")
+        entry_spec(board, {"learner": "pillar", "search": search}, plugins, "the test")
 
 
 @pytest.mark.parametrize(
@@ -104,22 +105,22 @@ def test_a_departure_is_named_with_what_was_expected(
     tmp_path: Path, plugins: Registry, key: str, value: Any, said: str
 ) -> None:
     board = Board.read(written(tmp_path))
-    whole = json.loads(board.spec({"learner": "pillar"}, plugins, "the test").model_dump_json())
+    whole = json.loads(entry_spec(board, {"learner": "pillar"}, plugins, "the test").model_dump_json())
     spec = spelled_out(make_spec({**whole, key: value}, "the test"), plugins)
-    ((at, expected, got),) = departures(board.spelled_out(plugins), spec)
+    ((at, expected, got),) = departures(boards.spelled_out(board, plugins), spec)
     assert re.match(said, f"{at}: expected {expected}, got {got}")
 
 
 @pytest.mark.parametrize(
     ("line", "changed", "said"),
     [
-        ("epsilon = 2.0\n", "", "does not fit at epsilon: field required"),
-        ("epsilon = 2.0", "epsilon = 0.0", "at epsilon: input should be greater than 0"),
+        ("epsilon = 2.0\n", "", "every key of a protocol is spelled out, and 'epsilon' is not"),
+        ("epsilon = 2.0", "epsilon = 0.0", r"epsilon=0.0 in board .* does not fit: input should be greater than 0"),
         ("split_seed = 3", "split_sed = 3", "Unknown key 'split_sed' of board .*Did you mean 'split_seed'"),
         ('"default", ', '"oracle", ', "oracle is never ranked"),
         ('"tiny"', '"other"', "to be named as its file, 'tiny', got 'other'"),
-        ('"tiny"', '"../up"', "does not fit at name"),
-        ('"balanced_accuracy"', '"speed"', "does not fit at metric"),
+        ('"tiny"', '"../up"', "name='../up' in board .* does not fit"),
+        ('"balanced_accuracy"', '"speed"', "metric='speed' in board .* does not fit"),
     ],
 )
 def test_a_bad_board_is_refused_by_name(tmp_path: Path, line: str, changed: str, said: str) -> None:
@@ -144,7 +145,7 @@ def test_run_takes_everything_from_a_board_and_seals_what_it_writes(tmp_path: Pa
     file = written(tmp_path)
     main_of("run", "--board", str(file), "--learner", "class-means", "--out", str(tmp_path / "out"))
     (found,) = (tmp_path / "out").glob("*.json")
-    assert departures(Board.read(file).spelled_out(plugins), Result.read(found).spec) == []
+    assert departures(boards.spelled_out(Board.read(file), plugins), Result.read(found).spec) == []
     assert broken_fields(json.loads(found.read_text())) == []
 
 

@@ -28,7 +28,7 @@ from dpbench.board.verify import rerun
 from dpbench.board.verify.rerun import Rerun
 from dpbench.cli import main
 from dpbench.errors import DataError, OutputError, SpecError
-from dpbench.records.protocol import Board
+from dpbench.records.board import Board
 from dpbench.records.result import Brought, Independent, Interval
 from dpbench.registry import Registry, load
 from dpbench.support.files import write_json

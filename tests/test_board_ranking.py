@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from dpbench.board.ranking import Compared, Scores, order_of, over_examples, over_seeds, ranks, scores_of
-from dpbench.records.protocol import find_board
+from dpbench.records.board import find_board
 from tests import boards
 
 

@@ -19,7 +19,7 @@ from dpbench.board.site.charts import board_charts
 from dpbench.board.site.charts.classes import class_chart, class_specification
 from dpbench.board.site.entries import RAW
 from dpbench.errors import DataError, OutputError
-from dpbench.records.protocol import Board, find_board
+from dpbench.records.board import Board, find_board
 from dpbench.records.result import Interval, Result, interval
 from tests.boards import synthetic, write
 

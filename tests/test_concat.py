@@ -21,7 +21,7 @@ from torch import Tensor
 from dpbench import Extractor, SpecError, Split, registry
 from dpbench.cli import main
 from dpbench.data import cache
-from dpbench.records.spec import Component
+from dpbench.records.protocol import Component
 from dpbench.testing import ExtractorLaws
 
 CPU = torch.device("cpu")

@@ -220,7 +220,7 @@ def test_a_result_without_the_metric_is_named(sweep: Path, example: Result, plug
     ("old", "new", "said"),
     [
         ("[plot]", "[nothing]", "Unknown key 'nothing' of"),
-        ('lines = "epsilon"', 'line = "epsilon"', "Unknown key 'line' of [plot] of"),
+        ('lines = "epsilon"', 'line = "epsilon"', "Unknown key 'line' of plot in"),
         ('x = "learner.k"', "", "Expected 'plot.x' in"),
         ('x = "learner.k"', 'x = "learner.kk"', "Unknown axis 'learner.kk' of [plot] of"),
         ('"log"', '"cubic"', "plot.scale='cubic' in"),

@@ -18,7 +18,7 @@ from dpbench_image_trees import pictures
 from PIL import Image
 
 from dpbench import DataError, DataMissing, Dataset, registry
-from dpbench.records.spec import Component
+from dpbench.records.protocol import Component
 from dpbench.testing import DatasetLaws
 from tests.trees import Tree, lay_out, pack, picture, pixels, planted, read
 

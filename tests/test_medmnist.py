@@ -15,7 +15,7 @@ import pytest
 from dpbench_medmnist import DermaMnist, PathMnist, PneumoniaMnist
 
 from dpbench import DataError, DataMissing, SpecError
-from dpbench.support.messages import in_words
+from dpbench.support.messages import bytes_in_words
 from dpbench.support.paths import only_in
 from dpbench.testing import DatasetLaws
 
@@ -133,7 +133,7 @@ def test_the_digest_changes_with_the_data(data_folder: Path, key: str) -> None:
 def test_missing_data_says_what_to_fetch_and_where_it_looked(data_folder: Path, kind: Any) -> None:
     with pytest.raises(DataMissing) as caught:
         kind(size=224).load()
-    size, command = in_words(kind.file_sizes[224]), f"`dpbench data fetch {kind.name}"
+    size, command = bytes_in_words(kind.file_sizes[224]), f"`dpbench data fetch {kind.name}"
     for said in (f"{kind.name}_224.npz", size, command, dpbench_medmnist.RECORD, str(data_folder), ".medmnist"):
         assert said in str(caught.value)
 

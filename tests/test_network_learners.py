@@ -36,7 +36,8 @@ from dpbench.harness.run import run
 from dpbench.privacy.accounting.accountant import calibrate, epsilon
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.rows import PrivateRows
-from dpbench.records.spec import Component, make_spec
+from dpbench.records.protocol import Component
+from dpbench.records.spec import make_spec
 from tests.worlds import curator_over
 
 CPU = torch.device("cpu")

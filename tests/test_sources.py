@@ -12,8 +12,8 @@ import pytest
 
 from dpbench import DataMissing, Dataset, Download, Source, Splits
 from dpbench.data.sources import check_present, find, homes_of, label, locate, missing
-from dpbench.records.spec import Component
-from dpbench.support.messages import in_words
+from dpbench.records.protocol import Component
+from dpbench.support.messages import bytes_in_words
 from dpbench.support.paths import only_in
 
 HOMES = [["x.zip"], ["x/train", "x/test"]]
@@ -230,4 +230,4 @@ def test_names_and_sizes_are_said_shortly() -> None:
     assert homes_of(Source([["train", "test"], ["a/b/train", "a/b/test"], ["c"], ["d"]])) == (
         "{train,test} or a/b/{train,test} (or in 2 more layouts)"
     )
-    assert [in_words(size) for size in (1, 1_600_000, 10**9 - 1, 10**9)] == ["1 MB", "2 MB", "1000 MB", "1.0 GB"]
+    assert [bytes_in_words(size) for size in (1, 1_600_000, 10**9 - 1, 10**9)] == ["1 MB", "2 MB", "1000 MB", "1.0 GB"]

@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from dpbench.errors import SpecError
-from dpbench.records.spec import Component, Spec, make_spec, read_toml
+from dpbench.records.protocol import Component
+from dpbench.records.spec import Spec, make_spec, read_toml
 
 
 def spec(**values: Any) -> Spec:

@@ -10,8 +10,9 @@ from dpbench_pillar import Pillar
 
 from dpbench import registry
 from dpbench.harness import run
+from dpbench.records.protocol import Component
 from dpbench.records.result import Result
-from dpbench.records.spec import Component, Spec, make_spec
+from dpbench.records.spec import Spec, make_spec
 from dpbench.sweep.memory import Memory
 
 

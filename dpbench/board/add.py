@@ -9,7 +9,8 @@ from typing import Any
 
 from dpbench.board.build import NotBuilt
 from dpbench.board.folder import Complaint, Place, Unfit, content_of, results_of
-from dpbench.board.verify.checks import Checked, Known, departures
+from dpbench.board.verify.checks import Checked, departures
+from dpbench.board.verify.known import Known
 from dpbench.board.verify.review import review_of
 from dpbench.records.result import Result
 from dpbench.registry import Registry

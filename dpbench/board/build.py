@@ -20,11 +20,12 @@ from dpbench.board.entry import entry_of
 from dpbench.board.folder import Complaint, boards_of
 from dpbench.board.index import Index, Standing
 from dpbench.board.ranking import SENTENCE, order_of, ranks, scores_of
-from dpbench.board.verify.checks import Checked, Known
+from dpbench.board.verify.checks import Checked
+from dpbench.board.verify.known import Known
 from dpbench.board.verify.rerun import recorded, records_wrong
 from dpbench.board.verify.review import Review, review
 from dpbench.errors import DataError, DpbenchError
-from dpbench.records.protocol import Board
+from dpbench.records.board import Board
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.support.files import write_atomically
@@ -94,7 +95,7 @@ def index_of(root: Path, plugins: Registry) -> Index:
         if one.place.board is not None:
             by_board[one.place.board].append(one)
     boards = sorted(boards_of(root).items())
-    standings = [_standing(board, by_board[name], known, (root, plugins)) for name, board in boards]
+    standings = [_standing(board, by_board[name], known, root, plugins) for name, board in boards]
     return Index(ranking=SENTENCE, standings=tuple(standings))
 
 
@@ -144,8 +145,7 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _standing(board: Board, results: list[Checked], known: Known, place: tuple[Path, Registry]) -> Standing:
-    root, plugins = place
+def _standing(board: Board, results: list[Checked], known: Known, root: Path, plugins: Registry) -> Standing:
     entries = []
     for one in results:
         assert one.result is not None

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpbench.board.index import Entry, Role, Trust
-from dpbench.board.verify.checks import Checked, Known
+from dpbench.board.verify.checks import Checked
+from dpbench.board.verify.known import Known
 from dpbench.board.verify.rerun import Rerun
-from dpbench.records.protocol import Board
+from dpbench.records.board import Board
 from dpbench.records.result import Result
 from dpbench.records.search import Search
 

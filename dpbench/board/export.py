@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.records.protocol import METRICS
+from dpbench.records.metrics import METRICS
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

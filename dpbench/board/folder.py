@@ -26,7 +26,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dpbench.errors import DataError, SpecError
-from dpbench.records.protocol import NAME, Board
+from dpbench.records.board import NAME, Board
+from dpbench.support.validation import misfit
 
 Read = TypeVar("Read", bound=BaseModel)
 
@@ -147,9 +148,8 @@ def fitted(kind: type[Read], content: dict[str, Any]) -> Read:
     except (ValidationError, RecursionError) as error:
         if isinstance(error, RecursionError):
             raise Unfit("file", "nested too deeply") from None
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"])[:MAX_TEXT] or "file"
-        raise Unfit(field, first["msg"].removeprefix("Value error, ").lower()) from None
+        found = misfit(error)
+        raise Unfit(found.field[:MAX_TEXT], found.said) from None
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

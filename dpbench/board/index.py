@@ -11,10 +11,11 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.errors import DataError
+from dpbench.records.board import Board
 from dpbench.records.overlap import Overlap
-from dpbench.records.protocol import Board
 from dpbench.records.result import Brought, Independent, Interval
 from dpbench.records.search import SelectionRule
+from dpbench.support.validation import misfit
 
 Trust = Literal["enforced", "derived", "reproduced", "secure-rng"]
 """What speaks for a number.
@@ -107,6 +108,4 @@ class Index(_Frozen):
                 f"Cannot read leaderboard {file}: {error.strerror}. `dpbench leaderboard build` makes it from results."
             ) from error
         except ValidationError as error:
-            first = error.errors(include_input=False)[0]
-            field = ".".join(str(part) for part in first["loc"]) or "file"
-            raise DataError(f"{file} is no leaderboard.json at {field}: {first['msg']}.") from None
+            raise DataError(f"{file} is no leaderboard.json at {misfit(error)}.") from None

@@ -59,7 +59,7 @@ def _answers(plan: list[Release], epsilon: float | None, sigma: float | None, de
 
 
 def _plan(texts: list[str]) -> list[Release]:
-    from dpbench.records.spec import Component
+    from dpbench.records.protocol import Component
     from dpbench.registry import fields_from
 
     plan = []

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 
 from dpbench.cli.presence import HERE, dataset_facts, extractor_facts
 from dpbench.registry import KINDS, Kind, Registry, load
-from dpbench.support.messages import in_words
+from dpbench.support.messages import bytes_in_words
 
 FACTS: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
     "dataset": dataset_facts,
@@ -73,7 +73,7 @@ def _cells(kind: Kind, row: dict[str, Any]) -> list[str]:
     if kind == "learner":
         return []
     width = [str(row["dimension"] or "-")] if kind == "extractor" else []
-    return [HERE[row["present"]], *width, in_words(row["size"]) or "-", row["licence"] or "-"]
+    return [HERE[row["present"]], *width, bytes_in_words(row["size"]) or "-", row["licence"] or "-"]
 
 
 def _plain(registry: Registry, kinds: list[Kind]) -> dict[str, object]:

@@ -16,9 +16,9 @@ from dpbench.api import Dataset
 from dpbench.cli.presence import HERE, dataset_facts
 from dpbench.data import sources
 from dpbench.errors import SpecError
-from dpbench.records.spec import Component
+from dpbench.records.protocol import Component
 from dpbench.registry import load
-from dpbench.support.messages import in_words
+from dpbench.support.messages import bytes_in_words
 from dpbench.support.paths import data_folders, own_data_folder
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def list_datasets(as_json: Json = False) -> None:
         return
     table = Table("dataset", "here", "download", "licence", "where, or how to get it", box=None)
     for row in rows:
-        cells = (HERE[row["present"]], in_words(row["size"]), row["licence"], row["where"] or row["how"])
+        cells = (HERE[row["present"]], bytes_in_words(row["size"]), row["licence"], row["where"] or row["how"])
         table.add_row(*map(escape, (row["name"], *cells)))
     Console().print(table)
 

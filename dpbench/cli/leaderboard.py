@@ -13,7 +13,8 @@ from dpbench.cli import flags, publish
 from dpbench.errors import DpbenchError, SpecError
 
 if TYPE_CHECKING:
-    from dpbench.board.verify.checks import Checked, Known
+    from dpbench.board.verify.checks import Checked
+    from dpbench.board.verify.known import Known
     from dpbench.board.verify.review import Review
     from dpbench.registry import Registry
 
@@ -38,14 +39,14 @@ def verify(
     """Check every result: epsilon derived again, scores counted again, digests, seals, boards; one line a result."""
     if seed is not None and not rerun:
         raise SpecError("--seed names the seed to run again: add --rerun.")
-    from dpbench.board.verify.checks import Known
+    from dpbench.board.verify.known import Known
 
     plugins = _plugins()
     known = Known.here(root, plugins)
     found = _found(files, root, known)
     failed = 0
     for one in found.results:
-        again = _again(one, seed, (plugins, device, root)) if rerun and one.ok else ""
+        again = _again(one, seed, plugins, device, root) if rerun and one.ok else ""
         bad = not one.ok or again.startswith("FAILED")
         failed += bad
         print(again or _line(one))
@@ -166,11 +167,10 @@ def _line(one: Checked) -> str:
     return f"FAILED {one.place.file}: {'; '.join(map(str, one.complaints[:most]))}{more}"
 
 
-def _again(one: Checked, seed: int | None, setup: tuple[Registry, str, Path]) -> str:
+def _again(one: Checked, seed: int | None, plugins: Registry, device: str, root: Path) -> str:
     """Run a seed again, keep the record, and say what came out; nothing else than a difference is a failure."""
     from dpbench.board.verify import rerun
 
-    plugins, device, root = setup
     assert one.result is not None
     try:
         record = rerun.rerun(one.result, seed, plugins, device)

@@ -12,7 +12,7 @@ import typer
 from dpbench.cli import flags
 from dpbench.errors import SpecError
 from dpbench.learning.trainable import Trainable
-from dpbench.records.spec import Component
+from dpbench.records.protocol import Component
 from dpbench.registry import Registry, fields_from, load
 from dpbench.support import progress
 from dpbench.support.guard import guarded

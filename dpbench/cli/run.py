@@ -84,9 +84,10 @@ def run(
 def _spec(values: dict[str, Any], origin: str, board: str | None, plugins: Registry) -> Spec:
     if board is None:
         return make_spec(values, origin)
-    from dpbench.records.protocol import find_board
+    from dpbench.records.board import find_board
+    from dpbench.registry.boards import entry_spec
 
-    return find_board(board).spec(values, plugins, origin)
+    return entry_spec(find_board(board), values, plugins, origin)
 
 
 def _run(ask: Callable[[Registry], Spec], device: str, out: Path, settings: Path | None) -> tuple[Result, Path]:

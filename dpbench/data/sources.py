@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dpbench.api import Dataset, Source
 from dpbench.errors import DataMissing
+from dpbench.support.fields import changed
 from dpbench.support.guard import guarded
-from dpbench.support.messages import in_words
+from dpbench.support.messages import bytes_in_words
 from dpbench.support.paths import data_folders, restricted
 
 
@@ -79,7 +78,7 @@ def missing(dataset: Dataset) -> DataMissing:
     name, written = label(dataset), shlex.quote(label(dataset))
     looked = "; ".join(str(folder) + _lacking(folder, homes) for folder, homes in _places(source))
     wanted = homes_of(source)
-    facts = ", ".join(filter(None, (in_words(source.size), f"licence: {dataset.licence}")))
+    facts = ", ".join(filter(None, (bytes_in_words(source.size), f"licence: {dataset.licence}")))
     by_hand = f"`dpbench data import {written} FILE-OR-FOLDER`"
     page = f" from {source.page}" if source.page else ""
     how = f"Download it ({facts}){page}, then run {by_hand}"
@@ -95,14 +94,8 @@ def missing(dataset: Dataset) -> DataMissing:
 
 def label(dataset: Dataset) -> str:
     """Return the dataset as a user writes it: its name, and the options that are not the defaults."""
-    fields = [field for field in dataclasses.fields(dataset) if field.init]  # type: ignore[arg-type]
-    values = {field.name: getattr(dataset, field.name) for field in fields}
-    options = [f"{field.name}={values[field.name]}" for field in fields if values[field.name] != _default(field)]
+    options = [f"{name}={value}" for name, value in changed(dataset).items()]
     return f"{dataset.name}:{','.join(options)}" if options else dataset.name
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def homes_of(source: Source) -> str:

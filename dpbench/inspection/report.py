@@ -10,8 +10,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dpbench.errors import SpecError
+from dpbench.records.protocol import Component
 from dpbench.records.result import Brought
-from dpbench.records.spec import Component, Spec, make_spec
+from dpbench.records.spec import Spec, make_spec
 from dpbench.support.files import canonical_digest, write_json
 
 Values = tuple[float, ...]

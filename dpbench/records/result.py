@@ -13,10 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dpbench.errors import DataError
 from dpbench.privacy.accounting.accountant import AccountantName
 from dpbench.records.checksums import seal_of
+from dpbench.records.metrics import METRICS
 from dpbench.records.overlap import Overlap
 from dpbench.records.search import Selection, SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.support.files import write_json
+from dpbench.support.validation import misfit
 
 NOT_COVERED = (
     "the size of the private split, public by declaration",
@@ -209,15 +211,12 @@ def _read(kind: type[Read], file: Path) -> Read:
     except OSError as error:
         raise DataError(f"Cannot read {kind.__name__.lower()} {file}: {error.strerror}.") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "file"
-        raise DataError(f"{kind.__name__} {file} does not fit the schema at {field}: {first['msg']}.") from error
+        raise DataError(f"{kind.__name__} {file} does not fit the schema at {misfit(error)}.") from error
 
 
 def summarise(seeds: Sequence[SeedResult]) -> dict[str, Interval]:
     """Return mean and interval of every scalar metric that all seeds have."""
-    names = ("accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc")
-    columns = {name: [getattr(seed, name) for seed in seeds] for name in names}
+    columns = {name: [getattr(seed, name) for seed in seeds] for name in METRICS}
     return {name: interval(values) for name, values in columns.items() if None not in values}
 
 

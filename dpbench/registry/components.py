@@ -7,8 +7,10 @@ from typing import Any, Literal
 
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.data import sources
-from dpbench.records.spec import Component, Spec
+from dpbench.records.protocol import Component
+from dpbench.records.spec import Spec
 from dpbench.registry import Kind, Registered, Registry
+from dpbench.support.fields import changed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +76,7 @@ def spelled_out(spec: Spec, parts: Parts) -> Spec:
 
 def selection(learner: Learner) -> Literal["default", "by-hand"]:
     """Say whether the hyperparameters are the learner's defaults or somebody's choice."""
-    fields = dataclasses.fields(learner)  # type: ignore[arg-type]
-    return "default" if all(getattr(learner, field.name) == _default(field) for field in fields) else "by-hand"
+    return "by-hand" if changed(learner) else "default"
 
 
 def written(part: Any) -> Component:
@@ -83,7 +84,3 @@ def written(part: Any) -> Component:
     return Component(
         name=part.name, options={field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     )
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

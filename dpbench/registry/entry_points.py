@@ -19,6 +19,7 @@ from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.registry import hookspecs
 from dpbench.support.messages import unknown
+from dpbench.support.validation import misfit
 
 Kind = Literal["dataset", "extractor", "learner"]
 KINDS: Mapping[Kind, type] = {"dataset": Dataset, "extractor": Extractor, "learner": Learner}
@@ -121,7 +122,7 @@ def _typed(what: str, value: object, hint: Any) -> Any:
         return TypeAdapter(hint).validate_python(None if text == "none" and type(None) in _union(hint) else value)
     except ValidationError as error:
         expected = getattr(hint, "__name__", str(hint))
-        raise SpecError(f"Expected {what} to be {expected}: {error.errors()[0]['msg'].lower()}.") from None
+        raise SpecError(f"Expected {what} to be {expected}: {misfit(error).said}.") from None
 
 
 def _union(hint: Any) -> tuple[Any, ...]:

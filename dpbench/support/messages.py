@@ -18,10 +18,10 @@ def unknown(what: str, name: str, known: Iterable[str], owner: str = "") -> str:
     return f"Unknown {what} {name!r}{owner and f' of {owner}'}.{hint} Available: {', '.join(known) or 'none'}."
 
 
-def in_words(size: int) -> str:
+def bytes_in_words(size: int) -> str:
     """Say a number of bytes.
 
-    >>> in_words(1_234_000_000), in_words(169_001_437), in_words(0)
+    >>> bytes_in_words(1_234_000_000), bytes_in_words(169_001_437), bytes_in_words(0)
     ('1.2 GB', '169 MB', '')
     """
     if size >= 10**9:
@@ -30,11 +30,13 @@ def in_words(size: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Say how long something takes, to two units.
+    """Say how long something takes: to two units, and to two digits below ten seconds.
 
-    >>> duration(3 * 3600 + 25 * 60 + 7)
-    '3 h 25 min'
+    >>> duration(3 * 3600 + 25 * 60 + 7), duration(75.2), duration(0.6219)
+    ('3 h 25 min', '1 min 15 s', '0.62 s')
     """
+    if seconds < 10:
+        return f"{seconds:.2g} s"
     whole = round(seconds)
     for size, unit, below, smaller in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
         if whole >= size:

@@ -41,14 +41,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.tuning import space as spaces
-from dpbench.records.spec import Component, Spec, make_spec, read_toml
+from dpbench.records.protocol import Component
+from dpbench.records.spec import COMPONENTS, Spec, make_spec, read_toml
 from dpbench.registry import Registry
 from dpbench.registry import components as parts
 from dpbench.support.messages import unknown
+from dpbench.support.validation import sentence
 from dpbench.sweep import plot as plots
 from dpbench.sweep.plot import Plot
 
-COMPONENTS = ("dataset", "extractor", "learner", "public_dataset")
 MOST = 100_000  # cells: more is a slip, and would be listed for hours before the first ran
 
 
@@ -57,7 +58,7 @@ class Written(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="what the sweep is called")
     fixed: dict[str, Any] = {}
     grid: dict[str, Any] = {}
     grids: list[dict[str, Any]] = []
@@ -127,21 +128,7 @@ def _checked(content: Mapping[str, Any], origin: str) -> Written:
     try:
         return Written(**content)
     except ValidationError as error:
-        raise SpecError(_sentence(error, origin)) from None
-
-
-def _sentence(error: ValidationError, origin: str) -> str:
-    # A misspelt key explains a missing one, so it is said first.
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    key = ".".join(str(part) for part in first["loc"])
-    plotted = first["loc"][0] == "plot" and len(first["loc"]) > 1
-    if first["type"] == "extra_forbidden":
-        model, owner = (Plot, f"[plot] of {origin}") if plotted else (Written, origin)
-        return unknown("key", str(first["loc"][-1]), model.model_fields, owner)
-    if first["type"] == "missing":
-        meaning = "the axis that results are drawn against" if plotted else "what the sweep is called"
-        return f"Expected {key!r} in {origin}: {meaning}."
-    return f"{key}={first['input']!r} in {origin} does not fit: {first['msg'].lower()}."
+        raise SpecError(sentence(error, origin, {"": Written, "plot": Plot})) from None
 
 
 def _flat(table: Mapping[str, Any], origin: str) -> dict[str, Any]:

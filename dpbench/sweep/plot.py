@@ -22,7 +22,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.errors import SpecError
-from dpbench.records.spec import Component
+from dpbench.records.metrics import Metric
+from dpbench.records.protocol import Component
 from dpbench.support.messages import unknown
 
 X = float | str | None  # a number, a word, or None where a cell has no x
@@ -33,10 +34,10 @@ class Plot(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    x: str
+    x: str = Field(description="the axis that results are drawn against")
     lines: str | None = None
     panels: tuple[str, ...] = ()
-    metric: Literal["accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc"] = "accuracy"
+    metric: Metric = "accuracy"
     scale: Literal["linear", "log"] = "linear"
     without: str | None = Field(default=None, min_length=1)
     published: tuple[str, ...] = ()

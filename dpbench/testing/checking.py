@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpbench.errors import LawBroken, UnknownName
-from dpbench.records.spec import Component
+from dpbench.records.protocol import Component
 from dpbench.registry import KINDS, Kind, Registry
 from dpbench.support.messages import unknown
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws

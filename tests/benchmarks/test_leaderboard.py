@@ -11,7 +11,7 @@ from typing import Any
 
 from dpbench import registry
 from dpbench.board.build import index_of, written
-from dpbench.records.protocol import find_board
+from dpbench.records.board import find_board
 from tests import boards
 from tests.benchmarks.conftest import Ratios
 from tests.readme import ROOT

@@ -12,7 +12,7 @@ import pytest
 from dpbench.board.index import Index
 from dpbench.board.site import build_site
 from dpbench.board.site.scripts import libraries
-from dpbench.records.protocol import find_board
+from dpbench.records.board import find_board
 from tests.benchmarks.conftest import Ratios
 from tests.boards import synthetic
 from tests.browser import address, browser, opened

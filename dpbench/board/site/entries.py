@@ -19,9 +19,10 @@ from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.site import place, text
 from dpbench.board.site.charts.classes import class_chart, class_specification
 from dpbench.board.site.render import Renderer, renderer
-from dpbench.board.site.words import METRICS
 from dpbench.errors import DataError
+from dpbench.records.metrics import METRICS
 from dpbench.records.result import Result
+from dpbench.support.validation import misfit
 
 RAW = 20_000  # characters of a raw file that its page shows
 SEEDS = 50  # rows of scores; the raw file has all
@@ -132,9 +133,8 @@ def _parsed(raw: bytes, file: str) -> Result:
     try:
         return Result.model_validate_json(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"])[: text.LONGEST] or "file"
-        raise DataError(f"Result {file} does not fit the schema at {field}: {first['msg']}. Verify it first.") from None
+        said = text.shown(str(misfit(error)))
+        raise DataError(f"Result {file} does not fit the schema at {said}. Verify it first.") from None
 
 
 def _spent(result: Result) -> Mapping[str, str]:

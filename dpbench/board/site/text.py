@@ -14,6 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dpbench.records.result import Interval
+from dpbench.support.messages import bytes_in_words, duration
 
 LONGEST = 2000  # characters of one string on a page; the raw file has all of it
 # Controls, zero widths, overrides of direction, lone surrogates, tags.
@@ -133,28 +134,8 @@ def four(value: float) -> str:
     return f"{value:.4g}"
 
 
-def clock(seconds: float) -> str:
-    """Return a time in the unit that fits.
-
-    >>> clock(0.6219), clock(75.2), clock(7260.0)
-    ('0.62 s', '1 min 15 s', '2 h 1 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.2f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
-
-
-def size(count: float) -> str:
-    """Return an amount of memory.
-
-    >>> size(751366144), size(3 * 2**30)
-    ('717 MiB', '3.0 GiB')
-    """
-    return f"{count / 2**20:,.0f} MiB" if count < 2**30 else f"{count / 2**30:,.1f} GiB"
-
-
 FILTERS = {
     "percent": percent, "spread": spread, "budget": budget, "upward": upward, "downward": downward, "four": four,
-    "bound": bound, "clock": clock, "size": size, "island": island,
+    "bound": bound, "duration": duration,
+    "bytes_in_words": bytes_in_words, "island": island,
 }  # fmt: skip

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.site.words import METRICS
+from dpbench.board.site.words import TITLES
+from dpbench.records.metrics import Metric
 from dpbench.records.result import Interval
 
 MOST = 500  # rows of a board's table: beyond, the table of all entries has them
@@ -93,9 +94,9 @@ def family(standing: Standing, index: Index) -> list[Standing]:
     return sorted(akin, key=lambda other: other.board.epsilon)
 
 
-def metric_name(name: str) -> str:
+def metric_name(name: Metric) -> str:
     """Return what a column is called."""
-    return METRICS.get(name, name)
+    return TITLES[name]
 
 
 def _protocol(standing: Standing) -> object:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dpbench.board.index import Trust
+from dpbench.records.metrics import Metric
 from dpbench.records.search import SelectionRule
 
-METRICS: Mapping[str, str] = {
+TITLES: Mapping[Metric, str] = {
     "accuracy": "Accuracy",
     "balanced_accuracy": "Balanced",
     "worst_class_accuracy": "Worst class",

@@ -20,60 +20,23 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from dpbench.board.folder import Complaint, Place, Unfit, boards_of, content_of, fitted
+from dpbench.board.folder import Complaint, Place, Unfit, content_of, fitted
 from dpbench.board.verify.declared import check_provenance, check_selection, check_task
 from dpbench.board.verify.derive import Question, bounds, question_of
+from dpbench.board.verify.known import Known, Wrong
 from dpbench.board.verify.scores import check_scores
 from dpbench.errors import DpbenchError
+from dpbench.records.board import Board
 from dpbench.records.checksums import broken_fields
-from dpbench.records.protocol import Board
 from dpbench.records.result import NOT_COVERED, Result
 from dpbench.records.spec import Spec
 from dpbench.records.tolerance import close
-from dpbench.registry import Registered, Registry
-from dpbench.registry.components import written
 
-Found = Iterator[tuple[str, str]]
 COMPONENT = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
-
-
-@dataclass(frozen=True)
-class Installed:
-    """What this machine knows of a component that a result names."""
-
-    plugin: str
-    distribution: str
-    version: str
-    defaults: Mapping[str, Any]  # of its options, as JSON has them
-    space: Mapping[str, Any]  # a learner's own, as JSON has it
-    reference: bool = False  # a learner without privacy: the ceiling
-    public: str = "none"  # what a learner reads of the public data
-
-
-@dataclass(frozen=True)
-class Known:
-    """What a check compares with; plain values, so that processes can share it."""
-
-    boards: Mapping[str, Board]  # every option of their components spelled out
-    installed: Mapping[tuple[str, str], Installed]  # by kind and name
-
-    @classmethod
-    def here(cls, root: Path, plugins: Registry) -> Known:
-        """Return what is known of the leaderboard `root` on this machine.
-
-        Raises:
-            SpecError: a board cannot be read, or asks for what is not installed.
-        """
-        whole = {name: board.spelled_out(plugins) for name, board in boards_of(root).items()}
-        boards = {name: Board.model_validate_json(board.model_dump_json()) for name, board in whole.items()}
-        items = [(kind, item) for kind, found in plugins.components.items() for item in found.values()]
-        installed: dict[tuple[str, str], Installed] = {(kind, item.cls.name): _installed(item) for kind, item in items}
-        return cls(boards, installed)
 
 
 @dataclass(frozen=True)
@@ -115,19 +78,19 @@ def check(place: Place, known: Known) -> Checked:
     return Checked(place, (), result, question).but(iter(wrong))
 
 
-def _names(result: Result) -> Found:
+def _names(result: Result) -> Wrong:
     for role in ("learner", "dataset", "extractor", "public_dataset"):
         part = getattr(result.spec, role)
         if part is not None and not COMPONENT.fullmatch(part.name):
             yield f"spec.{role}.name", f"expected lower-case letters, digits, dots and dashes, got {part.name[:80]!r}"
 
 
-def _filed(place: Place, result: Result) -> Found:
+def _filed(place: Place, result: Result) -> Wrong:
     if place.path.name != result.file_name:
         yield "file", f"expected it to be named {result.file_name[:200]!r}, by learner, dataset and digest"
 
 
-def _sealed(content: dict[str, Any]) -> Found:
+def _sealed(content: dict[str, Any]) -> Wrong:
     if not content.get("seal"):
         yield "seal", "there is none: results from before they were sealed have to be run again"
         return
@@ -135,7 +98,7 @@ def _sealed(content: dict[str, Any]) -> Found:
         yield field, "changed after the result was written: its seal does not fit"
 
 
-def _checks(result: Result) -> Found:
+def _checks(result: Result) -> Wrong:
     spec, privacy = result.spec, result.privacy
     if result.digest != spec.digest:
         yield "digest", f"expected {spec.digest}, that of the spec, got {result.digest[:80]!r}"
@@ -162,7 +125,7 @@ def _checks(result: Result) -> Found:
     yield from check_scores(result)
 
 
-def _board(place: Place, result: Result, known: Known) -> Found:
+def _board(place: Place, result: Result, known: Known) -> Wrong:
     board = known.boards.get(place.board or "")
     for key, expected, got in departures(board, result.spec) if board else ():
         yield f"spec.{key}", f"expected {expected}, as board {place.board}, got {got}"
@@ -179,14 +142,3 @@ def departures(board: Board, spec: Spec) -> list[tuple[str, str, str]]:
         if got != expected and not (key == "epsilon" and math.isinf(got)):
             wrong.append((key, str(expected)[:200], str(got)[:200]))
     return wrong
-
-
-def _installed(item: Registered) -> Installed:
-    try:
-        defaults = written(item.cls()).model_dump(mode="json")["options"]
-    except Exception:  # an option without a default, or a stranger's own check: nothing to compare with
-        defaults = {}
-    reference = bool(getattr(item.cls, "reference", False))
-    space = {name: list(values) for name, values in getattr(item.cls, "search_space", {}).items()}
-    public = str(getattr(item.cls, "public", "none"))
-    return Installed(item.plugin, item.distribution, item.version, defaults, space, reference, public)

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from dpbench.board.verify.known import Installed, Wrong
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
 from dpbench.records.tolerance import close
 
-if TYPE_CHECKING:
-    from dpbench.board.verify.checks import Installed
-
-Found = Iterator[tuple[str, str]]
 PAIRS = {"test in private", "test in public", "public in private"}
 HARNESS = "dpbench-vision"
 TOUCHED = {"transfer": False, "public-validation": False, "private-accounted": True, "private-unaccounted": True}
 MAX_CLASSES = 100_000
 
 
-def check_task(result: Result) -> Found:
+def check_task(result: Result) -> Wrong:
     """Yield what cannot be so of sizes, classes, overlap of the splits and cost."""
     task = result.task
     for key, least in (("private", 1), ("public", 0), ("test", 1)):
@@ -46,7 +43,7 @@ def check_task(result: Result) -> Found:
     yield from _costs(result)
 
 
-def _costs(result: Result) -> Found:
+def _costs(result: Result) -> Wrong:
     costs: dict[str, Mapping[str, float]] = {
         "seconds": result.seconds,
         "cpu_seconds": result.cpu_seconds,
@@ -58,7 +55,7 @@ def _costs(result: Result) -> Found:
                 yield f"{name}.{phase}", f"expected a number that is not negative, got {value}"
 
 
-def check_selection(result: Result) -> Found:
+def check_selection(result: Result) -> Wrong:
     """Yield where the rule, the record of the search, what the spec asks and the account contradict each other."""
     asked, record = result.spec.search, result.search
     yield from _repeats(result)
@@ -81,7 +78,7 @@ def check_selection(result: Result) -> Found:
     yield from _trials(record)
 
 
-def check_provenance(result: Result, installed: Mapping[tuple[str, str], Installed]) -> Found:
+def check_provenance(result: Result, installed: Mapping[tuple[str, str], Installed]) -> Wrong:
     """Yield what does not fit of commit, plugins and their versions; `installed` is what this machine has."""
     commit, dirty, version = (result.provenance.get(key) for key in ("commit", "dirty", "dpbench"))
     roles = {"dataset", "extractor", "learner"} | ({"public_dataset"} if result.spec.public_dataset else set())
@@ -104,7 +101,7 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
         yield from _brought(role, result, installed)
 
 
-def _repeats(result: Result) -> Found:
+def _repeats(result: Result) -> Wrong:
     asked = result.spec.search
     if (result.privacy.repeats is None) != (asked is None or asked.rule != "private-accounted"):
         yield "privacy.repeats", "expected them with selection private-accounted, and nowhere else"
@@ -114,7 +111,7 @@ def _repeats(result: Result) -> Found:
             yield "privacy.repeats", f"expected mean and shape as the spec asks, {asked.repeats}, {asked.shape}"
 
 
-def _taken(result: Result, record: Selection) -> Found:
+def _taken(result: Result, record: Selection) -> Wrong:
     """Yield what cannot be so of settings that came from a file."""
     source, options = record.source, result.spec.learner.options
     if source is None:
@@ -128,7 +125,7 @@ def _taken(result: Result, record: Selection) -> Found:
         yield "search.chosen", "expected the options that the run had"
 
 
-def _trials(record: Selection) -> Found:
+def _trials(record: Selection) -> Wrong:
     if record.rule == "private-accounted":
         if record.tried is not None or record.chosen is not None or record.trials:
             yield "search.trials", "expected no word on how many runs there were: epsilon rests on it"
@@ -144,7 +141,7 @@ def _trials(record: Selection) -> Found:
         yield "search.chosen", f"expected the best trial, {best[0] if best else None}, got {record.chosen}"
 
 
-def _read(result: Result, public: str) -> Found:
+def _read(result: Result, public: str) -> Wrong:
     """Yield where a result says that its learner read other public data than the learner declares."""
     task = result.task
     if task.public_labels_seen != (public == "labelled"):
@@ -159,7 +156,7 @@ def _within(setting: Mapping[str, Any], space: Mapping[str, Sequence[Any]]) -> b
     return setting.keys() == space.keys() and all(value in space[name] for name, value in setting.items())
 
 
-def _brought(role: str, result: Result, installed: Mapping[tuple[str, str], Installed]) -> Found:
+def _brought(role: str, result: Result, installed: Mapping[tuple[str, str], Installed]) -> Wrong:
     stated, part = result.components[role], getattr(result.spec, role)
     here = installed.get((role.removeprefix("public_"), part.name))
     version = result.provenance.get("dpbench")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpbench.api import Release
+from dpbench.board.verify.known import Wrong
 from dpbench.privacy.accounting import accountant, crosscheck
 from dpbench.privacy.accounting import private_selection as repeats
 from dpbench.privacy.accounting.accountant import AccountantName
@@ -79,7 +79,7 @@ def derive(question: Question) -> Answer:
         return Answer(math.inf, error=f"it cannot be derived: {error or type(error).__name__}")
 
 
-def bounds(privacy: Privacy, target: float) -> Iterator[tuple[str, str]]:
+def bounds(privacy: Privacy, target: float) -> Wrong:
     """Yield what no run could state, before anything is computed."""
     if not math.isfinite(privacy.sigma):
         yield "privacy.sigma", "expected a finite number"
@@ -91,7 +91,7 @@ def bounds(privacy: Privacy, target: float) -> Iterator[tuple[str, str]]:
         yield "privacy.epsilon", f"expected at most {MAX_EPSILON:g}, or no privacy at all, got {privacy.epsilon!r}"
 
 
-def compare(privacy: Privacy, answer: Answer) -> Iterator[tuple[str, str]]:
+def compare(privacy: Privacy, answer: Answer) -> Wrong:
     """Yield where a result states something else than was derived, rounding apart."""
     if answer.error:
         yield "privacy.epsilon", answer.error

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from dpbench.board.folder import Complaint, Place, results_of
-from dpbench.board.verify.checks import Checked, Known, check
+from dpbench.board.verify.checks import Checked, check
 from dpbench.board.verify.derive import Answer, Question, compare, derive
+from dpbench.board.verify.known import Known
 from dpbench.records.result import Result, TaskFacts
 
 MANY = 400  # files from which on processes are worth their start

@@ -7,18 +7,17 @@ import binascii
 import itertools
 import math
 import re
-from collections.abc import Iterator
 
 import numpy as np
 
+from dpbench.board.verify.known import Wrong
 from dpbench.records.result import Result, SeedResult, summarise
 from dpbench.records.tolerance import CLOSE, close
 
-Found = Iterator[tuple[str, str]]
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def check_scores(result: Result) -> Found:
+def check_scores(result: Result) -> Wrong:
     """Yield the fields of `seeds` and `metrics` that contradict others."""
     stated = tuple(seed.seed for seed in result.seeds)
     if stated != result.spec.seeds:
@@ -56,7 +55,7 @@ def correct_bits(seed: SeedResult, test: int) -> np.ndarray:
     return bits[:test]
 
 
-def _bits(seed: SeedResult, result: Result) -> Found:
+def _bits(seed: SeedResult, result: Result) -> Wrong:
     try:
         bits = correct_bits(seed, result.task.test)
     except ValueError as error:
@@ -72,7 +71,7 @@ def _bits(seed: SeedResult, result: Result) -> Found:
         yield "predictions", f"expected a SHA-256, got {seed.predictions!r}"
 
 
-def _classes(seed: SeedResult, result: Result) -> Found:
+def _classes(seed: SeedResult, result: Result) -> Wrong:
     present = [value for value in seed.class_accuracy if value is not None]
     if len(seed.class_accuracy) != len(result.task.classes) or not present:
         yield "class_accuracy", f"expected one for each of {len(result.task.classes)} classes, got {len(present)}"
@@ -88,7 +87,7 @@ def _classes(seed: SeedResult, result: Result) -> Found:
         yield "auroc", "expected it where there are two classes, and nowhere else"
 
 
-def _fit(seed: SeedResult, result: Result) -> Found:
+def _fit(seed: SeedResult, result: Result) -> Wrong:
     planned = {release.name: release.steps for release in result.privacy.plan}
     private = result.privacy.repeats is not None
     none = private and not any(seed.spent.values()) and seed.spent.keys() == planned.keys()  # all of its runs failed
@@ -103,7 +102,7 @@ def _fit(seed: SeedResult, result: Result) -> Found:
         yield "setting", "expected one where each seed chose its own, and nowhere else"
 
 
-def _metrics(result: Result) -> Found:
+def _metrics(result: Result) -> Wrong:
     expected = summarise(result.seeds) if result.seeds else {}
     if result.metrics.keys() != expected.keys():
         yield "metrics", f"expected {', '.join(expected)}, got {', '.join(result.metrics)}"

@@ -24,7 +24,7 @@ from urllib.request import Request, urlopen
 from dpbench.api import Download
 from dpbench.errors import DataError, OutputError
 from dpbench.support import progress
-from dpbench.support.messages import in_words
+from dpbench.support.messages import bytes_in_words
 
 TRIES = 4
 TIMEOUT = 30  # seconds without a byte
@@ -49,7 +49,9 @@ def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if left > free:
-        raise OutputError(f"Expected {in_words(left)} free in {folder} for the download, got {in_words(free)}.")
+        raise OutputError(
+            f"Expected {bytes_in_words(left)} free in {folder} for the download, got {bytes_in_words(free)}."
+        )
     for one, file in zip(wanted, files, strict=True):
         if file.exists() and _verified(file, one.checksum):
             continue

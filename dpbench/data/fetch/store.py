@@ -32,6 +32,7 @@ from dpbench.support import progress
 from dpbench.support.files import check_writable, write_json
 from dpbench.support.guard import guarded
 from dpbench.support.paths import only_in
+from dpbench.support.validation import misfit
 
 
 def _below(path: str) -> str:
@@ -138,7 +139,7 @@ def _read(file: Path) -> Kept | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
+        reason = error.strerror if isinstance(error, OSError) else misfit(error).said
         raise DataError(
             f"Cannot read {file}, which says what dpbench put there: {reason}. Delete it; the data themselves then "
             "count as yours."

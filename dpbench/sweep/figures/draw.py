@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench.records.result import Interval
+from dpbench.records.spec import COMPONENTS
 from dpbench.support.charts import BLUE, GREY, VERMILLION, write_chart
 from dpbench.sweep.figures.collect import Collected
 from dpbench.sweep.figures.positions import Positions, positions
 from dpbench.sweep.figures.published import Point, Series
-from dpbench.sweep.grid import COMPONENTS
 from dpbench.sweep.plot import X, text
 
 if TYPE_CHECKING:

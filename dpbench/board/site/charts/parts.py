@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench.board.index import Entry, Standing
 from dpbench.board.site import text, view
-from dpbench.board.site.words import METRICS
+from dpbench.board.site.words import TITLES
+from dpbench.records.metrics import Metric
 from dpbench.records.result import Interval
 
 if TYPE_CHECKING:
@@ -188,6 +189,6 @@ def series(rows: Values) -> list[str]:
     return list(dict.fromkeys(row["learner"] for row in order))[:SERIES]
 
 
-def axis_title(metric: str) -> str:
+def axis_title(metric: Metric) -> str:
     """Return the title of the metric's axis."""
-    return f"{'AUROC' if metric == 'auroc' else METRICS[metric].lower()} (%)"
+    return f"{'AUROC' if metric == 'auroc' else TITLES[metric].lower()} (%)"

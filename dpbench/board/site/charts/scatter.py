@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpbench.board.index import Standing
-from dpbench.board.site import text, view
+from dpbench.board.site import view
 from dpbench.board.site.charts.parts import POINTS, Chart, Scale, Values, finished, looks, point, series, tooltip
+from dpbench.support.messages import duration
 
 LEAST = 1e-3  # seconds: a logarithm has no zero
 
@@ -39,7 +40,7 @@ def seconds_chart(standing: Standing, table: view.Table, learners: Sequence[str]
     rows = []
     for row in shown:
         seconds = row.entry.compute
-        more = {"x": max(seconds, LEAST), "x_said": text.clock(seconds), "label": row.name}
+        more = {"x": max(seconds, LEAST), "x_said": duration(seconds), "label": row.name}
         rows.append({**point(row.entry, standing.board.metric), **more})
     highest = -1.0
     for one in sorted(rows, key=lambda row: (row["x"], -row["mean"])):

@@ -1,0 +1,62 @@
+"""What checks compare results with: the boards of a leaderboard, and what this machine knows of components."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpbench.board.folder import boards_of
+from dpbench.records.board import Board
+from dpbench.registry import Registered, Registry
+from dpbench.registry.boards import spelled_out
+from dpbench.registry.components import written
+
+Wrong = Iterator[tuple[str, str]]
+"""What checks yield: a field, and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What this machine knows of a component that a result names."""
+
+    plugin: str
+    distribution: str
+    version: str
+    defaults: Mapping[str, Any]  # of its options, as JSON has them
+    space: Mapping[str, Any]  # a learner's own, as JSON has it
+    reference: bool = False  # a learner without privacy: the ceiling
+    public: str = "none"  # what a learner reads of the public data
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a check compares with; plain values, so that processes can share it."""
+
+    boards: Mapping[str, Board]  # every option of their components spelled out
+    installed: Mapping[tuple[str, str], Installed]  # by kind and name
+
+    @classmethod
+    def here(cls, root: Path, plugins: Registry) -> Known:
+        """Return what is known of the leaderboard `root` on this machine.
+
+        Raises:
+            SpecError: a board cannot be read, or asks for what is not installed.
+        """
+        whole = {name: spelled_out(board, plugins) for name, board in boards_of(root).items()}
+        boards = {name: Board.model_validate_json(board.model_dump_json()) for name, board in whole.items()}
+        items = [(kind, item) for kind, found in plugins.components.items() for item in found.values()]
+        installed: dict[tuple[str, str], Installed] = {(kind, item.cls.name): _installed(item) for kind, item in items}
+        return cls(boards, installed)
+
+
+def _installed(item: Registered) -> Installed:
+    try:
+        defaults = written(item.cls()).model_dump(mode="json")["options"]
+    except Exception:  # an option without a default, or a stranger's own check: nothing to compare with
+        defaults = {}
+    reference = bool(getattr(item.cls, "reference", False))
+    space = {name: list(values) for name, values in getattr(item.cls, "search_space", {}).items()}
+    public = str(getattr(item.cls, "public", "none"))
+    return Installed(item.plugin, item.distribution, item.version, defaults, space, reference, public)

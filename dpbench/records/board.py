@@ -1,0 +1,127 @@
+"""A board: one frozen protocol, as a TOML file. Only results of one board are ranked together.
+
+A board that has results is never edited: a change is a new board. Every key of a protocol is spelled out in its file,
+so that no default of dpbench can change it later.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+import dpbench
+from dpbench.errors import SpecError
+from dpbench.records.metrics import Metric
+from dpbench.records.protocol import Component, Protocol
+from dpbench.records.search import UNRANKED, SelectionRule
+from dpbench.records.spec import COMPONENTS, read_toml
+from dpbench.support.files import canonical_digest
+from dpbench.support.messages import unknown
+from dpbench.support.validation import sentence
+
+NAME = r"^[a-z0-9][a-z0-9._-]{0,79}$"
+
+
+class Published(BaseModel):
+    """A figure that a paper reports for this board's question: shown apart from what was measured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    learner: str
+    value: float = Field(ge=0, le=1)
+    source: str
+    differs: str = ""  # from this board's protocol
+
+
+def _spelled_out() -> list[str]:
+    return [key for key, field in Protocol.model_fields.items() if field.default is not None]
+
+
+def _required(schema: dict[str, Any]) -> None:
+    """Say in the JSON Schema that a board has no defaults."""
+    for key in _spelled_out():
+        schema["properties"][key].pop("default")
+    schema["required"] += _spelled_out()
+
+
+class Board(Protocol):
+    """One frozen protocol, every key of it spelled out, what it is called, and how its entries are ranked."""
+
+    model_config = ConfigDict(json_schema_extra=_required)
+
+    name: str = Field(pattern=NAME)
+    title: str
+    about: str = ""
+    metric: Metric
+    selection: tuple[SelectionRule, ...] = Field(min_length=1)  # the rules that are ranked; others are shown, unranked
+    published: tuple[Published, ...] = ()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        missing = [key for key in _spelled_out() if key not in self.model_fields_set]
+        if missing:
+            raise ValueError(f"every key of a protocol is spelled out, and {missing[0]!r} is not")
+        return self
+
+    @field_validator("selection")
+    @classmethod
+    def _rankable(cls, rules: tuple[SelectionRule, ...]) -> tuple[SelectionRule, ...]:
+        for rule in rules:
+            if rule in UNRANKED:
+                raise ValueError(f"{rule} is never ranked, as its search is outside epsilon or reads the test split")
+        return rules
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read a board and check it.
+
+        Raises:
+            SpecError: names the file and the first key that does not fit.
+        """
+        try:
+            board = cls(**read_toml(file))
+        except ValidationError as error:
+            raise SpecError(sentence(error, f"board {file}", TABLES)) from None
+        if board.name != file.stem:
+            raise SpecError(f"Expected board {file} to be named as its file, {file.stem!r}, got {board.name!r}.")
+        return board
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that decides entries and their order: what is said about the board may be reworded."""
+        return canonical_digest(self.model_dump(mode="json", exclude={"title", "about", "published"}))
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """The keys of a spec that this board fixes."""
+        return {key: getattr(self, key) for key in Protocol.model_fields}
+
+
+TABLES: Mapping[str, type[BaseModel]] = {"": Board, "published": Published, **dict.fromkeys(COMPONENTS, Component)}
+
+
+def find_board(name: str) -> Board:
+    """Return the board called `name`, or that of the file `name`.
+
+    Boards lie in `leaderboard/boards/` of the current folder, and with dpbench itself.
+
+    Raises:
+        SpecError: there is none; lists those there are.
+    """
+    if name.endswith(".toml") or os.sep in name:
+        return Board.read(Path(name))
+    files = board_files()
+    if name not in files:
+        raise SpecError(unknown("board", name, files))
+    return Board.read(files[name])
+
+
+def board_files() -> dict[str, Path]:
+    """Return the files of all boards that can be named; those of the current folder go before those of dpbench."""
+    package = Path(dpbench.__file__).parent
+    folders = [package / "boards", package.parent / "leaderboard" / "boards", Path("leaderboard") / "boards"]
+    return {file.stem: file for folder in folders for file in sorted(folder.glob("*.toml"))}

@@ -1,0 +1,54 @@
+"""A board beside what is installed: its components spelled out, and the spec of an entry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from dpbench.errors import SpecError
+from dpbench.records.board import Board
+from dpbench.records.protocol import Component, Protocol
+from dpbench.records.spec import Spec, make_spec
+from dpbench.registry import Registry
+from dpbench.registry.components import written
+
+
+def spelled_out(board: Board, plugins: Registry) -> Board:
+    """Return the board with every option of its components as their defaults are.
+
+    Raises:
+        SpecError: a component that is not installed, or an option that does not fit.
+    """
+    kinds: Mapping[str, Literal["dataset", "extractor"]]
+    kinds = {"dataset": "dataset", "public_dataset": "dataset", "extractor": "extractor"}
+    whole = {}
+    for role, kind in kinds.items():
+        part: Component | None = getattr(board, role)
+        whole[role] = part and written(plugins.build(kind, part.name, part.options))
+    return board.model_copy(update=whole)
+
+
+def entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origin: str) -> Spec:
+    """Return the spec of an entry: the learner and how it is tuned from `values`, all else from the board.
+
+    A reference learner (the ceiling) runs without privacy.
+
+    Raises:
+        SpecError: a key that is the board's, or a rule of selection that it does not rank.
+    """
+    taken = sorted(values.keys() & Protocol.model_fields.keys())
+    if taken:
+        raise SpecError(
+            f"Expected no {', '.join(taken)} in {origin}: board {board.name!r} fixes them. Drop them, or the board."
+        )
+    spec = make_spec({**board.protocol, **values}, origin)
+    if plugins.find("learner", spec.learner.name).cls.reference:
+        return spec.model_copy(update={"epsilon": math.inf})
+    rule = spec.search.rule if spec.search else "default"
+    if rule not in board.selection:
+        raise SpecError(
+            f"Expected a selection that board {board.name!r} ranks ({', '.join(board.selection)}), got {rule}. "
+            "Run it without --board."
+        )
+    return spec

@@ -1,0 +1,24 @@
+"""The fields of a dataclass, which are the options of a component."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+
+def changed(part: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that are not at their default, by name; one without a default is among them.
+
+    >>> @dataclasses.dataclass
+    ... class Some:
+    ...     size: int = 8
+    ...     names: list[str] = dataclasses.field(default_factory=list)
+    >>> changed(Some(size=9))
+    {'size': 9}
+    """
+    fields = [field for field in dataclasses.fields(part) if field.init]
+    return {field.name: value for field in fields if (value := getattr(part, field.name)) != _default(field)}
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpbench.api import Budget, Release
-from dpbench.errors import PlanError, SpecError
+from dpbench.errors import AccountantsDisagree, PlanError, SpecError
 from dpbench.privacy.accounting import accountant
 from dpbench.privacy.accounting import private_selection as repeats
 from dpbench.privacy.accounting.accountant import ORDERS
-from dpbench.privacy.accounting.private_selection import Repeats, calibrate, draw, epsilon, independent
+from dpbench.privacy.accounting.private_selection import Repeats, calibrate, cross_check, draw, epsilon, independent
 
 DELTA = 1e-5
 BOARD = [Release("gradient", steps=1000, sample_rate=1024 / 45000)]
@@ -211,3 +211,10 @@ def test_rounding_that_would_break_the_budget_is_refused(monkeypatch: pytest.Mon
     monkeypatch.setattr(repeats, "epsilon", rising)
     with pytest.raises(PlanError, match="raised it above 1"):
         calibrate(BOARD, Budget(1.0, DELTA), TEN)
+
+
+def test_two_accounts_of_a_search_that_contradict_each_other_are_refused() -> None:
+    stated = epsilon(BOARD, 9.3, DELTA, TEN)
+    assert cross_check(BOARD, 9.3, DELTA, TEN, stated).lower <= stated
+    with pytest.raises(AccountantsDisagree, match=r"states epsilon=.* for the search, the theorem"):
+        cross_check(BOARD, 9.3, DELTA, TEN, stated * 0.97)

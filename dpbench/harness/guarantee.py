@@ -8,7 +8,6 @@ from functools import partial
 from typing import Literal
 
 from dpbench.api import Budget, Release, Task
-from dpbench.errors import AccountantsDisagree
 from dpbench.harness.tuning import private
 from dpbench.privacy.accounting import accountant, calibration, crosscheck, private_selection
 from dpbench.privacy.accounting.accountant import AccountantName
@@ -19,7 +18,6 @@ from dpbench.records.spec import Spec
 from dpbench.registry.components import Parts
 from dpbench.support.guard import guarded
 
-_LOOSE = 0.02  # what two Renyi accounts of one search may differ by, relative, for epsilon above 0.05
 Rng = Literal["research", "secure"]
 
 
@@ -56,14 +54,8 @@ def state(
 def _of_search(plan: tuple[Release, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats) -> Privacy:
     sigma = private_selection.calibrate(plan, budget, repeats)
     stated = private_selection.epsilon(plan, sigma, budget.delta, repeats)
-    other = private_selection.independent(plan, sigma, budget.delta, repeats)
-    if 0.05 < stated < other / (1 + _LOOSE):
-        raise AccountantsDisagree(
-            f"dp-accounting states epsilon={stated:.6g} for the search, the theorem over Opacus' divergences "
-            f"{other:.6g}. The run is refused; please report the plan: {list(plan)}."
-        )
-    independent = Independent(accountant="opacus-rdp", lower=min(stated, other), upper=max(stated, other))
-    whole = _privacy(plan, budget, name, rng, sigma, stated, independent)
+    other = private_selection.cross_check(plan, sigma, budget.delta, repeats, stated)
+    whole = _privacy(plan, budget, name, rng, sigma, stated, Independent(**dataclasses.asdict(other)))
     covered = "the choice of hyperparameters"  # which is a part of this guarantee
     left = tuple(line for line in whole.not_covered if not line.startswith(covered))
     return whole.model_copy(

@@ -25,10 +25,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbench.api import Budget, Release
-from dpbench.errors import SpecError
+from dpbench.errors import AccountantsDisagree, SpecError
+from dpbench.privacy.accounting import crosscheck
 from dpbench.privacy.accounting.accountant import ORDERS, events, first_guess, quiet, smallest_sigma
 
 _MOST_RUNS = 1e6
+_LOOSE = 0.02  # what two Renyi accounts of one search may differ by, relative
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,30 @@ def independent(plan: Sequence[Release], sigma: float, delta: float, repeats: Re
     search = one_run + (1 + repeats.shape) * choice + math.log(repeats.mean) / (orders - 1)
     bounds = search + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
     return max(0.0, float(bounds.min()))
+
+
+def cross_check(
+    plan: Sequence[Release], sigma: float, delta: float, repeats: Repeats, stated: float
+) -> crosscheck.Bracket:
+    """Return the two accounts of a search as a bracket, and refuse a contradiction.
+
+    Args:
+        plan: what every run spends.
+        sigma: base noise multiplier of every run.
+        delta: of the whole search.
+        repeats: how the number of runs is drawn.
+        stated: what `epsilon` says of these.
+
+    Raises:
+        AccountantsDisagree: for epsilon above 0.05, `independent` is more than 2% above what is stated.
+    """
+    other = independent(plan, sigma, delta, repeats)
+    if 0.05 < stated < other / (1 + _LOOSE):
+        raise AccountantsDisagree(
+            f"dp-accounting states epsilon={stated:.6g} for the search, the theorem over Opacus' divergences "
+            f"{other:.6g}. The run is refused; please report the plan: {list(plan)}."
+        )
+    return crosscheck.Bracket("opacus-rdp", min(stated, other), max(stated, other))
 
 
 def calibrate(plan: Sequence[Release], budget: Budget, repeats: Repeats) -> float:

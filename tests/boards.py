@@ -54,7 +54,9 @@ def write(results: list[Result], folder: Path) -> list[Path]:
     """Write results as a leaderboard keeps them, without waiting for the disk each time."""
     folder.mkdir(parents=True, exist_ok=True)
     for result in results:
-        (folder / result.file_name).write_text(json.dumps(json.loads(result.model_dump_json()), sort_keys=True))
+        (folder / result.file_name).write_text(
+            json.dumps(json.loads(result.model_dump_json()), sort_keys=True), encoding="utf-8"
+        )
     return sorted(folder.iterdir())
 
 
@@ -187,7 +189,7 @@ def world(root: Path) -> Path:
 
     (root / "boards").mkdir(parents=True)
     for name, epsilon in (("tiny", 1.0), ("tiny-2", 2.0)):
-        (root / "boards" / f"{name}.toml").write_text(BOARD.format(name=name, epsilon=epsilon))
+        (root / "boards" / f"{name}.toml").write_text(BOARD.format(name=name, epsilon=epsilon), encoding="utf-8")
     board = Board.read(root / "boards" / "tiny.toml")
     for learner in LEARNERS:
         spec = entry_spec(board, {"learner": learner}, _plugins(), "the test")

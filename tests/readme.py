@@ -11,7 +11,7 @@ from dpbench.records.result import Interval, Result
 from dpbench.sweep.figures import published
 
 ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "README.md").read_text()
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 LEADERBOARD = ROOT / "leaderboard"
 FIGURES = LEADERBOARD / "figures"
 FIGURE = FIGURES / "pillar-figure-4"

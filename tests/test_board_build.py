@@ -66,12 +66,15 @@ def entry(index: Index, learner: str, board: str = "tiny") -> Entry:
 
 def change(root: Path, learner: str, field: str, value: Any) -> None:
     file = boards.file_of(root, learner)
-    file.write_text(json.dumps(boards.resealed(boards.edited(json.loads(file.read_text()), field, value))))
+    file.write_text(
+        json.dumps(boards.resealed(boards.edited(json.loads(file.read_text(encoding="utf-8")), field, value))),
+        encoding="utf-8",
+    )
 
 
 def test_the_same_files_give_the_same_bytes_wherever_they_lie(root: Path, world: Path, plugins: Registry) -> None:
     for file in root.rglob("*.json"):
-        file.write_text(json.dumps(json.loads(file.read_text()), indent=3))
+        file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")), indent=3), encoding="utf-8")
         os.utime(file, (0, 0))
     first, second = (build.written(index_of(one, plugins)) for one in (world, root))
     assert first == second
@@ -90,7 +93,7 @@ def test_every_number_is_that_of_its_result_to_the_last_digit(root: Path, plugin
     (tiny,) = [one for one in index["standings"] if one["board"]["name"] == "tiny"]
     assert len(tiny["entries"]) == len(boards.LEARNERS)
     for one in tiny["entries"]:
-        result = json.loads((root / one["file"]).read_text())
+        result = json.loads((root / one["file"]).read_text(encoding="utf-8"))
         assert one["metrics"] == result["metrics"]
         assert (one["epsilon"], one["sigma"]) == (result["privacy"]["epsilon"], result["privacy"]["sigma"])
         assert one["independent"] == result["privacy"]["independent"]
@@ -120,12 +123,12 @@ def test_a_rule_that_the_board_does_not_rank_is_shown_unranked(synthetic: Path, 
 def test_without_privacy_a_learner_that_is_no_reference_is_no_ceiling(root: Path, plugins: Registry) -> None:
     components = {"plugin": "x", "distribution": "dpbench-x", "version": "1"}
     file = boards.file_of(root, "non-private")
-    made = boards.edited(json.loads(file.read_text()), "spec.learner.name", "stranger")
+    made = boards.edited(json.loads(file.read_text(encoding="utf-8")), "spec.learner.name", "stranger")
     made = boards.edited(made, "components.learner", components)
     digest = Result.model_validate(made).spec.digest
     file.unlink()
     file.with_name(f"stranger-digits-{digest[:16]}.json").write_text(
-        json.dumps(boards.resealed({**made, "digest": digest}))
+        json.dumps(boards.resealed({**made, "digest": digest})), encoding="utf-8"
     )
     found = entry(index_of(root, plugins), "stranger")
     assert (found.role, found.why) == ("unranked", "it has no privacy, and its learner is no reference")
@@ -194,17 +197,19 @@ def test_a_board_that_has_results_is_never_edited(root: Path, plugins: Registry)
     build.write(index_of(root, plugins), root)
     for name in ("tiny", "tiny-2"):  # the second has none
         file = root / "boards" / f"{name}.toml"
-        file.write_text(file.read_text().replace('title = "Tiny"', 'title = "Small"'))
+        file.write_text(file.read_text(encoding="utf-8").replace('title = "Tiny"', 'title = "Small"'), encoding="utf-8")
     assert standing(index_of(root, plugins)).board.title == "Small"
     for name in ("tiny", "tiny-2"):
         file = root / "boards" / f"{name}.toml"
-        file.write_text(file.read_text().replace('metric = "accuracy"', 'metric = "macro_f1"'))
+        file.write_text(
+            file.read_text(encoding="utf-8").replace('metric = "accuracy"', 'metric = "macro_f1"'), encoding="utf-8"
+        )
     with pytest.raises(NotBuilt, match=r"1 complaint.*\n  boards/tiny.toml: digest: a board that has results is never"):
         index_of(root, plugins)
 
 
 def test_a_leaderboard_that_cannot_be_read_is_not_overwritten(root: Path, plugins: Registry) -> None:
-    (root / INDEX).write_text("[]")
+    (root / INDEX).write_text("[]", encoding="utf-8")
     with pytest.raises(NotBuilt, match=r"leaderboard.json: file: it cannot be read"):
         index_of(root, plugins)
 
@@ -212,8 +217,8 @@ def test_a_leaderboard_that_cannot_be_read_is_not_overwritten(root: Path, plugin
 def test_results_that_tell_another_test_split_are_refused(synthetic: Path, tmp_path: Path, plugins: Registry) -> None:
     root = Path(shutil.copytree(synthetic, tmp_path / "copy"))
     file = sorted((root / "results" / "digits-eps1").iterdir())[-1]
-    made = boards.edited(json.loads(file.read_text()), "task.digests.private", "e" * 64)
-    file.write_text(json.dumps(boards.resealed(made)))
+    made = boards.edited(json.loads(file.read_text(encoding="utf-8")), "task.digests.private", "e" * 64)
+    file.write_text(json.dumps(boards.resealed(made)), encoding="utf-8")
     with pytest.raises(NotBuilt) as caught:
         index_of(root, plugins)
     assert [(one.file, one.field) for one in caught.value.complaints] == [
@@ -234,15 +239,15 @@ def test_what_fails_has_no_say_in_what_a_board_is(root: Path, plugins: Registry)
 def test_the_index_and_every_result_follow_the_schema(root: Path, synthetic: Path, plugins: Registry) -> None:
     for place in (root, synthetic):
         build.write(index_of(place, plugins), place)
-        schema = json.loads((place / build.SCHEMA).read_text())
+        schema = json.loads((place / build.SCHEMA).read_text(encoding="utf-8"))
         validator = jsonschema.Draft202012Validator(schema)
         validator.check_schema(schema)
         for file in [place / INDEX, *sorted(place.glob("results/*/*.json"))[:10]]:
-            assert validator.is_valid(json.loads(file.read_text())), file
+            assert validator.is_valid(json.loads(file.read_text(encoding="utf-8"))), file
 
 
 def test_a_result_from_before_processor_time_was_counted_follows_the_schema(root: Path) -> None:
-    made = json.loads(boards.file_of(root, "pillar").read_text())
+    made = json.loads(boards.file_of(root, "pillar").read_text(encoding="utf-8"))
     del made["cpu_seconds"]
     assert jsonschema.Draft202012Validator(build.schema()).is_valid(made)
 
@@ -270,7 +275,7 @@ def test_infinity_is_spelled_as_json_can(root: Path, plugins: Registry) -> None:
 def test_what_is_no_leaderboard_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"Cannot read leaderboard .*absent\.json"):
         Index.read(tmp_path / "absent.json")
-    (tmp_path / "x.json").write_text('{"standings": [], "ranking": "", "leader": 1}')
+    (tmp_path / "x.json").write_text('{"standings": [], "ranking": "", "leader": 1}', encoding="utf-8")
     with pytest.raises(DataError, match=r"x.json is no leaderboard.json at leader"):
         Index.read(tmp_path / "x.json")
 

@@ -48,7 +48,7 @@ def plugins() -> Registry:
 
 def written(folder: Path, text: str = TEXT, name: str = "tiny") -> Path:
     file = folder / f"{name}.toml"
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     return file
 
 
@@ -146,7 +146,7 @@ def test_run_takes_everything_from_a_board_and_seals_what_it_writes(tmp_path: Pa
     main_of("run", "--board", str(file), "--learner", "class-means", "--out", str(tmp_path / "out"))
     (found,) = (tmp_path / "out").glob("*.json")
     assert departures(boards.spelled_out(Board.read(file), plugins), Result.read(found).spec) == []
-    assert broken_fields(json.loads(found.read_text())) == []
+    assert broken_fields(json.loads(found.read_text(encoding="utf-8"))) == []
 
 
 def test_a_flag_that_the_board_fixes_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

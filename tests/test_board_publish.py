@@ -47,10 +47,10 @@ FILES = {"README.md": b"---\nlicense: apache-2.0\n---\n", "leaderboard.json": b"
 def site(tmp_path: Path) -> Path:
     folder = tmp_path / "built"
     (folder / "entries").mkdir(parents=True)
-    (folder / "index.html").write_text("<title>ε</title>")
-    (folder / "entries" / "one.html").write_text("one")
+    (folder / "index.html").write_text("<title>ε</title>", encoding="utf-8")
+    (folder / "entries" / "one.html").write_text("one", encoding="utf-8")
     folder.chmod(0o700)
-    (folder / ".dpbench-site").write_text("with it, a build would replace the folder as a whole")
+    (folder / ".dpbench-site").write_text("with it, a build would replace the folder as a whole", encoding="utf-8")
     return folder
 
 
@@ -77,8 +77,8 @@ def test_a_folder_gets_the_page_at_its_root(site: Path, tmp_path: Path) -> None:
 def test_a_second_publication_replaces_the_first(site: Path, tmp_path: Path) -> None:
     pages.put(site, tmp_path / "public", dry_run=False)
     (site / "entries" / "one.html").unlink()
-    (site / "index.html").write_text("new")
-    (site / "two.html").write_text("two")
+    (site / "index.html").write_text("new", encoding="utf-8")
+    (site / "two.html").write_text("two", encoding="utf-8")
     changes = pages.put(site, tmp_path / "public", dry_run=False)
     assert changes.lines == ["add two.html", "change index.html", "delete entries/one.html"]
     assert {*state(tmp_path / "public")} == {"index.html", "two.html", ".nojekyll", ".dpbench-published.json"}
@@ -101,10 +101,10 @@ def test_a_dry_run_tells_and_writes_nothing(site: Path, tmp_path: Path) -> None:
 def test_git_and_the_domain_stay(site: Path, tmp_path: Path) -> None:
     folder = tmp_path / "public"
     (folder / ".git").mkdir(parents=True)
-    (folder / ".git" / "HEAD").write_text("ref")
-    (folder / "CNAME").write_text("board.example")
+    (folder / ".git" / "HEAD").write_text("ref", encoding="utf-8")
+    (folder / "CNAME").write_text("board.example", encoding="utf-8")
     for text in ("first", "second"):
-        (site / "index.html").write_text(text)
+        (site / "index.html").write_text(text, encoding="utf-8")
         pages.put(site, folder, dry_run=False)
         kept = state(folder)
         assert (kept[".git/HEAD"], kept["CNAME"], kept["index.html"]) == (b"ref", b"board.example", text.encode())
@@ -113,8 +113,8 @@ def test_git_and_the_domain_stay(site: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["notes.txt", "entries/mine.html", "entries/CNAME", "entries/.git"])
 def test_what_somebody_else_put_there_is_never_replaced(site: Path, tmp_path: Path, path: str) -> None:
     pages.put(site, tmp_path / "public", dry_run=False)
-    (tmp_path / "public" / path).write_text("mine")
-    (site / "index.html").write_text("new")
+    (tmp_path / "public" / path).write_text("mine", encoding="utf-8")
+    (site / "index.html").write_text("new", encoding="utf-8")
     before = state(tmp_path / "public")
     with pytest.raises(OutputError, match=rf"got '{path}', which dpbench did not publish\. Move it away"):
         pages.put(site, tmp_path / "public", dry_run=False)
@@ -123,7 +123,7 @@ def test_what_somebody_else_put_there_is_never_replaced(site: Path, tmp_path: Pa
 
 def test_a_page_that_was_edited_since_is_never_replaced(site: Path, tmp_path: Path) -> None:
     pages.put(site, tmp_path / "public", dry_run=False)
-    (tmp_path / "public" / "index.html").write_text("mine")
+    (tmp_path / "public" / "index.html").write_text("mine", encoding="utf-8")
     with pytest.raises(OutputError, match=r"got 'index\.html', which was edited since"):
         pages.put(site, tmp_path / "public", dry_run=False)
 
@@ -131,8 +131,8 @@ def test_a_page_that_was_edited_since_is_never_replaced(site: Path, tmp_path: Pa
 @pytest.mark.parametrize("marker", ["", "[]", "{", '{"index.html": 1}'])
 def test_a_folder_without_a_true_marker_is_never_replaced(site: Path, tmp_path: Path, marker: str) -> None:
     (tmp_path / "public").mkdir()
-    (tmp_path / "public" / "index.html").write_text("mine")
-    (tmp_path / "public" / ".dpbench-published.json").write_text(marker)
+    (tmp_path / "public" / "index.html").write_text("mine", encoding="utf-8")
+    (tmp_path / "public" / ".dpbench-published.json").write_text(marker, encoding="utf-8")
     with pytest.raises(OutputError, match=r"Expected nothing in .* but what dpbench published there"):
         pages.put(site, tmp_path / "public", dry_run=False)
 
@@ -147,7 +147,7 @@ def test_a_link_is_nothing_that_was_published(site: Path, tmp_path: Path) -> Non
 
 
 def test_a_file_or_the_current_folder_is_no_place(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(OutputError, match="Expected a folder to publish to, got the file"):
         pages.put(site, tmp_path / "file", dry_run=False)
     (tmp_path / "public").mkdir()
@@ -162,9 +162,9 @@ def test_an_interruption_at_any_renaming_leaves_the_old_page_whole(
 ) -> None:
     folder = tmp_path / "public"
     pages.put(site, folder, dry_run=False)
-    (folder / "CNAME").write_text("board.example")
+    (folder / "CNAME").write_text("board.example", encoding="utf-8")
     before = state(folder)
-    (site / "index.html").write_text("new")
+    (site / "index.html").write_text("new", encoding="utf-8")
     rename, renamed = Path.rename, []
 
     def interrupted(path: Path, target: Path) -> Path:
@@ -333,7 +333,7 @@ def test_a_token_that_no_header_can_hold_is_refused_unread(
 def test_a_token_of_the_clients_own_store_is_never_used(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").write_text(TOKEN, encoding="utf-8")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
     monkeypatch.delenv("HF_TOKEN")
     refused("got none")
@@ -507,9 +507,9 @@ def test_one_changed_digit_keeps_all_from_being_published(
     root: Path, tmp_path: Path, plugins: Registry, hub: Hub, target: str
 ) -> None:
     file = next((root / "results/digits-eps1").glob("synthetic-00002*"))  # which has no record of a re-run
-    content = json.loads(file.read_text())
+    content = json.loads(file.read_text(encoding="utf-8"))
     content["seeds"][0]["accuracy"] += 0.001
-    file.write_text(json.dumps(content))
+    file.write_text(json.dumps(content), encoding="utf-8")
     target = target if ":" in target else str(tmp_path / target)
     with pytest.raises(DataError, match=rf"first of results/digits-eps1/{file.name}: seeds.*Nothing is published"):
         publish(target, root, plugins)

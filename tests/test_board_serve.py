@@ -26,14 +26,14 @@ from dpbench.errors import OutputError, SpecError
 def site(tmp_path: Path) -> Path:
     folder = tmp_path / "site"
     (folder / "entries").mkdir(parents=True)
-    (folder / "index.html").write_text("<title>ε</title>")
-    (folder / "entries" / "one.html").write_text("<title>one</title>")
-    (folder / "leaderboard.json").write_text("{}")
-    (folder / "style.css").write_text("b {}")
-    (folder / "glue.js").write_text("1")
+    (folder / "index.html").write_text("<title>ε</title>", encoding="utf-8")
+    (folder / "entries" / "one.html").write_text("<title>one</title>", encoding="utf-8")
+    (folder / "leaderboard.json").write_text("{}", encoding="utf-8")
+    (folder / "style.css").write_text("b {}", encoding="utf-8")
+    (folder / "glue.js").write_text("1", encoding="utf-8")
     (folder / ".git").mkdir()
-    (folder / ".git" / "config").write_text("hidden")
-    (tmp_path / "secret").write_text("secret")
+    (folder / ".git" / "config").write_text("hidden", encoding="utf-8")
+    (tmp_path / "secret").write_text("secret", encoding="utf-8")
     (folder / "link").symlink_to(tmp_path / "secret")
     return folder
 
@@ -108,7 +108,7 @@ def test_nothing_but_files_of_the_site_is_given(port: int, path: str) -> None:
 
 
 def test_what_is_not_there_is_the_sites_own_page(port: int, site: Path) -> None:
-    (site / "404.html").write_text("<title>lost</title>")
+    (site / "404.html").write_text("<title>lost</title>", encoding="utf-8")
     assert [got(port, path)[::2] for path in ("/nothing", "/link")] == [(404, b"<title>lost</title>")] * 2
     assert got(port, "/nothing", method="HEAD")[2] == b""
     assert got(port, "/", host="elsewhere.example")[0] == 421

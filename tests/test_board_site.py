@@ -102,7 +102,11 @@ def test_every_board_and_every_entry_has_a_page_and_every_link_leads_somewhere(i
     build_site(index, tmp_path, tmp_path / "site")
     pages = [file for file in (tmp_path / "site").rglob("*.html") if file.name != "404.html"]
     assert len(pages) == 1 + 2 + 6
-    links = [(page, link) for page in pages for link in re.findall(r'(?:href|src)="([^"#]+)', page.read_text())]
+    links = [
+        (page, link)
+        for page in pages
+        for link in re.findall(r'(?:href|src)="([^"#]+)', page.read_text(encoding="utf-8"))
+    ]
     assert len(links) > 50
     assert [(page.name, link) for page, link in links if not (page.parent / link).is_file()] == []
 
@@ -116,7 +120,7 @@ def test_raw_files_are_copied_to_the_byte_and_the_index_can_be_read_back(index: 
 
 def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_path: Path) -> None:
     build_site(index, tmp_path, tmp_path / "site")
-    page = html.unescape((tmp_path / "site" / "boards" / "digits-eps1.html").read_text())
+    page = html.unescape((tmp_path / "site" / "boards" / "digits-eps1.html").read_text(encoding="utf-8"))
     for entry in index.standings[0].entries[1:]:
         if entry.role == "entry":
             assert text.spread(entry.metrics["accuracy"]) in page
@@ -126,8 +130,8 @@ def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_
 def test_an_open_board_says_what_would_fill_it(index: Index, tmp_path: Path) -> None:
     build_site(index, tmp_path, tmp_path / "site")
     command = "dpbench run --board pcam-resnet50-eps0.1 --learner pillar"
-    assert command in (tmp_path / "site" / "index.html").read_text()
-    assert command in (tmp_path / "site" / "boards" / "pcam-resnet50-eps0.1.html").read_text()
+    assert command in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert command in (tmp_path / "site" / "boards" / "pcam-resnet50-eps0.1.html").read_text(encoding="utf-8")
 
 
 def test_published_figures_are_labelled_with_their_source_and_are_in_no_table_of_entries(
@@ -135,7 +139,7 @@ def test_published_figures_are_labelled_with_their_source_and_are_in_no_table_of
 ) -> None:
     board = find_board("cifar10-lite0-eps0.7")
     build_site(Index(ranking="", standings=(filed(tmp_path, board, results),)), tmp_path, tmp_path / "site")
-    page = (tmp_path / "site" / "boards" / f"{board.name}.html").read_text()
+    page = (tmp_path / "site" / "boards" / f"{board.name}.html").read_text(encoding="utf-8")
     standings, published = page.split('id="published"')
     assert "Pinto et al. 2023 (PILLAR), Table 1" in html.unescape(published)
     assert "84.89" in published
@@ -167,7 +171,7 @@ def attacked(results: list[Result], tmp_path: Path) -> Path:
     attacks = [hostile(result) for result in results]
     entries = []
     for entry, attack in zip(standing.entries, attacks, strict=True):
-        (tmp_path / entry.file).write_text(attack.model_dump_json())
+        (tmp_path / entry.file).write_text(attack.model_dump_json(), encoding="utf-8")
         bad = {"learner": HOSTILE, "settings": {HOSTILE: HOSTILE}, "command": HOSTILE, "why": HOSTILE}
         entries.append(entry.model_copy(update=bad))
     update = {"entries": tuple(entries), "licence": HOSTILE, "classes": (HOSTILE,) * 10}
@@ -180,7 +184,7 @@ def test_words_of_strangers_make_no_element_no_handler_and_no_address(attacked: 
     pages = sorted(attacked.rglob("*.html"))
     assert len(pages) == 1 + 1 + 6 + 1
     for page in pages:
-        elements = Elements(page.read_text()).found
+        elements = Elements(page.read_text(encoding="utf-8")).found
         assert not [tag for tag, _ in elements if tag in {"img", "iframe", "object", "embed", "base"}]
         for tag, attributes in elements:
             assert not [name for name in attributes if name.startswith("on")], page
@@ -189,7 +193,7 @@ def test_words_of_strangers_make_no_element_no_handler_and_no_address(attacked: 
 
 
 def test_data_for_scripts_cannot_end_their_element_and_are_json(attacked: Path) -> None:
-    found = [one for page in attacked.rglob("*.html") for one in Elements(page.read_text()).scripts]
+    found = [one for page in attacked.rglob("*.html") for one in Elements(page.read_text(encoding="utf-8")).scripts]
     assert len(found) >= 1 + 2 + 6
     for one in found:
         assert json.loads(one)
@@ -198,12 +202,12 @@ def test_data_for_scripts_cannot_end_their_element_and_are_json(attacked: Path) 
 
 def test_no_page_has_characters_that_reorder_or_hide_others(attacked: Path) -> None:
     for page in attacked.rglob("*.html"):
-        assert not re.search("[\u202a-\u202e\u2066-\u2069\u200b-\u200f\u2028]", page.read_text()), page
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\u200b-\u200f\u2028]", page.read_text(encoding="utf-8")), page
 
 
 def test_a_policy_forbids_all_scripts_but_the_sites_own_files(attacked: Path) -> None:
     for page in attacked.rglob("*.html"):
-        metas = [attributes for tag, attributes in Elements(page.read_text()).found if tag == "meta"]
+        metas = [attributes for tag, attributes in Elements(page.read_text(encoding="utf-8")).found if tag == "meta"]
         (policy,) = [meta["content"] for meta in metas if meta.get("http-equiv") == "Content-Security-Policy"]
         assert policy is not None
         assert policy.startswith("default-src 'none'")
@@ -251,7 +255,7 @@ def test_a_file_elsewhere_is_refused_named_or_linked(index: Index, tmp_path: Pat
     standing = index.standings[0]
     entry = standing.entries[1]
     secret = tmp_path.parent / f"{tmp_path.name}-secret.json"
-    secret.write_text((tmp_path / entry.file).read_text())
+    secret.write_text((tmp_path / entry.file).read_text(encoding="utf-8"), encoding="utf-8")
     named = entry.model_copy(update={"file": f"../{secret.name}"})
     with pytest.raises(DataError, match=r"to be the file results/digits-eps1/"):
         place.check_names(index.model_copy(update={"standings": (standing.model_copy(update={"entries": (named,)}),)}))
@@ -273,14 +277,14 @@ def test_two_names_that_some_disks_take_for_one_are_refused(index: Index, tmp_pa
 
 def test_a_result_that_is_no_result_is_named(index: Index, tmp_path: Path) -> None:
     file = tmp_path / index.standings[0].entries[2].file
-    file.write_text('{"schema_version": 1}')
+    file.write_text('{"schema_version": 1}', encoding="utf-8")
     with pytest.raises(DataError, match=rf"Result results/digits-eps1/{file.name} does not fit the schema at digest"):
         build_site(index, tmp_path, tmp_path / "site")
 
 
 def test_a_site_replaces_the_one_before_it_as_a_whole(index: Index, tmp_path: Path) -> None:
     build_site(index, tmp_path, tmp_path / "site")
-    (tmp_path / "site" / "stale.html").write_text("old")
+    (tmp_path / "site" / "stale.html").write_text("old", encoding="utf-8")
     build_site(index, tmp_path, tmp_path / "site")
     assert not (tmp_path / "site" / "stale.html").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "site"]
@@ -288,7 +292,7 @@ def test_a_site_replaces_the_one_before_it_as_a_whole(index: Index, tmp_path: Pa
 
 def test_a_folder_that_no_build_made_is_left_alone(index: Index, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "thesis.tex").write_text("years of work")
+    (tmp_path / "site" / "thesis.tex").write_text("years of work", encoding="utf-8")
     with pytest.raises(OutputError, match="absent, empty or a site that dpbench built"):
         build_site(index, tmp_path, tmp_path / "site")
     assert [path.name for path in (tmp_path / "site").iterdir()] == ["thesis.tex"]

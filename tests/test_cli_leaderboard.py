@@ -44,8 +44,8 @@ def ask(*arguments: object) -> int:
 
 
 def change(file: Path, field: str, value: Any, sealed: bool = True) -> None:
-    made = boards.edited(json.loads(file.read_text()), field, value)
-    file.write_text(json.dumps(boards.resealed(made) if sealed else made))
+    made = boards.edited(json.loads(file.read_text(encoding="utf-8")), field, value)
+    file.write_text(json.dumps(boards.resealed(made) if sealed else made), encoding="utf-8")
 
 
 def test_verify_prints_a_line_a_result_and_a_count(root: Path, capsys: Captured) -> None:
@@ -116,15 +116,15 @@ def test_rerun_keeps_a_record_and_says_what_came_out(root: Path, capsys: Capture
     file = boards.file_of(root, "class-means")
     assert ask("verify", "--rerun", "--seed", 1, "--device", "cpu", "--root", root, file) == 0
     assert f"ok results/tiny/{file.name}; seed 1: same predictions, accuracy 0." in capsys.readouterr().out
-    record = json.loads((root / "reruns" / "tiny" / file.name).read_text())
+    record = json.loads((root / "reruns" / "tiny" / file.name).read_text(encoding="utf-8"))
     assert (record["outcome"], record["seed"]) == ("same predictions", 1)
     assert ask("verify", "--root", root) == 0
 
 
 def test_rerun_fails_where_predictions_differ(root: Path, capsys: Captured) -> None:
-    source = json.loads(boards.file_of(root, "public-only").read_text())
+    source = json.loads(boards.file_of(root, "public-only").read_text(encoding="utf-8"))
     file = boards.file_of(root, "class-means")
-    spent = json.loads(file.read_text())["seeds"][0]["spent"]
+    spent = json.loads(file.read_text(encoding="utf-8"))["seeds"][0]["spent"]
     change(file, "seeds", [{**seed, "spent": spent} for seed in source["seeds"]])
     change(file, "metrics", source["metrics"])
     assert ask("verify", "--root", root, file) == 0
@@ -135,8 +135,8 @@ def test_rerun_fails_where_predictions_differ(root: Path, capsys: Captured) -> N
 
 def test_rerun_meets_scores_that_were_forged_under_the_true_predictions(root: Path, capsys: Captured) -> None:
     file = boards.file_of(root, "class-means")
-    made = json.loads(file.read_text())
-    better = json.loads(boards.file_of(root, "non-private").read_text())["seeds"]
+    made = json.loads(file.read_text(encoding="utf-8"))
+    better = json.loads(boards.file_of(root, "non-private").read_text(encoding="utf-8"))["seeds"]
     seeds = [
         {**other, "spent": seed["spent"], "predictions": seed["predictions"]}
         for seed, other in zip(made["seeds"], better, strict=True)
@@ -144,7 +144,7 @@ def test_rerun_meets_scores_that_were_forged_under_the_true_predictions(root: Pa
     for seed in seeds[1:]:  # the same guesses of two seeds would be found at once
         seed["predictions"] = made["seeds"][1]["predictions"]
     change(file, "seeds", seeds)
-    change(file, "metrics", json.loads(boards.file_of(root, "non-private").read_text())["metrics"])
+    change(file, "metrics", json.loads(boards.file_of(root, "non-private").read_text(encoding="utf-8"))["metrics"])
     assert ask("verify", "--root", root, file) == 0
     assert ask("verify", "--rerun", "--device", "cpu", "--root", root, file) == 1
     assert "seed 0: differs" in capsys.readouterr().out
@@ -234,10 +234,10 @@ def test_add_refuses_another_result_of_the_same_spec(empty: Path, capsys: Captur
 
 def test_add_says_which_keys_miss_on_the_nearest_board(empty: Path, capsys: Captured) -> None:
     file = elsewhere(empty, "class-means")
-    made = boards.edited(json.loads(file.read_text()), "spec.split_seed", 3)
+    made = boards.edited(json.loads(file.read_text(encoding="utf-8")), "spec.split_seed", 3)
     digest = Result.model_validate(made).spec.digest
     other = file.with_name(f"class-means-digits-{digest[:16]}.json")
-    other.write_text(json.dumps(boards.resealed({**made, "digest": digest})))
+    other.write_text(json.dumps(boards.resealed({**made, "digest": digest})), encoding="utf-8")
     assert ask("add", other, "--root", empty) == 1
     assert (
         "spec.split_seed: expected 0, as the nearest board tiny has it, got 3: it matches none"
@@ -274,7 +274,7 @@ def test_diff_shows_what_came_went_and_moved(root: Path, capsys: Captured) -> No
     shutil.copy(root / build.INDEX, before)
     gone = boards.file_of(root, "public-only")
     gone.unlink()
-    better = json.loads(boards.file_of(root, "pillar").read_text())
+    better = json.loads(boards.file_of(root, "pillar").read_text(encoding="utf-8"))
     assert ask("build", "--no-site", "--root", root) == 0
     capsys.readouterr()
     assert ask("diff", before, root / build.INDEX) == 0
@@ -290,7 +290,7 @@ def test_diff_shows_what_came_went_and_moved(root: Path, capsys: Captured) -> No
 
 def test_a_changed_mean_and_rank_are_told_with_both_values(root: Path) -> None:
     before = Index.read(root / build.INDEX)
-    made = json.loads((root / build.INDEX).read_text())
+    made = json.loads((root / build.INDEX).read_text(encoding="utf-8"))
     (tiny,) = [one for one in made["standings"] if one["board"]["name"] == "tiny"]
     tiny["entries"][0]["metrics"]["accuracy"]["mean"] = 0.125
     tiny["entries"][0]["rank"] = 7
@@ -310,12 +310,12 @@ def test_export_is_one_row_an_entry_at_full_precision(root: Path, tmp_path: Path
         assert float(row["sigma"]) == result.privacy.sigma
         assert (row["board"], row["learner"]) == ("tiny", result.spec.learner.name)
     assert ask("export", "--csv", tmp_path / "out.csv", "--root", root) == 0
-    assert len(list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))) == len(rows)
+    assert len(list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text(encoding="utf-8"))))) == len(rows)
 
 
 @pytest.mark.parametrize("text", ['=HYPERLINK("x")', "+1", "-1", "@SUM(A1)", "a,b\n=c"])
 def test_a_strangers_text_is_no_formula_and_no_row_of_its_own(root: Path, text: str) -> None:
-    made = json.loads((root / build.INDEX).read_text())
+    made = json.loads((root / build.INDEX).read_text(encoding="utf-8"))
     (tiny,) = [one for one in made["standings"] if one["board"]["name"] == "tiny"]
     tiny["entries"][0]["plugin"]["plugin"] = text
     rows = list(csv.DictReader(io.StringIO(table(Index.model_validate(made)))))

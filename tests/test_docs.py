@@ -62,14 +62,14 @@ def test_a_command_of_the_readme_runs(
 
 
 def test_continuous_integration_runs_the_readmes_install_and_test_commands() -> None:
-    lines = [line.strip() for line in (readme.ROOT / ".ci" / "run").read_text().splitlines()]
+    lines = [line.strip() for line in (readme.ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()]
     assert INSTALL + "dpbench run --learner pillar --dataset digits" in lines
     assert "pytest" in lines
     assert "pytest" in readme.commands()
 
 
 def test_the_constraints_are_names_and_exact_versions_only() -> None:
-    for line in (readme.ROOT / ".ci" / "constraints.txt").read_text().splitlines():
+    for line in (readme.ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines():
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9._+!-]+", line), line
 
 

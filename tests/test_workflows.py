@@ -21,7 +21,7 @@ EVERY = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
 def read(file: Path) -> dict[str, Any]:
-    content: dict[Any, Any] = yaml.safe_load(file.read_text())
+    content: dict[Any, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
     return {**content, "on": content[True]}  # YAML 1.1 reads the word `on` as true
 
 
@@ -83,7 +83,7 @@ def test_properties_are_tried_on_more_examples_every_night() -> None:
 
 @EVERY
 def test_no_stranger_meets_a_secret_or_a_token_that_writes(file: Path) -> None:
-    text = file.read_text()
+    text = file.read_text(encoding="utf-8")
     assert "pull_request_target" not in text
     assert "secrets" not in text
     checkouts = [step for step in steps(file) if step.get("uses", "").startswith("actions/checkout@")]

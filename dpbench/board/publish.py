@@ -33,9 +33,9 @@ def publish(target: str, root: Path, plugins: Registry, *, dry_run: bool = False
     index = _verified(root, plugins)
     if hub:
         return upload.upload(target.removeprefix(HUB), _files(index, root), dry_run=dry_run)
-    with tempfile.TemporaryDirectory() as place:
-        build_site(index, root, Path(place) / "site")
-        return pages.put(Path(place) / "site", Path(target), dry_run=dry_run)
+    with tempfile.TemporaryDirectory() as folder:
+        build_site(index, root, Path(folder) / "site")
+        return pages.put(Path(folder) / "site", Path(target), dry_run=dry_run)
 
 
 def _verified(root: Path, plugins: Registry) -> Index:

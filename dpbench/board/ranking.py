@@ -101,20 +101,20 @@ def ranks(entries: Sequence[Scores]) -> list[int]:
     found: list[int] = []
     leader = 0
     cache: dict[int, np.ndarray] = {}
-    for place, entry in enumerate(entries):
-        if place == 0 or _compared(entries[leader], entry, leader, cache).differs:
-            leader, cache = place, {}
+    for number, entry in enumerate(entries):
+        if number == 0 or _compared(entries[leader], entry, leader, cache).differs:
+            leader, cache = number, {}
         found.append(leader + 1)
     return found
 
 
-def _compared(first: Scores, second: Scores, place: int, cache: dict[int, np.ndarray]) -> Compared:
+def _compared(first: Scores, second: Scores, number: int, cache: dict[int, np.ndarray]) -> Compared:
     """Compare with the leader of a rank, whose bits are unpacked once."""
     if first.bits is None or second.bits is None:
         return over_seeds(first.per_seed, second.per_seed)
-    if place not in cache:
-        cache[place] = first.bits()
-    return over_examples(cache[place], second.bits())
+    if number not in cache:
+        cache[number] = first.bits()
+    return over_examples(cache[number], second.bits())
 
 
 def over_examples(first: np.ndarray, second: np.ndarray) -> Compared:

@@ -33,9 +33,9 @@ class Component(BaseModel):
         """
         name, _, rest = text.partition(":")
         options = {}
-        for place, pair in enumerate(filter(None, rest.split(","))):
+        for number, pair in enumerate(filter(None, rest.split(","))):
             key, equals, value = pair.partition("=")
-            if place == 0 and key and not (equals and key.strip().isidentifier()):
+            if number == 0 and key and not (equals and key.strip().isidentifier()):
                 key, equals, value = "", "=", pair
             elif not equals or not key.strip():
                 raise SpecError(

@@ -107,10 +107,10 @@ def _checks(result: Result) -> Wrong:
             yield f"privacy.{key}", f"expected {getattr(spec, key)!r}, as the spec, got {getattr(privacy, key)!r}"
     if privacy.rng != ("secure" if spec.secure_rng else "research"):
         yield "privacy.rng", f"expected what the spec asks for (secure_rng={spec.secure_rng}), got {privacy.rng!r}"
-    for place, release in enumerate(privacy.plan):
+    for number, release in enumerate(privacy.plan):
         if not close(release.sigma, privacy.sigma * release.relative_noise):
             yield (
-                f"privacy.plan.{place}.sigma",
+                f"privacy.plan.{number}.sigma",
                 f"expected sigma * relative_noise = {privacy.sigma * release.relative_noise!r}, got {release.sigma!r}",
             )
     searched = "the choice of hyperparameters"  # which private selection covers

@@ -60,16 +60,16 @@ def review(root: Path, known: Known) -> Review:
 
 def review_of(places: Sequence[Place], known: Known) -> Review:
     """Check these results, epsilon and agreement with one another included."""
-    with _spread(len(places)) as spread:
-        checked = list(spread(partial(check, known=known), places))
+    with _ordered_map(len(places)) as mapped:
+        checked = list(mapped(partial(check, known=known), places))
         questions = list(dict.fromkeys(one.question for one in checked if one.question is not None))
-        answers = dict(zip(questions, spread(derive, questions), strict=True))
+        answers = dict(zip(questions, mapped(derive, questions), strict=True))
     derived = [_compared(one, answers) for one in checked]
     return Review(tuple(_agreeing(derived)))
 
 
 @contextmanager
-def _spread(count: int) -> Iterator[Spread]:
+def _ordered_map(count: int) -> Iterator[OrderedMap]:
     """Give a map over processes, or over this one where there is little to do."""
     workers = min(_cores(), -(-count // CHUNK))
     if count < MANY or workers < 2:
@@ -80,7 +80,7 @@ def _spread(count: int) -> Iterator[Spread]:
         yield _There(pool)
 
 
-class Spread(Protocol):
+class OrderedMap(Protocol):
     """A map that keeps the order."""
 
     def __call__(self, work: Callable[[One], Other], items: Sequence[One]) -> Iterable[Other]:

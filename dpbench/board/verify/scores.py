@@ -22,14 +22,14 @@ def check_scores(result: Result) -> Wrong:
     stated = tuple(seed.seed for seed in result.seeds)
     if stated != result.spec.seeds:
         yield "seeds", f"expected seeds {result.spec.seeds}, as the spec asks, got {stated}"
-    for place, seed in enumerate(result.seeds):
+    for number, seed in enumerate(result.seeds):
         for field, said in itertools.chain(_bits(seed, result), _classes(seed, result), _fit(seed, result)):
-            yield f"seeds.{place}.{field}", said
+            yield f"seeds.{number}.{field}", said
     by_guess: dict[str | None, SeedResult] = {}
-    for place, seed in enumerate(result.seeds):
+    for number, seed in enumerate(result.seeds):
         same = by_guess.setdefault(seed.predictions, seed)
         if same.correct != seed.correct or not all(map(close, same.class_accuracy, seed.class_accuracy)):
-            yield f"seeds.{place}.predictions", f"the same as those of seed {same.seed}, which scored otherwise"
+            yield f"seeds.{number}.predictions", f"the same as those of seed {same.seed}, which scored otherwise"
     yield from _metrics(result)
 
 

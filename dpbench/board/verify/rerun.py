@@ -21,8 +21,10 @@ from pydantic import BaseModel, ConfigDict
 from dpbench.board.folder import Complaint, Place, Unfit, content_of, fitted
 from dpbench.board.verify.scores import correct_bits
 from dpbench.errors import DataError, DataMissing, DpbenchError, PrivacyError, SpecError
+from dpbench.records.metrics import METRICS
 from dpbench.records.result import Result, SeedResult
 from dpbench.records.spec import Spec
+from dpbench.records.tolerance import CLOSE, close
 from dpbench.registry import Registry
 from dpbench.support.files import canonical_digest, write_json
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 AGREEMENT = 0.98  # share of test examples that must be right or wrong alike
 DIFFERENCE = 0.01  # what accuracy may differ by
 OTHERS = 0.05  # what the other scores may
-SCORES = ("balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc")
+SCORES = METRICS[1:]  # beside accuracy
 
 Outcome = Literal["same predictions", "same within tolerance", "differs"]
 
@@ -193,10 +195,11 @@ def _outcome(record: Rerun, result: Result) -> Outcome:
         mean = math.fsum(seed.accuracy for seed in result.seeds) / len(result.seeds)
         return "same within tolerance" if abs(record.accuracy - mean) <= most else "differs"
     if record.predictions == stated.predictions:  # then all that is counted from them is the same too
-        same = record.agreement == 1.0 and record.accuracy == stated.accuracy and _scores_within(record, stated, 1e-9)
+        same = record.agreement == 1.0 and close(record.accuracy, stated.accuracy)
+        same = same and _scores_within(record, stated, CLOSE)
         return "same predictions" if same else "differs"
-    close = (record.agreement or 0.0) >= AGREEMENT and abs(record.accuracy - stated.accuracy) <= most
-    return "same within tolerance" if close and _scores_within(record, stated, OTHERS) else "differs"
+    near = (record.agreement or 0.0) >= AGREEMENT and abs(record.accuracy - stated.accuracy) <= most
+    return "same within tolerance" if near and _scores_within(record, stated, OTHERS) else "differs"
 
 
 def _scores_within(record: Rerun, stated: SeedResult, most: float) -> bool:

@@ -6,7 +6,10 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import dpbench
 
@@ -19,9 +22,9 @@ LAYERS = (
     {"support"},
     {"api"},
     {"privacy"},
-    {"learning"},
-    {"registry", "records"},
+    {"learning", "records"},
     {"data"},
+    {"registry"},
     {"harness"},
     {"inspection", "sweep"},
     {"board"},
@@ -42,7 +45,7 @@ def _place(file: Path) -> str:
 
 def _imports(file: Path) -> set[str]:
     """Return the dpbench modules that a file imports when it runs, type-checking imports left out."""
-    tree = ast.parse(file.read_text())
+    tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             node.body = []
@@ -69,6 +72,54 @@ def test_a_module_imports_only_from_lower_layers() -> None:
     assert offenders == []
 
 
+def _graph() -> dict[str, set[str]]:
+    """Return which modules of dpbench each imports, for its types too."""
+    files = {".".join(Path(_place(file)).with_suffix("").parts).removesuffix(".__init__"): file for file in SOURCES}
+    graph: dict[str, set[str]] = {name: set() for name in files}
+    for name, file in files.items():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                wanted = {f"{node.module}.{alias.name}" for alias in node.names}
+                graph[name] |= {one if one in files else node.module for one in wanted} & files.keys()
+            elif isinstance(node, ast.Import):
+                graph[name] |= {alias.name for alias in node.names} & files.keys()
+    return graph
+
+
+def test_no_modules_import_each_other_not_even_for_their_types() -> None:
+    try:
+        tuple(TopologicalSorter(_graph()).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+FLOORS = 10
+"""From errors to the command line: errors, support, api, privacy, records, data, registry, harness, sweep, cli."""
+
+
+def test_the_rooms_lie_on_few_floors() -> None:
+    below: dict[str, set[str]] = {room: set() for room in RANK}
+    for file in SOURCES:
+        below[_layer(file)] |= (_imports(file) & RANK.keys()) - {_layer(file)}
+    floors: dict[str, int] = {}
+    for room in TopologicalSorter(below).static_order():  # which refuses rooms that import each other
+        floors[room] = 1 + max((floors[one] for one in below[room]), default=0)
+    assert max(floors.values()) <= FLOORS, floors
+
+
+TEXT = {"read_text", "write_text"}
+
+
+def test_every_text_file_is_read_and_written_as_utf_8_whatever_the_locale() -> None:
+    found = []
+    for file in SOURCES + PLUGIN_SOURCES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in TEXT:
+                named = any(one.arg == "encoding" for one in node.keywords)
+                found += [] if named else [f"{_place(file)}:{node.lineno}"]
+    assert found == []
+
+
 def test_every_module_has_a_layer() -> None:
     assert {_layer(file) for file in SOURCES} == set(RANK)
 
@@ -89,7 +140,7 @@ def test_nothing_loads_pickle() -> None:
 
 def _loads_pickle(file: Path) -> Iterator[str]:
     """Yield what reads pickles in a file, or might."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import) and {alias.name for alias in node.names} & PICKLES:
             yield ast.unparse(node)
         if isinstance(node, ast.ImportFrom) and node.module in PICKLES:

@@ -40,7 +40,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder)
     inherited = [path for path in sys.path if "site-packages" in path]
     (_site(folder) / "inherited.pth").write_text(
-        "\n".join([*inherited, str(readme.ROOT), str(readme.ROOT / "plugins")])
+        "\n".join([*inherited, str(readme.ROOT), str(readme.ROOT / "plugins")]), encoding="utf-8"
     )
     return folder / "bin" / "python"
 
@@ -75,7 +75,7 @@ def _run(*command: str | Path, cwd: Path | None = None, **environment: str) -> s
 
 def _result(folder: Path) -> dict[str, Any]:
     (file,) = (folder / "dpbench-results").glob("*.json")
-    content: dict[str, Any] = json.loads(file.read_text())
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return content
 
 
@@ -87,8 +87,8 @@ def test_the_readmes_plugin_is_installed_listed_checked_and_run(fresh: Path, tmp
     project = tmp_path / "dpbench-class-sums"
     project.mkdir()
     for name in ("pyproject.toml", "dpbench_class_sums.py"):
-        (project / name).write_text(readme.file_named(name))
-    assert len((project / "dpbench_class_sums.py").read_text().splitlines()) < 80
+        (project / name).write_text(readme.file_named(name), encoding="utf-8")
+    assert len((project / "dpbench_class_sums.py").read_text(encoding="utf-8").splitlines()) < 80
 
     _install(fresh, project, cwd=tmp_path)
 

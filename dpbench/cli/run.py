@@ -1,4 +1,4 @@
-"""`dpbench run`: one learner on one dataset under one budget."""
+"""`dpbench run`: one learner on one dataset within one privacy budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def run(
     learner: flags.Learner = None,
     board: Annotated[
-        str | None, typer.Option(help="Take everything but the learner from this board of the leaderboard, or file.")
+        str | None, typer.Option(help="Board of the leaderboard (name or file) that fixes everything but the learner.")
     ] = None,
     dataset: flags.Dataset = None,
     extractor: flags.Extractor = None,
@@ -48,20 +48,20 @@ def run(
     space: flags.Space = None,
     tries: flags.Tries = None,
     repeats: Annotated[
-        float | None, typer.Option(help="private-accounted: runs a seed, on average. \\[default: 10]")
+        float | None, typer.Option(help="For private-accounted: mean number of runs per seed. \\[default: 10]")
     ] = None,
     search_seed: flags.SearchSeed = None,
     settings: Annotated[
-        Path | None, typer.Option(help="Take the settings that this tuning or result chose, also of other data.")
+        Path | None, typer.Option(help="Use the settings that this tuning or result file chose, even on other data.")
     ] = None,
     spec: flags.SpecFile = None,
     device: flags.Device = "auto",
     out: flags.Out = Path("dpbench-results"),
     as_json: flags.Json = False,
 ) -> None:
-    """Fit once a seed, score on the test split, write one JSON result."""
+    """Fit once per seed, score on the test split, write one JSON result."""
     if tune and selection is not None:
-        raise SpecError("--tune is --selection public-validation: give one of them.")
+        raise SpecError("--tune means --selection public-validation: use only one of them.")
     search = flags.search_of("public-validation" if tune else selection, space, tries, search_seed, repeats)
     given = {
         "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
@@ -73,7 +73,7 @@ def run(
         values, origin = flags.values_of(given, spec, "run"), flags.origin_of(spec, "run")
         result, written = _run(lambda plugins: _spec(values, origin, board, plugins), device, out, settings)
     except KeyboardInterrupt:
-        print("dpbench: Interrupted. What was extracted is kept; the same command goes on from there.", file=sys.stderr)
+        print("dpbench: Interrupted. Extracted features are kept; repeat the command to continue.", file=sys.stderr)
         raise typer.Exit(130) from None
     if as_json:
         print(result.model_dump_json(indent=2))
@@ -106,7 +106,7 @@ def _run(ask: Callable[[Registry], Spec], device: str, out: Path, settings: Path
     try:
         return result, result.write(out)
     except OutputError:
-        print(result.model_dump_json(indent=2))  # what was computed is not lost with the disk
+        print(result.model_dump_json(indent=2))  # do not lose the result when the disk is full
         raise
 
 

@@ -1,4 +1,4 @@
-"""`dpbench tune`: search for settings, and stop there."""
+"""`dpbench tune`: search for a learner's settings, without a final run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tune(
     out: flags.Out = Path("dpbench-results"),
     as_json: flags.Json = False,
 ) -> None:
-    """Search a learner's settings by public labels; write what was tried and what is best. Test data is not read."""
+    """Search a learner's settings using public labels; write the trials and the best. Test data is never read."""
     search = flags.search_of(selection, space, tries, search_seed)
     given = {
         "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
@@ -64,7 +64,7 @@ def tune(
     try:
         written = tuning.write(out)
     except OutputError:
-        print(tuning.model_dump_json(indent=2))  # what was computed is not lost with the disk
+        print(tuning.model_dump_json(indent=2))  # do not lose the result when the disk is full
         raise
     if as_json:
         print(tuning.model_dump_json(indent=2))
@@ -81,9 +81,9 @@ def _show(tuning: Tuning, written: Path, console: Console) -> None:
     console.print(table)
     failed = len(chosen.trials) - len(scored)
     console.print(
-        f"{len(chosen.trials)} of {chosen.possible} settings tried ({chosen.draw}), {chosen.public_labels:,} public "
-        f"labels read, private records {'touched' if chosen.private_touched else 'not touched'}"
-        + (f"; {failed} could not be tried" if failed else ""),
+        f"Tried {len(chosen.trials)} of {chosen.possible} settings ({chosen.draw}); {chosen.public_labels:,} public "
+        f"labels read, private data {'touched' if chosen.private_touched else 'not touched'}"
+        + (f"; {failed} failed" if failed else ""),
         soft_wrap=True,
     )
     options = ",".join(f"{name}={value}" for name, value in (chosen.chosen or {}).items())

@@ -13,9 +13,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dpbench_weights import digest, features_of, load_exactly, read_state, unknown, without_head
+from dpbench_weights import (
+    candidates,
+    digest,
+    features_of,
+    first_file,
+    load_exactly,
+    read_state,
+    unknown,
+    without_head,
+)
 
-from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
+from dpbench import DataError, DataMissing, Extractor, SpecError, hookimpl
 
 if TYPE_CHECKING:
     import torch
@@ -55,20 +64,16 @@ class Backbone(Extractor):
     def _normalised(self) -> bool:
         return True
 
-    def _candidates(self) -> list[Path]:
-        named = Path(self.path).expanduser()
-        return [named, *(folder / named for folder in data_folders())]  # an absolute path stays itself
-
     def present(self) -> bool:
         """Say whether the file is on this machine."""
-        return any(file.is_file() for file in self._candidates())
+        return first_file(candidates(self.path)) is not None
 
     @cached_property
     def _file(self) -> Path:
-        for file in self._candidates():
-            if file.is_file():
-                return file
-        looked = ", ".join(dict.fromkeys(str(file) for file in self._candidates()))
+        paths = candidates(self.path)
+        if file := first_file(paths):
+            return file
+        looked = ", ".join(map(str, paths))
         raise DataMissing(
             f"The checkpoint {self.path} of extractor {self.name!r} is not on this machine (looked for {looked}). "
             f"Download it from its authors and use {self.name}:path=..."

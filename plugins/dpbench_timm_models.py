@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench_weights import digest, features_of, in_hub_cache, read_state, unknown
+from dpbench_weights import digest, features_of, first_file, in_hub_cache, read_state, unknown
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
 
@@ -61,7 +61,7 @@ class Pretrained(Extractor):
 
     @cached_property
     def _file(self) -> Path:
-        return next((file for file in self._candidates() if file.is_file()), None) or self._download()
+        return first_file(self._candidates()) or self._download()
 
     @property
     def _hub_id(self) -> str:
@@ -79,7 +79,7 @@ class Pretrained(Extractor):
 
     def present(self) -> bool:
         """Say whether the weights file is on this machine."""
-        return any(file.is_file() for file in self._candidates())
+        return first_file(self._candidates()) is not None
 
     def _download(self) -> Path:
         import huggingface_hub

@@ -14,7 +14,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench_weights import digest, features_of, load_exactly, read_state, torch_folder, unknown, without_head
+from dpbench_weights import (
+    digest,
+    features_of,
+    first_file,
+    load_exactly,
+    read_state,
+    torch_folder,
+    unknown,
+    without_head,
+)
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
 
@@ -61,14 +70,14 @@ class Classifier(Extractor):
     def present(self) -> bool:
         """Say whether the weights file is on this machine."""
         name = RESNET50_FILE if self.chosen == RESNET50 else self._entry.url.rsplit("/", 1)[-1]
-        return any(file.is_file() for file in _candidates(name))
+        return first_file(_candidates(name)) is not None
 
     @cached_property
     def _file(self) -> Path:
         url = self._entry.url
         name = url.rsplit("/", 1)[-1]
         candidates = _candidates(name)
-        file = next((one for one in candidates if one.is_file()), None) or self._download(candidates[0])
+        file = first_file(candidates) or self._download(candidates[0])
         expected = _start_of_digest(name)
         if not digest(file).startswith(expected):
             raise DataError(

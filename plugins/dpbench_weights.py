@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench import DataError
+from dpbench import DataError, data_folders
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +40,17 @@ def in_hub_cache(repository: str, name: str) -> Path:
     folder = Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
     main = folder / "refs" / "main"
     return folder / "snapshots" / (main.read_text().strip() if main.is_file() else "main") / name
+
+
+def candidates(path: str) -> list[Path]:
+    """Return where the file `path` may be: as given or, if relative, also below each folder of `DPBENCH_DATA`."""
+    named = Path(path).expanduser()
+    return list(dict.fromkeys([named, *(folder / named for folder in data_folders())]))
+
+
+def first_file(paths: Iterable[Path]) -> Path | None:
+    """Return the first of `paths` that is a file."""
+    return next((path for path in paths if path.is_file()), None)
 
 
 def digest(file: Path) -> str:

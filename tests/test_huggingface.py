@@ -289,7 +289,7 @@ def test_a_revision_is_asked_of_the_hub_even_with_a_mirror(
     HuggingFace(ID, revision="abc").load()
     assert hub.asked["revision"] == "abc"
     hub.answer = OSError("no\nsuch thing")
-    with pytest.raises(DataMissing, match=r"Revision abc .* asked too \(OSError: no\)"):
+    with pytest.raises(DataMissing, match=r"Revision abc .* failed too \(OSError: no\)"):
         HuggingFace(ID, revision="abc").load()
 
 

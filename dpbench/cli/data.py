@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dpbench.api import Dataset
+from dpbench.cli.output import interruptible
 from dpbench.cli.presence import HERE, dataset_facts
 from dpbench.data import sources
 from dpbench.errors import SpecError
@@ -57,11 +57,8 @@ def fetch(name: Name, to: To = None) -> None:
     from dpbench.data.fetch import store
 
     folder = _folder(to)
-    try:
+    with interruptible("The partial download is kept; repeat the command to continue."):
         kept = store.fetch(dataset, folder)
-    except KeyboardInterrupt:
-        print("dpbench: Interrupted. The partial download is kept; repeat the command to continue.", file=sys.stderr)
-        raise typer.Exit(130) from None
     _say_kept(dataset, folder, kept)
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags
-from dpbench.errors import OutputError
+from dpbench.cli.output import printed_if_unwritable
 
 if TYPE_CHECKING:
     from dpbench.inspection.report import Inspection, Range
@@ -66,14 +66,11 @@ def inspect(
     from dpbench.inspection import analysis
 
     inspection = analysis.inspect(asked, device=device, plugins=plugins)
-    try:
+    with printed_if_unwritable(inspection):
         written = [inspection.write(out)]
         if plot is not None:
             write_plot(inspection, plot)
             written.append(plot)
-    except OutputError:
-        print(inspection.model_dump_json(indent=2))  # do not lose the result when the disk is full
-        raise
     if as_json:
         print(inspection.model_dump_json(indent=2))
     else:

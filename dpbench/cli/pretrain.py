@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.cli import flags
+from dpbench.cli.output import interruptible
 from dpbench.errors import SpecError
 from dpbench.learning.trainable import Trainable
 from dpbench.records.spec import Component
@@ -35,16 +36,10 @@ def pretrain(
     from dpbench.support.device import device_named
 
     chosen = device_named(device)
-    try:
-        with progress.meter(f"Pre-training {cls.name}", recipe.steps) as advance:
-            report = _teller(recipe.steps, advance)
-            guarded(f"Pre-training extractor {cls.name!r}", cls.pretrain, recipe, out, chosen, report, resume=resume)
-    except KeyboardInterrupt:
-        print(
-            "dpbench: Interrupted. The last saved step is kept; repeat the command with --resume to continue.",
-            file=sys.stderr,
-        )
-        raise typer.Exit(130) from None
+    kept = "The last saved step is kept; repeat the command with --resume to continue."
+    with interruptible(kept), progress.meter(f"Pre-training {cls.name}", recipe.steps) as advance:
+        report = _teller(recipe.steps, advance)
+        guarded(f"Pre-training extractor {cls.name!r}", cls.pretrain, recipe, out, chosen, report, resume=resume)
     print(f"Wrote the weights of {cls.name}: {out}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags
-from dpbench.errors import OutputError, SpecError
+from dpbench.cli.output import interruptible, printed_if_unwritable
+from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
 
 if TYPE_CHECKING:
@@ -69,12 +69,9 @@ def run(
         "public_labels": public_labels, "train_fraction": train_fraction, "split_seed": split_seed, "seeds": seeds,
         "secure_rng": secure_rng, "search": search,
     }  # fmt: skip
-    try:
+    with interruptible("Extracted features are kept; repeat the command to continue."):
         values, origin = flags.values_of(given, spec, "run"), flags.origin_of(spec, "run")
         result, written = _run(lambda plugins: _spec(values, origin, board, plugins), device, out, settings)
-    except KeyboardInterrupt:
-        print("dpbench: Interrupted. Extracted features are kept; repeat the command to continue.", file=sys.stderr)
-        raise typer.Exit(130) from None
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
@@ -103,11 +100,8 @@ def _run(ask: Callable[[Registry], Spec], device: str, out: Path, settings: Path
     from dpbench.harness.run import run
 
     result = run(spec, device=device, plugins=plugins, settings=settings)
-    try:
+    with printed_if_unwritable(result):
         return result, result.write(out)
-    except OutputError:
-        print(result.model_dump_json(indent=2))  # do not lose the result when the disk is full
-        raise
 
 
 def _show(result: Result, written: Path, console: Console) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags
+from dpbench.cli.output import interruptible
 from dpbench.sweep.figures import ready
 
 if TYPE_CHECKING:
@@ -52,11 +52,8 @@ def sweep(
     if dry_run:
         _show_overview(sweeps.overview(definition, out, plugins), Console())
         return
-    try:
+    with interruptible("Finished cells are kept; repeat the command to continue."):
         summary = sweeps.sweep(definition, out, resources=resources, retry_failed=retry_failed, plugins=plugins)
-    except KeyboardInterrupt:
-        print("dpbench: Interrupted. Finished cells are kept; repeat the command to continue.", file=sys.stderr)
-        raise typer.Exit(130) from None
     _show(summary, Console())
     if summary.failed:
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags
-from dpbench.errors import OutputError
+from dpbench.cli.output import printed_if_unwritable
 
 if TYPE_CHECKING:
     from dpbench.records.result import Tuning
@@ -61,11 +61,8 @@ def tune(
     from dpbench.harness import run
 
     tuning = run.tune(asked, device=device, plugins=plugins)
-    try:
+    with printed_if_unwritable(tuning):
         written = tuning.write(out)
-    except OutputError:
-        print(tuning.model_dump_json(indent=2))  # do not lose the result when the disk is full
-        raise
     if as_json:
         print(tuning.model_dump_json(indent=2))
     else:

@@ -25,8 +25,8 @@ from dpbench.testing.checking import SUITES
 from tests import readme
 
 Output = pytest.CaptureFixture[str]
-LONG = "a" * scaffold.LONGEST
-NAMES = ["a", "my-method", "k-2", LONG, "-".join("b" * (scaffold.LONGEST // 2))]
+LONG = "a" * scaffold.MAX_LENGTH
+NAMES = ["a", "my-method", "k-2", LONG, "-".join("b" * (scaffold.MAX_LENGTH // 2))]
 TEMPLATES = Path(scaffold.__file__).parent / "templates"
 
 

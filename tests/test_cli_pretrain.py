@@ -76,7 +76,7 @@ def test_an_interruption_says_how_to_go_on_and_that_gives_the_same_weights(
 def test_what_is_there_is_not_overwritten(tmp_path: Path, capsys: Output) -> None:
     out = tmp_path / "w.safetensors"
     out.write_text("precious")
-    assert "is there already" in refusal(capsys, "pretrain", QUICK, "--out", str(out), "--device", "cpu")
+    assert "already exists" in refusal(capsys, "pretrain", QUICK, "--out", str(out), "--device", "cpu")
     assert out.read_text() == "precious"
 
 

@@ -64,9 +64,7 @@ class State:
         from safetensors import SafetensorError, safe_open
 
         if not file.is_file():
-            raise DataMissing(
-                f"Expected an unfinished pre-training at {file} to resume. Leave out --resume."
-            )
+            raise DataMissing(f"Expected an unfinished pre-training at {file} to resume. Leave out --resume.")
         try:
             with safe_open(file, "pt") as content:
                 about = content.metadata() or {}
@@ -78,9 +76,7 @@ class State:
         there, here = json.loads(about["made"]), json.loads(wanted.made())
         for key, value in here.items():
             if there.get(key) != value:
-                raise SpecError(
-                    f"{file} was started with {key}={there.get(key)}, not {value}. Resume with the same."
-                )
+                raise SpecError(f"{file} was started with {key}={there.get(key)}, not {value}. Resume with the same.")
         return cls(wanted.network, wanted.size, wanted.recipe, int(about["done"]), tensors)
 
 

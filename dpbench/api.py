@@ -1,6 +1,6 @@
 """The types that a plugin implements or receives.
 
-Nothing here imports torch: a plugin is imported by every command, so importing must stay light (a law checks it).
+Nothing here imports torch: every command imports every plugin, so importing must stay light (a law checks it).
 Array axes in comments: n examples, c rows of a chunk, d features, k classes.
 """
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 Adjacency = Literal["add-or-remove-one"]
 Predict = Callable[["Tensor"], "Tensor"]
-"""(c, *example_shape) float32 -> (c, classes) scores, higher is likelier; each row on its own."""
+"""(c, *example_shape) float32 -> (c, classes) scores, higher is more likely; each row independently."""
 
 
 @dataclass(frozen=True)
 class PublicData:
-    """Examples outside the guarantee: read them freely."""
+    """Examples outside the guarantee, free to read."""
 
     x: Tensor  # (n, *example_shape) float32
-    y: Tensor | None  # (n,) int64; None when the protocol leaves public data unlabelled
+    y: Tensor | None  # (n,) int64; None if the protocol leaves public data unlabelled
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Part of one private sample; it exists only while a row function runs, and is overwritten afterwards."""
+    """Part of one private sample. It exists only while a row function runs and is overwritten afterwards."""
 
     x: Tensor  # (c, *example_shape) float32; c may be 0
     y: Tensor  # (c,) int64
@@ -48,7 +48,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Task:
-    """What a protocol declares public about the private data."""
+    """What the protocol declares public about the private data."""
 
     example_shape: tuple[int, ...]
     classes: int
@@ -58,7 +58,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Budget:
-    """The guarantee to reach; fixed by the protocol. `epsilon` in nats, may be infinite."""
+    """The target guarantee, fixed by the protocol. `epsilon` is in nats and may be infinite."""
 
     epsilon: float
     delta: float
@@ -69,23 +69,23 @@ class Budget:
 class Release:
     """One planned use of the private data: `steps` noisy sums, each over a fresh Poisson sample.
 
-    `relative_noise` is this release's noise multiplier divided by the base sigma that the harness calibrates for
-    the whole plan: 2.0 spends less of the budget here than elsewhere.
+    `relative_noise` is this release's noise multiplier divided by the base sigma, which the harness calibrates for the
+    whole plan: at 2.0 this release spends less of the budget than one at 1.0.
     """
 
     name: str
     steps: int = 1
-    sample_rate: float = 1.0  # chance per example and step, in (0, 1]
+    sample_rate: float = 1.0  # probability per example and step, in (0, 1]
     relative_noise: float = 1.0
 
 
 class Curator(ABC):
-    """The only door to private rows: ask it noisy questions, within the plan."""
+    """The only access to private rows: it answers noisy questions within the plan."""
 
     @property
     @abstractmethod
     def task(self) -> Task:
-        """What is public about the rows behind this curator."""
+        """What is public about the private data."""
 
     @property
     @abstractmethod
@@ -96,50 +96,49 @@ class Curator(ABC):
     def noisy_sum(
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
     ) -> Any:
-        """Return the clipped, noised sum of `rows` over one fresh Poisson sample.
+        """Return the noisy sum of clipped `rows` over one fresh Poisson sample.
 
         Args:
             rows: maps a `Chunk` to one contribution per row: a tensor (c, ...), `Joined`, `RankOne`, `Scaled`,
-                `Residual` or `Blocks`.
-                Row i may read row i of the chunk, `seeds[i]` and public values, nothing else.
-            release: the name of a planned release with steps left; the step is spent before anything is read.
+                `Residual` or `Blocks`. Row i may read row i of the chunk, `seeds[i]` and public values, nothing else.
+            release: the name of a planned release with steps left; a step is spent before any private row is read.
             clip: L2 bound on one example's contribution; for `Blocks`, one bound per block.
-            chunk_size: at most this many rows at once; only memory depends on it, never the answer's distribution.
+            chunk_size: maximum rows per chunk; it affects memory only, never the distribution of the answer.
 
         Returns:
-            A float32 tensor of a contribution's shape (a tuple of them for `Blocks`). Noise std is
-            ``sigma[release] * clip``, times the root of the number of blocks.
+            A float32 tensor with the shape of one contribution (a tuple of them for `Blocks`). The noise has std
+            ``sigma[release] * clip``, times the square root of the number of blocks.
 
         Raises:
             NotPlanned: the release is not in the plan, or all its steps are spent.
-            NotPerExample: a row, evaluated alone, came out different.
+            NotPerExample: a row differs when it is evaluated alone.
         """
 
     @abstractmethod
     def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
         """Return a curator over the transformed rows, on the same ledger.
 
-        `transform` takes (c, *example_shape) float32 to (c, *new_shape), each row on its own, from public values
-        only: then a neighbouring dataset stays neighbouring, and the transform costs no privacy. It is applied
-        once, so a projection makes every later step cheaper.
+        `transform` maps (c, *example_shape) float32 to (c, *new_shape), each row independently and using public values
+        only: neighbouring datasets stay neighbouring, so the transform costs no privacy. It is applied once, so that a
+        projection makes every later step cheaper.
 
         Raises:
-            NotPerExample: a row, transformed alone, came out different.
+            NotPerExample: a row differs when it is transformed alone.
         """
 
 
 class Learner(ABC):
-    """A private learner. Subclass it as a frozen dataclass: its fields are the hyperparameters."""
+    """A private learner. Subclass it as a frozen dataclass, whose fields are its settings (hyperparameters)."""
 
     name: ClassVar[str]
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
-    """What the learner needs to see of the public data."""
+    """Which public data the learner needs."""
     reference: ClassVar[bool] = False
     """True for a ceiling without privacy: it plans for epsilon = inf alone, and a board shows it without a rank."""
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
-    """Field -> values worth trying: what tuning walks unless it is told otherwise."""
+    """Setting -> values worth trying: the default grid of a search."""
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
-    """The grid that the paper walked, where it says one: `--space paper`."""
+    """The grid that the paper searched, if it gives one: `--space paper`."""
 
     @abstractmethod
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
@@ -147,11 +146,11 @@ class Learner(ABC):
 
     @abstractmethod
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Learn from noisy answers and public data; `generator` (on the CPU) is all other randomness."""
+        """Learn from noisy answers and public data; `generator` (on the CPU) is the only other source of randomness."""
 
 
 class Images(Protocol):
-    """A map-style dataset of images, decoded one at a time; several threads may ask at once."""
+    """A map-style dataset of images, decoded one at a time; several threads may read at once."""
 
     def __len__(self) -> int:
         """Return n."""
@@ -174,31 +173,33 @@ class Splits:
 
     train: Split
     test: Split
-    digest: str  # of the bytes it was read from: names the very data in results and in the feature cache
+    digest: str  # of the bytes it was read from: identifies the data in results and in the feature cache
 
 
 @dataclass(frozen=True)
 class Download:
-    """One file that a publisher gives to anybody, without a login."""
+    """One file that anyone can download without a login."""
 
     url: str
     checksum: str  # "md5:..." or "sha256:..." of the file as published
     size: int  # bytes
-    path: str  # below a data folder: where the file belongs; of an archive, the folder it is unpacked into
+    path: str  # below a data folder: where the file goes; for an archive, the folder to unpack it into
     unpack: bool = False  # .zip, .tar, .tar.gz, .tgz: into the folder `path`; .gz: to the file `path`
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a dataset can be had, and where it lies once it is here."""
+    """Where a dataset can be obtained, and where it is once it is on this machine."""
 
-    homes: Sequence[Sequence[str]]  # below a data folder: any one is enough, all paths of it are needed
-    page: str = ""  # where people read about it and download it
+    homes: Sequence[Sequence[str]]  # alternatives below a data folder: one is enough, with all its paths
+    page: str = ""  # its web page
     size: int = 0  # bytes to download
     downloads: Sequence[Download] = ()  # what `dpbench data fetch` gets; none: by hand, then `dpbench data import`
-    hub: Sequence[tuple[str, str]] = ()  # instead: (repository, file) on the Hugging Face hub, kept as repository/file
-    elsewhere: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()  # folders outside the data folders, with homes there
-    package: str = ""  # Debian's package that brings it
+    hub: Sequence[
+        tuple[str, str]
+    ] = ()  # or instead (repository, file) on the Hugging Face hub, stored as repository/file
+    elsewhere: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()  # other folders, each with homes there
+    package: str = ""  # the Debian package that contains it
 
 
 class Dataset(ABC):
@@ -209,10 +210,10 @@ class Dataset(ABC):
     licence: ClassVar[str]
     citation: ClassVar[str]
     shorthand: ClassVar[str] = ""
-    """The option that may be given without its name: `imagefolder:~/photos`."""
+    """The option that may be given without its name, as in `imagefolder:~/photos`."""
 
     def source(self) -> Source | None:
-        """Say where the data comes from and where it lies, reading nothing; None if it comes with a Python package."""
+        """Say where the data comes from and where it is kept, reading nothing; None if a Python package contains it."""
         return None
 
     @abstractmethod
@@ -220,27 +221,27 @@ class Dataset(ABC):
         """Open the published splits.
 
         Raises:
-            DataMissing: not on this machine; the text says what to fetch and where it looked.
+            DataMissing: not on this machine; the message says what to fetch and where it was looked for.
         """
 
 
 class Extractor(ABC):
-    """A fixed map from image to features, each image on its own. Subclass it as a frozen dataclass."""
+    """A fixed map from image to features, each image independently. Subclass it as a frozen dataclass."""
 
     name: ClassVar[str]
     version: ClassVar[str] = "1"
-    """Raise it whenever the same image would give other features: it is part of the cache key."""
+    """Change it whenever the same image would give other features: it is part of the cache key."""
     licence: ClassVar[str] = ""
-    """Of the weights; empty where there are none, or where an option decides."""
+    """Licence of the weights; empty if there are none or an option decides."""
     weights_size: ClassVar[int] = 0
-    """Bytes of weights to download; 0 where there are none, or where an option decides."""
+    """Bytes of weights to download; 0 if there are none or an option decides."""
     dimension: ClassVar[int | None] = None
-    """How many features an image has; None where options or images decide."""
+    """Number of features per image; None if options or images decide."""
     shorthand: ClassVar[str] = ""
-    """The option that may be given without its name: `timm:resnet18.a1_in1k`."""
+    """The option that may be given without its name, as in `timm:resnet18.a1_in1k`."""
 
     def present(self) -> bool:
-        """Say whether the weights are on this machine, reading and importing nothing heavy."""
+        """Say whether the weights are on this machine, without heavy reading or imports."""
         return True
 
     def parts(self) -> Sequence[Extractor]:
@@ -248,7 +249,7 @@ class Extractor(ABC):
         return ()
 
     def weights(self) -> str:
-        """Return a digest of the weights, empty where there are none; it is part of the cache key."""
+        """Return a digest of the weights, or an empty string without weights; it is part of the cache key."""
         return ""
 
     @abstractmethod

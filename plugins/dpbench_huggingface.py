@@ -1,4 +1,4 @@
-"""Datasets of the Hugging Face hub, from the hub or from a mirror of its layout below a data folder."""
+"""Datasets of the Hugging Face hub, from the hub or from a mirror of its layout in a data folder."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 PAGE = "https://huggingface.co/datasets/"
 CIFAR10 = "uoft-cs/cifar10"
-SHARD = re.compile(r"(?P<split>.+)-(?P<place>\d{5})-of-(?P<shards>\d{5})(-\w+)?\.parquet")  # as the hub names them
+SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<shards>\d{5})(-\w+)?\.parquet")  # as the hub names them
 
-Opened = tuple[Any, Any, str]  # the rows for training and test, and a digest of what they were read from
+Opened = tuple[Any, Any, str]  # training and test rows, and a digest of what they were read from
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Column:
 class Cifar10(Dataset):
     """CIFAR-10: 50,000 training and 10,000 test images, 32x32, 10 classes, as `uoft-cs/cifar10`.
 
-    A mirror is `uoft-cs/cifar10/plain_text/{train,test}-00000-of-00001.parquet` below a data folder; without one the
-    hub is asked. Which one was read shows in the digest.
+    A mirror is `uoft-cs/cifar10/plain_text/{train,test}-00000-of-00001.parquet` below a data folder; without one, the
+    hub is used. The digest differs between the two.
     """
 
     name: ClassVar[str] = "cifar10"
@@ -53,7 +53,7 @@ class Cifar10(Dataset):
     citation: ClassVar[str] = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
 
     def source(self) -> Source:
-        """Name the hub's two files."""
+        """Return the two files on the hub."""
         files = [f"plain_text/{split}-00000-of-00001.parquet" for split in ("train", "test")]
         homes, hub = [[f"{CIFAR10}/{file}" for file in files]], [(CIFAR10, file) for file in files]
         return Source(homes=homes, page=PAGE + CIFAR10, size=143_646_105, hub=hub)
@@ -65,7 +65,7 @@ class Cifar10(Dataset):
 
 
 class Classes:
-    """The classes of a dataset whose files alone name them: an instance reads them, the class has none."""
+    """The classes of a dataset that only its files name: an instance reads them, the class has none."""
 
     def __get__(self, dataset: HuggingFace | None, owner: type) -> tuple[str, ...]:
         return dataset._read[1] if dataset else ()
@@ -75,13 +75,13 @@ class Classes:
 class HuggingFace(Dataset):
     """Any image dataset of the Hugging Face hub, by its `id`: `hf:uoft-cs/cifar10`.
 
-    `train` and `test` are the names of its splits, `image` and `label` of its columns: by default the only one of
-    images, and the only ClassLabel. Plain integers and strings as labels are refused: how many classes there are must
-    be public, so it is taken from the description, never counted among private records. No code of the hub is run.
+    `train` and `test` are the names of its splits, `image` and `label` of its columns: by default the only image column
+    and the only ClassLabel. Labels that are plain integers or strings are refused: the number of classes must be
+    public, so it is taken from the description, never counted from private records. No code from the hub is run.
 
-    A mirror is a folder `<id>` below a data folder with all shards `<split>-00000-of-0000N.parquet` in a folder of any
-    name, of several that called like `config`. Without one, or with a `revision`, the hub is asked. Images stay as they
-    are stored, grey or with transparency.
+    A mirror is a folder `<id>` below a data folder, with all shards `<split>-00000-of-0000N.parquet` in one folder; if
+    several folders have them, the one named `config`. Without a mirror, or with a `revision`, the hub is used. Images
+    stay as stored, even grey or with transparency.
     """
 
     name: ClassVar[str] = "hf"
@@ -99,21 +99,21 @@ class HuggingFace(Dataset):
     revision: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a repository, and one split in two roles."""
+        """Refuse an id that cannot be a repository, and one split in two roles."""
         if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", self.id):
-            raise SpecError(f"Expected id={self.id} of dataset 'hf' to be as on the hub, such as {CIFAR10}.")
+            raise SpecError(f"Expected id={self.id} of dataset 'hf' to be as on the hub, like {CIFAR10}.")
         if self.train == self.test:
             raise SpecError(f"Expected two splits of {self.id}, got train={self.train} and test={self.test}.")
 
     def source(self) -> Source:
-        """Name the repository; which files it has, only the hub knows."""
+        """Return the repository; only the hub knows its files."""
         return Source(homes=[[self.id]], page=PAGE + self.id, hub=[(self.id, f"*{self.config}*.parquet")])
 
     def load(self) -> Splits:
         """Open the two splits from a mirror or from the hub.
 
         Raises:
-            SpecError: which config, split or column is meant is not clear; the text lists them.
+            SpecError: the config, split or column is ambiguous or unknown; the message lists the available ones.
             DataError: a shard is missing or damaged, or an image has no label.
         """
         return self._read[0]
@@ -127,20 +127,20 @@ class HuggingFace(Dataset):
         image = self._column("image", datasets.Image, train.features)
         label = self._column("label", datasets.ClassLabel, train.features)
         if sum(isinstance(feature, datasets.Image) for feature in train.features.values()) > 1:
-            # Other images of the same files: their features need a name of their own.
+            # Other images of the same files need their own name for their features.
             digest = hashlib.sha256(f"{digest}/{image}".encode()).hexdigest()
         splits = Splits(_split(train, image, label), _split(test, image, label), digest)
         return splits, tuple(train.features[label].names)
 
     def _column(self, option: str, kind: type, features: Mapping[str, Any]) -> str:
-        """Return the column that an option names, or the only one of its kind."""
+        """Return the column that an option names, or the only one of its type."""
         asked, fitting = getattr(self, option), [name for name, one in features.items() if isinstance(one, kind)]
         if asked in fitting or (len(fitting) == 1 and not asked):
             return asked or fitting[0]
         there = ", ".join(f"{name} ({str(feature).partition('(names')[0]})" for name, feature in features.items())
         advice = f"Name one: hf:{self.id},{option}=COLUMN."
         if not fitting:
-            advice = "Copy the dataset with such a column, by cast_column and to_parquet of the package datasets."
+            advice = "Copy the dataset with such a column, using cast_column and to_parquet of the package datasets."
         raise SpecError(
             f"Expected {f'{option}={asked}' if asked else 'one column'} of {self.id} to be of type {kind.__name__}; "
             f"its columns are: {there}. {advice}"
@@ -151,7 +151,7 @@ def _open(dataset: Dataset, hub_id: str, splits: tuple[str, str], config: str, r
     """Open the splits for training and test from a mirror, else from the hub."""
     try:
         if revision:
-            raise DataMissing(f"Revision {revision} of {hub_id} can be had from the hub alone: a mirror names none.")
+            raise DataMissing(f"Revision {revision} of {hub_id} is only on the hub: mirrors have no revisions.")
         root = locate(dataset).folder / hub_id
     except DataMissing as missing:
         return _from_hub(hub_id, splits, missing, name=config or None, revision=revision or None)
@@ -159,7 +159,7 @@ def _open(dataset: Dataset, hub_id: str, splits: tuple[str, str], config: str, r
 
 
 def _shards(root: Path, splits: tuple[str, str], config: str) -> tuple[list[Path], list[Path]]:
-    """Return the files of both splits, from the one folder below `root` that has them; of several, that of `config`."""
+    """Return the files of both splits from the folder below `root` that has them; of several, that named `config`."""
     found: dict[Path, dict[str, list[re.Match[str]]]] = {}
     files = sorted(root.rglob("*.parquet"))
     for file in files:
@@ -170,14 +170,14 @@ def _shards(root: Path, splits: tuple[str, str], config: str) -> tuple[list[Path
     wanted = " and ".join(f"{split}-00000-of-0000N.parquet" for split in splits)
     if not whole:
         there = ", ".join(dict.fromkeys(file.name for file in files[:5])) or "no such file"
-        raise DataError(f"Expected {wanted} in one folder below {root}, found {there}. Copy it as the hub has it.")
+        raise DataError(f"Expected {wanted} in one folder below {root}, found {there}. Copy the hub's layout.")
     named = [folder for folder in whole if config in {"", folder.name}]
     if len(named) != 1:
         there = ", ".join(folder.name for folder in whole)
         raise SpecError(f"Expected config={config or '...'} to name one folder below {root}. Available: {there}.")
     for shards in found[named[0]].values():
-        numbers = [(int(shard["place"]), int(shard["shards"])) for shard in shards]
-        if numbers != [(place, len(shards)) for place in range(len(shards))]:
+        numbers = [(int(shard["number"]), int(shard["shards"])) for shard in shards]
+        if numbers != [(number, len(shards)) for number in range(len(shards))]:
             there = ", ".join(shard.string for shard in shards)
             raise DataError(f"Expected every shard in {named[0]} once, found {there}. Copy them from the hub again.")
     train, test = ([named[0] / shard.string for shard in found[named[0]][split]] for split in splits)
@@ -188,7 +188,7 @@ def _from_mirror(train: Sequence[Path], test: Sequence[Path]) -> Opened:
     import datasets
 
     datasets.disable_progress_bars()
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what fails is said below, in one sentence
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # failures are reported below, in one sentence
     files = {"train": list(map(str, train)), "test": list(map(str, test))}
     try:
         data = datasets.load_dataset("parquet", data_files=files)
@@ -203,35 +203,35 @@ def _from_mirror(train: Sequence[Path], test: Sequence[Path]) -> Opened:
 
 
 def _from_hub(hub_id: str, splits: tuple[str, str], missing: DataMissing, **which: str | None) -> Opened:
-    """Ask the hub, with `which` config and revision; without an answer, say what is `missing`."""
+    """Load from the hub, with `which` config and revision; if that fails, report what is `missing`."""
     import datasets
 
-    datasets.config.HF_DATASETS_TRUST_REMOTE_CODE = False  # versions before 4 could run a repository's own script
+    datasets.config.HF_DATASETS_TRUST_REMOTE_CODE = False  # versions before 4 could run a repository's script
     _go_offline_unless_reachable(hub_id)
     try:
         data = datasets.load_dataset(hub_id, **which)
-    except Exception as error:  # the hub's client raises a dozen kinds
+    except Exception as error:  # the hub's client raises many kinds
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        place = data_folders()[0] / hub_id
+        folder = data_folders()[0] / hub_id
         raise DataMissing(
-            f"{missing} The Hugging Face hub was asked too ({reason}); a copy of its folder would be {place}."
+            f"{missing} The Hugging Face hub failed too ({reason}); a copy of its folder would go to {folder}."
         ) from error
     for split in splits:
         if split not in data:
             raise SpecError(f"Expected a split {split!r} in {hub_id}. Available: {', '.join(data)}.")
     train, test = (data[split] for split in splits)
-    fingerprints = f"{train._fingerprint}{test._fingerprint}"  # the hub's own: they name the very revision
+    fingerprints = f"{train._fingerprint}{test._fingerprint}"  # the hub's own: they identify the revision
     return train, test, hashlib.sha256(fingerprints.encode()).hexdigest()
 
 
 def _go_offline_unless_reachable(hub_id: str) -> None:
-    """Ask the hub once, briefly; without an answer, what was downloaded earlier is all there is, and at once."""
+    """Contact the hub once, briefly; if that fails, use earlier downloads only, without further waiting."""
     import datasets
     import huggingface_hub
 
     try:
         huggingface_hub.HfApi().dataset_info(hub_id, timeout=5)
-    except Exception:  # the hub's client raises a dozen kinds
+    except Exception:  # the hub's client raises many kinds
         huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
 
 
@@ -241,7 +241,7 @@ def _split(rows: Any, image: str, label: str) -> Split:
     try:
         return Split(Column(rows, image), np.asarray(rows[label], dtype=np.int64))
     except (TypeError, ValueError) as error:
-        raise DataError(f"Expected a label for every image in {label!r}: {error}. Leave out the rest.") from error
+        raise DataError(f"Expected a label for every image in {label!r}: {error}. Leave out the others.") from error
 
 
 @hookimpl

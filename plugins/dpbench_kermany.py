@@ -1,4 +1,4 @@
-"""Chest X-rays of Kermany et al. 2018, read where they lie: from the zip as downloaded, or from its unpacked folder."""
+"""Chest X-rays of Kermany et al. 2018, read from the zip as downloaded or from its unpacked folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Counts = tuple[tuple[int, int], tuple[int, int]]
 
 KINDS = ("NORMAL", "PNEUMONIA")
 FOLDER = "chest_xray"
-ARCHIVES = ("chest_xray.zip", "chest-xray-pneumonia.zip", "ChestXRay2017.zip")  # the plain name, Kaggle's, Mendeley's
+ARCHIVES = ("chest_xray.zip", "chest-xray-pneumonia.zip", "ChestXRay2017.zip")  # plain name, Kaggle's, Mendeley's
 PAGE = "https://doi.org/10.17632/rscbjbr9sj.2"
 ADVICE = f"Download the data again from {PAGE}."
 LAYOUT = Layout(
@@ -39,16 +39,16 @@ class Pneumonia(Dataset):
     Read from a data folder: from `chest_xray.zip` (or `chest-xray-pneumonia.zip`, `ChestXRay2017.zip`), else from an
     unpacked folder `chest_xray`; inside, chest_xray/{train,val,test}/{NORMAL,PNEUMONIA}/*.jpeg. Nothing is
     unpacked. Kaggle (https://www.kaggle.com/datasets/paultimothymooney/chest-xray-pneumonia) moved 16 of the published
-    training images to `val`: they are training images here, so that the splits are the published ones.
+    training images to `val`; here they are training images again, as published.
 
-    A copy without the 26 training images that repeat another one is accepted too (5,206 left; the test split keeps its
-    6 repeats). The digest tells copies apart, resized ones included: it covers split, class, file name, size and CRC-32
-    of every image, and is the same from a zip and from its folder, which is read in full for it. A CRC-32 guards
-    against accidents, not against forgery.
+    A copy without the 26 duplicate training images is accepted too (5,206 left; the test split keeps its 6 duplicates).
+    The digest tells copies apart, including resized ones: it covers split, class, file name, size and CRC-32 of every
+    image, and is the same for a zip and its unpacked folder, which is read in full to compute it. A CRC-32 protects
+    against accidents, not forgery.
 
-    Neighbouring datasets differ by one image, so the guarantee is per image, not per patient, of whom there may be
-    several images. By the published file names (person1_virus_6, IM-0001-0001) the 5,206 are of 3,669 patients: 2,179
-    of them share their patient with another, one patient has 30, and no patient is in both splits.
+    Neighbouring datasets differ by one image, so the guarantee is per image, not per patient, who may have several
+    images. By the published file names (person1_virus_6, IM-0001-0001) the 5,206 images come from 3,669 patients: 2,179
+    share their patient with another image, one patient has 30, and no patient is in both splits.
     """
 
     name: ClassVar[str] = "pneumonia"
@@ -61,14 +61,14 @@ class Pneumonia(Dataset):
     accepted: ClassVar[tuple[Counts, ...]] = (((1349, 3883), (234, 390)), ((1348, 3858), (234, 390)))
 
     def source(self) -> Source:
-        """Return where the images come from and where they lie."""
-        return Source(homes=[[place] for place in (*ARCHIVES, FOLDER)], page=PAGE, size=1_200_000_000)
+        """Return where the images come from and where they are kept."""
+        return Source(homes=[[name] for name in (*ARCHIVES, FOLDER)], page=PAGE, size=1_200_000_000)
 
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.
 
         Raises:
-            DataError: not the published images, by their counts per class; or a damaged archive.
+            DataError: the images per class are not the published number, or the archive is damaged.
         """
         (path,) = locate(self).paths
         listed = list_images(path, LAYOUT)
@@ -81,14 +81,14 @@ def _check_counts(files: Sequence[ImageFile], path: Path, accepted: Sequence[Cou
     counted = Counter((file.split, file.kind) for file in files)
     train, test = (tuple(counted[split, kind] for kind in KINDS) for split in ("train", "test"))
     if (train, test) not in accepted:
-        expected = "; or ".join(_said(*counts) for counts in accepted)
+        expected = "; or ".join(_counts(*counts) for counts in accepted)
         raise DataError(
             f"Expected in {path}, as {FOLDER}/{{train,val,test}}/{{NORMAL,PNEUMONIA}}/*.jpeg: {expected}; got "
-            f"{_said(train, test)}. Download the data again from {PAGE}, and add or remove nothing."
+            f"{_counts(train, test)}. Download the data again from {PAGE}, and do not add or remove anything."
         )
 
 
-def _said(train: Sequence[int], test: Sequence[int]) -> str:
+def _counts(train: Sequence[int], test: Sequence[int]) -> str:
     splits = (("training", train), ("test", test))
     return " and ".join(
         f"{normal:,} normal + {pneumonia:,} pneumonia {name} images" for name, (normal, pneumonia) in splits

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Pixels(Extractor):
     """Pixels in [0, 1], flattened: d = channels * height * width.
 
-    `size` resizes every image to size x size first (bilinear); needed where images differ in size.
-    `flat=false` keeps (channels, height, width), for learners that train a network on images. `mode` makes every image
-    RGB, or grey (L); needed where a set has both.
+    `size` first resizes every image to size x size (bilinear); needed if images differ in size. `flat=false` keeps
+    (channels, height, width), for learners that train a network on images. `mode` converts every image to RGB or grey
+    (L); needed if a dataset has both.
     """
 
     name: ClassVar[str] = "pixels"
@@ -32,10 +32,10 @@ class Pixels(Extractor):
     def __post_init__(self) -> None:
         """Refuse sizes below one pixel."""
         if self.size is not None and self.size < 1:
-            raise SpecError(f"Expected size={self.size} >= 1 in extractor 'pixels'. It is the side of the image.")
+            raise SpecError(f"Expected size={self.size} >= 1 in extractor 'pixels'. It is the side length in pixels.")
 
     def prepare(self, image: Image) -> Tensor:
-        """Return (channels, height, width) float32 in [0, 1]; as stored, grey is one channel and all else is RGB."""
+        """Return (channels, height, width) float32 in [0, 1]; as stored, grey has one channel and all else is RGB."""
         import numpy as np
         import torch
         from PIL.Image import Resampling

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DEPTH, ANGLES = 2, 8  # J and L of Tramèr and Boneh
-PATHS = 1 + DEPTH * ANGLES + ANGLES**2 * DEPTH * (DEPTH - 1) // 2  # 81 coefficients a channel and place
+PATHS = 1 + DEPTH * ANGLES + ANGLES**2 * DEPTH * (DEPTH - 1) // 2  # 81 coefficients per channel and position
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, by channel
 
@@ -43,7 +43,7 @@ class ScatterNet(Extractor):
     d = channels * 81 * (size / 4 / pool)^2: 15,552 for 32x32 colour images, as in the paper. Images become size x size
     (bilinear); as in the authors' code, colours are normalised by ImageNet's mean and std, and `grey` keeps one channel
     in [0, 1], for sets such as Fashion-MNIST (size=28: 3,969).
-    `pool` averages the coefficients over pool x pool places: 2 makes features four times smaller. No weights; kymatio
+    `pool` averages the coefficients over pool x pool positions: 2 gives a fourth of the features. No weights; kymatio
     is BSD-3-Clause. What the paper puts on top, group normalisation and a linear probe, is learner `scatternet`.
     """
 
@@ -60,7 +60,7 @@ class ScatterNet(Extractor):
         if self.pool < 1 or self.size // 4 % self.pool:
             raise SpecError(
                 f"Expected pool={self.pool} of extractor 'scatternet' to divide size / 4 = {self.size // 4}: it "
-                "averages that many places a side into one."
+                "averages that many positions per side into one."
             )
 
     def present(self) -> bool:

@@ -1,4 +1,4 @@
-"""Datasets that ship with scikit-learn: always here, offline."""
+"""Datasets that ship with scikit-learn: always available, offline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Grey:
-    """Grey images held as one array."""
+    """Grey images held in one array."""
 
     pixels: np.ndarray  # (n, height, width) uint8
 
@@ -32,8 +32,8 @@ class Grey:
 class Digits(Dataset):
     """The 1,797 handwritten digits, 8x8, of scikit-learn.
 
-    They come without a published split; every fifth image is the test split here, so that no version of a random
-    generator can move it. Levels 0..16 become 0..255.
+    No split is published; here every fifth image is the test split, which no random generator can change. Grey levels
+    0..16 are scaled to 0..255.
     """
 
     name: ClassVar[str] = "digits"

@@ -1,7 +1,7 @@
-"""Networks of timm with the weights it publishes on the Hugging Face hub: semi-supervised ResNet-50s, and any other.
+"""Networks of timm with its weights on the Hugging Face hub: semi-supervised ResNet-50s, and any other.
 
-Weights are `model.safetensors` (or `pytorch_model.bin`) in a folder called like the model below a folder of
-`DPBENCH_DATA`, else in the hub's cache, else on the hub (not asked under HF_HUB_OFFLINE=1).
+Weights are `model.safetensors` (or `pytorch_model.bin`) in a folder named after the model below a folder of
+`DPBENCH_DATA`, else in the hub's cache, else on the hub (unless HF_HUB_OFFLINE=1).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench_weights import digest, features_of, in_hub_cache, read_state, unknown
+from dpbench_weights import digest, features_of, first_file, in_hub_cache, read_state, unknown
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
 
@@ -26,12 +26,12 @@ FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 class Pretrained(Extractor):
-    """A network of timm without its classifier; `chosen` says which."""
+    """A timm network without its classifier; `chosen` names it."""
 
     @property
     @abstractmethod
     def chosen(self) -> str:
-        """The model's name with the tag of its weights, such as resnet50.a1_in1k."""
+        """The model's name with the tag of its weights, like resnet50.a1_in1k."""
 
     @cached_property
     def _entry(self) -> Any:
@@ -43,7 +43,7 @@ class Pretrained(Extractor):
             near = timm.list_pretrained(f"{self.chosen.partition('.')[0]}.*")[:10] or names
             raise SpecError(
                 f"{unknown('model', self.chosen, near)} Extractor {self.name!r} takes timm's names with the tag of the "
-                "weights, such as resnet50.a1_in1k."
+                "weights, like resnet50.a1_in1k."
             )
         entry: Any = timm.get_pretrained_cfg(self.chosen)
         if not entry.hf_hub_id:
@@ -61,7 +61,7 @@ class Pretrained(Extractor):
 
     @cached_property
     def _file(self) -> Path:
-        return next((file for file in self._places() if file.is_file()), None) or self._download()
+        return first_file(self._candidates()) or self._download()
 
     @property
     def _hub_id(self) -> str:
@@ -71,15 +71,15 @@ class Pretrained(Extractor):
     def _names(self) -> tuple[str, ...]:
         return FILES
 
-    def _places(self) -> Iterator[Path]:
+    def _candidates(self) -> Iterator[Path]:
         for folder in data_folders():
-            for place in (self.chosen, self._hub_id):
-                yield from (folder / place / name for name in self._names)
+            for model in (self.chosen, self._hub_id):
+                yield from (folder / model / name for name in self._names)
         yield from (in_hub_cache(self._hub_id, name) for name in self._names)
 
     def present(self) -> bool:
-        """Say whether a file of weights is where it is looked for."""
-        return any(place.is_file() for place in self._places())
+        """Say whether the weights file is on this machine."""
+        return first_file(self._candidates()) is not None
 
     def _download(self) -> Path:
         import huggingface_hub
@@ -89,13 +89,13 @@ class Pretrained(Extractor):
             stored = {one.rfilename for one in huggingface_hub.HfApi().model_info(hub_id, timeout=5).siblings or ()}
             name = next(name for name in self._names if name in stored)
             return Path(huggingface_hub.hf_hub_download(hub_id, name))
-        except Exception as error:  # the hub's client raises a dozen kinds
+        except Exception as error:  # the hub's client raises many kinds
             looked = ", ".join(str(folder / self.chosen) for folder in data_folders())
             raise DataMissing(
                 f"The weights of {self.chosen} for extractor {self.name!r} are not on this machine (looked for "
-                f"{' or '.join(self._names)} in {looked} and in the Hugging Face cache, then asked the hub: "
-                f"{type(error).__name__}). Connect to the network once, or download {self._names[0]} "
-                f"({_size(self.chosen)}) from https://huggingface.co/{hub_id} into such a folder."
+                f"{' or '.join(self._names)} in {looked} and in the Hugging Face cache; download failed with "
+                f"{type(error).__name__}). Go online once, or download {self._names[0]} ({_size(self.chosen)}) from "
+                f"https://huggingface.co/{hub_id} into one of these folders."
             ) from error
 
     def weights(self) -> str:
@@ -103,7 +103,7 @@ class Pretrained(Extractor):
         return digest(self._file)
 
     def prepare(self, image: Image) -> Tensor:
-        """Return (3, h, w) float32 by the weights' own recipe: resize, crop, normalise."""
+        """Return (3, h, w) float32, preprocessed as the weights require: resize, crop, normalise."""
         return self._transform(image.convert("RGB"))
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
@@ -112,9 +112,9 @@ class Pretrained(Extractor):
 
         state = read_state(self._file)
         try:
-            # With its classifier, because timm loads strictly only then: without, missing layers would stay random.
+            # With its classifier, because only then does timm load strictly: without, missing layers would stay random.
             network: Any = timm.create_model(self.chosen, pretrained=True, pretrained_cfg_overlay={"state_dict": state})
-        except (RuntimeError, KeyError, AttributeError) as error:  # of loading, or of adapting an old file's names
+        except (RuntimeError, KeyError, AttributeError) as error:  # from loading, or from adapting an old file's names
             raise DataError(
                 f"Expected the weights of {self.chosen} in {self._file}: {' '.join(str(error).split())[:300]} "
                 "Check which model the file belongs to."
@@ -129,9 +129,9 @@ def _size(model: str) -> str:
 
     try:
         with torch.device("meta"):
-            network = timm.create_model(model, pretrained=False)  # without weights: only their number is asked
-    except (RuntimeError, NotImplementedError):  # a few networks compute with their weights while they are made
-        return "of a size that timm does not say"
+            network = timm.create_model(model, pretrained=False)  # without weights: only their number matters
+    except (RuntimeError, NotImplementedError):  # a few networks compute with their weights while being built
+        return "of unknown size"
     return f"about {sum(one.numel() for one in network.parameters()) * 4 / 1e6:.0f} MB"
 
 
@@ -139,8 +139,8 @@ def _size(model: str) -> str:
 class Timm(Pretrained):
     """The pooled features of any pre-trained network of timm (d = `num_features`: 2,048 for a ResNet-50).
 
-    `model` is timm's name with its tag, as `timm.list_pretrained()` gives it. Licence and data differ by model and
-    stand on its page, https://huggingface.co/timm/<model>.
+    `model` is timm's name with its tag, as in `timm.list_pretrained()`. Licence and training data differ by model: see
+    its page, https://huggingface.co/timm/<model>.
     """
 
     name: ClassVar[str] = "timm"

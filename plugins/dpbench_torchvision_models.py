@@ -1,7 +1,7 @@
 """Networks of torchvision with the weights that torchvision publishes: the supervised ResNet-50, and any classifier.
 
-Weights lie as `<name>-<start of their SHA-256>.pth` in torch's hub cache or in a folder of `DPBENCH_DATA`; else they
-are downloaded from download.pytorch.org. The start of the digest in the name is checked, wherever the file comes from.
+Weights are files `<name>-<start of their SHA-256>.pth` in torch's hub cache or in a folder of `DPBENCH_DATA`; otherwise
+they are downloaded from download.pytorch.org. The digest in the name is always checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench_weights import digest, features_of, load_exactly, read_state, torch_folder, unknown, without_head
+from dpbench_weights import (
+    digest,
+    features_of,
+    first_file,
+    load_exactly,
+    read_state,
+    torch_folder,
+    unknown,
+    without_head,
+)
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
 
@@ -25,29 +34,29 @@ if TYPE_CHECKING:
 
 
 RESNET50 = ("resnet50", "IMAGENET1K_V1")
-RESNET50_FILE = "resnet50-0676ba61.pth"  # so that nothing is imported where the defaults are only listed
+RESNET50_FILE = "resnet50-0676ba61.pth"  # so that listing the defaults imports nothing
 
 
-class Published(Extractor):
-    """A classifier of torchvision without its last layer; `chosen` says which, and which weights."""
+class Classifier(Extractor):
+    """A torchvision classifier without its last layer; `chosen` names the model and its weights."""
 
     @property
     @abstractmethod
     def chosen(self) -> tuple[str, str]:
-        """The names of model and weights, as torchvision spells them."""
+        """The names of the model and its weights in torchvision."""
 
     @cached_property
     def _entry(self) -> Any:
-        """The member of torchvision's enumeration of weights."""
+        """The member of torchvision's weights enumeration."""
         from torchvision import models
 
         model, tag = self.chosen
         names = models.list_models(module=models)
         if model not in names:
             raise SpecError(
-                f"{unknown('model', model, names)} Extractor {self.name!r} knows torchvision's classifiers."
+                f"{unknown('model', model, names)} Extractor {self.name!r} takes torchvision's classifiers."
             )
-        # Weights without classes are those of a classifier's lower layers only.
+        # Weights without classes cover only the lower layers of a classifier.
         entries = {entry.name: entry for entry in models.get_model_weights(model) if entry.meta["categories"]}
         if tag != "DEFAULT" and tag not in entries:
             raise SpecError(f"{unknown('tag', tag, [*entries, 'DEFAULT'])} These are torchvision's weights of {model}.")
@@ -59,20 +68,20 @@ class Published(Extractor):
         return transform
 
     def present(self) -> bool:
-        """Say whether the file of weights is where it is looked for."""
+        """Say whether the weights file is on this machine."""
         name = RESNET50_FILE if self.chosen == RESNET50 else self._entry.url.rsplit("/", 1)[-1]
-        return any(place.is_file() for place in _places(name))
+        return first_file(_candidates(name)) is not None
 
     @cached_property
     def _file(self) -> Path:
         url = self._entry.url
         name = url.rsplit("/", 1)[-1]
-        places = _places(name)
-        file = next((place for place in places if place.is_file()), None) or self._download(places[0])
+        candidates = _candidates(name)
+        file = first_file(candidates) or self._download(candidates[0])
         expected = _start_of_digest(name)
         if not digest(file).startswith(expected):
             raise DataError(
-                f"Expected {file} to have a SHA-256 that starts with {expected}, as its name says; it has "
+                f"Expected {file} to have a SHA-256 that starts with {expected}, as in its name, got "
                 f"{digest(file)[:12]}. Delete it and download it again from {url}."
             )
         return file
@@ -84,15 +93,15 @@ class Published(Extractor):
 
         url, size = self._entry.url, self._entry.meta["_file_size"] * 2**20 / 1e6  # torchvision counts in MiB
         try:
-            urlopen(Request(url, method="HEAD"), timeout=10).close()  # torch's own download waits without a limit
+            urlopen(Request(url, method="HEAD"), timeout=10).close()  # torch's own download has no timeout
             file.parent.mkdir(parents=True, exist_ok=True)
             torch.hub.download_url_to_file(url, str(file), _start_of_digest(file.name) or None)
         except (OSError, RuntimeError) as error:
             looked = ", ".join(str(folder) for folder in (file.parent, *data_folders()))
             raise DataMissing(
-                f"The weights {file.name} of extractor {self.name!r} are not on this machine (looked in {looked}, then "
-                f"asked the network: {type(error).__name__}). Connect once, or download {url} ({size:.0f} MB) "
-                "elsewhere and put it into a folder that DPBENCH_DATA names."
+                f"The weights {file.name} of extractor {self.name!r} are not on this machine (looked in {looked}; "
+                f"download failed with {type(error).__name__}). Go online once, or download {url} ({size:.0f} MB) "
+                "elsewhere and put it in a folder of DPBENCH_DATA."
             ) from error
         return file
 
@@ -101,7 +110,7 @@ class Published(Extractor):
         return digest(self._file)
 
     def prepare(self, image: Image) -> Tensor:
-        """Return (3, h, w) float32 by the weights' own recipe: resize, centre crop, normalise."""
+        """Return (3, h, w) float32, preprocessed as the weights require: resize, centre crop, normalise."""
         return self._transform(image.convert("RGB"))
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
@@ -119,7 +128,7 @@ class Published(Extractor):
         return features_of(network, device)
 
 
-def _places(name: str) -> list[Path]:
+def _candidates(name: str) -> list[Path]:
     return [folder / name for folder in (torch_folder(), *data_folders())]
 
 
@@ -129,7 +138,7 @@ def _start_of_digest(name: str) -> str:
 
 
 def _builder_options(model: str, meta: dict[str, Any]) -> dict[str, Any]:
-    """Return what torchvision's builders set by themselves, but only where they also load (and unpickle) weights."""
+    """Return the options that torchvision's builders set only when they also load (and unpickle) weights."""
     options: dict[str, Any] = {"num_classes": len(meta["categories"])}
     if model in {"googlenet", "inception_v3"}:
         options |= {"transform_input": True, "aux_logits": True, "init_weights": False}
@@ -141,7 +150,7 @@ def _builder_options(model: str, meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(state: dict[str, Tensor], model: str) -> dict[str, Tensor]:
-    if model.startswith("densenet"):  # published under names that modules can no longer have: norm.1 is norm1 today
+    if model.startswith("densenet"):  # published with old module names: norm.1 is norm1 today
         return {
             re.sub(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)", r"\1\2", key): one for key, one in state.items()
         }
@@ -149,12 +158,12 @@ def _renamed(state: dict[str, Tensor], model: str) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
-class TorchVision(Published):
+class TorchVision(Classifier):
     """The features before the last layer of any torchvision classifier (d = 512 for resnet18, 2,048 for resnet50).
 
-    `tag` names the weights as torchvision does: IMAGENET1K_V1, IMAGENET1K_V2, IMAGENET1K_SWAG_LINEAR_V1 ... or DEFAULT.
-    Licence: torchvision is BSD-3-Clause; it says that weights may have licences of their own, derived from their data
-    (ImageNet: non-commercial research; the SWAG weights: CC BY-NC 4.0).
+    `tag` is torchvision's name of the weights: IMAGENET1K_V1, IMAGENET1K_V2, IMAGENET1K_SWAG_LINEAR_V1 ... or DEFAULT.
+    Licence: torchvision is BSD-3-Clause; the weights may have their own licences, derived from their data (ImageNet:
+    non-commercial research; the SWAG weights: CC BY-NC 4.0).
     """
 
     name: ClassVar[str] = "torchvision"
@@ -164,7 +173,7 @@ class TorchVision(Published):
     tag: str = RESNET50[1]
 
     def __post_init__(self) -> None:
-        """Refuse names that torchvision does not have; it is not imported for the defaults."""
+        """Refuse names that torchvision does not have; the defaults need no import."""
         if self.chosen != RESNET50:
             _ = self._entry
 
@@ -175,12 +184,12 @@ class TorchVision(Published):
 
 
 @dataclass(frozen=True)
-class ResNet50(Published):
+class ResNet50(Classifier):
     """The 2,048 pooled features of ResNet-50, supervised on ImageNet-1K: PILLAR's SL.
 
     Weights: torchvision's IMAGENET1K_V1 (resnet50-0676ba61.pth, 103 MB, 76.1% top-1), trained by torchvision's
-    reference script. Licence: torchvision is BSD-3-Clause; ImageNet's terms are non-commercial research. Recipe: resize
-    the short side to 256 (bilinear), centre crop 224, normalise by ImageNet's mean and std.
+    reference script. Licence: torchvision is BSD-3-Clause; ImageNet's terms are non-commercial research. Preprocessing:
+    resize the short side to 256 (bilinear), centre crop 224, normalise by ImageNet's mean and std.
     """
 
     name: ClassVar[str] = "resnet50"
@@ -190,7 +199,7 @@ class ResNet50(Published):
 
     @property
     def chosen(self) -> tuple[str, str]:
-        """ResNet-50 of 2015 in torchvision's first recipe."""
+        """ResNet-50 with torchvision's original weights."""
         return RESNET50
 
 

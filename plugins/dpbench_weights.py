@@ -1,7 +1,7 @@
-"""Files of weights, for the extractors of pre-trained networks: found, named by a digest, read without pickle, fitted.
+"""Weight files for extractors of pre-trained networks: found, identified by digest, read without pickle, loaded.
 
-It registers nothing. A network that came out of here has every weight from the file: whatever is missing, left over or
-of another shape is refused, because a layer that kept its random start would give features that look like any other.
+It registers nothing. A network loaded here has every weight from the file: anything missing, left over or of another
+shape is refused, because a layer left at its random initialisation would give plausible but useless features.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench import DataError
+from dpbench import DataError, data_folders
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-NESTED = ("state_dict", "model")  # where training scripts put the weights beside epochs and optimisers
+NESTED = ("state_dict", "model")  # where training scripts store the weights, beside epochs and optimisers
 
 
 def torch_folder() -> Path:
-    """Return torch's cache of weights, as `torch.hub.get_dir` says it, without importing torch."""
+    """Return torch's weights cache, like `torch.hub.get_dir` but without importing torch."""
     caches = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     return Path(os.environ.get("TORCH_HOME", f"{caches}/torch")).expanduser() / "hub" / "checkpoints"
 
 
 def in_hub_cache(repository: str, name: str) -> Path:
-    """Return where the Hugging Face cache has, or would have, a model's file; its own `try_to_load_from_cache` is slow.
+    """Return where the Hugging Face cache has, or would have, a model file; its `try_to_load_from_cache` is slow.
 
-    The cache names folders by commits, and the file `refs/main` holds the last one that was asked for.
+    The cache names folders by commit, and the file `refs/main` holds the last one requested.
     """
     from huggingface_hub import constants
 
@@ -42,8 +42,19 @@ def in_hub_cache(repository: str, name: str) -> Path:
     return folder / "snapshots" / (main.read_text(encoding="utf-8").strip() if main.is_file() else "main") / name
 
 
+def candidates(path: str) -> list[Path]:
+    """Return where the file `path` may be: as given or, if relative, also below each folder of `DPBENCH_DATA`."""
+    named = Path(path).expanduser()
+    return list(dict.fromkeys([named, *(folder / named for folder in data_folders())]))
+
+
+def first_file(paths: Iterable[Path]) -> Path | None:
+    """Return the first of `paths` that is a file."""
+    return next((path for path in paths if path.is_file()), None)
+
+
 def digest(file: Path) -> str:
-    """Return the SHA-256 of a file; read again only when its size or time of change says so."""
+    """Return the SHA-256 of a file; the file is read again only if its size or modification time changes."""
     state = file.stat()
     return _sha256(file, state.st_size, state.st_mtime_ns)
 
@@ -57,10 +68,10 @@ def _sha256(file: Path, _size: int, _changed: int) -> str:
 
 
 def read_state(file: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file by name: safetensors by its ending, else what `torch.save` wrote.
+    """Return the tensors of a file by name: a .safetensors file, or one written by `torch.save`.
 
     Raises:
-        DataError: the file is damaged, holds no tensors, or holds objects that only unpickling could make.
+        DataError: the file is damaged, holds no tensors, or holds Python objects that would need unpickling.
     """
     import torch
 
@@ -71,9 +82,9 @@ def read_state(file: Path) -> dict[str, Tensor]:
 
             return load_file(file)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about formats that are refused below
+            warnings.simplefilter("ignore")  # about formats refused below
             content = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # the readers raise a dozen kinds
+    except Exception as error:  # the readers raise many kinds
         raise _unreadable(file, error) from error
     return _tensors(content, file)
 
@@ -83,13 +94,13 @@ def _unreadable(file: Path, error: Exception) -> DataError:
     if foreign:
         return DataError(
             f"Expected only tensors in {file}, got a Python object ({foreign[1]}), which is refused because loading it "
-            "could run any code. If you trust the file, save its state_dict alone, best as .safetensors, and name that."
+            "could run any code. If you trust the file, save only its state_dict, best as .safetensors, and use that."
         )
     kind = "safetensors" if file.suffix == ".safetensors" else "a file of torch.save"
     reason = (str(error).splitlines() or [""])[0][:150]
     return DataError(
         f"Expected {file} to be readable as {kind}, got {type(error).__name__}: {reason} "
-        "It is damaged or of another format; fetch it again."
+        "It is damaged or in another format; download it again."
     )
 
 
@@ -101,18 +112,18 @@ def _tensors(content: Any, file: Path) -> dict[str, Tensor]:
     tensors = isinstance(content, dict) and content and all(isinstance(one, torch.Tensor) for one in content.values())
     if not tensors:
         raise DataError(
-            f"Expected a dictionary of tensors in {file}, by itself or under {' or '.join(map(repr, NESTED))}. "
-            "Save the network's state_dict alone and name that file."
+            f"Expected a dictionary of tensors in {file}, at the top or under {' or '.join(map(repr, NESTED))}. "
+            "Save only the network's state_dict and use that file."
         )
-    state: dict[str, Tensor] = content  # the very object: torch keeps the version of each layer on it
+    state: dict[str, Tensor] = content  # this same object: torch stores layer versions on it
     return state
 
 
 def load_exactly(network: torch.nn.Module, state: dict[str, Tensor], file: Path) -> None:
-    """Load `state` into `network`, every weight of the one into the other.
+    """Load `state` into `network`; the two must have exactly the same weights.
 
     Raises:
-        DataError: names a few of the keys that are missing, left over or of another shape.
+        DataError: keys are missing, left over or of another shape; the message names a few.
     """
     expected = network.state_dict()
     counters = "num_batches_tracked"  # absent from old files, and never read in evaluation mode
@@ -126,7 +137,7 @@ def load_exactly(network: torch.nn.Module, state: dict[str, Tensor], file: Path)
     found = {"missing": missing, "left over": left_over, "of another shape": misfits}
     wrong = "; ".join(f"{len(keys)} {what} ({_few(keys)})" for what, keys in found.items() if keys)
     if wrong:
-        raise DataError(f"Expected weights of {type(network).__name__} in {file}, got {wrong}. Check the file's model.")
+        raise DataError(f"Expected weights of {type(network).__name__} in {file}, got {wrong}. Check its model.")
     network.load_state_dict(state, strict=False)  # only counters can be missing here
 
 
@@ -135,7 +146,7 @@ def _few(keys: Sequence[str]) -> str:
 
 
 def without_head(network: torch.nn.Module) -> bool:
-    """Replace the last linear layer of a torchvision classifier by the identity; False where it is not recognised."""
+    """Replace the last linear layer of a torchvision classifier by the identity; return False if none is recognised."""
     import torch
 
     for name in ("fc", "classifier", "heads", "head"):
@@ -150,7 +161,7 @@ def without_head(network: torch.nn.Module) -> bool:
 
 
 def features_of(network: torch.nn.Module, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Return the map (c, 3, h, w) -> (c, d) of a network in evaluation mode: batch norm uses its stored statistics."""
+    """Return the map (c, 3, h, w) -> (c, d) of a network in evaluation mode: batch norm uses stored statistics."""
     import torch
 
     network = network.eval().requires_grad_(False).to(device).to(memory_format=torch.channels_last)
@@ -164,7 +175,7 @@ def features_of(network: torch.nn.Module, device: torch.device) -> Callable[[Ten
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """Say that `name` does not exist and which names are near it, or all where they are few.
+    """Return a message that `name` is unknown, with similar names, or all names if they are few.
 
     >>> unknown("tag", "IMAGENET1K_V3", ["IMAGENET1K_V1", "IMAGENET1K_V2"])
     "Unknown tag 'IMAGENET1K_V3'. Available: IMAGENET1K_V1, IMAGENET1K_V2."

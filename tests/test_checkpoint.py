@@ -130,14 +130,14 @@ def test_a_name_takes_the_forms_of_its_own_method_only(named: type[Backbone], fo
 def test_the_small_first_layer_of_solo_learn_is_refused_by_name(state: weights.State, tmp_path: Path) -> None:
     small = {**state, "conv1.weight": torch.zeros(64, 3, 3, 3)}
     torch.save(solo_learn(small), tmp_path / "file.pth")
-    with pytest.raises(DataError, match=r"got 3x3: a ResNet changed for 32x32 images"):
+    with pytest.raises(DataError, match=r"got 3x3: a ResNet for 32x32 images"):
         features(Checkpoint(str(tmp_path / "file.pth"), arch="resnet18"))
 
 
 def test_a_file_that_needs_unpickling_is_refused(state: weights.State, tmp_path: Path) -> None:
     content = {**solo_learn(state), "hyper_parameters": argparse.Namespace(lr=1)}
     torch.save(content, tmp_path / "file.ckpt")
-    with pytest.raises(DataError, match=r"argparse\.Namespace.*save its state_dict alone"):
+    with pytest.raises(DataError, match=r"argparse\.Namespace.*save only its state_dict"):
         features(Checkpoint(str(tmp_path / "file.ckpt"), arch="resnet18"))
 
 
@@ -145,7 +145,7 @@ def test_a_file_that_needs_unpickling_is_refused(state: weights.State, tmp_path:
 @pytest.mark.parametrize("name", ["file.pth", "file.safetensors"])
 def test_a_damaged_file_is_refused(content: bytes, name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match="It is damaged or of another format"):
+    with pytest.raises(DataError, match="It is damaged or in another format"):
         features(Checkpoint(str(tmp_path / name), arch="resnet18"))
 
 

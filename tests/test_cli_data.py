@@ -125,8 +125,8 @@ def test_data_are_imported_shown_and_removed(
     (tmp_path / "download.txt").write_text("good")
     own = tmp_path / "none/dpbench"  # below XDG_DATA_HOME
     shown = said(capsys, "import", "tiny", str(tmp_path / "download.txt"))
-    assert shown == f"tiny is whole and in place: tiny.txt in {own}\nLicence: CC0 [really]. Cite: none.\n"
-    assert said(capsys, "fetch", "tiny") == f"tiny is here already: {own}\n"
+    assert shown == f"tiny is complete: tiny.txt in {own}\nLicence: CC0 [really]. Cite: none.\n"
+    assert said(capsys, "fetch", "tiny") == f"tiny is already here: {own}\n"
     assert str(own / "tiny.txt") in said(capsys, "info", "tiny")
     monkeypatch.setattr("sys.stdin", _answer("n\n"))
     assert called("data", "remove", "tiny") == 1
@@ -172,9 +172,9 @@ def test_to_and_from_name_a_data_folder(capsys: Output, data_folder: Path, tmp_p
         ("import tiny {folder}/gone", "No such file or directory. Check the path."),
         ("import tiny {folder}", "Expected tiny.txt in"),
         ("import tiny {folder}/bad.txt", "is not dataset 'tiny'. Expected otherwise."),
-        ("import tiny {folder}/bad.txt --to /tmp", "got /tmp: nobody would look there."),
-        ("fetch pcam --to {folder}", "nobody would look there."),
-        ("remove pcam --from {folder}", "nobody would look there."),
+        ("import tiny {folder}/bad.txt --to /tmp", "got /tmp: dpbench would not look there."),
+        ("fetch pcam --to {folder}", "dpbench would not look there."),
+        ("remove pcam --from {folder}", "dpbench would not look there."),
         ("fetch broken", "no [source]"),
         ("info broken", "no [source]"),
         ("import broken {folder}", "no [source]"),
@@ -198,7 +198,7 @@ def test_an_interrupted_fetch_says_how_it_goes_on(
 
     monkeypatch.setattr(store, "fetch", interrupted)
     assert called("data", "fetch", "pcam") == 130
-    assert capsys.readouterr().err.startswith("dpbench: Interrupted. What came is kept")
+    assert capsys.readouterr().err.startswith("dpbench: Interrupted. The partial download is kept")
 
 
 def test_without_a_network_a_fetch_is_one_sentence(

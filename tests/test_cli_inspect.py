@@ -28,7 +28,7 @@ def test_it_prints_a_table_and_writes_json_and_plot(tmp_path: Path, capsys: Outp
     plot = tmp_path / "drawn" / "plot.svg"
     assert called(*QUICK, "--out", str(tmp_path), "--plot", str(plot)) == 0
     said = capsys.readouterr().out
-    assert "pixels on digits: 144 public examples of 64 features, their labels read" in said
+    assert "pixels on digits: 144 public examples with 64 features, labels read" in said
     assert re.search(r"^ 2 +\d+\.\d% +\d\.\d{3} \(\d\.\d\d–\d\.\d\d\) +\d\.\d{3} .* -?\d\.\d{4} *$", said, re.MULTILINE)
     assert "over all 45 class pairs" in said
     assert "guarantee: epsilon 0: reads public data alone" in said
@@ -66,7 +66,7 @@ def test_reading_private_data_is_marked_everywhere(tmp_path: Path, capsys: Outpu
 
 def test_few_pairs_are_drawn_and_said(tmp_path: Path, capsys: Output) -> None:
     assert called(*QUICK, "--public-only", "--pairs", "3", "--out", str(tmp_path)) == 0
-    assert "over 3 (drawn at random) of 45 class pairs" in capsys.readouterr().out
+    assert "over 3 (sampled) of 45 class pairs" in capsys.readouterr().out
 
 
 def test_split_and_c_are_flags(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_split_and_c_are_flags(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--k", "0"), "Expected --k to be numbers of dimensions from 1 on, like 10,40,200, got '0'."),
+        (("--k", "0"), "Expected --k to be numbers of dimensions >= 1, like 10,40,200, got '0'."),
         (("--k", "many"), "got 'many'"),
         (("--k", "65"), "Expected --k 65 <= 64"),
         (("--pairs", "0"), "Expected --pairs 0 >= 1"),

@@ -28,8 +28,8 @@ def test_cells_without_a_result_are_counted_and_every_file_is_written(tmp_path: 
     outs = [tmp_path / "drawn" / name for name in ("a.png", "a.svg")]
     assert called("plot", str(file), *RESULTS, "--out", str(outs[0]), "--out", str(outs[1])) == 0
     assert capsys.readouterr().out == (
-        f"Wrote {outs[0]}\nWrote {outs[1]}\n27 of 30 cells have a result; the others are left out. "
-        f"They are run by: dpbench sweep {file} --out {readme.FIGURE}\n"
+        f"Wrote {outs[0]}\nWrote {outs[1]}\n27 of 30 cells have a result; the rest are not drawn. "
+        f"To run them: dpbench sweep {file} --out {readme.FIGURE}\n"
     )
     assert all(out.is_file() for out in outs)
 
@@ -50,7 +50,7 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_read(capsys: Outpu
 @pytest.mark.parametrize("command", ["plot", "sweep"])
 def test_a_name_that_is_neither_file_nor_ready_is_refused_with_those_that_are(command: str, capsys: Output) -> None:
     said = refusal(capsys, command, "pillar-figure-6")
-    assert "No file pillar-figure-6 is here. Unknown ready-made sweep 'pillar-figure-6'. Did you mean" in said
+    assert "No file pillar-figure-6. Unknown ready-made sweep 'pillar-figure-6'. Did you mean" in said
     assert ", ".join(ready.names()) in said
 
 

@@ -33,7 +33,7 @@ def test_it_writes_a_checkpoint_and_tells_the_loss(tmp_path: Path, capsys: Outpu
     out = tmp_path / "w.safetensors"
     assert pretrained(out) == 0
     captured = capsys.readouterr()
-    assert captured.out == f"randp-wrn16-4 is pre-trained: {out}\n"
+    assert captured.out == f"Wrote the weights of randp-wrn16-4: {out}\n"
     assert re.findall(r"step (\d) of 4: loss -?\d\.\d+", captured.err) == ["1", "2", "3", "4"]
     assert Checkpoint.load(out).about["steps"] == "4"
 
@@ -63,7 +63,7 @@ def test_an_interruption_says_how_to_go_on_and_that_gives_the_same_weights(
     with monkeypatch.context() as patch:
         patch.setattr(Training, "step", interrupted)
         assert pretrained(broken) == 130
-    assert "the same command with --resume goes on" in capsys.readouterr().err
+    assert "repeat the command with --resume to continue" in capsys.readouterr().err
     assert pretrained(broken, "--resume") == 0
     assert re.findall(r"step (\d) of 4", capsys.readouterr().err) == ["4"]
     one, other = tensors(whole), tensors(broken)
@@ -74,7 +74,7 @@ def test_an_interruption_says_how_to_go_on_and_that_gives_the_same_weights(
 def test_what_is_there_is_not_overwritten(tmp_path: Path, capsys: Output) -> None:
     out = tmp_path / "w.safetensors"
     out.write_text("precious")
-    assert "is there already" in refusal(capsys, "pretrain", QUICK, "--out", str(out), "--device", "cpu")
+    assert "already exists" in refusal(capsys, "pretrain", QUICK, "--out", str(out), "--device", "cpu")
     assert out.read_text() == "precious"
 
 
@@ -82,7 +82,7 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path, capsys: Output) -> Non
     ("extractor", "sentence"),
     [
         ("randp-wrn", "Unknown extractor 'randp-wrn'. Did you mean 'randp-wrn16-4'?"),
-        ("pixels", "Extractor 'pixels' has no weights that could be made here. These have: randp-wrn16-4."),
+        ("pixels", "Extractor 'pixels' cannot be pre-trained. Available: randp-wrn16-4."),
         ("randp-wrn16-4:sed=1", "Unknown option 'sed' of the recipe of 'randp-wrn16-4'. Did you mean 'seed'?"),
         ("randp-wrn16-4:dead-leaves", "Expected key=value after 'randp-wrn16-4', got 'dead-leaves'."),
         ("randp-wrn16-4:generator=fractals", "Expected generator=fractals in the recipe of 'randp-wrn16-4'"),

@@ -144,4 +144,4 @@ def test_every_name_of_the_contract_can_be_imported() -> None:
 def test_the_readmes_sweep_is_a_grid_of_24_cells() -> None:
     (text,) = (block for block in re.findall(r"```toml\n(.*?)```", readme.TEXT, re.DOTALL) if "[grid]" in block)
     grid = read_grid(tomllib.loads(text), registry.load())
-    assert (grid.name, len(grid.cells), grid.merged) == ("k-on-digits", 24, 0)
+    assert (grid.name, len(grid.cells), grid.duplicates) == ("k-on-digits", 24, 0)

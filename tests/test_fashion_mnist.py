@@ -153,7 +153,7 @@ def test_a_damaged_archive_is_named(debian: Path, damage: Callable[[bytes], byte
     dataset = lay_out(debian)
     file = debian / f"{TRAIN}.gz"
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(DataError, match=r"Expected a whole file .*train-images-idx3-ubyte\.gz"):
+    with pytest.raises(DataError, match=r"Expected a complete file .*train-images-idx3-ubyte\.gz"):
         dataset.load()
 
 

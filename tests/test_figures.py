@@ -21,9 +21,9 @@ from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
 from dpbench.sweep import Grid, read_grid
 from dpbench.sweep.figures import published, ready
+from dpbench.sweep.figures.axis import x_axis
 from dpbench.sweep.figures.collect import Collected, collect
 from dpbench.sweep.figures.draw import COLOURS, draw, write_figure
-from dpbench.sweep.figures.positions import positions
 from dpbench.sweep.plot import Plot
 from tests import readme
 
@@ -130,7 +130,7 @@ def test_a_file_goes_before_a_ready_sweep_and_a_folder_does_not(
 
 def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
     found = collect(Path("pillar-figure-4"), readme.FIGURE, plugins)
-    assert (len(found.found), found.missing, set(found.seeds)) == (27, 0, {3})
+    assert (len(found.measured), found.missing, set(found.seeds)) == (27, 0, {3})
     (axes,) = draw(found).axes
     assert points(axes, "published")[40] == 81.21
 
@@ -212,7 +212,7 @@ def test_without_any_result_the_command_is_named(sweep: Path, plugins: Registry,
 def test_a_result_without_the_metric_is_named(sweep: Path, example: Result, plugins: Registry, tmp_path: Path) -> None:
     sweep.write_text(SWEEP.replace('x = "learner.k"', 'x = "learner.k"\nmetric = "auroc"').replace("published", "#"))
     kept(read_grid(sweep, plugins), example, tmp_path, MEANS)
-    with pytest.raises(DataError, match=r"Expected auroc in every result, pillar-digits-\w+\.json has none"):
+    with pytest.raises(DataError, match=r"Expected auroc in every result, got none in pillar-digits-\w+\.json"):
         collect(sweep, tmp_path, plugins)
 
 
@@ -225,11 +225,11 @@ def test_a_result_without_the_metric_is_named(sweep: Path, example: Result, plug
         ('x = "learner.k"', 'x = "learner.kk"', "Unknown axis 'learner.kk' of [plot] of"),
         ('"log"', '"cubic"', "plot.scale='cubic' in"),
         ('scale = "log"', 'metric = "loss"', "plot.metric='loss' in"),
-        ('scale = "log"', 'panels = ["epsilon"]', "Expected 'epsilon' in one place of [plot]"),
+        ('scale = "log"', 'panels = ["epsilon"]', "Expected 'epsilon' in only one of x, lines and panels of [plot]"),
         ('without = "all of them"', "", "Expected 'without' in [plot] of"),
-        ('lines = "epsilon"', "", "got two at the same: epsilon=0.1, learner=pillar, learner.k=10, and epsilon=inf"),
+        ('lines = "epsilon"', "", "got two: epsilon=0.1, learner=pillar, learner.k=10, and epsilon=inf"),
         ("cifar10", "cifar11", "Unknown published series 'pillar-section-4-cifar11' of [plot] of"),
-        ('scale = "log"', 'metric = "macro_f1"', "Expected metric = 'accuracy' beside published series"),
+        ('scale = "log"', 'metric = "macro_f1"', "Expected metric = 'accuracy' with published series"),
     ],
 )
 def test_a_bad_plot_table_is_refused_by_name(
@@ -260,16 +260,16 @@ def test_the_cells_do_not_depend_on_the_plot(sweep: Path, plugins: Registry) -> 
 
 
 def test_words_stand_to_the_right_of_numbers_and_what_has_no_x_last() -> None:
-    linear = positions([None, 2.0, math.inf, 1.0], log=False)
-    assert linear.of == pytest.approx({1.0: 1, 2.0: 2, math.inf: 2.15, None: 2.3})
+    linear = x_axis([None, 2.0, math.inf, 1.0], log=False)
+    assert linear.at == pytest.approx({1.0: 1, 2.0: 2, math.inf: 2.15, None: 2.3})
     assert linear.boundary == pytest.approx(2.075)
-    log = positions([1.0, 100.0, None], log=True)
-    assert (log.of[None], log.boundary) == pytest.approx((100 * 100**0.15, 100 * 100**0.075))
-    words = positions(["b", None, "a"], log=True)
-    assert (words.of, words.log, words.boundary) == ({"b": 0, "a": 1, None: 2}, False, None)
+    log = x_axis([1.0, 100.0, None], log=True)
+    assert (log.at[None], log.boundary) == pytest.approx((100 * 100**0.15, 100 * 100**0.075))
+    words = x_axis(["b", None, "a"], log=True)
+    assert (words.at, words.log, words.boundary) == ({"b": 0, "a": 1, None: 2}, False, None)
 
 
 def test_tick_labels_that_would_touch_are_told() -> None:
     plot = Plot(x="learner.k")
-    assert positions([100.0, 101.0, 200.0], log=False).crowded(plot, inches=3)
-    assert not positions([100.0, 150.0, 200.0], log=False).crowded(plot, inches=3)
+    assert x_axis([100.0, 101.0, 200.0], log=False).crowded(plot, inches=3)
+    assert not x_axis([100.0, 150.0, 200.0], log=False).crowded(plot, inches=3)

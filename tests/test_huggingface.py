@@ -237,7 +237,7 @@ def test_the_real_cifar10_keeps_its_digest(real_data: Path) -> None:
 def test_cifar10_that_is_nowhere_says_what_to_do(data_folder: Path) -> None:
     with pytest.raises(DataMissing) as refusal:
         Cifar10().load()
-    for part in ("`dpbench data fetch cifar10` (144 MB", f"{data_folder / CIFAR}", "DPBENCH_DATA", "hub was asked too"):
+    for part in ("`dpbench data fetch cifar10` (144 MB", f"{data_folder / CIFAR}", "DPBENCH_DATA", "hub failed too"):
         assert part in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -289,7 +289,7 @@ def test_a_revision_is_asked_of_the_hub_even_with_a_mirror(
     HuggingFace(ID, revision="abc").load()
     assert hub.asked["revision"] == "abc"
     hub.answer = OSError("no\nsuch thing")
-    with pytest.raises(DataMissing, match=r"Revision abc .* asked too \(OSError: no\)"):
+    with pytest.raises(DataMissing, match=r"Revision abc .* failed too \(OSError: no\)"):
         HuggingFace(ID, revision="abc").load()
 
 

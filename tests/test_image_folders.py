@@ -234,7 +234,7 @@ def test_more_than_eight_bits_are_refused_not_clipped(data_folder: Path, mode: s
     content = io.BytesIO()
     Image.new(mode, (12, 8), 3).save(content, "TIFF")
     splits = own(data_folder, {"train/cat/000.tiff": content.getvalue()}).load()
-    with pytest.raises(DataError, match=r"train image cat/000\.tiff in .*more than 8 bits a channel"):
+    with pytest.raises(DataError, match=r"train image cat/000\.tiff in .*more than 8 bits per channel"):
         pixels(splits.train.images)
 
 

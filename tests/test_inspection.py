@@ -364,7 +364,7 @@ def test_public_labels_of_other_classes_leave_the_spectrum_alone() -> None:
     assert found.separability is None
     assert found.margins is None
     assert not found.labels_read
-    assert "'shapes' are of other classes than those of 'tinted': the spectrum alone" in found.note
+    assert "'shapes' are not those of 'tinted': only the spectrum" in found.note
     assert found.digests == {"private": "tinted", "public": "shapes"}
 
 
@@ -392,11 +392,11 @@ def test_options_are_spelled_out() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"dataset": "tinted:shown=1"}, "of two classes or more, got 100 of 'a' alone"),
+        ({"dataset": "tinted:shown=1"}, "of at least two classes, got 100 of 'a' only"),
         ({"public_fraction": 0.0}, "Expected public data to inspect, got none"),
-        ({"public_fraction": 0.005}, "got 1 equal rows|two classes or more, got 1"),
+        ({"public_fraction": 0.005}, "got 1 equal rows|at least two classes, got 1"),
         ({"k": ["13"]}, r"--k 13 <= 12: there are no more components than features"),
-        ({"public_fraction": 0.05, "k": ["11"]}, r"--k 11 <= 10.* nor than public examples"),
+        ({"public_fraction": 0.05, "k": ["11"]}, r"--k 11 <= 10.* or public examples"),
     ],
 )
 def test_what_cannot_be_inspected_is_refused(values: dict[str, Any], message: str) -> None:
@@ -406,7 +406,7 @@ def test_what_cannot_be_inspected_is_refused(values: dict[str, Any], message: st
 
 @pytest.mark.parametrize("k", [["0"], ["-3"], ["ten"], ["10,,20"], ["2.5"], [""]])
 def test_a_k_that_is_no_number_of_dimensions_is_refused(k: list[str]) -> None:
-    with pytest.raises(SpecError, match="--k to be numbers of dimensions from 1 on"):
+    with pytest.raises(SpecError, match="--k to be numbers of dimensions >= 1"):
         inspected(k)
 
 
@@ -481,5 +481,5 @@ def test_names_with_dollars_are_drawn_as_they_are(tmp_path: Path) -> None:
 
 def test_a_plot_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="Choose a folder that can be written"):
+    with pytest.raises(OutputError, match="Choose a writable folder"):
         write_plot(inspected(), tmp_path / "file" / "plot.png")

@@ -171,7 +171,7 @@ def test_an_image_that_does_not_decode_is_named(data_folder: Path, content: byte
 @pytest.mark.parametrize("zipped", [True, False])
 def test_an_absurdly_large_image_is_refused(data_folder: Path, monkeypatch: pytest.MonkeyPatch, zipped: bool) -> None:
     bomb = tree() | {"chest_xray/test/NORMAL/te0.jpeg": bytes(200_000)}
-    monkeypatch.setattr(listing, "LARGEST", 100_000)
+    monkeypatch.setattr(listing, "MAX_BYTES", 100_000)
     pack(data_folder / "chest_xray.zip", bomb) if zipped else lay_out(data_folder, bomb)
     with pytest.raises(DataError, match=r"at most 100,000 bytes in image .*te0\.jpeg"):
         Few().load()
@@ -186,7 +186,7 @@ def test_a_member_longer_than_listed_is_not_unpacked_to_its_end(data_folder: Pat
 
 def test_other_ways_of_packing_are_refused(data_folder: Path) -> None:
     pack(data_folder / "chest_xray.zip", tree(), zipfile.ZIP_LZMA)
-    with pytest.raises(DataError, match="packed by method 14"):
+    with pytest.raises(DataError, match="compressed by method 14"):
         Few().load()
 
 

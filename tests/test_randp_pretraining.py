@@ -204,7 +204,7 @@ def test_a_wrn_16_4_in_half_precision_is_below_8_megabytes() -> None:
 
 def test_a_finished_checkpoint_is_not_overwritten(tmp_path: Path) -> None:
     out = trained(tmp_path / "w.safetensors")
-    with pytest.raises(SpecError, match="is there already and finished"):
+    with pytest.raises(SpecError, match="already exists"):
         trained(out)
 
 
@@ -221,7 +221,7 @@ def interrupted(out: Path) -> Path:
 
 def test_an_unfinished_pretraining_is_not_overwritten(tmp_path: Path) -> None:
     interrupted(tmp_path / "w.safetensors")
-    with pytest.raises(SpecError, match="Go on with --resume"):
+    with pytest.raises(SpecError, match="Continue with --resume"):
         trained(tmp_path / "w.safetensors")
 
 
@@ -232,7 +232,7 @@ def test_nothing_to_resume_is_said(tmp_path: Path) -> None:
 
 def test_another_recipe_is_not_resumed(tmp_path: Path) -> None:
     interrupted(tmp_path / "w.safetensors")
-    with pytest.raises(SpecError, match="was begun with seed=0, not 3"):
+    with pytest.raises(SpecError, match="was started with seed=0, not 3"):
         trained(tmp_path / "w.safetensors", resume=True, seed=3)
 
 
@@ -271,7 +271,7 @@ def test_too_little_memory_suggests_a_smaller_batch(tmp_path: Path, monkeypatch:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(Training, "step", step)
-    with pytest.raises(DpbenchError, match=r"A batch of 8 images does not fit into memory\. Set a smaller batch"):
+    with pytest.raises(DpbenchError, match=r"A batch of 8 images does not fit in memory\. Set a smaller batch"):
         trained(tmp_path / "w.safetensors")
 
 

@@ -23,8 +23,8 @@ from dpbench.testing.checking import SUITES
 from tests import readme
 
 Output = pytest.CaptureFixture[str]
-LONG = "a" * scaffold.LONGEST
-NAMES = ["a", "my-method", "k-2", LONG, "-".join("b" * (scaffold.LONGEST // 2))]
+LONG = "a" * scaffold.MAX_LENGTH
+NAMES = ["a", "my-method", "k-2", LONG, "-".join("b" * (scaffold.MAX_LENGTH // 2))]
 
 
 def called(*arguments: str | Path) -> int:
@@ -74,14 +74,14 @@ def test_a_malformed_name_is_refused_before_anything_is_written(name: str, tmp_p
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("pillar", "the learner 'pillar' comes with plugin 'pillar' of distribution 'dpbench-vision'"),
+        ("pillar", "plugin 'pillar' of distribution 'dpbench-vision' provides the learner 'pillar'"),
         (
             "resnet50",
-            "the extractor 'resnet50' comes with plugin 'torchvision-models' of distribution 'dpbench-vision'",
+            "plugin 'torchvision-models' of distribution 'dpbench-vision' provides the extractor 'resnet50'",
         ),
-        ("sklearn", "there is a plugin 'sklearn' of distribution 'dpbench-vision'"),
-        ("vision", "distribution 'dpbench-vision' is installed, and yours would replace it"),
-        ("weights", "yours would hide the module dpbench_weights, which is importable from"),
+        ("sklearn", "plugin 'sklearn' of distribution 'dpbench-vision' already exists"),
+        ("vision", "it would replace the installed distribution 'dpbench-vision'"),
+        ("weights", "it would shadow the module dpbench_weights in"),
         ("My_Method", "'My_Method' to be lower-case letters"),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_name_that_is_somebodys_is_refused_and_says_whose(
 def test_a_class_that_would_hide_a_name_of_its_module_is_refused(
     capsys: Output, tmp_path: Path, kind: Kind, name: str, hidden: str
 ) -> None:
-    assert f"its class {hidden} would hide" in refusal(capsys, tmp_path, name, "--kind", kind)
+    assert f"its class {hidden} would shadow" in refusal(capsys, tmp_path, name, "--kind", kind)
 
 
 @pytest.mark.parametrize("there", ["file", "folder", "link"])

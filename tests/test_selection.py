@@ -227,15 +227,15 @@ PRIVATE = "--selection private-accounted --accountant rdp"
         (f"{PRIVATE} --repeats 1", "repeats"),
         (f"{PRIVATE} --public-fraction 0", "at least 10 labelled public examples to choose settings by, got 0"),
         ("--tune --public-fraction 0", "at least 10 labelled public examples to choose settings by, got 0"),
-        ("--tune --selection public-validation", "--tune is --selection public-validation: give one of them"),
-        ("--space clip=1,2", "Expected --tune or --selection beside --space"),
-        ("--tries 3 --repeats 4", "Expected --tune or --selection beside --tries, --repeats"),
-        ("--selection default --tries 3", "Expected --tune or --selection beside --tries"),
-        ("--selection oracle", "The test split is not for choosing"),
-        ("--selection transfer", "Settings from elsewhere come by --settings FILE"),
+        ("--tune --selection public-validation", "--tune means --selection public-validation: use only one of them"),
+        ("--space clip=1,2", "Expected --tune or --selection with --space"),
+        ("--tries 3 --repeats 4", "Expected --tune or --selection with --tries, --repeats"),
+        ("--selection default --tries 3", "Expected --tune or --selection with --tries"),
+        ("--selection oracle", "Settings are never chosen on the test split"),
+        ("--selection transfer", "For settings found elsewhere, use --settings FILE"),
         ("--selection best", "Expected --selection best to be one of default, public-validation"),
-        ("--tune --space clip", "Expected --space own, paper, or field=value,value once a field, got 'clip'"),
-        ("--tune --space clip=1 --space clip=2", "once a field, got 'clip=2'"),
+        ("--tune --space clip", "Expected --space own, paper, or setting=value,value once per setting, got 'clip'"),
+        ("--tune --space clip=1 --space clip=2", "once per setting, got 'clip=2'"),
         ("--tune --space clop=1", "Unknown option 'clop' of learner 'dp-sgd', in the search space. Did you mean"),
         ("--tune --space clip=much", "Expected clip=much in learner 'dp-sgd', in the search space to be float"),
         ("--tune --space init=odd", "Expected init=odd"),
@@ -262,7 +262,7 @@ def test_the_command_line_tunes_and_takes_settings_from_the_file(capsys: Output,
     assert called("tune", *common, "--space", "clip=0.5,1", "--space", "learning_rate=0.00001,0.5", "--tries", "3") == 0
     (file,) = tmp_path.glob("tuning-dp-sgd-digits-*.json")
     said = capsys.readouterr().out
-    assert "3 of 4 settings tried (random), 144 public labels read, private records not touched" in said
+    assert "Tried 3 of 4 settings (random); 144 public labels read, private data not touched" in said
     assert called("run", *common, "--seeds", "1", "--settings", str(file), "--json") == 0
     found = Result.model_validate_json(capsys.readouterr().out)
     record, tuning = found.search, Tuning.read(file)

@@ -18,9 +18,9 @@ from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registry
 from dpbench.support.messages import duration
-from dpbench.sweep import Cell, Grid, Using, read_grid, survey, sweep
+from dpbench.sweep import Cell, Grid, Resources, overview, read_grid, sweep
 from dpbench.sweep.display import Count
-from dpbench.sweep.executor import Executor, Outcome
+from dpbench.sweep.executors import Executor, Outcome
 from dpbench.sweep.folder import Folder
 from dpbench.sweep.memory import Memory
 
@@ -69,24 +69,24 @@ def test_a_cell_described_twice_is_one_cell(plugins: Registry) -> None:
     grids = [{"learner": ["dp-sgd", "dp-sgd:steps=100"]}, {"learner": ["dp-sgd", "jl"], "epsilon": [1.0]}]
     grid = grid_of(plugins, grids=grids)
     assert [str(cell) for cell in grid.cells] == ["learner=dp-sgd", "learner=jl, epsilon=1.0"]
-    assert grid.merged == 2
+    assert grid.duplicates == 2
 
 
 @pytest.mark.parametrize(
     ("tables", "said"),
     [
         ({"girds": []}, "Unknown key 'girds' of the sweep. Did you mean 'grids'?"),
-        ({"name": None}, "name=None in the sweep does not fit"),
+        ({"name": None}, "name=None in the sweep is invalid"),
         ({"fixed": {"epsilom": 1}}, "Unknown key 'epsilom' of [fixed] of the sweep. Did you mean 'epsilon'?"),
         ({"grid": {"learnr.k": [1]}}, "Unknown key 'learnr.k' of [grid] of the sweep"),
         ({"grid": {"epsilon.k": [1]}}, "Expected an option of dataset, extractor"),
         ({"grid": {}}, "Expected an axis in [grid] or [[grids]]"),
         ({"grid": {"learner": []}}, "Expected at least one value for 'learner' in [grid]"),
         ({"grid": {"learner": "jl"}}, "Expected a list of values for 'learner' in [grid]"),
-        ({"grid": {"seeds": [1, 2]}}, "Expected 'seeds' in one place"),
-        ({"grid": {"learner": ["jl"]}, "grids": [{"learner": ["jl"]}]}, "Expected 'learner' in one place"),
+        ({"grid": {"seeds": [1, 2]}}, "Expected 'seeds' in only one of [fixed]"),
+        ({"grid": {"learner": ["jl"]}, "grids": [{"learner": ["jl"]}]}, "Expected 'learner' in only one of [fixed]"),
         ({"grid": {"epsilon": [1]}}, "Expected 'learner' in cell epsilon=1 of the sweep"),
-        ({"grid": {"learner.k": [1]}}, "Expected 'learner' to be named beside 'learner.k' in cell learner.k=1"),
+        ({"grid": {"learner.k": [1]}}, "Expected 'learner' beside 'learner.k' in cell learner.k=1"),
         ({"grid": {"learner": ["jl:k=3"], "learner.k": [1]}}, "Expected option 'k' once in cell learner=jl:k=3"),
         ({"grid": {"learner": ["jl"], "epsilon": [1, -1]}}, "epsilon=-1 in cell learner=jl, epsilon=-1 of the sweep"),
         (
@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_read_is_named(plugins: Registry, tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    "using",
+    "resources",
     [
         {"executor": "slurm"},
         {"scheduler": "tcp://a:1"},
@@ -122,9 +122,9 @@ def test_a_file_that_cannot_be_read_is_named(plugins: Registry, tmp_path: Path, 
         {"threads": 0},
     ],
 )
-def test_what_a_sweep_cannot_run_on_is_refused(using: dict[str, Any]) -> None:
+def test_resources_that_make_no_sense_are_refused(resources: dict[str, Any]) -> None:
     with pytest.raises(SpecError):
-        Using(**using)
+        Resources(**resources)
 
 
 SEARCH = {"rule": "public-validation", "space": {"steps": [2, 3]}, "folds": 2}
@@ -169,15 +169,15 @@ def finished(plugins: Registry, folder: Folder, cells: tuple[Cell, ...]) -> Resu
     return result
 
 
-def test_a_survey_tells_done_from_failed_from_to_do_and_estimates(plugins: Registry, tmp_path: Path) -> None:
-    source = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl:k=5,steps=2"], "split_seed": [0, 1, 2, 3]}}
-    before = survey(source, tmp_path, plugins)
+def test_an_overview_tells_done_from_failed_from_to_do_and_estimates(plugins: Registry, tmp_path: Path) -> None:
+    definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl:k=5,steps=2"], "split_seed": [0, 1, 2, 3]}}
+    before = overview(definition, tmp_path, plugins)
     assert (before.states, before.seconds) == (("to do",) * 4, None)
     cells, folder = before.grid.cells, before.folder
     result = finished(plugins, folder, cells)
-    folder.note_failure(cells[1], "It rained.")
+    folder.record_failure(cells[1], "It rained.")
     (tmp_path / cells[2].file_name).write_text("{")
-    after = survey(source, tmp_path, plugins)
+    after = overview(definition, tmp_path, plugins)
     assert after.states == ("done", "failed", "to do", "to do")
     assert after.seconds == pytest.approx(2 * sum(result.seconds.values()))
     assert folder.failure(cells[1]) == "It rained."
@@ -187,27 +187,27 @@ def test_a_survey_tells_done_from_failed_from_to_do_and_estimates(plugins: Regis
 def test_a_success_takes_a_failure_back(plugins: Registry, tmp_path: Path) -> None:
     cells = grid_of(plugins, grid={"learner": ["jl:k=5,steps=2"]}).cells
     folder = Folder(tmp_path)
-    folder.note_failure(cells[0], "It rained.")
+    folder.record_failure(cells[0], "It rained.")
     finished(plugins, folder, cells)
     assert folder.failure(cells[0]) is None
     assert folder.result(cells[0]) is not None
 
 
 def test_two_sweeps_do_not_work_in_one_folder(plugins: Registry, tmp_path: Path) -> None:
-    source = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl"]}}
-    with Folder(tmp_path).held(), pytest.raises(OutputError, match="Another sweep is working in"):
-        sweep(source, tmp_path, plugins=plugins)
+    definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl"]}}
+    with Folder(tmp_path).held(), pytest.raises(OutputError, match="Another sweep is running in"):
+        sweep(definition, tmp_path, plugins=plugins)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_else(plugins: Registry) -> None:
-    source = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl"]}}
+    definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl"]}}
     with pytest.raises(OutputError, match="Cannot write /dev/null/x"):
-        sweep(source, Path("/dev/null/x"), plugins=plugins)
+        sweep(definition, Path("/dev/null/x"), plugins=plugins)
 
 
 def test_the_count_says_rate_and_time_left() -> None:
     count = Count(10, Idle())
     assert str(count) == "0 done, 1 running, 0 failed"
     count.done, count.failed, count._begin = 4, 1, count._begin - 50
-    assert str(count).startswith("4 done, 1 running, 1 failed, 6.0 a minute, 50 s left")
+    assert str(count).startswith("4 done, 1 running, 1 failed, 6.0 per minute, 50 s left")
     assert [duration(seconds) for seconds in (59, 61, 7200, 90_000)] == ["59 s", "1 min 1 s", "2 h 0 min", "1 d 1 h"]

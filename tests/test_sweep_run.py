@@ -19,7 +19,7 @@ import typer
 from dpbench.cli import sweep as command
 from dpbench.errors import OutputError
 from dpbench.records.result import Result
-from dpbench.sweep import Using, sweep
+from dpbench.sweep import Resources, sweep
 
 COMMAND = """
 from dpbench.cli import main
@@ -98,7 +98,7 @@ def cheer(tmp_path_factory: pytest.TempPathFactory, surroundings: None) -> Itera
 def undisturbed(cheer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep that nothing happened to."""
     out = tmp_path_factory.mktemp("undisturbed")
-    summary = sweep(tomllib.loads(SWEEP), out, using=Using(workers=2, threads=1, device="cpu"))
+    summary = sweep(tomllib.loads(SWEEP), out, resources=Resources(workers=2, threads=1, device="cpu"))
     assert (summary.ran, summary.skipped, summary.failed) == (24, 0, ())
     return out
 
@@ -219,7 +219,7 @@ def test_ctrl_c_ends_all_workers_and_keeps_what_is_finished(tmp_path: Path) -> N
     until(lambda: list(out.glob("*.json")))
     workers = children(parent.pid)
     parent.send_signal(signal.SIGINT)
-    assert "dpbench: Interrupted. What is finished is kept" in ended(parent, 130)
+    assert "dpbench: Interrupted. Finished cells are kept" in ended(parent, 130)
     assert not any(map(alive, workers))
     assert results(out)
 
@@ -237,7 +237,7 @@ def test_a_cell_that_fails_or_kills_is_on_record_and_run_again_only_when_asked(
         return capsys.readouterr().out
 
     said = commanded(1)
-    assert "Failed: learner.mood=deadly: 2 worker processes died of it" in said
+    assert "Failed: learner.mood=deadly: 2 worker processes died running it" in said
     assert "Failed: learner.mood=sulking: fit of 'moody' (plugin 'moody', moody-wheel 1.0) failed" in said
     assert "moods: 1 cells run, 0 done before, 2 failed; --retry-failed runs them again" in said
     assert "what a plugin prints" in (out / "sweep.log").read_text()
@@ -273,15 +273,15 @@ def small_disk(folder: Path, size: str) -> Iterator[Callable[[str], None]]:
 
 def test_a_full_disk_is_one_sentence_and_the_rest_follows(undisturbed: Path, tmp_path: Path) -> None:
     some = tomllib.loads(SWEEP.replace('"pillar:steps=30", ', "").replace("[5, 10, 20, 40]", "[5, 10]"))
-    using = Using(workers=1, threads=1, device="cpu")
+    resources = Resources(workers=1, threads=1, device="cpu")
     with small_disk(tmp_path / "disk", "40k") as resized:
         out = tmp_path / "disk" / "out"
         with pytest.raises(OutputError, match=r"Cannot write .*No space left on device"):
-            sweep(some, out, using=using)
+            sweep(some, out, resources=resources)
         before = results(out)
         assert 0 < len(before) < 6
         resized("10m")
-        summary = sweep(some, out, using=using)
+        summary = sweep(some, out, resources=resources)
         assert (summary.ran, summary.skipped) == (6 - len(before), len(before))
         expected = numbers(undisturbed)
         assert numbers(out) == {name: expected[name] for name in results(out)}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.errors import SpecError
-from dpbench.sweep import Slurm, Using, slurm_settings, sweep
+from dpbench.sweep import Resources, Slurm, slurm_options, sweep
 from tests.test_sweep_run import COMMAND, LINUX, alive, ended, numbers, results, started, until, written
 
 SBATCH = """#!{python}
@@ -79,7 +79,7 @@ def test_a_sweep_on_slurm_jobs_gives_the_numbers_of_this_machine(tmp_path: Path,
     assert "slurm: 3 cells run, 0 done before, 0 failed" in said
     assert len(list(jobs.glob("*.sh"))) == 2
     assert cancelled(jobs)
-    sweep(tmp_path / "out.toml", tmp_path / "here", using=Using(workers=1, threads=1, device="cpu"))
+    sweep(tmp_path / "out.toml", tmp_path / "here", resources=Resources(workers=1, threads=1, device="cpu"))
     assert numbers(tmp_path / "out") == numbers(tmp_path / "here")
     assert len(results(tmp_path / "here")) == 3
 
@@ -120,7 +120,7 @@ def test_jobs_that_wait_are_said_and_cancelled_by_ctrl_c(
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     said = ended(process, 130)
-    assert re.search(r"No worker is up for \d s: Slurm's jobs \d+, \d+ wait in its queue", said)
+    assert re.search(r"No worker for \d s: the Slurm jobs \d+, \d+ are waiting in the queue", said)
     assert cancelled(jobs)
 
 
@@ -133,7 +133,7 @@ def test_ctrl_c_amid_cells_ends_the_jobs_and_keeps_what_is_finished(tmp_path: Pa
     process = started(COMMAND, "sweep", file, "--out", out, *FLAGS)
     until(lambda: results(out))
     process.send_signal(signal.SIGINT)
-    assert "dpbench: Interrupted. What is finished is kept" in ended(process, 130)
+    assert "dpbench: Interrupted. Finished cells are kept" in ended(process, 130)
     assert cancelled(jobs)
     assert results(out)
 
@@ -157,7 +157,7 @@ def test_a_job_that_ends_is_submitted_again(tmp_path: Path, jobs: Path, monkeypa
 def test_an_sbatch_that_fails_is_one_sentence(tmp_path: Path, jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_MOOD", "refusing")
     said = ended(sweeping(tmp_path / "out"), 1)
-    assert said.startswith("dpbench: Slurm took no job: sbatch: error: invalid partition specified: fast What is")
+    assert said.startswith("dpbench: Slurm refused a job: sbatch: error: invalid partition specified: fast Finished")
     assert said.count("\n") == 1
 
 
@@ -165,44 +165,44 @@ def test_without_slurm_a_sweep_is_refused_at_once(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("DPBENCH_PLUGINS", "sklearn,pixels,pillar")
     with pytest.raises(SpecError, match="no sbatch on the PATH of this machine"):
-        sweep(written(SWEEP, tmp_path / "out"), tmp_path / "out", using=Using("slurm", workers=1))
+        sweep(written(SWEEP, tmp_path / "out"), tmp_path / "out", resources=Resources("slurm", workers=1))
 
 
 def test_without_dask_jobqueue_the_extra_is_named(tmp_path: Path, jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dask_jobqueue.slurm", None)
-    monkeypatch.delitem(sys.modules, "dpbench.sweep.slurm", raising=False)
+    monkeypatch.delitem(sys.modules, "dpbench.sweep.executors.slurm", raising=False)
     with pytest.raises(SpecError, match=re.escape("pip install 'dpbench-vision[slurm]'")):
-        sweep(written(SWEEP, tmp_path / "out"), tmp_path / "out", using=Using("slurm", workers=1))
+        sweep(written(SWEEP, tmp_path / "out"), tmp_path / "out", resources=Resources("slurm", workers=1))
 
 
 def test_a_device_that_no_machine_has_is_refused_before_jobs_are_submitted(tmp_path: Path, jobs: Path) -> None:
-    with pytest.raises(SpecError, match="Device 'gpu' is none of auto, cpu, cuda"):
-        sweep(written(SWEEP, tmp_path / "out"), tmp_path / "out", using=Using("slurm", workers=1, device="gpu"))
+    with pytest.raises(SpecError, match="Expected --device gpu to be one of auto, cpu, cuda"):
+        sweep(written(SWEEP, tmp_path / "out"), tmp_path / "out", resources=Resources("slurm", workers=1, device="gpu"))
     assert not list(jobs.iterdir())
 
 
-def test_settings_of_slurm_are_typed_and_may_repeat_where_that_makes_sense() -> None:
-    asked = slurm_settings(["queue=long", "job_extra_directives=--gres=gpu:1", "job_extra_directives=--nice"])
-    assert asked == Slurm(queue="long", job_extra_directives=("--gres=gpu:1", "--nice"))
+def test_slurm_options_are_typed_and_may_repeat_where_that_makes_sense() -> None:
+    given = slurm_options(["queue=long", "job_extra_directives=--gres=gpu:1", "job_extra_directives=--nice"])
+    assert given == Slurm(queue="long", job_extra_directives=("--gres=gpu:1", "--nice"))
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("options", "message"),
     [
         (["queu=long"], r"Unknown key 'queu' of --slurm\. Did you mean 'queue'\? Available: account, interface, "),
         (["cores=4"], r"A job's cores are its worker's --threads"),
         (["queue"], r"Expected a value for 'queue' of --slurm, as in --slurm queue=VALUE"),
         (["queue=a", "queue=b"], r"Expected 'queue' of --slurm once, got 'a' and 'b'"),
-        (["memory=much"], r"Expected memory=much of --slurm to be a size, such as 8GB"),
+        (["memory=much"], r"Expected memory=much of --slurm to be a size, like 8GB"),
     ],
 )
-def test_settings_that_slurm_does_not_have_are_refused(settings: list[str], message: str) -> None:
+def test_options_that_slurm_does_not_have_are_refused(options: list[str], message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        slurm_settings(settings)
+        slurm_options(options)
 
 
 def test_what_does_not_go_with_slurm_is_refused() -> None:
     with pytest.raises(SpecError, match="Expected --workers with --executor slurm"):
-        Using("slurm")
-    with pytest.raises(SpecError, match="Expected --slurm with --executor slurm only"):
-        Using("local", slurm=Slurm())
+        Resources("slurm")
+    with pytest.raises(SpecError, match="Expected --slurm only with --executor slurm"):
+        Resources("local", slurm=Slurm())

@@ -132,7 +132,7 @@ def test_a_damaged_file_is_refused(state: dict[str, Tensor], folder: Path, name:
     file = folder / name
     save_file(state, file) if name == "model.safetensors" else torch.save(state, file)
     file.write_bytes(file.read_bytes()[:100_000])
-    with pytest.raises(DataError, match="It is damaged or of another format"):
+    with pytest.raises(DataError, match="It is damaged or in another format"):
         Timm(MODEL).open(CPU)
 
 

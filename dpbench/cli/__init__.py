@@ -1,4 +1,4 @@
-"""The command line. Commands hold no logic, and import what is heavy only when they run."""
+"""The command line. Commands hold no logic, and import heavy modules only when they run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ app.add_typer(leaderboard.app, name="leaderboard")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; what dpbench refuses is one sentence on standard error and exit code 1."""
+    """Run the command line; a refusal is one sentence on standard error and exit code 1."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that has no ε shows its number

@@ -1,4 +1,4 @@
-"""`dpbench budget`: sigma for a plan, or epsilon for a sigma, by every accountant."""
+"""`dpbench budget`: sigma for an epsilon, or epsilon for a sigma, by every accountant."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def budget(
     ],
     epsilon: Annotated[float | None, typer.Option(help="Find sigma for this epsilon.")] = None,
     sigma: Annotated[float | None, typer.Option(help="Find epsilon for this sigma.")] = None,
-    delta: Annotated[float, typer.Option(help="The delta of the guarantee.")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="Delta of the guarantee.")] = 1e-5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a plan costs: every accountant side by side."""
+    """Show what a plan costs, with every accountant side by side."""
     if (epsilon is None) == (sigma is None):
         raise SpecError("Expected exactly one of --epsilon (to find sigma) and --sigma (to find epsilon).")
     rows = _answers(_plan(release), epsilon, sigma, delta)

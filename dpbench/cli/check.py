@@ -1,4 +1,4 @@
-"""`dpbench check`: run the laws on a plugin's component."""
+"""`dpbench check`: run the laws on one component of a plugin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 def check(
     component: Annotated[str, typer.Argument(help="A learner, extractor or dataset, like pillar or pillar:k=8.")],
 ) -> None:
-    """Run every law of dpbench.testing on one component; exit 1 if one is broken."""
+    """Check one component against every law of dpbench.testing; exit 1 if it breaks one."""
     from dpbench.registry import load
     from dpbench.testing.checking import check as check_laws
 

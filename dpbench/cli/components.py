@@ -20,7 +20,7 @@ FACTS: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
     "dataset": dataset_facts,
     "extractor": extractor_facts,
 }
-WIDE = 160  # columns of a terminal that has room for facts and a summary
+WIDE = 160  # terminal columns needed for facts and a summary
 COLUMNS: dict[Kind, tuple[str, ...]] = {
     "dataset": ("here", "download", "licence"),
     "extractor": ("here", "features", "weights", "licence"),
@@ -29,7 +29,7 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
 
 
 class Listed(StrEnum):
-    """What may be listed."""
+    """What can be listed."""
 
     datasets = "datasets"
     extractors = "extractors"
@@ -37,10 +37,10 @@ class Listed(StrEnum):
 
 
 def list_components(
-    what: Annotated[Listed | None, typer.Argument(help="Only these.")] = None,
+    what: Annotated[Listed | None, typer.Argument(help="Show only these.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show every dataset, extractor and learner, who brought it, and plugins that are broken."""
+    """Show every dataset, extractor and learner, where each comes from, and broken plugins."""
     registry = load()
     kinds = [kind for kind in KINDS if what is None or what == f"{kind}s"]
     if as_json:

@@ -1,9 +1,8 @@
-"""`dpbench data`: what is on this machine, and how the rest gets there."""
+"""`dpbench data`: which datasets are on this machine, and how to get the others."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dpbench.api import Dataset
+from dpbench.cli.output import interruptible
 from dpbench.cli.presence import HERE, dataset_facts
 from dpbench.data import sources
 from dpbench.errors import SpecError
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Datasets: list, fetch, import, describe and remove them.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Dataset, like pcam or dermamnist:size=64.")]
-To = Annotated[Path | None, typer.Option(help="Put it there: a folder of DPBENCH_DATA. \\[default: the user's own]")]
+To = Annotated[Path | None, typer.Option(help="Folder to put it in, one of DPBENCH_DATA. \\[default: the user's own]")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
 def list_datasets(as_json: Json = False) -> None:
-    """Show every dataset: whether it is here and where, how large the download is, its licence and how to get it."""
+    """Show every dataset: whether and where it is on this machine, download size, licence and how to get it."""
     registry = load()
     rows = [dataset_facts(item.cls, registry) for _, item in sorted(registry.components["dataset"].items())]
     if as_json:
@@ -48,31 +48,28 @@ def list_datasets(as_json: Json = False) -> None:
 
 @app.command()
 def fetch(name: Name, to: To = None) -> None:
-    """Download a dataset, verify it and put it where dpbench looks; an interrupted download goes on."""
+    """Download a dataset, verify it and put it where dpbench looks; resumes an interrupted download."""
     dataset = _dataset(name)
     found = sources.find(dataset)
     if found is not None:
-        print(f"{dataset.name} is here already: {found.folder}")
+        print(f"{dataset.name} is already here: {found.folder}")
         return
     from dpbench.data.fetch import store
 
     folder = _folder(to)
-    try:
+    with interruptible("The partial download is kept; repeat the command to continue."):
         kept = store.fetch(dataset, folder)
-    except KeyboardInterrupt:
-        print("dpbench: Interrupted. What came is kept; the same command goes on from there.", file=sys.stderr)
-        raise typer.Exit(130) from None
     _say_kept(dataset, folder, kept)
 
 
 @app.command("import")
 def import_data(
     name: Name,
-    path: Annotated[Path, typer.Argument(help="What was downloaded: an archive, or a folder.")],
+    path: Annotated[Path, typer.Argument(help="The downloaded archive or folder.")],
     to: To = None,
-    link: Annotated[bool, typer.Option("--link", help="Link to it instead of copying it.")] = False,
+    link: Annotated[bool, typer.Option("--link", help="Link instead of copying.")] = False,
 ) -> None:
-    """Check data that was downloaded by hand, and put it where dpbench looks."""
+    """Check data downloaded by hand, and put it where dpbench looks."""
     from dpbench.data.fetch import store
 
     dataset, folder = _dataset(name), _folder(to)
@@ -81,7 +78,7 @@ def import_data(
 
 @app.command()
 def info(name: Name, as_json: Json = False) -> None:
-    """Show what a dataset is, where it lies, and how many of its images repeat others."""
+    """Show what a dataset is, where it is, and how many of its images are duplicates."""
     dataset = _dataset(name)
     sources.check_present(dataset)
     from dpbench.data.survey import survey
@@ -96,7 +93,9 @@ def info(name: Name, as_json: Json = False) -> None:
 @app.command()
 def remove(
     name: Name,
-    to: Annotated[Path | None, typer.Option("--from", help="From this folder. \\[default: the user's own]")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--from", help="Folder to remove it from. \\[default: the user's own]")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete what `fetch` or `import` put on this machine for a dataset."""
@@ -121,12 +120,12 @@ def _folder(to: Path | None) -> Path:
         return own_data_folder()
     known = [folder.expanduser().resolve() for folder in data_folders()]
     if to.expanduser().resolve() not in known:
-        raise SpecError(f"Expected one of {', '.join(map(str, known))}, got {to}: nobody would look there.")
+        raise SpecError(f"Expected one of {', '.join(map(str, known))}, got {to}: dpbench would not look there.")
     return to.expanduser().resolve()
 
 
 def _say_kept(dataset: Dataset, folder: Path, kept: Any) -> None:
-    print(f"{dataset.name} is whole and in place: {kept} in {folder}")
+    print(f"{dataset.name} is complete: {kept} in {folder}")
     print(f"Licence: {dataset.licence}. Cite: {dataset.citation}.")
 
 

@@ -12,26 +12,26 @@ from dpbench.records.search import Search
 from dpbench.records.spec import Spec, make_spec, read_toml
 
 Learner = Annotated[str | None, typer.Option(help="Learner, like pillar or pillar:k=40,center=false.")]
-Dataset = Annotated[str | None, typer.Option(help="Dataset of the private and test data. \\[default: digits]")]
+Dataset = Annotated[str | None, typer.Option(help="Dataset with the private and test data. \\[default: digits]")]
 Extractor = Annotated[str | None, typer.Option(help="Feature extractor. \\[default: pixels]")]
-Epsilon = Annotated[float | None, typer.Option(help="Target epsilon in nats; inf for none. \\[default: 1]")]
+Epsilon = Annotated[float | None, typer.Option(help="Target epsilon in nats; inf for no privacy. \\[default: 1]")]
 Delta = Annotated[float | None, typer.Option(help="Target delta, below 1/n. \\[default: 1e-5]")]
-Accountant = Annotated[str | None, typer.Option(help="pld, rdp or prv. \\[default: pld]")]
+Accountant = Annotated[str | None, typer.Option(help="Accountant: pld, rdp or prv. \\[default: pld]")]
 PublicFraction = Annotated[float | None, typer.Option(help="Share of the training split made public. \\[default: 0.1]")]
-PublicDataset = Annotated[str | None, typer.Option(help="Take public data from this dataset instead.")]
-PublicLabels = Annotated[bool | None, typer.Option("--public-labels", help="Let learners read public labels.")]
+PublicDataset = Annotated[str | None, typer.Option(help="Dataset to use as public data instead.")]
+PublicLabels = Annotated[bool | None, typer.Option("--public-labels", help="Let the learner read public labels.")]
 TrainFraction = Annotated[float | None, typer.Option(help="Share of the private split to keep. \\[default: 1]")]
 SplitSeed = Annotated[int | None, typer.Option(help="Seed of the public/private split. \\[default: 0]")]
-SpecFile = Annotated[Path | None, typer.Option(help="TOML file with any of these keys; flags win over it.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")]
-Out = Annotated[Path, typer.Option(help="Folder for the result.")]
+SpecFile = Annotated[Path | None, typer.Option(help="TOML file with any of these keys; flags override it.")]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1 ...")]
+Out = Annotated[Path, typer.Option(help="Results folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Space = Annotated[
     list[str] | None,
-    typer.Option(help="own, paper, or field=value,value (repeat for more fields): what to search. \\[default: own]"),
+    typer.Option(help="Search space: own, paper, or setting=value,value (repeat for more). \\[default: own]"),
 ]
-Tries = Annotated[int | None, typer.Option(help="At most so many settings; of more, a random draw. \\[default: 500]")]
-SearchSeed = Annotated[int | None, typer.Option(help="Seed of draws and folds of the search. \\[default: 0]")]
+Tries = Annotated[int | None, typer.Option(help="Maximum settings to try; larger grids are sampled. \\[default: 500]")]
+SearchSeed = Annotated[int | None, typer.Option(help="Seed of the search: sampled settings, folds. \\[default: 0]")]
 
 
 def spec_of(flags: dict[str, Any], file: Path | None, command: str) -> Spec:
@@ -45,12 +45,12 @@ def origin_of(file: Path | None, command: str) -> str:
 
 
 def values_of(flags: dict[str, Any], file: Path | None, command: str) -> dict[str, Any]:
-    """Return the keys of a spec that a file and flags give; flags that are None were not given.
+    """Return the keys of a spec that a file and flags give; a flag that is None was not given.
 
-    The `search` of flags goes before that of the file, key by key; `default` as its rule drops both.
+    The `search` of the flags overrides that of the file, key by key; the rule `default` drops both.
 
     Raises:
-        SpecError: details of a search, and nothing that asks for one.
+        SpecError: search flags without a search.
     """
     values = read_toml(file) if file else {}
     given = {key: value for key, value in flags.items() if value is not None and key != "search"}
@@ -62,29 +62,29 @@ def values_of(flags: dict[str, Any], file: Path | None, command: str) -> dict[st
         values["search"], search = {**(written or {}), **search}, {}
     if search:
         names = ", ".join(f"--{name}" for name in search)
-        raise SpecError(f"Expected --tune or --selection beside {names}: nothing is searched without them.")
+        raise SpecError(f"Expected --tune or --selection with {names}: without them nothing is searched.")
     return {**values, **given}
 
 
 def search_of(
     rule: str | None, space: list[str] | None, tries: int | None, seed: int | None, repeats: float | None = None
 ) -> dict[str, Any]:
-    """Return what flags say of a search, as keys of `Search`.
+    """Return the keys of `Search` that flags give.
 
     Raises:
-        SpecError: a rule that is no search, or a detail that this rule does not use.
+        SpecError: an unknown rule, or a flag that does not apply to this rule.
     """
     rules = ("default", *getattr(Search.model_fields["rule"].annotation, "__args__", ()))
     if rule is not None and rule not in rules:
-        why = " Settings from elsewhere come by --settings FILE." if rule == "transfer" else ""
-        why = " The test split is not for choosing." if rule == "oracle" else why
+        why = " For settings found elsewhere, use --settings FILE." if rule == "transfer" else ""
+        why = " Settings are never chosen on the test split." if rule == "oracle" else why
         raise SpecError(f"Expected --selection {rule} to be one of {', '.join(rules)}.{why}")
     if rule == "private-accounted" and tries is not None:
         raise SpecError(
-            "--tries does not apply to private-accounted: how many runs there are is random. Use --repeats."
+            "--tries does not apply to private-accounted, where the number of runs is random. Use --repeats."
         )
     if rule not in {None, "private-accounted"} and repeats is not None:
-        raise SpecError(f"--repeats applies to private-accounted alone, not to {rule}. Use --tries.")
+        raise SpecError(f"--repeats applies only to private-accounted, not to {rule}. Use --tries.")
     details = {"rule": rule, "space": _space(space), "tries": tries, "seed": seed, "repeats": repeats}
     return {key: value for key, value in details.items() if value is not None}
 
@@ -98,6 +98,6 @@ def _space(texts: list[str] | None) -> Any:
     for text in texts:
         name, equals, values = text.partition("=")
         if not equals or not values or name in space:
-            raise SpecError(f"Expected --space own, paper, or field=value,value once a field, got {text!r}.")
+            raise SpecError(f"Expected --space own, paper, or setting=value,value once per setting, got {text!r}.")
         space[name.strip()] = tuple(value.strip() for value in values.split(","))
     return space

@@ -1,4 +1,4 @@
-"""`dpbench inspect`: whether a representation suits PILLAR."""
+"""`dpbench inspect`: whether features suit PILLAR."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags
-from dpbench.errors import OutputError
+from dpbench.cli.output import printed_if_unwritable
 
 if TYPE_CHECKING:
-    from dpbench.inspection.report import Inspection, Spread
+    from dpbench.inspection.report import Inspection, Range
 
 
 def inspect(
@@ -26,20 +26,20 @@ def inspect(
         list[str] | None,
         typer.Option(help="Dimensions, like 10,40,200; repeat for more. \\[default: 10 to 800, and all]"),
     ] = None,
-    pairs: Annotated[int, typer.Option(help="At most so many class pairs; of more, a random draw.")] = 50,
-    svm_c: Annotated[float, typer.Option(help="C of the SVMs: a larger one trades margin for fewer errors.")] = 100.0,
+    pairs: Annotated[int, typer.Option(help="Maximum class pairs to analyse; larger sets are sampled.")] = 50,
+    svm_c: Annotated[float, typer.Option(help="C of the SVMs: larger values trade margin for fewer errors.")] = 100.0,
     read_private: Annotated[
         bool,
         typer.Option(
-            "--read-private/--public-only", help="Analyse the private split instead: no guarantee, and marked so."
+            "--read-private/--public-only", help="Analyse the private split instead: no guarantee, and marked as such."
         ),
     ] = False,
     device: flags.Device = "auto",
     out: flags.Out = Path("dpbench-results"),
     as_json: flags.Json = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw it too, into this .png or .svg.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also plot it, as this PNG or SVG file.")] = None,
 ) -> None:
-    """Show whether few dimensions of public features are enough: spectrum, separability, margins."""
+    """Show whether a few dimensions of public features suffice: spectrum, separability, margins."""
     from dpbench.inspection.plot import write_plot
     from dpbench.inspection.report import ask
     from dpbench.support.charts import check_file
@@ -66,14 +66,11 @@ def inspect(
     from dpbench.inspection import analysis
 
     inspection = analysis.inspect(asked, device=device, plugins=plugins)
-    try:
+    with printed_if_unwritable(inspection):
         written = [inspection.write(out)]
         if plot is not None:
             write_plot(inspection, plot)
             written.append(plot)
-    except OutputError:
-        print(inspection.model_dump_json(indent=2))  # what was computed is not lost with the disk
-        raise
     if as_json:
         print(inspection.model_dump_json(indent=2))
     else:
@@ -83,10 +80,10 @@ def inspect(
 def _show(inspection: Inspection, written: list[Path], console: Console) -> None:
     asked, spectrum = inspection.asked, inspection.spectrum
     if inspection.mark:
-        console.print(f"[bold]{inspection.mark.upper()}[/bold]: it reads private data, without any guarantee")
-    labels = "their labels read" if inspection.labels_read else "no label read"
+        console.print(f"[bold]{inspection.mark.upper()}[/bold]: reads private data, without any guarantee")
+    labels = "labels read" if inspection.labels_read else "no labels read"
     console.print(
-        f"{asked.extractor.name} on {asked.dataset.name}: {inspection.examples:,} {asked.rows} examples of "
+        f"{asked.extractor.name} on {asked.dataset.name}: {inspection.examples:,} {asked.rows} examples with "
         f"{inspection.features:,} features, {labels}; guarantee: {inspection.guarantee}",
         soft_wrap=True,
     )
@@ -98,10 +95,10 @@ def _show(inspection: Inspection, written: list[Path], console: Console) -> None
     )
     found = inspection.separability
     if found:
-        drawn = "all" if len(found.pairs) == found.possible else f"{len(found.pairs)} (drawn at random) of"
+        drawn = "all" if len(found.pairs) == found.possible else f"{len(found.pairs)} (sampled) of"
         console.print(
-            f"ξ: median (range) over {drawn} {found.possible} class pairs, by the components of the pair (own) or "
-            f"of all classes (shared)\nMargin: that 99% or 96% of rows reach, smallest over classes; SVMs with "
+            f"ξ: median (range) over {drawn} {found.possible} class pairs, using the components of the pair (own) "
+            "or of all classes (shared)\nMargin: what 99% or 96% of rows reach, smallest over classes; SVMs with "
             f"C={asked.svm_c:g}",
             soft_wrap=True,
         )
@@ -117,14 +114,14 @@ def _table(inspection: Inspection) -> Table:
     if found and margins:
         for heading in ("ξ (own)", "ξ (shared)", *(f"margin {share:.0%}" for share in margins.shares)):
             table.add_column(heading)
-    for place, k in enumerate(asked.k):
-        cells = [str(k), f"{100 * inspection.spectrum.explained[place]:.1f}%"]
+    for index, k in enumerate(asked.k):
+        cells = [str(k), f"{100 * inspection.spectrum.explained[index]:.1f}%"]
         if found and margins:
-            cells += [_spread(found.own, place), _spread(found.shared, place)]
-            cells += [f"{values[place]:.4f}" for values in margins.smallest]
+            cells += [_range(found.own, index), _range(found.shared, index)]
+            cells += [f"{values[index]:.4f}" for values in margins.smallest]
         table.add_row(*cells)
     return table
 
 
-def _spread(spread: Spread, place: int) -> str:
-    return f"{spread.median[place]:.3f} ({spread.smallest[place]:.2f}–{spread.largest[place]:.2f})"
+def _range(of: Range, index: int) -> str:
+    return f"{of.median[index]:.3f} ({of.smallest[index]:.2f}–{of.largest[index]:.2f})"

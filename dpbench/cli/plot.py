@@ -1,4 +1,4 @@
-"""`dpbench plot`: the results of a sweep as a figure, beside what papers report."""
+"""`dpbench plot`: the results of a sweep as a figure, beside those that papers report."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 def plot(
     sweep: Annotated[
         Path,
-        typer.Argument(help=f"Sweep file that says what to plot, or a ready-made sweep: {', '.join(ready.names())}."),
+        typer.Argument(help=f"Sweep file with a [plot] table, or a ready-made sweep: {', '.join(ready.names())}."),
     ],
-    results: Annotated[Path | None, typer.Option(help="Folder of results. \\[default: dpbench-results/NAME]")] = None,
+    results: Annotated[Path | None, typer.Option(help="Results folder. \\[default: dpbench-results/NAME]")] = None,
     out: Annotated[
-        list[Path] | None, typer.Option(help="A .png or .svg to write; repeat for more. \\[default: NAME.png]")
+        list[Path] | None, typer.Option(help="PNG or SVG file to write; repeat for more. \\[default: NAME.png]")
     ] = None,
 ) -> None:
-    """Draw the results of a sweep, as far as there are any, beside the figures that papers report."""
+    """Draw the results that a sweep has so far, beside the results that papers report."""
     from dpbench.support.charts import check_file
     from dpbench.support.files import check_writable
     from dpbench.sweep.figures.draw import write_figure
@@ -45,8 +45,8 @@ def plot(
 
 
 def _drawn(collected: Collected, sweep: Path, results: Path | None) -> str:
-    total = len(collected.places)
+    total = len(collected.positions)
     if not collected.missing:
         return f"All {total} cells have a result."
     command = f"dpbench sweep {sweep}" + (f" --out {results}" if results else "")
-    return f"{len(collected.found)} of {total} cells have a result; the others are left out. They are run by: {command}"
+    return f"{len(collected.measured)} of {total} cells have a result; the rest are not drawn. To run them: {command}"

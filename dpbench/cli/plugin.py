@@ -1,4 +1,4 @@
-"""`dpbench plugin`: begin a plugin of your own."""
+"""`dpbench plugin`: start a plugin of your own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import typer
 from dpbench import scaffold
 from dpbench.registry import load
 
-app = typer.Typer(help="Plugins: begin one of your own.", no_args_is_help=True)
+app = typer.Typer(help="Plugins: start one of your own.", no_args_is_help=True)
 
 
-class Begun(StrEnum):
-    """What a new plugin may bring."""
+class NewKind(StrEnum):
+    """What a new plugin can provide."""
 
     learner = "learner"
     extractor = "extractor"
@@ -24,11 +24,11 @@ class Begun(StrEnum):
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="Of the component, like my-method.")],
-    kind: Annotated[Begun, typer.Option(help="What it brings.")] = Begun.learner,
-    out: Annotated[Path, typer.Option(help="Where to put the folder dpbench-NAME.")] = Path(),
+    name: Annotated[str, typer.Argument(help="Name of the component, like my-method.")],
+    kind: Annotated[NewKind, typer.Option(help="What it provides.")] = NewKind.learner,
+    out: Annotated[Path, typer.Option(help="Folder in which to create dpbench-NAME.")] = Path(),
 ) -> None:
-    """Write a whole plugin package, ./dpbench-NAME, that keeps every law as it is; then make it yours."""
+    """Write a working plugin package, ./dpbench-NAME, that passes every law; then make it yours."""
     registry = load()
     registry.report_broken()
     folder = scaffold.create(name, kind.value, out, registry)

@@ -1,4 +1,4 @@
-"""Which components have what they need on this machine: told without loading any of it."""
+"""Which components have their data or weights on this machine, found out without loading anything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HERE = {True: "yes", False: "no", None: "-"}
 
 
 def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
-    """Say where a dataset lies, as its options stand by default, or how to get it; None where an option decides."""
+    """Say where a dataset is, with default options, or how to get it; present is None if an option decides."""
     row: dict[str, Any] = {
         "name": cls.name, "present": None, "where": "", "size": 0, "licence": cls.licence,
         "how": f"--dataset {cls.name}:{cls.shorthand.upper() or 'OPTIONS'}",
@@ -22,7 +22,7 @@ def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
     try:
         dataset = registry.build("dataset", cls.name, {})
         source, found = dataset.source(), sources.find(dataset)
-    except Exception as error:  # whatever a stranger's code raises; the other datasets are listed
+    except Exception as error:  # third-party code may raise anything; the other datasets are still listed
         return {**row, "how": f"{type(error).__name__}: {error}"}
     if source is None:
         return {**row, "present": True, "where": "comes with a Python package", "how": ""}
@@ -32,7 +32,7 @@ def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
 
 
 def extractor_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
-    """Say whether an extractor's weights are here, how large they are and how many features they give."""
+    """Say whether an extractor's weights are here, their size, and how many features they give."""
     decided = cls.shorthand or any(_needed(field) for field in dataclasses.fields(cls))  # by an option
     present = None if decided else registry.build("extractor", cls.name, {}).present()
     return {

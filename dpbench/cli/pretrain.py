@@ -1,4 +1,4 @@
-"""`dpbench pretrain`: weights for an extractor, from no data at all."""
+"""`dpbench pretrain`: weights for an extractor, trained without any real data."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.cli import flags
+from dpbench.cli.output import interruptible
 from dpbench.errors import SpecError
 from dpbench.learning.trainable import Trainable
 from dpbench.records.protocol import Component
@@ -17,7 +18,7 @@ from dpbench.registry import Registry, fields_from, load
 from dpbench.support import progress
 from dpbench.support.guard import guarded
 
-LINES = 20  # about how many lines of figures a pre-training prints
+LINES = 20  # roughly how many progress lines to print
 
 
 def pretrain(
@@ -25,37 +26,31 @@ def pretrain(
         str, typer.Argument(help="Extractor and recipe, like randp-wrn16-4:generator=stylegan-oriented,seed=0.")
     ],
     out: Annotated[Path, typer.Option(help="File for the weights.")],
-    steps: Annotated[int | None, typer.Option(help="Steps to train. \\[default: the recipe's]")] = None,
-    batch: Annotated[int | None, typer.Option(help="Images a step. \\[default: the recipe's]")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted one stopped.")] = False,
+    steps: Annotated[int | None, typer.Option(help="Training steps. \\[default: the recipe's]")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images per step. \\[default: the recipe's]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted pre-training.")] = False,
     device: flags.Device = "auto",
 ) -> None:
-    """Make an extractor's weights from random processes; an interrupted pre-training goes on with --resume."""
-    cls, recipe = _asked(load(), Component.parse(extractor), {"steps": steps, "batch": batch})
+    """Train an extractor's weights on images from random processes; continue after an interruption with --resume."""
+    cls, recipe = _recipe(load(), Component.parse(extractor), {"steps": steps, "batch": batch})
     from dpbench.support.device import device_named
 
     chosen = device_named(device)
-    try:
-        with progress.meter(f"Pre-training {cls.name}", recipe.steps) as advance:
-            report = _teller(recipe.steps, advance)
-            guarded(f"Pre-training extractor {cls.name!r}", cls.pretrain, recipe, out, chosen, report, resume=resume)
-    except KeyboardInterrupt:
-        print(
-            "dpbench: Interrupted. The last saved step is kept; the same command with --resume goes on from there.",
-            file=sys.stderr,
-        )
-        raise typer.Exit(130) from None
-    print(f"{cls.name} is pre-trained: {out}")
+    kept = "The last saved step is kept; repeat the command with --resume to continue."
+    with interruptible(kept), progress.meter(f"Pre-training {cls.name}", recipe.steps) as advance:
+        report = _teller(recipe.steps, advance)
+        guarded(f"Pre-training extractor {cls.name!r}", cls.pretrain, recipe, out, chosen, report, resume=resume)
+    print(f"Wrote the weights of {cls.name}: {out}")
 
 
-def _asked(registry: Registry, component: Component, given: Mapping[str, int | None]) -> tuple[type[Trainable], Any]:
-    """Return the extractor and the recipe that a command names; flags win over options."""
+def _recipe(registry: Registry, component: Component, given: Mapping[str, int | None]) -> tuple[type[Trainable], Any]:
+    """Return the extractor and the recipe that the command names; flags override options."""
     name = component.name
     cls: type[Any] = registry.find("extractor", name).cls
     if not issubclass(cls, Trainable):
         items = registry.components["extractor"].items()
         able = ", ".join(sorted(one for one, item in items if issubclass(item.cls, Trainable)))
-        raise SpecError(f"Extractor {name!r} has no weights that could be made here. These have: {able or 'none'}.")
+        raise SpecError(f"Extractor {name!r} cannot be pre-trained. Available: {able or 'none'}.")
     if "" in component.options:
         raise SpecError(
             f"Expected key=value after {name!r}, got {component.options['']!r}. Write it like {name}:seed=1."
@@ -65,7 +60,7 @@ def _asked(registry: Registry, component: Component, given: Mapping[str, int | N
 
 
 def _teller(steps: int, advance: Callable[[int], None]) -> Callable[[str, float], None]:
-    """Return what moves the bar at each step, and prints a line of the latest figures now and then."""
+    """Return a function that advances the bar at each step, and prints the latest figures now and then."""
     latest: dict[str, float] = {}
     every = max(1, steps // LINES)
 

@@ -1,8 +1,7 @@
-"""`dpbench run`: one learner on one dataset under one budget."""
+"""`dpbench run`: one learner on one dataset within one privacy budget."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags
-from dpbench.errors import OutputError, SpecError
+from dpbench.cli.output import interruptible, printed_if_unwritable
+from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def run(
     learner: flags.Learner = None,
     board: Annotated[
-        str | None, typer.Option(help="Take everything but the learner from this board of the leaderboard, or file.")
+        str | None, typer.Option(help="Board of the leaderboard (name or file) that fixes everything but the learner.")
     ] = None,
     dataset: flags.Dataset = None,
     extractor: flags.Extractor = None,
@@ -48,20 +48,20 @@ def run(
     space: flags.Space = None,
     tries: flags.Tries = None,
     repeats: Annotated[
-        float | None, typer.Option(help="private-accounted: runs a seed, on average. \\[default: 10]")
+        float | None, typer.Option(help="For private-accounted: mean number of runs per seed. \\[default: 10]")
     ] = None,
     search_seed: flags.SearchSeed = None,
     settings: Annotated[
-        Path | None, typer.Option(help="Take the settings that this tuning or result chose, also of other data.")
+        Path | None, typer.Option(help="Use the settings that this tuning or result file chose, even on other data.")
     ] = None,
     spec: flags.SpecFile = None,
     device: flags.Device = "auto",
     out: flags.Out = Path("dpbench-results"),
     as_json: flags.Json = False,
 ) -> None:
-    """Fit once a seed, score on the test split, write one JSON result."""
+    """Fit once per seed, score on the test split, write one JSON result."""
     if tune and selection is not None:
-        raise SpecError("--tune is --selection public-validation: give one of them.")
+        raise SpecError("--tune means --selection public-validation: use only one of them.")
     search = flags.search_of("public-validation" if tune else selection, space, tries, search_seed, repeats)
     given = {
         "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
@@ -69,12 +69,9 @@ def run(
         "public_labels": public_labels, "train_fraction": train_fraction, "split_seed": split_seed, "seeds": seeds,
         "secure_rng": secure_rng, "search": search,
     }  # fmt: skip
-    try:
+    with interruptible("Extracted features are kept; repeat the command to continue."):
         values, origin = flags.values_of(given, spec, "run"), flags.origin_of(spec, "run")
         result, written = _run(lambda plugins: _spec(values, origin, board, plugins), device, out, settings)
-    except KeyboardInterrupt:
-        print("dpbench: Interrupted. What was extracted is kept; the same command goes on from there.", file=sys.stderr)
-        raise typer.Exit(130) from None
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
@@ -104,11 +101,8 @@ def _run(ask: Callable[[Registry], Spec], device: str, out: Path, settings: Path
     from dpbench.harness.run import run
 
     result = run(spec, device=device, plugins=plugins, settings=settings)
-    try:
+    with printed_if_unwritable(result):
         return result, result.write(out)
-    except OutputError:
-        print(result.model_dump_json(indent=2))  # what was computed is not lost with the disk
-        raise
 
 
 def _show(result: Result, written: Path, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""`dpbench tune`: search for settings, and stop there."""
+"""`dpbench tune`: search for a learner's settings, without a final run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags
-from dpbench.errors import OutputError
+from dpbench.cli.output import printed_if_unwritable
 
 if TYPE_CHECKING:
     from dpbench.records.result import Tuning
@@ -40,7 +40,7 @@ def tune(
     out: flags.Out = Path("dpbench-results"),
     as_json: flags.Json = False,
 ) -> None:
-    """Search a learner's settings by public labels; write what was tried and what is best. Test data is not read."""
+    """Search a learner's settings using public labels; write the trials and the best. Test data is never read."""
     search = flags.search_of(selection, space, tries, search_seed)
     given = {
         "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
@@ -61,11 +61,8 @@ def tune(
     from dpbench.harness import run
 
     tuning = run.tune(asked, device=device, plugins=plugins)
-    try:
+    with printed_if_unwritable(tuning):
         written = tuning.write(out)
-    except OutputError:
-        print(tuning.model_dump_json(indent=2))  # what was computed is not lost with the disk
-        raise
     if as_json:
         print(tuning.model_dump_json(indent=2))
     else:
@@ -81,9 +78,9 @@ def _show(tuning: Tuning, written: Path, console: Console) -> None:
     console.print(table)
     failed = len(chosen.trials) - len(scored)
     console.print(
-        f"{len(chosen.trials)} of {chosen.possible} settings tried ({chosen.draw}), {chosen.public_labels:,} public "
-        f"labels read, private records {'touched' if chosen.private_touched else 'not touched'}"
-        + (f"; {failed} could not be tried" if failed else ""),
+        f"Tried {len(chosen.trials)} of {chosen.possible} settings ({chosen.draw}); {chosen.public_labels:,} public "
+        f"labels read, private data {'touched' if chosen.private_touched else 'not touched'}"
+        + (f"; {failed} failed" if failed else ""),
         soft_wrap=True,
     )
     options = ",".join(f"{name}={value}" for name, value in (chosen.chosen or {}).items())

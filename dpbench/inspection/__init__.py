@@ -1,1 +1,1 @@
-"""Whether a representation suits PILLAR: its spectrum, how low-rank its classifiers are, the margins they keep."""
+"""Whether features suit PILLAR: their spectrum, how low-rank classifiers on them are, and the margins these keep."""

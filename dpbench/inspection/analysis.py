@@ -1,4 +1,4 @@
-"""One inspection, from what is asked to what is found, in a straight line."""
+"""One inspection from question to findings, read top to bottom."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from dpbench.support.phases import Phases
 
 
 def inspect(asked: Asked, *, device: str = "auto", plugins: Registry | None = None) -> Inspection:
-    """Analyse the public split, or the private one if that is asked for; all rows at length 1.
+    """Analyse the public split, or the private one on request; all rows are scaled to length 1.
 
-    Covered: with `rows="public"` no private row enters a number, so the inspection costs no privacy. With
-    `rows="private"` there is no guarantee whatever, and the inspection says so. No test row is read in either case.
+    Covered: with `rows="public"` no number depends on a private row, so the inspection costs no privacy. Not covered:
+    with `rows="private"` there is no guarantee, and the inspection says so. Test rows are never read.
 
     Raises:
-        DpbenchError: one sentence; names, options or data do not fit.
+        DpbenchError: a name, an option or the data is invalid.
     """
-    phases, there = Phases(), device_named(device)
+    phases, chosen = Phases(), device_named(device)
     parts = resolve(plugins or registry.load(), asked.spec)
     with phases("load"):
-        roles = data.assign(parts, asked.spec, there)
+        roles = data.assign(parts, asked.spec, chosen)
         x, y, note = _rows(roles, parts, asked)
     with phases("spectrum"), progress.status("Decomposing the covariance"):
         asked = report.spelled_out(asked, spelled_out(asked.spec, parts), min(x.shape))
@@ -53,19 +53,19 @@ def inspect(asked: Asked, *, device: str = "auto", plugins: Registry | None = No
         digest=report.digest_of(asked), asked=asked, mark=report.MARK if asked.rows == "private" else "",
         guarantee=_guarantee(asked), examples=len(x), features=x.shape[1], labels_read=y is not None,
         digests=roles.digests, licence=parts.dataset.licence, spectrum=spectrum, separability=separated, margins=found,
-        note=note, seconds=phases.seconds, components=_components(parts), provenance=provenance.collect(str(there)),
+        note=note, seconds=phases.seconds, components=_components(parts), provenance=provenance.collect(str(chosen)),
     )  # fmt: skip
 
 
 def _rows(roles: data.Roles, parts: Parts, asked: Asked) -> tuple[np.ndarray, np.ndarray | None, str]:
-    """Return the rows (n, d) float64 at length 1, the labels (n,) where they are of these classes, and a note."""
+    """Return the rows (n, d) float64 at length 1, labels (n,) if they are of the dataset's classes, and a note."""
     dataset, other = parts.dataset, parts.public_dataset
     features, labels, note = roles.public.x, roles.public.y, ""
     if asked.rows == "private":
         features, labels = roles.private.x[roles.private.index], roles.private.y
     elif other and other.classes != dataset.classes:
-        note = f"The public labels of {other.name!r} are of other classes than those of {dataset.name!r}"
-        labels, note = None, f"{note}: the spectrum alone."
+        note = f"The classes of public dataset {other.name!r} are not those of {dataset.name!r}"
+        labels, note = None, f"{note}: only the spectrum."
     if not len(features):
         raise SpecError("Expected public data to inspect, got none. Add --public-fraction or --public-dataset.")
     x = unit_rows(features.flatten(1).double().cpu().numpy())
@@ -76,12 +76,12 @@ def _rows(roles: data.Roles, parts: Parts, asked: Asked) -> tuple[np.ndarray, np
 
 
 def _missing(y: np.ndarray, classes: Sequence[str], asked: Asked) -> str:
-    """Say how many classes the labels lack; refuse those of a single class."""
+    """Return a note on classes without examples; refuse labels of a single class."""
     seen = np.unique(y)
     if len(seen) < 2:
         raise SpecError(
-            f"Expected {asked.rows} examples of two classes or more, got {len(y)} of {classes[seen[0]]!r} alone: "
-            "nothing is there to separate. Raise --public-fraction, or choose another --split-seed."
+            f"Expected {asked.rows} examples of at least two classes, got {len(y)} of {classes[seen[0]]!r} only: "
+            "there is nothing to separate. Raise --public-fraction, or choose another --split-seed."
         )
     missing = len(classes) - len(seen)
     return f"{missing} of {len(classes)} classes have no {asked.rows} example." if missing else ""

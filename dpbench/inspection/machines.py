@@ -1,35 +1,35 @@
-"""Linear support vector machines, as both papers train them: scikit-learn's `LinearSVC`."""
+"""Linear support vector machines as both papers train them: scikit-learn's `LinearSVC`."""
 
 from __future__ import annotations
 
 import numpy as np
 from sklearn.svm import LinearSVC
 
-NOWHERE = 1e-9  # of a weight vector, for rows of length 1: shorter ones are what rounding leaves of none
+NEGLIGIBLE = 1e-9  # length of a weight vector, for rows of length 1: anything shorter is rounding error
 
 
 def normal(rows: np.ndarray, signs: np.ndarray, c: float) -> np.ndarray:
-    """Return the unit normal (d,) of a half-space through the origin, for rows (n, d) and signs (n,) of 1 and -1.
+    """Return the unit normal (d,) of a half-space through the origin, for rows (n, d) and signs (n,) in {1, -1}.
 
-    Zero where the SVM prefers no direction to any other.
+    Zero if the SVM prefers no direction.
     """
     weights = _fitted(rows, signs, c, intercept=False).coef_[0]
     length = np.linalg.norm(weights)
-    unit: np.ndarray = weights / length if length > NOWHERE else np.zeros_like(weights)
+    unit: np.ndarray = weights / length if length > NEGLIGIBLE else np.zeros_like(weights)
     return unit
 
 
 def distances(rows: np.ndarray, signs: np.ndarray, c: float) -> np.ndarray:
-    """Return the signed distances (n,) of rows (n, k) to the hyperplane fitted on them: negative on the wrong side.
+    """Return the signed distances (n,) of rows (n, k) to the hyperplane fitted to them, negative on the wrong side.
 
-    Zero where the SVM prefers no direction to any other: then there is no hyperplane.
+    Zero if the SVM prefers no direction, so that there is no hyperplane.
     """
     machine = _fitted(rows, signs, c, intercept=True)
     length = np.linalg.norm(machine.coef_)
-    found: np.ndarray = signs * machine.decision_function(rows) / length if length > NOWHERE else np.zeros(len(rows))
+    found: np.ndarray = signs * machine.decision_function(rows) / length if length > NEGLIGIBLE else np.zeros(len(rows))
     return found
 
 
 def _fitted(rows: np.ndarray, signs: np.ndarray, c: float, *, intercept: bool) -> LinearSVC:
-    # In the primal nothing is drawn at random, and it converges where coordinate descent would not.
+    # The primal solver is deterministic, and converges where coordinate descent would not.
     return LinearSVC(C=c, fit_intercept=intercept, dual=False, tol=1e-6, max_iter=10_000).fit(rows, signs)

@@ -18,15 +18,15 @@ def margins(x: np.ndarray, y: np.ndarray, pca: Components, k: Sequence[int], c: 
 
     Appendix D: after PCA to k dimensions a linear SVM is trained for each class against the rest; the margin of a row
     is its distance to the hyperplane, negative on the wrong side. As the classes are not separable, the margin of a
-    class is the largest one that a share of all rows has: 99%, or 96% (`SHARES`). Below -1 the hyperplane misses the
-    unit ball: the SVM calls every row one of the rest.
+    class is the largest that a share of all rows reaches: 99% or 96% (`SHARES`). Below -1 the hyperplane misses the
+    unit ball: the SVM assigns every row to the rest.
 
     Args:
         x: (n, d) float64 at unit length.
         y: (n,) labels.
         pca: the components of x, centred.
         k: the dimensions to project to.
-        c: the C of the SVMs; the paper gives none.
+        c: the C of the SVMs, which the paper does not give.
     """
     scores = (x - pca.mean) @ pca.vectors  # (n, r)
     classes = np.unique(y).tolist()
@@ -34,9 +34,9 @@ def margins(x: np.ndarray, y: np.ndarray, pca: Components, k: Sequence[int], c: 
     with progress.meter("Fitting one class against the rest", len(k) * len(classes)) as advance:
         for column, dimension in enumerate(k):
             rows = np.ascontiguousarray(scores[:, :dimension])
-            for place, one in enumerate(classes):
+            for index, one in enumerate(classes):
                 distances = machines.distances(rows, np.where(y == one, 1, -1), c)
-                found[place][:, column] = [satisfied(distances, share) for share in SHARES]
+                found[index][:, column] = [satisfied(distances, share) for share in SHARES]
                 advance(1)
     return found
 
@@ -47,12 +47,12 @@ def satisfied(distances: np.ndarray, share: float) -> float:
     >>> satisfied(np.array([3.0, -1.0, 2.0, 4.0]), 0.75)
     2.0
     """
-    reaching = math.ceil(round(share * len(distances), 9))  # 0.96 * 25 is 24, whatever floating point makes of it
+    reaching = math.ceil(round(share * len(distances), 9))  # 0.96 * 25 must be 24 despite rounding
     return float(np.sort(distances)[len(distances) - reaching])
 
 
 def over_classes(found: Sequence[np.ndarray], names: Sequence[str]) -> Margins:
-    """Return the margins by class, and the smallest over all classes: what figure 3 shows."""
+    """Return the margins by class, and their smallest over classes as in figure 3."""
     return Margins(
         classes=tuple(ClassMargins(name=name, margins=_rows(one)) for name, one in zip(names, found, strict=True)),
         smallest=_rows(np.min(found, axis=0)),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DOTS = 400  # of the spectrum: a line of thousands would look the same
+POINTS = 400  # of the spectrum: thousands would look the same
 
 
 def write_plot(inspection: Inspection, file: Path) -> None:
@@ -42,8 +42,8 @@ def _title(inspection: Inspection) -> str:
 def _spectrum(axes: Axes, inspection: Inspection) -> None:
     found = inspection.spectrum
     values = [value for value in found.eigenvalues if value > 1e-10 * found.eigenvalues[0]]
-    places = sorted({round(len(values) ** (dot / DOTS)) for dot in range(DOTS + 1)})
-    axes.loglog(places, [values[place - 1] for place in places], color=BLUE)
+    ranks = sorted({round(len(values) ** (step / POINTS)) for step in range(POINTS + 1)})
+    axes.loglog(ranks, [values[rank - 1] for rank in ranks], color=BLUE)
     for rank, name, line in (
         (found.participation_ratio, "participation ratio", "--"),
         (found.entropy_rank, "entropy rank", ":"),
@@ -59,12 +59,12 @@ def _separability(axes: Axes, inspection: Inspection) -> None:
         return
     assert inspection.separability is not None
     found, k = inspection.separability, inspection.asked.k
-    for spread, name, colour, marker in (
+    for across, name, colour, marker in (
         (found.own, "pair's own components", BLUE, "o"),
         (found.shared, "components of all classes", VERMILLION, "s"),
     ):
-        axes.plot(k, spread.median, color=colour, marker=marker, markersize=4, label=f"{name}, median")
-        axes.fill_between(k, spread.smallest, spread.largest, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(k, across.median, color=colour, marker=marker, markersize=4, label=f"{name}, median")
+        axes.fill_between(k, across.smallest, across.largest, color=colour, alpha=0.15, linewidth=0)
     axes.set_ylim(0, 1.4)
     axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
     axes.legend(loc="upper right", title=f"{len(found.pairs)} of {found.possible} class pairs; band: range")
@@ -79,12 +79,12 @@ def _margins(axes: Axes, inspection: Inspection) -> None:
     for share, values, colour, marker in zip(found.shares, found.smallest, (BLUE, VERMILLION), ("o", "s"), strict=True):
         axes.plot(k, values, color=colour, marker=marker, markersize=4, label=f"that {share:.0%} of rows reach")
     axes.axhline(0, color=GREY, linewidth=0.8)
-    axes.set_ylim(bottom=max(axes.get_ylim()[0], -1))  # below it the hyperplane misses all rows: how far says nothing
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], -1))  # below it the hyperplane misses all rows
     axes.legend(loc="best")
 
 
 def _panel(axes: Axes, inspection: Inspection, labelled: bool) -> bool:
-    """Prepare a panel over k; say in it if there is nothing to draw without labels."""
+    """Prepare a panel over k, or say in it that labels are needed."""
     if not labelled:
         axes.set_axis_off()
         axes.text(0.5, 0.5, "needs labels of these classes", ha="center", va="center", transform=axes.transAxes)

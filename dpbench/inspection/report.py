@@ -1,4 +1,4 @@
-"""What was asked of a representation and what was found: one JSON file. No torch here."""
+"""What was asked about a representation and what was found: one JSON file. No torch here."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dpbench.support.files import canonical_digest, write_json
 Values = tuple[float, ...]
 Guarantee = Literal["epsilon 0: reads public data alone", "none: reads private data"]
 MARK: Literal["non-private analysis"] = "non-private analysis"
-SHARES = (0.99, 0.96)  # of all rows: those of appendix D, for supervised and self-supervised features
-USUAL = (10, 20, 40, 80, 120, 200, 400, 800)
+SHARES = (0.99, 0.96)  # of all rows, from appendix D: for supervised and self-supervised features
+DEFAULT_K = (10, 20, 40, 80, 120, 200, 400, 800)
 
 
 class _Frozen(BaseModel):
@@ -33,40 +33,42 @@ class Asked(_Frozen):
     extractor: Component
     public_fraction: float
     public_dataset: Component | None
-    split_seed: int  # of the public split, and of the draw of pairs
+    split_seed: int  # of the public split and the sample of pairs
     rows: Literal["public", "private"]  # the split that is analysed
-    k: tuple[int, ...]  # ascending; empty for the usual ones
-    pairs: int = Field(ge=1)  # at most so many pairs of classes
+    k: tuple[int, ...]  # ascending; empty for the defaults
+    pairs: int = Field(ge=1)  # maximum pairs of classes
     svm_c: float = Field(gt=0)
 
     @property
     def spec(self) -> Spec:
-        """The spec by which examples get their roles; its learner is never trained."""
+        """The spec that assigns examples to their roles; its learner is never trained."""
         split = self.model_dump(include={"dataset", "extractor", "public_fraction", "public_dataset", "split_seed"})
-        return Spec(**split, learner=Component(name="public-only"), delta=1e-300)  # promised to nobody: fits any n
+        return Spec(
+            **split, learner=Component(name="public-only"), delta=1e-300
+        )  # a placeholder small enough for any n
 
 
 class Spectrum(_Frozen):
-    """Eigenvalues of the centred covariance, in squared lengths of rows of length 1."""
+    """Eigenvalues of the covariance of rows of length 1."""
 
     eigenvalues: Values  # largest first
-    explained: Values  # share of the variance in the first k components, for each k
+    explained: Values  # share of variance in the first k components, for each k
     participation_ratio: float
     entropy_rank: float
 
 
 class Pair(_Frozen):
-    """One pair of classes: definition 3 of PILLAR, for an SVM trained on it."""
+    """One pair of classes: definition 3 of PILLAR, for the SVM trained on it."""
 
     classes: tuple[str, str]
     gamma: float  # the smallest margin of an example, a cosine; negative if the SVM errs
     wrong: float  # share of examples on the wrong side
-    own: Values  # ξ for each k, by the components of the pair
-    shared: Values  # ξ for each k, by the components of all examples
+    own: Values  # ξ for each k, from the components of the pair
+    shared: Values  # ξ for each k, from the components of all examples
 
 
-class Spread(_Frozen):
-    """Values over class pairs, for each k."""
+class Range(_Frozen):
+    """The range of ξ over class pairs, for each k."""
 
     smallest: Values
     median: Values
@@ -77,9 +79,9 @@ class Separability(_Frozen):
     """ξ over class pairs."""
 
     pairs: tuple[Pair, ...]
-    possible: int  # how many pairs there are
-    own: Spread
-    shared: Spread
+    possible: int  # how many pairs exist
+    own: Range
+    shared: Range
 
 
 class ClassMargins(_Frozen):
@@ -90,7 +92,7 @@ class ClassMargins(_Frozen):
 
 
 class Margins(_Frozen):
-    """Margins of one-versus-rest SVMs in k dimensions, in lengths of rows of length 1."""
+    """Margins of one-versus-rest SVMs in k dimensions, for rows of length 1."""
 
     shares: Values = SHARES
     classes: tuple[ClassMargins, ...]
@@ -98,12 +100,12 @@ class Margins(_Frozen):
 
 
 class Inspection(_Frozen):
-    """One inspection, whole: what was asked, what it read, what it found."""
+    """One complete inspection: what was asked, read and found."""
 
     schema_version: Literal[1] = 1
     digest: str
     asked: Asked  # with every option and every k spelled out
-    mark: Literal["", "non-private analysis"]  # on table and plot; empty where public data alone was read
+    mark: Literal["", "non-private analysis"]  # empty if only public data was read
     guarantee: Guarantee
     examples: int
     features: int
@@ -113,7 +115,7 @@ class Inspection(_Frozen):
     spectrum: Spectrum
     separability: Separability | None
     margins: Margins | None
-    note: str  # why there is the spectrum alone, or how many classes have no example
+    note: str  # why there is only the spectrum, or how many classes have no example
     seconds: dict[str, float]
     components: dict[str, Brought]
     provenance: dict[str, Any]
@@ -137,13 +139,13 @@ class Inspection(_Frozen):
 
 
 def ask(values: dict[str, Any], k: Sequence[str], *, read_private: bool, pairs: int, svm_c: float) -> Asked:
-    """Return what flags ask for; `values` are keys of `Spec`, `k` numbers or lists of them with commas.
+    """Return what the flags ask for; `values` are keys of `Spec`, `k` holds comma-separated numbers.
 
     Raises:
         SpecError: one sentence that names the flag, what came and what was expected.
     """
     if pairs < 1:
-        raise SpecError(f"Expected --pairs {pairs} >= 1: it is how many pairs of classes are looked at, at most.")
+        raise SpecError(f"Expected --pairs {pairs} >= 1: it is the maximum number of class pairs to analyse.")
     if not (svm_c > 0 and math.isfinite(svm_c)):
         raise SpecError(f"Expected --svm-c {svm_c} to be positive and finite: it weighs errors against the margin.")
     spec = make_spec({**values, "learner": "public-only"}, "the flags of dpbench inspect")
@@ -155,17 +157,17 @@ def ask(values: dict[str, Any], k: Sequence[str], *, read_private: bool, pairs: 
 
 
 def spelled_out(asked: Asked, spec: Spec, dimensions: int) -> Asked:
-    """Return what was asked with the options of `spec`, and the k for so many dimensions: the usual ones and all.
+    """Return what was asked with the options of `spec` and every k filled in: the defaults, and all dimensions.
 
     Raises:
-        SpecError: a k that is larger.
+        SpecError: a k larger than the number of dimensions.
     """
     if asked.k and asked.k[-1] > dimensions:
         raise SpecError(
-            f"Expected --k {asked.k[-1]} <= {dimensions}: there are no more components than features, nor than "
-            f"{asked.rows} examples. Lower it, or leave --k out."
+            f"Expected --k {asked.k[-1]} <= {dimensions}: there are no more components than features or "
+            f"{asked.rows} examples. Lower it, or leave out --k."
         )
-    k = asked.k or (*(one for one in USUAL if one < dimensions), dimensions)
+    k = asked.k or (*(one for one in DEFAULT_K if one < dimensions), dimensions)
     parts = {name: getattr(spec, name) for name in ("dataset", "extractor", "public_dataset")}
     return asked.model_copy(update={**parts, "k": k})
 
@@ -177,5 +179,5 @@ def digest_of(asked: Asked) -> str:
 
 def _dimension(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
-        raise SpecError(f"Expected --k to be numbers of dimensions from 1 on, like 10,40,200, got {text.strip()!r}.")
+        raise SpecError(f"Expected --k to be numbers of dimensions >= 1, like 10,40,200, got {text.strip()!r}.")
     return int(text)

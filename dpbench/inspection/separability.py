@@ -9,24 +9,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpbench.inspection import machines
-from dpbench.inspection.report import Asked, Pair, Separability, Spread
+from dpbench.inspection.report import Asked, Pair, Range, Separability
 from dpbench.inspection.spectrum import components
 from dpbench.support import progress
 
 
 def separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], asked: Asked) -> Separability:
-    """Return ξ_k of class pairs, of rows (n, d) float64 at unit length and labels (n,).
+    """Return ξ_k of class pairs, for rows (n, d) float64 at unit length and labels (n,).
 
     Section 3.1, "Pre-trained features are almost Large-Margin and Low-Rank": a linear SVM w* is trained on a pair of
     classes, and ξ_k = 1 - ‖A_k A_kᵀ w*‖₂ for w* of length 1, where the columns of A_k are the top k eigenvectors of
     E[x xᵀ] (not centred; half-spaces go through the origin). The distribution of definition 3 is that of the pair:
-    `own`. PILLAR (algorithm 1) projects on the components of all public rows, whatever their class: `shared`. The
-    paper does not say which one figure 3 shows, so both are here.
+    `own`. PILLAR (algorithm 1) projects onto the components of all public rows, regardless of class: `shared`. The
+    paper does not say which of them figure 3 shows, so both are reported.
 
-    Nor does it say the C of its SVMs, and ξ depends on it: a small one gives the difference of class means, which is
-    low-rank and errs. Definition 3 asks for a w* that does not err, hence the default of 100 for rows of length 1.
+    Nor does it give the C of its SVMs, on which ξ depends: a small C gives the difference of class means, which is
+    low-rank but makes errors. Definition 3 requires a w* without errors, hence the default of 100 for rows of length 1.
 
-    More than `asked.pairs` pairs are drawn from at random, by `asked.split_seed`.
+    If there are more than `asked.pairs` pairs, that many are sampled with the seed `asked.split_seed`.
     """
     drawn, possible = pairs(np.unique(y).tolist(), asked.pairs, asked.split_seed)
     shared = components(x, centre=False).vectors  # (d, r)
@@ -47,8 +47,8 @@ def separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], asked: Aske
             )  # fmt: skip
             advance(1)
     return Separability(
-        pairs=tuple(found), possible=possible, own=_spread([pair.own for pair in found]),
-        shared=_spread([pair.shared for pair in found]),
+        pairs=tuple(found), possible=possible, own=_range([pair.own for pair in found]),
+        shared=_range([pair.shared for pair in found]),
     )  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def xi(normal: np.ndarray, vectors: np.ndarray, k: Sequence[int]) -> tuple[float
 
 
 def pairs(classes: Sequence[int], most: int, seed: int) -> tuple[list[tuple[int, int]], int]:
-    """Return all pairs, or `most` of them drawn at random, in order; and how many there are.
+    """Return all pairs, or a random sample of `most` of them, in order; and how many exist.
 
     >>> pairs([0, 1, 2], 50, 0)
     ([(0, 1), (0, 2), (1, 2)], 3)
@@ -71,6 +71,6 @@ def pairs(classes: Sequence[int], most: int, seed: int) -> tuple[list[tuple[int,
     return (every if len(every) <= most else sorted(random.Random(seed).sample(every, most))), len(every)
 
 
-def _spread(values: Sequence[Sequence[float]]) -> Spread:
+def _range(values: Sequence[Sequence[float]]) -> Range:
     smallest, median, largest = np.quantile(values, (0, 0.5, 1), axis=0).tolist()
-    return Spread(smallest=tuple(smallest), median=tuple(median), largest=tuple(largest))
+    return Range(smallest=tuple(smallest), median=tuple(median), largest=tuple(largest))

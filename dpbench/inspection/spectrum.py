@@ -10,43 +10,43 @@ import numpy as np
 from dpbench.errors import DataError
 from dpbench.inspection.report import Spectrum
 
-NEGLIGIBLE = 1e-10  # of the largest eigenvalue: below it, directions found by way of products are rounding
+NEGLIGIBLE = 1e-10  # relative to the largest eigenvalue: directions below it are rounding error
 
 
 @dataclass(frozen=True)
 class Components:
-    """Eigenvectors of (1/n) Σ x xᵀ, of the largest eigenvalue first; of r = min(n, d), the negligible ones left out."""
+    """Eigenvectors of (1/n) Σ x xᵀ, largest eigenvalue first; r = min(n, d), and negligible vectors are dropped."""
 
-    mean: np.ndarray  # (d,): what was subtracted from the rows first; 0 for the second moment
-    values: np.ndarray  # (r,) descending, none negative; the negligible ones included
+    mean: np.ndarray  # (d,): what was subtracted from the rows; 0 for the second moment
+    values: np.ndarray  # (r,) descending, none negative, including negligible ones
     vectors: np.ndarray  # (d, at most r), orthonormal columns
 
 
 def unit_rows(x: np.ndarray) -> np.ndarray:
-    """Return the rows of (n, d) at length 1; a row of zeros stays.
+    """Return the rows of (n, d) scaled to length 1; a row of zeros stays zero.
 
     The instance space of both papers is the unit sphere (PILLAR section 3.1; low-dimensional structures section 3.2,
-    footnote 2), and only there are margins of different extractors comparable.
+    footnote 2), and only there can margins of different extractors be compared.
     """
     lengths = np.linalg.norm(x, axis=1, keepdims=True)
     return x / np.where(lengths > 0, lengths, 1)
 
 
 def components(x: np.ndarray, centre: bool) -> Components:
-    """Return the components of the rows (n, d) float64, by their covariance or their Gram matrix: the smaller one.
+    """Return the components of the rows (n, d) float64, from their covariance or Gram matrix, whichever is smaller.
 
-    `centre` subtracts the mean first: covariance, as PCA does. Without it they are those of the second moment
-    E[x xᵀ], as PILLAR's definition 3 has it.
+    `centre` subtracts the mean first, as in PCA. Without it they are those of the second moment E[x xᵀ], as in PILLAR's
+    definition 3.
 
     Raises:
-        DataError: the rows do not vary, so there is nothing to decompose.
+        DataError: all rows are equal, so there is nothing to decompose.
     """
     n, d = x.shape
     mean = x.mean(0) if centre else np.zeros(d)
     rows = x - mean if centre else x
     values, vectors = np.linalg.eigh((rows.T @ rows if d <= n else rows @ rows.T) / n)
     values, vectors = values[::-1].clip(min=0), vectors[:, ::-1]
-    if values[0] <= np.finfo(float).eps * np.square(x).sum() / n:  # which is what rounding leaves of equal rows
+    if values[0] <= np.finfo(float).eps * np.square(x).sum() / n:  # equal rows, up to rounding
         raise DataError(
             f"Expected features that differ, got {n} equal rows: they have no spectrum. Check extractor and images."
         )
@@ -57,10 +57,10 @@ def components(x: np.ndarray, centre: bool) -> Components:
 
 
 def summary(values: np.ndarray, k: Sequence[int]) -> Spectrum:
-    """Return what eigenvalues (r,), largest first, say: the variance in the first k, and effective ranks.
+    """Return the variance in the first k components and the effective ranks, from eigenvalues (r,), largest first.
 
     Participation ratio: (Σλ)² / Σλ². Entropy rank: exp of the entropy of λ/Σλ (Roy and Vetterli 2007). Both are r for
-    equal eigenvalues, and 1 for a single one.
+    equal eigenvalues and 1 for a single nonzero one.
     """
     shares = values / values.sum()
     positive = shares[shares > 0]

@@ -1,4 +1,4 @@
-"""A new plugin's package, written from templates: it installs, keeps every law and runs before anything is changed."""
+"""A new plugin package, written from templates: as written it installs, passes every law and runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from dpbench.errors import OutputError, SpecError
 from dpbench.registry import Kind, Registry
 from dpbench.support.files import write_atomically
 
-LONGEST = 40  # characters of a name: no generated line is longer than 120 then
-RESERVED = {*keyword.kwlist, *dir(builtins), "I", "O"}  # the last two are hard to tell from digits
+MAX_LENGTH = 40  # characters in a name: keeps every generated line within 120
+RESERVED = {*keyword.kwlist, *dir(builtins), "I", "O"}  # I and O look like digits
 RUNS: Mapping[Kind, str] = {
     "learner": "dpbench run --learner {name} --dataset digits",
     "extractor": "dpbench run --learner dp-sgd --dataset digits --extractor {name}",
@@ -43,15 +43,15 @@ def create(name: str, kind: Kind, parent: Path, registry: Registry) -> Path:
     except FileExistsError:
         raise OutputError(
             f"Expected a new folder, got {folder}, which exists: nothing is overwritten. "
-            "Choose another NAME, or another place with --out."
+            "Choose another NAME, or another folder with --out."
         ) from None
     except OSError as error:
-        raise OutputError(f"Cannot write {folder}: {error.strerror}. Choose another place with --out.") from error
+        raise OutputError(f"Cannot write {folder}: {error.strerror}. Choose another folder with --out.") from error
     try:
         for path, text in files.items():
             _write(folder / path, text)
     except BaseException:
-        shutil.rmtree(folder)  # it was made here: whole or absent
+        shutil.rmtree(folder)  # complete or absent
         raise
     return folder
 
@@ -60,14 +60,14 @@ def render(name: str, kind: Kind) -> dict[str, str]:
     """Return the text of each file of the package, by its path within.
 
     Raises:
-        SpecError: the name is malformed, or its class would hide a name that the module uses.
+        SpecError: the name is malformed, or its class would shadow a name that the module uses.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or len(name) > LONGEST:
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or len(name) > MAX_LENGTH:
         raise SpecError(
-            f"Expected NAME={name!r} to be lower-case letters, digits and single dashes, to begin with a letter and to "
-            f"have at most {LONGEST} characters, like my-method."
+            f"Expected NAME={name!r} to be lower-case letters, digits and single dashes, to start with a letter and "
+            f"to have at most {MAX_LENGTH} characters, like my-method."
         )
     run = RUNS[kind].format(name=name)
     words = {"name": name, "kind": kind, "module": _module(name), "class_name": _class(name), "run": run}
@@ -88,7 +88,7 @@ def render(name: str, kind: Kind) -> dict[str, str]:
 
 
 def next_commands(folder: Path, name: str, kind: Kind) -> list[str]:
-    """Return what to type next: install the package, hold it against the laws, run it."""
+    """Return the next commands to type: install the package, check the laws, run it."""
     path = str(folder) if len(folder.parts) > 1 else os.path.join(os.curdir, folder)  # noqa: PTH118 - pip wants the dot
     return [f"pip install -e {shlex.quote(path)}", f"dpbench check {name}", RUNS[kind].format(name=name)]
 
@@ -98,7 +98,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _check_free(name: str, registry: Registry) -> None:
-    """Refuse a name that is somebody's: a component's, a plugin's, a distribution's or a module's."""
+    """Refuse a name that a component, plugin, distribution or module already has."""
     for owner in _owners(name, registry):
         raise SpecError(f"Expected a new NAME, got {name!r}: {owner}. Choose another.")
 
@@ -107,27 +107,29 @@ def _owners(name: str, registry: Registry) -> Iterator[str]:
     for kind, known in registry.components.items():
         if name in known:
             item = known[name]
-            yield f"the {kind} {name!r} comes with plugin {item.plugin!r} of distribution {item.distribution!r}"
+            yield f"plugin {item.plugin!r} of distribution {item.distribution!r} provides the {kind} {name!r}"
     for point in entry_points(group="dpbench", name=name):
-        brought = f" of distribution {point.dist.name!r}" if point.dist else ""
-        yield f"there is a plugin {name!r}{brought}"
+        origin = f" of distribution {point.dist.name!r}" if point.dist else ""
+        yield f"plugin {name!r}{origin} already exists"
     try:
         installed = distribution(f"dpbench-{name}")
-        yield f"distribution {installed.name!r} is installed, and yours would replace it"
+        yield f"it would replace the installed distribution {installed.name!r}"
     except PackageNotFoundError:
         pass
     found = importlib.util.find_spec(_module(name))
     if found is not None:
         where = found.origin or ", ".join(found.submodule_search_locations or ())
-        yield f"yours would hide the module {_module(name)}, which is importable from {where}"
+        yield f"it would shadow the module {_module(name)} in {where}"
 
 
 def _check_class(name: str, files: Mapping[str, str]) -> None:
-    """Refuse a class that would hide what its own module imports, a helper beside it, or a word of Python's."""
+    """Refuse a class name that would shadow an import or helper of its module, or a keyword or builtin."""
     own = _class(name)
     modules = [text for path, text in files.items() if path.endswith(".py")]
     if own in RESERVED or any(Counter(_bound(text))[own] > 1 for text in modules):
-        raise SpecError(f"Expected another NAME than {name!r}: its class {own} would hide a name that its module uses.")
+        raise SpecError(
+            f"Expected another NAME than {name!r}: its class {own} would shadow a name that its module uses."
+        )
 
 
 def _bound(source: str) -> Iterator[str]:

@@ -1,4 +1,1 @@
-"""What every room uses and none owns: files, paths, progress, phases, charts, messages.
-
-Nothing here knows of privacy or learning.
-"""
+"""Shared helpers: files, paths, progress, phases, charts, messages. Nothing here knows about privacy or learning."""

@@ -1,4 +1,4 @@
-"""How every plot looks and is written: colours, settings, and files that repeat byte for byte."""
+"""How plots look and are written: colours, style, and files that are reproducible byte for byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg")
-# Okabe and Ito's colours: told apart by people who do not see red or green, and by their markers in grey.
+# Okabe and Ito's colours, safe for colour-blind readers; markers tell them apart in greyscale.
 BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#666666"
 
 
@@ -21,7 +21,7 @@ def check_file(file: Path, flag: str) -> None:
     """Refuse a file that is neither PNG nor SVG, before anything is read.
 
     Raises:
-        SpecError: says which endings there are.
+        SpecError: names the endings that are allowed.
     """
     if file.suffix.lower() not in FORMATS:
         raise SpecError(f"Expected {flag} {file} to end in {' or '.join(FORMATS)}.")
@@ -31,7 +31,7 @@ def write_chart(file: Path, draw: Callable[[], Figure]) -> None:
     """Write what `draw` returns into `file`, PNG or SVG by its ending, atomically; the same figure, the same bytes.
 
     Raises:
-        OutputError: the place cannot be written.
+        OutputError: the file cannot be written.
     """
     import matplotlib as mpl
 
@@ -41,7 +41,7 @@ def write_chart(file: Path, draw: Callable[[], Figure]) -> None:
         {
             "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
             "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "dpbench",
-        }  # words of an SVG stay words, and its bytes repeat
+        }  # text in an SVG stays text, and its bytes are reproducible
     ):  # fmt: skip
         figure = draw()
         write_atomically(file, lambda out: figure.savefig(out, format=kind, metadata=metadata))

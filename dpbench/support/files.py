@@ -1,4 +1,4 @@
-"""Files that are whole or absent: everything dpbench writes goes through here."""
+"""Files that are complete or absent: everything dpbench writes goes through here."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dpbench.errors import OutputError
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file so that readers see the old one or the new one, never a part.
+    """Write a file so that readers see the old content or the new, never a part.
 
     Raises:
-        OutputError: the place cannot be written.
+        OutputError: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,14 +32,14 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
                 Path(file.name).unlink(missing_ok=True)
                 raise
     except OSError as error:
-        raise OutputError(f"Cannot write {path}: {error.strerror}. Choose a folder that can be written.") from error
+        raise OutputError(f"Cannot write {path}: {error.strerror}. Choose a writable folder.") from error
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder that results could not be written to, before anything is computed.
+    """Refuse a folder that cannot be written, before anything is computed.
 
     Raises:
-        OutputError: the folder cannot be made or written.
+        OutputError: the folder cannot be created or written.
     """
     probe = folder / ".dpbench-probe"
     write_atomically(probe, lambda file: file.write(b""))
@@ -52,7 +52,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, reading it once in small blocks."""
+    """Return the SHA-256 of a file, read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,4 +1,4 @@
-"""Calls into plugins: their failures are named, never shown as a traceback."""
+"""Calls into plugins: failures become one sentence that names the plugin, never a traceback."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ R = TypeVar("R")
 
 
 def guarded(what: str, function: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
-    """Call what a plugin wrote; what dpbench itself refused passes through.
+    """Call a plugin's code; dpbench's own refusals pass through.
 
     Raises:
-        ComponentFailed: `what` failed, and how.
+        ComponentFailed: the plugin raised; the message says what failed and how.
     """
     try:
         return function(*arguments, **keywords)
     except DpbenchError:
         raise
-    except Exception as error:  # whatever a stranger's code raises
+    except Exception as error:  # third-party code may raise anything
         raise ComponentFailed(
             f"{what} failed: {type(error).__name__}: {error} Set DPBENCH_DEBUG=1 for the traceback."
         ) from error

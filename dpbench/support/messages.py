@@ -1,4 +1,4 @@
-"""What several rooms say in the same words: what does not exist, how large, how long."""
+"""Wording that many messages share: unknown names, sizes, durations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def unknown(what: str, name: str, known: Iterable[str], owner: str = "") -> str:
-    """Say that `name` does not exist, what does, and what was probably meant.
+    """Return a message that `name` is unknown, with the nearest name and all available ones.
 
     >>> unknown("learner", "pilar", ["pillar", "dp-sgd"])
     "Unknown learner 'pilar'. Did you mean 'pillar'? Available: dp-sgd, pillar."
@@ -19,7 +19,7 @@ def unknown(what: str, name: str, known: Iterable[str], owner: str = "") -> str:
 
 
 def bytes_in_words(size: int) -> str:
-    """Say a number of bytes.
+    """Return a number of bytes as text; empty for 0.
 
     >>> bytes_in_words(1_234_000_000), bytes_in_words(169_001_437), bytes_in_words(0)
     ('1.2 GB', '169 MB', '')
@@ -30,7 +30,7 @@ def bytes_in_words(size: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Say how long something takes: to two units, and to two digits below ten seconds.
+    """Return a duration as text: to two units, and to two digits below ten seconds.
 
     >>> duration(3 * 3600 + 25 * 60 + 7), duration(75.2), duration(0.6219)
     ('3 h 25 min', '1 min 15 s', '0.62 s')

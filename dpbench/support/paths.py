@@ -1,4 +1,4 @@
-"""Where dpbench looks for data and keeps what it computed."""
+"""Where dpbench looks for data and keeps its cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ONLY: ContextVar[Path | None] = ContextVar("only", default=None)
 
 @contextmanager
 def only_in(folder: Path) -> Iterator[None]:
-    """Look for data in one folder and nowhere else while the block runs: to try what is about to be imported."""
+    """Look for data in one folder only while the block runs: to test data before it is imported."""
     token = _ONLY.set(folder)
     try:
         yield
@@ -24,17 +24,17 @@ def only_in(folder: Path) -> Iterator[None]:
 
 
 def restricted() -> bool:
-    """Return whether data is looked for in one folder alone; see `only_in`."""
+    """Return whether data is looked for in one folder only; see `only_in`."""
     return _ONLY.get() is not None
 
 
 def own_data_folder() -> Path:
-    """Return the folder where dpbench itself puts data: the user's data folder."""
+    """Return the folder where dpbench puts data by default: the user's data folder."""
     return Path(platformdirs.user_data_dir("dpbench"))
 
 
 def data_folders() -> tuple[Path, ...]:
-    """Return the folders where local data is looked for: those of `DPBENCH_DATA`, then the user's data folder."""
+    """Return the folders to search for data: those in `DPBENCH_DATA`, then the user's data folder."""
     only = _ONLY.get()
     if only is not None:
         return (only,)

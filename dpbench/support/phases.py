@@ -13,10 +13,10 @@ _STATUS = Path("/proc/self/status")
 
 
 class Phases:
-    """Collects seconds and the process's peak resident bytes by phase; repeated phases add seconds.
+    """Measures seconds and peak resident bytes of each phase; the seconds of repeated phases add up.
 
-    `cpu_seconds` counts what all threads of the process worked: unlike `seconds` it does not grow when other processes
-    want the same cores, and says nothing of a GPU.
+    `cpu_seconds` counts the work of all threads of the process: unlike `seconds` it does not grow when other processes
+    compete for the cores. It does not include GPU time.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Phases:
 
 
 def peak_bytes() -> int:
-    """Return the process's highest resident size: since the last phase began on Linux, else since its start."""
+    """Return the peak resident size of the process: since the last phase began on Linux, elsewhere since its start."""
     if _STATUS.exists():
         for line in _STATUS.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
@@ -55,4 +55,4 @@ def _reset_peak() -> None:
     try:
         _CLEAR.write_text("5", encoding="utf-8")
     except OSError:
-        return  # not Linux, or not allowed: the peak then counts from the process's start
+        return  # not Linux, or not allowed: the peak then counts from the start of the process

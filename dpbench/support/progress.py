@@ -27,7 +27,7 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def status(description: str) -> Iterator[None]:
-    """Show that something of unknown length goes on while the block runs."""
+    """Show a spinner while the block runs."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
@@ -38,7 +38,7 @@ def status(description: str) -> Iterator[None]:
 
 @contextmanager
 def transfer(description: str, total: int) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
-    """Show one bar in bytes while the block runs; yield what sets the bytes done, and what corrects their total."""
+    """Show a progress bar in bytes while the block runs; yield functions that set the bytes done and the total."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
@@ -53,7 +53,7 @@ def transfer(description: str, total: int) -> Iterator[tuple[Callable[[int], Non
 
 @contextmanager
 def meter(description: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
-    """Show one bar with count, rate and time left while the block runs; yield the function that advances it."""
+    """Show a progress bar with count, rate and time left while the block runs; yield the function that advances it."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:

@@ -1,8 +1,18 @@
-"""Many runs: a file of cells, run by processes here or on a Dask cluster, stopped and resumed without loss."""
+"""Many runs from one file of cells, on local processes, Dask or Slurm; stopped and resumed without loss."""
 
-from dpbench.sweep.conduct import Summary, Survey, survey, sweep
+from dpbench.sweep.conduct import Overview, Summary, overview, sweep
 from dpbench.sweep.grid import Cell, Grid, read_grid
-from dpbench.sweep.jobs import Slurm, slurm_settings
-from dpbench.sweep.using import Using
+from dpbench.sweep.resources import Resources, Slurm, slurm_options
 
-__all__ = ["Cell", "Grid", "Slurm", "Summary", "Survey", "Using", "read_grid", "slurm_settings", "survey", "sweep"]
+__all__ = [
+    "Cell",
+    "Grid",
+    "Overview",
+    "Resources",
+    "Slurm",
+    "Summary",
+    "overview",
+    "read_grid",
+    "slurm_options",
+    "sweep",
+]

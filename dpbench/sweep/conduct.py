@@ -1,4 +1,4 @@
-"""A sweep from file to summary: what is left to do is prepared once, run on workers and kept cell by cell."""
+"""A sweep from file to summary: data is prepared once, cells run on workers, each result is saved as it comes."""
 
 from __future__ import annotations
 
@@ -9,92 +9,95 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import registry
+from dpbench.errors import DpbenchError, OutputError
 from dpbench.registry import Registry
 from dpbench.registry.components import check_components
 from dpbench.sweep.display import Count, shown
 from dpbench.sweep.folder import Folder, State
 from dpbench.sweep.grid import Cell, Grid, read_grid
-from dpbench.sweep.using import Using
+from dpbench.sweep.resources import Resources
 
 
 @dataclass(frozen=True)
-class Survey:
-    """Where a sweep stands before it is run."""
+class Overview:
+    """The cells of a sweep and what is left to do."""
 
     grid: Grid
     folder: Folder
-    states: tuple[State, ...]  # of the grid's cells
-    seconds: float | None  # one worker's estimate for what is to do; None where no result tells
+    states: tuple[State, ...]  # one per cell of the grid
+    seconds: float | None  # estimate for the cells to do, on one worker; None without a result to go by
 
-    def having(self, *states: State) -> list[Cell]:
-        """Return the cells of these states."""
-        return [cell for cell, its in zip(self.grid.cells, self.states, strict=True) if its in states]
+    def cells(self, *states: State) -> list[Cell]:
+        """Return the cells in these states."""
+        return [cell for cell, state in zip(self.grid.cells, self.states, strict=True) if state in states]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of a sweep."""
+    """The outcome of a sweep."""
 
     grid: Grid
     folder: Folder
-    ran: int  # cells finished by this sweep
+    ran: int  # cells finished by this call
     skipped: int  # cells that were done before
-    failed: tuple[tuple[Cell, str], ...]  # of this sweep and of earlier ones, with what they failed of
+    failed: tuple[tuple[Cell, str], ...]  # in this call or an earlier one, with the error
 
 
-def survey(source: Path | Mapping[str, Any], out: Path | None = None, plugins: Registry | None = None) -> Survey:
+def overview(
+    definition: Path | Mapping[str, Any], out: Path | None = None, plugins: Registry | None = None
+) -> Overview:
     """Return every cell of a sweep and its state; nothing is run.
 
     Args:
-        source: a sweep file, or a mapping of its keys; see `sweep.grid`.
-        out: the folder of results; by default `dpbench-results/` and the sweep's name.
-        plugins: what is installed, if it is loaded already.
+        definition: a sweep file, or a mapping with its keys; see `sweep.grid`.
+        out: the results folder; by default `dpbench-results/` and the sweep's name.
+        plugins: the registry, if it is already loaded.
 
     Raises:
-        SpecError: the sweep does not fit; see `read_grid`.
+        SpecError: the definition is invalid; see `read_grid`.
     """
-    grid = read_grid(source, plugins or registry.load())
-    return _survey(grid, _folder(out, grid))
+    grid = read_grid(definition, plugins or registry.load())
+    return _overview(grid, _folder(out, grid))
 
 
 def sweep(
-    source: Path | Mapping[str, Any],
+    definition: Path | Mapping[str, Any],
     out: Path | None = None,
     *,
-    using: Using | None = None,
+    resources: Resources | None = None,
     retry_failed: bool = False,
     plugins: Registry | None = None,
 ) -> Summary:
-    """Run every cell of a sweep that is not done; each result is a file of its own as soon as there is one.
+    """Run every cell of a sweep that is not done; each result is written to its own file as it comes.
 
-    A cell whose result is in the folder is skipped, one that failed there too unless `retry_failed`. A sweep that was
-    stopped, however hard, goes on when it is called again, to the same numbers. Arguments are those of `survey`.
+    Cells with a result in the folder are skipped, and so are failed ones unless `retry_failed`. A sweep that was
+    stopped, even killed, continues when it is called again and ends with the same numbers. Arguments as in `overview`.
 
     Raises:
-        SpecError: the sweep, or what it should run on, does not fit; no cell is run.
+        SpecError: the definition or the resources are invalid; no cell is run.
         DataMissing: a dataset is not on this machine; no cell is run.
-        OutputError: the folder cannot be written, any more or from the start; what is finished stays.
+        OutputError: the folder cannot be written, at the start or later; finished cells are kept.
     """
-    using, plugins = using or Using(), plugins or registry.load()
-    grid = read_grid(source, plugins)
+    resources, plugins = resources or Resources(), plugins or registry.load()
+    grid = read_grid(definition, plugins)
     for spec in {(str(cell.spec.dataset), str(cell.spec.public_dataset)): cell.spec for cell in grid.cells}.values():
         check_components(spec, plugins)
     folder = _folder(out, grid)
     with folder.held():
-        whole = _survey(grid, folder)
-        left = whole.having("to do", "failed") if retry_failed else whole.having("to do")
-        folder.log(f"begin    {grid.name}: {len(left)} of {len(grid.cells)} cells to do, {using}")
-        ran = _run(left, whole, using, plugins) if left else 0
+        before = _overview(grid, folder)
+        left = before.cells("to do", "failed") if retry_failed else before.cells("to do")
+        folder.log(f"begin    {grid.name}: {len(left)} of {len(grid.cells)} cells to do, {resources}")
+        ran = _run(left, before, resources, plugins) if left else 0
         failed = tuple((cell, error) for cell in grid.cells if (error := folder.failure(cell)) is not None)
         folder.log(f"end      {grid.name}: {ran} cells done, {len(failed)} failed")
-    return Summary(grid, folder, ran, len(whole.having("done")), failed)
+    return Summary(grid, folder, ran, len(before.cells("done")), failed)
 
 
 def _folder(out: Path | None, grid: Grid) -> Folder:
     return Folder(out or Path("dpbench-results") / grid.name)
 
 
-def _survey(grid: Grid, folder: Folder) -> Survey:
+def _overview(grid: Grid, folder: Folder) -> Overview:
     states: list[State] = []
     took: dict[str, list[float]] = {}  # learner -> seconds of its results
     for cell in grid.cells:
@@ -103,26 +106,49 @@ def _survey(grid: Grid, folder: Folder) -> Survey:
         if result:
             took.setdefault(cell.spec.learner.name, []).append(sum(result.seconds.values()))
     means = {name: sum(seconds) / len(seconds) for name, seconds in took.items()}
-    left = [cell.spec.learner.name for cell, its in zip(grid.cells, states, strict=True) if its == "to do"]
+    left = [cell.spec.learner.name for cell, state in zip(grid.cells, states, strict=True) if state == "to do"]
     known = [means[name] for name in left if name in means]
-    # Learners that have no result yet are taken to be as slow as those that have.
-    return Survey(grid, folder, tuple(states), sum(known) / len(known) * len(left) if known else None)
+    # Learners without a result are assumed to be as slow as those with one.
+    return Overview(grid, folder, tuple(states), sum(known) / len(known) * len(left) if known else None)
 
 
-def _run(left: Sequence[Cell], whole: Survey, using: Using, plugins: Registry) -> int:
-    """Run cells and keep what comes; return how many succeeded."""
-    from dpbench.sweep import start  # which imports torch
+def _run(left: Sequence[Cell], before: Overview, resources: Resources, plugins: Registry) -> int:
+    """Run cells and save their results; return how many succeeded."""
+    from dpbench.sweep.executors.start import executor  # imports torch
 
-    folder = whole.folder
-    executor = start.executor(using, folder)
-    ordered = start.prepared(left, folder, using.device_here, plugins)
-    count = Count(len(ordered), executor)
-    with closing(executor.run(ordered)) as outcomes, shown(whole.grid.name, count):
+    folder, chosen = before.folder, executor(resources, before.folder)
+    ordered = prepared(left, folder, resources.device_here, plugins)
+    count = Count(len(ordered), chosen)
+    with closing(chosen.run(ordered)) as outcomes, shown(before.grid.name, count):
         for outcome in outcomes:
             if outcome.result is None:
-                folder.note_failure(outcome.cell, outcome.error)
+                folder.record_failure(outcome.cell, outcome.error)
                 count.failed += 1
             else:
                 folder.keep(outcome.cell, outcome.result)
                 count.done += 1
     return count.done
+
+
+def prepared(cells: Sequence[Cell], folder: Folder, device: str, plugins: Registry) -> list[Cell]:
+    """Extract features and compare images once for all workers; return the cells grouped by their data.
+
+    Raises:
+        OutputError: the cache folder cannot be written.
+    """
+    from dpbench.harness.shared import data_of  # imports torch
+    from dpbench.sweep.memory import Memory
+
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(data_of(cell.spec), []).append(cell)
+    for group in groups.values():
+        for cell in {cell.spec.delta: cell for cell in group}.values():  # one delta may be too large for this data
+            try:
+                Memory(plugins).prepare(cell.spec, device)
+                break
+            except OutputError:
+                raise
+            except DpbenchError as error:
+                folder.log(f"prepare  {error}  ({cell})")  # a worker will report it too, cell by cell
+    return [cell for group in groups.values() for cell in group]

@@ -1,11 +1,11 @@
-"""What a sweep keeps on disk: results, failures and a log. A rerun reads from them what is left to do.
+"""What a sweep keeps on disk: results, failures and a log. From them the next call knows what is left to do.
 
 Layout of the folder::
 
-    <learner>-<dataset>-<digest>.json          one result a finished cell
-    failed/<learner>-<dataset>-<digest>.json   what a cell failed of; gone once it succeeds
-    sweep.log                                  one line an event, of all sweeps in this folder
-    .sweep.lock                                held by the one sweep that works here
+    <learner>-<dataset>-<digest>.json          one result per finished cell
+    failed/<learner>-<dataset>-<digest>.json   why a cell failed; deleted once it succeeds
+    sweep.log                                  one line per event, for all sweeps in this folder
+    .sweep.lock                                held by the sweep that is running here
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ State = Literal["done", "failed", "to do"]
 
 @dataclass(frozen=True)
 class Folder:
-    """The folder of one sweep, or of several: cells are told apart by their digests."""
+    """The folder of one sweep, or of several: digests tell cells apart."""
 
     path: Path
 
     @property
     def log_file(self) -> Path:
-        """Where events are noted, and what workers print."""
+        """Events, and what workers print."""
         return self.path / "sweep.log"
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other sweeps out while the block runs: two would run the same cells.
+        """Keep other sweeps out while the block runs: they would run the same cells.
 
         Raises:
-            OutputError: the folder cannot be written, or another sweep works in it.
+            OutputError: the folder cannot be written, or another sweep is running in it.
         """
         check_writable(self.path)
         lock = FileLock(self.path / ".sweep.lock", timeout=0)
@@ -52,7 +52,7 @@ class Folder:
             lock.acquire()
         except Timeout:
             raise OutputError(
-                f"Another sweep is working in {self.path}. Wait until it ends, or choose another folder with --out."
+                f"Another sweep is running in {self.path}. Wait until it ends, or choose another folder with --out."
             ) from None
         try:
             yield
@@ -60,37 +60,37 @@ class Folder:
             lock.release()
 
     def result(self, cell: Cell) -> Result | None:
-        """Return the cell's result, if there is one that is whole."""
+        """Return the cell's result, or None if it is missing or damaged."""
         file = self.path / cell.file_name
         try:
             result = Result.read(file)
         except DataError as error:
             if file.exists():
-                self.log(f"damaged  {cell.file_name}: {error} The cell is run again.")
+                self.log(f"damaged  {cell.file_name}: {error} The cell will be run again.")
             return None
         return result if result.digest == cell.digest else None
 
     def failure(self, cell: Cell) -> str | None:
-        """Return what the cell failed of, if it did."""
+        """Return why the cell failed, if it did."""
         try:
-            noted = json.loads(self._failed(cell).read_bytes())
-            return str(noted["error"]) if noted["digest"] == cell.digest else None
+            failure = json.loads(self._failed(cell).read_bytes())
+            return str(failure["error"]) if failure["digest"] == cell.digest else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def keep(self, cell: Cell, result: Result) -> None:
-        """Write a result; the cell is done from this moment.
+        """Write a result; from then on the cell is done.
 
         Raises:
-            OutputError: it cannot be written; nothing is, then.
+            OutputError: it cannot be written; nothing is written then.
         """
         result.write(self.path)
         with suppress(OSError):
             self._failed(cell).unlink()
         self.log(f"done     {cell.file_name}  {sum(result.seconds.values()):.2f} s  ({cell})")
 
-    def note_failure(self, cell: Cell, error: str) -> None:
-        """Write down what a cell failed of.
+    def record_failure(self, cell: Cell, error: str) -> None:
+        """Record why a cell failed.
 
         Raises:
             OutputError: it cannot be written.
@@ -101,7 +101,7 @@ class Folder:
         self.log(f"failed   {cell.file_name}: {error}  ({cell})")
 
     def log(self, line: str) -> None:
-        """Note an event. A sweep does not end because its log cannot be written."""
+        """Log an event. A sweep does not stop because its log cannot be written."""
         with suppress(OSError), self.log_file.open("a", encoding="utf-8") as file:
             file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {line}\n")
 

@@ -1,17 +1,17 @@
-"""A sweep file -> cells: products of axes, each cell a `Spec` with the name of its result.
+"""A sweep file -> cells: products of axes, each cell a `Spec` with the file name of its result.
 
 ::
 
     name = "k-on-digits"
 
-    [fixed]                          # keys of a spec that all cells share
+    [fixed]                          # spec keys that all cells share
     dataset = "digits"
     seeds = 3
 
-    [grid]                           # axes: every key has a list of values
+    [grid]                           # axes: each key has a list of values
     epsilon = [0.1, 1.0, inf]
 
-    [[grids]]                        # products of their own, each over the axes of [grid] too
+    [[grids]]                        # separate products, each also over the axes of [grid]
     learner = ["pillar", "jl"]
     "learner.k" = [10, 20, 40]       # an option of that component
 
@@ -24,8 +24,8 @@
     panels = ["learner"]
     without = "all dimensions"
 
-Axes turn in the file's order, the last fastest; those of [grid] turn slowest. A cell that two grids describe is one
-cell, in its first place: grids may cross.
+Axes vary in the file's order, the last one fastest; those of [grid] vary slowest. Grids may overlap: a cell that two of
+them describe is run once, at its first position.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from dpbench.harness.tuning import space as spaces
 from dpbench.records.protocol import Component
 from dpbench.records.spec import COMPONENTS, Spec, make_spec, read_toml
 from dpbench.registry import Registry
-from dpbench.registry import components as parts
+from dpbench.registry.components import resolve, spelled_out
 from dpbench.support.messages import unknown
 from dpbench.support.validation import sentence
 from dpbench.sweep import plot as plots
 from dpbench.sweep.plot import Plot
 
-MOST = 100_000  # cells: more is a slip, and would be listed for hours before the first ran
+MAX_CELLS = 100_000  # more is a mistake, and would take hours to list before the first one runs
 
 
-class Written(BaseModel):
-    """A sweep file as written."""
+class SweepFile(BaseModel):
+    """The content of a sweep file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -69,17 +69,17 @@ class Written(BaseModel):
 class Cell:
     """One run of a sweep."""
 
-    spec: Spec  # as asked for: what is spelled out depends on it
-    digest: str  # of the spec spelled out
+    spec: Spec  # as requested, before defaults are filled in
+    digest: str  # of the spec with every option filled in
     values: Mapping[str, Any]  # axis -> value
 
     @property
     def file_name(self) -> str:
-        """The name of its result's file; see `Result.file_name`."""
+        """The file name of its result; see `Result.file_name`."""
         return f"{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
 
     def __str__(self) -> str:
-        return _said(self.values)
+        return describe(self.values)
 
 
 @dataclass(frozen=True)
@@ -88,23 +88,23 @@ class Grid:
 
     name: str
     cells: tuple[Cell, ...]
-    merged: int  # how many were described again
+    duplicates: int  # how many cells were described again
     plot: Plot | None = None  # how its results are drawn
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Every axis of any cell, in the file's order."""
+        """Every axis that some cell has, in the file's order."""
         return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.values))
 
 
-def read_grid(source: Path | Mapping[str, Any], plugins: Registry) -> Grid:
-    """Return the cells that a sweep file, or a mapping of the same keys, describes.
+def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
+    """Return the cells that a sweep file, or a mapping with the same keys, describes.
 
     Raises:
-        SpecError: an unknown key, an axis without values, or a cell that is no valid spec, named by its values.
+        SpecError: an unknown key, an axis without values, or an invalid cell, named by its values.
     """
-    origin = str(source) if isinstance(source, Path) else "the sweep"
-    content = read_toml(source) if isinstance(source, Path) else source
+    origin = str(definition) if isinstance(definition, Path) else "the sweep"
+    content = read_toml(definition) if isinstance(definition, Path) else definition
     written = _checked(content, origin)
     fixed = _flat(written.fixed, f"[fixed] of {origin}")
     shared = _axes(written.grid, f"[grid] of {origin}")
@@ -112,8 +112,8 @@ def read_grid(source: Path | Mapping[str, Any], plugins: Registry) -> Grid:
     if not any([shared, *products]):
         raise SpecError(f"Expected an axis in [grid] or [[grids]] of {origin}, such as epsilon = [0.5, 1.0]; got none.")
     total = sum(math.prod(map(len, [*shared.values(), *one.values()])) for one in products)
-    if total > MOST:
-        raise SpecError(f"Expected at most {MOST:,} cells, got {total:,} in {origin}. Drop some values.")
+    if total > MAX_CELLS:
+        raise SpecError(f"Expected at most {MAX_CELLS:,} cells, got {total:,} in {origin}. Drop some values.")
     cells: dict[str, Cell] = {}
     for own in products:
         for values in _product(fixed, shared, own, origin):
@@ -124,15 +124,15 @@ def read_grid(source: Path | Mapping[str, Any], plugins: Registry) -> Grid:
     return Grid(written.name, tuple(cells.values()), total - len(cells), written.plot)
 
 
-def _checked(content: Mapping[str, Any], origin: str) -> Written:
+def _checked(content: Mapping[str, Any], origin: str) -> SweepFile:
     try:
-        return Written(**content)
+        return SweepFile(**content)
     except ValidationError as error:
-        raise SpecError(sentence(error, origin, {"": Written, "plot": Plot})) from None
+        raise SpecError(sentence(error, origin, {"": SweepFile, "plot": Plot})) from None
 
 
 def _flat(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """Return the table with `learner = {k = 1}`, as TOML reads learner.k = 1, as `learner.k`; keys checked."""
+    """Check the keys, and turn `learner = {k = 1}`, which is how TOML reads learner.k = 1, into `learner.k`."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
         nested = isinstance(value, Mapping) and (key in COMPONENTS and "name" not in value)
@@ -153,10 +153,10 @@ def _axes(table: Mapping[str, Any], origin: str) -> dict[str, list[Any]]:
     for key, values in axes.items():
         if not isinstance(values, list | tuple):
             raise SpecError(
-                f"Expected a list of values for {key!r} in {origin}, got {values!r}. A single one is [fixed]."
+                f"Expected a list of values for {key!r} in {origin}, got {values!r}. A single value belongs in [fixed]."
             )
         if not values:
-            raise SpecError(f"Expected at least one value for {key!r} in {origin}, got none: no cell would be left.")
+            raise SpecError(f"Expected at least one value for {key!r} in {origin}, got none.")
     return axes
 
 
@@ -164,18 +164,18 @@ def _product(
     fixed: Mapping[str, Any], shared: Mapping[str, Sequence[Any]], own: Mapping[str, Sequence[Any]], origin: str
 ) -> Iterator[dict[str, Any]]:
     for key in [*(fixed.keys() & {*shared, *own}), *(shared.keys() & own.keys())]:
-        raise SpecError(f"Expected {key!r} in one place of {origin}: [fixed], [grid] or [[grids]], got it in two.")
+        raise SpecError(f"Expected {key!r} in only one of [fixed], [grid] and [[grids]] of {origin}, got it in two.")
     axes = {**shared, **own}
     for values in itertools.product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
 
 
 def _cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str, plugins: Registry) -> Cell:
-    where = f"cell {_said(values)} of {origin}"
+    where = f"cell {describe(values)} of {origin}"
     try:
         spec = make_spec(_keys({**fixed, **values}, where), where)
-        built = parts.resolve(plugins, spec)
-        whole = parts.spelled_out(spec, built)
+        built = resolve(plugins, spec)
+        whole = spelled_out(spec, built)
         if spec.search is not None:
             search = spaces.spelled_out(spec.search, built.learner, spec.learner.options)
             whole = whole.model_copy(update={"search": search})
@@ -185,7 +185,7 @@ def _cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str, plug
 
 
 def _keys(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return keys of `Spec`: options move into their component."""
+    """Return the keys of `Spec`, with options moved into their component."""
     keys = {key: value for key, value in flat.items() if "." not in key}
     for key, value in flat.items():
         root, dot, option = key.partition(".")
@@ -196,9 +196,7 @@ def _keys(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
         if isinstance(owner, Mapping) and {"name"} <= owner.keys() <= {"name", "options"}:
             owner = Component(**owner)
         if not isinstance(owner, Component):
-            raise SpecError(
-                f"Expected {root!r} to be named beside {key!r} in {where}, got {owner!r}: whose option is it?"
-            )
+            raise SpecError(f"Expected {root!r} beside {key!r} in {where}, got {owner!r}: whose option is it?")
         if option in owner.options:
             raise SpecError(
                 f"Expected option {option!r} once in {where}, got it in {root} = {str(owner)!r} and in {key!r}."
@@ -207,5 +205,6 @@ def _keys(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
     return keys
 
 
-def _said(values: Mapping[str, Any]) -> str:
+def describe(values: Mapping[str, Any]) -> str:
+    """Return the axis values of a cell, like `learner=jl, epsilon=1.0`."""
     return ", ".join(f"{axis}={value}" for axis, value in values.items())

@@ -1,4 +1,4 @@
-"""The `[plot]` table of a sweep file: what its results are drawn against. It has no say in the cells.
+"""The `[plot]` table of a sweep file: how its results are drawn. It does not change the cells.
 
 ::
 
@@ -8,8 +8,8 @@
     panels = ["dataset"]                       # axes: a panel for each combination of their values
     metric = "accuracy"
     scale = "log"                              # of x
-    without = "all dimensions"                 # what a cell means that has no x: drawn at the right end
-    published = ["pillar-section-4.1-cifar10"] # figures of papers to draw beside
+    without = "all dimensions"                 # label of cells that have no x: drawn at the right end
+    published = ["pillar-section-4.1-cifar10"] # results of papers to draw as well
     title = "Accuracy against k"
 """
 
@@ -30,7 +30,7 @@ X = float | str | None  # a number, a word, or None where a cell has no x
 
 
 class Plot(BaseModel):
-    """What is drawn against what."""
+    """Which metric is drawn, against which axes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,24 +45,24 @@ class Plot(BaseModel):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Every axis that places a cell."""
+        """Every axis that decides a cell's position."""
         return tuple(filter(None, (self.x, self.lines, *self.panels)))
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a cell stands in the plot."""
+class Position:
+    """Where a cell is drawn."""
 
-    panel: tuple[str, ...]  # a text for each of `Plot.panels`; "" for an axis that the cell lacks
+    panel: tuple[str, ...]  # one text per axis of `Plot.panels`; "" for an axis that the cell lacks
     line: str
     x: X
 
 
-def place(plot: Plot, values: Mapping[str, Any]) -> Place:
-    """Return where the cell of these axis values stands."""
+def position(plot: Plot, values: Mapping[str, Any]) -> Position:
+    """Return where the cell with these axis values is drawn."""
     x = values.get(plot.x)
     number = isinstance(x, int | float) and not isinstance(x, bool)
-    return Place(
+    return Position(
         tuple(text(values.get(axis)) for axis in plot.panels),
         text(values.get(plot.lines)) if plot.lines else "",
         float(x) if number else None if x is None else text(x),  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ def place(plot: Plot, values: Mapping[str, Any]) -> Place:
 
 
 def text(value: object) -> str:
-    """Return a value of an axis as it is written in a plot.
+    """Return the text of an axis value in a plot.
 
     >>> text(0.10), text(float("inf")), text({"name": "pillar", "options": {"k": 40}}), text(True)
     ('0.1', '∞', 'pillar:k=40', 'true')
@@ -85,11 +85,11 @@ def text(value: object) -> str:
 
 
 def check(plot: Plot, cells: Sequence[Mapping[str, Any]], origin: str) -> None:
-    """Refuse a plot that does not fit the axis values of the cells.
+    """Refuse a plot that does not fit the cells.
 
     Raises:
-        SpecError: an axis that does not exist or is named twice, a cell without x and no word for it, an x that the
-            scale cannot show, or two cells at one place.
+        SpecError: an axis that does not exist or is named twice, a cell without x and no label for it, an x that the
+            scale cannot show, or two cells at one position.
     """
     where = f"[plot] of {origin}"
     known = dict.fromkeys(axis for values in cells for axis in values)
@@ -97,21 +97,21 @@ def check(plot: Plot, cells: Sequence[Mapping[str, Any]], origin: str) -> None:
         if axis not in known:
             raise SpecError(unknown("axis", axis, known, where))
         if plot.axes.count(axis) > 1:
-            raise SpecError(f"Expected {axis!r} in one place of {where}: x, lines or panels, got it in two.")
-    taken: dict[Place, str] = {}
+            raise SpecError(f"Expected {axis!r} in only one of x, lines and panels of {where}, got it in two.")
+    taken: dict[Position, str] = {}
     for values in cells:
-        at, cell = place(plot, values), ", ".join(f"{axis}={value}" for axis, value in values.items())
+        at, cell = position(plot, values), ", ".join(f"{axis}={value}" for axis, value in values.items())
         _check_x(plot, at.x, cell, where)
         if at in taken:
             raise SpecError(
-                f"Expected one cell at each place of {where}, got two at the same: {taken[at]}, and {cell}. "
-                "Name the axis in which they differ."
+                f"Expected one cell per position in {where}, got two: {taken[at]}, and {cell}. "
+                "Add the axis in which they differ."
             )
         taken[at] = cell
 
 
 def _check_x(plot: Plot, x: X, cell: str, where: str) -> None:
     if x is None and plot.without is None:
-        raise SpecError(f"Expected 'without' in {where}: what cell {cell} means, which has no {plot.x}.")
+        raise SpecError(f"Expected 'without' in {where}: a label for cell {cell}, which has no {plot.x}.")
     if plot.scale == "log" and isinstance(x, float) and not x > 0:
         raise SpecError(f"Expected {plot.x}={x:g} > 0 in cell {cell}, as {where} says scale = 'log'.")

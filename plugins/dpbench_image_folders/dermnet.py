@@ -25,7 +25,7 @@ PAGE = "https://www.kaggle.com/datasets/shubhamgoel27/dermnet"
 LAYOUT = Layout(
     re.compile(rf"{ANYWHERE}(?P<split>train|test)/(?P<kind>[^/]+)/{FILE}"),
     split=lambda found: found["split"],
-    advice=f"Download the data again from {PAGE}, and add or remove nothing.",
+    advice=f"Download the data again from {PAGE}, and do not add or remove anything.",
 )
 
 
@@ -35,10 +35,10 @@ class DermNet(Dataset):
 
     Read from a data folder: from `dermnet.zip` (Kaggle's download, renamed), else from an unpacked folder `dermnet`;
     inside, {train,test}/CLASS/*.jpg with the class folders that `classes` names. Nothing is unpacked. Class folders
-    and the number of images are checked. The digest covers split, class, file name, size and CRC-32 of
-    every image, and is the same from the zip and from the folder, which is read in full for it.
+    and the number of images are checked. The digest covers split, class, file name, size and CRC-32 of every image, and
+    is the same for the zip and the folder, which is read in full to compute it.
 
-    Neighbouring datasets differ by one image: the guarantee is per image, not per patient, of whom there may be
+    Neighbouring datasets differ by one image: the guarantee is per image, not per patient, who may have
     several. PILLAR (Pinto et al. 2023) trains on "12,000" images of DermNet and does not say how it chose them.
     """
 
@@ -73,7 +73,7 @@ class DermNet(Dataset):
     counts: ClassVar[Mapping[str, int]] = {"train": 15_557, "test": 4_002}
 
     def source(self) -> Source:
-        """Return where the images come from, which asks for a login, and where they lie."""
+        """Return where the images come from (a login is needed) and where they are kept."""
         return Source(homes=[["dermnet.zip"], ["dermnet"]], page=PAGE, size=1_800_000_000)
 
     def load(self) -> Splits:

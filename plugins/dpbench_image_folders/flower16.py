@@ -1,4 +1,4 @@
-"""Photographs of sixteen kinds of flowers, as Kaggle ships them."""
+"""Photographs of 16 kinds of flowers, as Kaggle ships them."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def _split(found: re.Match[str]) -> str:
 LAYOUT = Layout(
     re.compile(rf"{ANYWHERE}(?P<kind>[^/]+)/{FILE}"),
     split=_split,
-    advice=f"Download the data again from {PAGE}, and add or remove nothing.",
+    advice=f"Download the data again from {PAGE}, and do not add or remove anything.",
 )
 
 
 @dataclass(frozen=True)
 class Flower16(Dataset):
-    """Photographs of flowers of 16 kinds: about 15,700 images of many sizes, RGB, a fifth of them the test split.
+    """Photographs of 16 kinds of flowers: about 15,700 images of many sizes, RGB, a fifth of them the test split.
 
     Read from a data folder: from `flower16.zip` (Kaggle's download, renamed), else from an unpacked folder `flower16`;
     inside, CLASS/*.jpg at any depth, with the class folders that `classes` names. Nothing is unpacked.
 
     No split is published, so this one is dpbench's own: an image belongs to the test split if the SHA-256 of
-    CLASS/FILE, read as a big-endian number, is divisible by five, whatever other images there are. No count is checked
-    either, because Kaggle's page has had several versions: the digest tells copies apart, and covers split, class, file
-    name, size and CRC-32 of every image. It is the same from the zip and from the folder, which is read in full for it.
+    CLASS/FILE, read as a big-endian number, is divisible by five, regardless of other images. The number of images is
+    not checked, because Kaggle has had several versions; the digest tells copies apart. It covers split, class, file
+    name, size and CRC-32 of every image, and is the same for the zip and the folder, which is read in full for it.
 
-    That this is the "Flower-16" of PILLAR (Pinto et al. 2023) is an assumption: the paper's split is not known, so
-    its numbers compare only roughly. Neighbouring datasets differ by one image.
+    That this is the "Flower-16" of PILLAR (Pinto et al. 2023) is an assumption: the paper's split is unknown, so its
+    numbers are only roughly comparable. Neighbouring datasets differ by one image.
     """
 
     name: ClassVar[str] = "flower16"
@@ -52,7 +52,7 @@ class Flower16(Dataset):
     citation: ClassVar[str] = f"Flowers, photographs of 16 kinds of flowers, collected on Kaggle; {PAGE}"
 
     def source(self) -> Source:
-        """Return where the images come from, which asks for a login, and where they lie."""
+        """Return where the images come from (a login is needed) and where they are kept."""
         return Source(homes=[["flower16.zip"], ["flower16"]], page=PAGE)
 
     def load(self) -> Splits:

@@ -1,4 +1,4 @@
-"""Images of the user's own, in class folders."""
+"""The user's own images, in class folders."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ WANTED = "train/CLASS/IMAGE and test/CLASS/IMAGE (or val instead of test), with 
 LAYOUT = Layout(
     re.compile(rf"{ANYWHERE}(?P<split>train|val|test)/(?P<kind>[^/]+)/{FILE}"),
     split=lambda found: found["split"],
-    advice=f"Put it right at its source; images lie as {WANTED}.",
+    advice=f"Fix it at the source; the layout is {WANTED}.",
 )
 
 
 @dataclass(frozen=True)
 class ImageFolder(Dataset):
-    """Images of your own in class folders: `imagefolder:PATH`, a folder or a zip of one.
+    """Your own images in class folders: `imagefolder:PATH`, a folder or a zip of one.
 
-    Below `path`: train/CLASS/* and test/CLASS/*, with the same two or more class folders in both. Without test, val is
-    the test split; beside it, val is left out. Images are .jpg, .jpeg, .png, .bmp, .gif, .pbm, .pgm, .ppm, .tif, .tiff
-    and .webp; other files, hidden ones and folders inside class folders are not read. All become RGB, or grey with
-    `mode=L`, turned as they are stored, whatever EXIF says of that. More than 8 bits a channel are refused.
+    Below `path`: train/CLASS/* and test/CLASS/*, with the same two or more class folders in both. Without test, val
+    is the test split; with test, it is ignored. Images are .jpg, .jpeg, .png, .bmp, .gif, .pbm, .pgm, .ppm, .tif,
+    .tiff and .webp; other files, hidden ones and folders inside class folders are ignored. All are converted to RGB, or
+    to grey with `mode=L`; EXIF orientation is ignored. More than 8 bits per channel are refused.
 
-    The digest covers split, class, file name, size and CRC-32 of every image, and is the same from a zip and from its
-    folder, which is read in full for it. Class folders are public: their names stand in every result. Neighbouring
-    datasets differ by one image: the guarantee is per image, not per person, of whom there may be several.
+    The digest covers split, class, file name, size and CRC-32 of every image, and is the same for a zip and its
+    folder, which is read in full to compute it. Class folders are public: their names appear in every result.
+    Neighbouring datasets differ by one image: the guarantee is per image, not per person, who may have several.
     """
 
     name: ClassVar[str] = "imagefolder"
@@ -52,7 +52,7 @@ class ImageFolder(Dataset):
     mode: Literal["RGB", "L"] = "RGB"
 
     @cached_property
-    def classes(self) -> tuple[str, ...]:  # type: ignore[override]  # known only where the folders are
+    def classes(self) -> tuple[str, ...]:  # type: ignore[override]  # known only from the folders
         """The class folders, sorted."""
         return tuple(sorted({file.kind for file in self._listed()}))
 
@@ -60,27 +60,27 @@ class ImageFolder(Dataset):
         """Open the two splits, sorted by class and file name.
 
         Raises:
-            DataMissing: there is nothing at `path`.
-            DataError: no class folders, a class folder that only one split has, or a damaged zip.
+            DataMissing: `path` does not exist.
+            DataError: no class folders, a class folder in one split only, or a damaged zip.
         """
         listed = self._listed()
         if len(self.classes) < 2:
             got = ", ".join(map(repr, self.classes)) or "none"
             raise DataError(f"Expected two or more class folders in {self.path} as {WANTED}; got {got}.")
-        check_classes(listed, self.classes, self._place(), LAYOUT.advice)
+        check_classes(listed, self.classes, self._path(), LAYOUT.advice)
         files = with_checksums(listed)
         return open_splits(files, self.classes, self.mode, digest(files), LAYOUT.advice)
 
-    def _place(self) -> Path:
+    def _path(self) -> Path:
         return Path(self.path).expanduser()
 
     def _listed(self) -> list[ImageFile]:
-        if not self._place().exists():
+        if not self._path().exists():
             raise DataMissing(
-                f"Expected images in {self._place()}, which does not exist. Check the path: imagefolder:PATH is a "
-                f"folder or a zip that holds {WANTED}."
+                f"Expected images in {self._path()}, which does not exist. Check the path: imagefolder:PATH is a "
+                f"folder or a zip with {WANTED}."
             )
-        files = list_images(self._place(), LAYOUT)
+        files = list_images(self._path(), LAYOUT)
         aside = "val" if any(file.split == "test" for file in files) else "test"
         return sorted(
             file._replace(split="test") if file.split == "val" else file for file in files if file.split != aside

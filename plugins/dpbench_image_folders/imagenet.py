@@ -1,4 +1,4 @@
-"""ImageNet (ILSVRC 2012), unpacked into class folders as torchvision's users have it."""
+"""ImageNet (ILSVRC 2012), unpacked into class folders as for torchvision."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class ImageNet(Dataset):
     """ImageNet: 1,281,167 training and 50,000 validation images of many sizes, RGB, 1,000 classes.
 
     Read from a data folder: imagenet/train/nXXXXXXXX/*.JPEG and imagenet/val/nXXXXXXXX/*.JPEG; any
-    folder may be a link. The validation images are the test split: of ILSVRC's own test images no labels are published.
-    Classes are the WordNet numbers of the folders, sorted, which is the order of pre-trained classifiers. Counts are
-    checked. The digest covers every file's name and size, and the bytes of 256 images a split; the rest is not read.
+    folder may be a link. The validation images are the test split, as labels of the ILSVRC test images are unpublished.
+    Classes are the WordNet IDs of the folders, sorted, as in pre-trained classifiers. Counts are checked. The digest
+    covers every file's name and size, and the bytes of 256 images per split; the rest is not read.
 
-    Most pre-trained extractors were trained on these very images: with those, nothing about them is private.
+    Most pre-trained extractors were trained on these same images: with them, nothing here is private.
     """
 
     name: ClassVar[str] = "imagenet"
@@ -46,7 +46,7 @@ class ImageNet(Dataset):
     kinds: ClassVar[int] = 1_000
 
     @cached_property
-    def classes(self) -> tuple[str, ...]:  # type: ignore[override]  # known only where the folders are
+    def classes(self) -> tuple[str, ...]:  # type: ignore[override]  # known only from the folders
         """The class folders of the training images."""
         train, _ = locate(self).paths
         found = class_folders(train)
@@ -55,7 +55,7 @@ class ImageNet(Dataset):
         return found
 
     def source(self) -> Source:
-        """Return where the images come from, which asks for a login, and where they lie."""
+        """Return where the images come from (a login is needed) and where they are kept."""
         return Source(homes=[["imagenet/train", "imagenet/val"]], page=PAGE, size=sum(ARCHIVES.values()))
 
     def load(self) -> Splits:
@@ -64,9 +64,9 @@ class ImageNet(Dataset):
         Raises:
             DataError: a class folder is missing or unknown, or there are more or fewer images.
         """
-        places = locate(self).paths
-        classes, folder = self.classes, places[0].parent
-        files = [file for path, layout in zip(places, LAYOUTS, strict=True) for file in list_images(path, layout)]
+        paths = locate(self).paths
+        classes, folder = self.classes, paths[0].parent
+        files = [file for path, layout in zip(paths, LAYOUTS, strict=True) for file in list_images(path, layout)]
         check_classes(files, classes, folder, ADVICE)
         check_counts(files, self.counts, folder, ADVICE)
         return open_splits(files, classes, "RGB", fingerprint(files), ADVICE)

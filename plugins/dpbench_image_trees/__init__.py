@@ -1,6 +1,6 @@
 """Trees of images: class folders in a folder, or in a zip that stays packed, as Kaggle ships them.
 
-It registers nothing; the datasets that lie so are built on it. Both forms of the same files are the same data: same
+It registers nothing; datasets in this layout are built on it. A zip and its unpacked folder are the same data: same
 order, labels, pixels and digest.
 """
 

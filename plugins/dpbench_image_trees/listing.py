@@ -1,4 +1,4 @@
-"""Which images lie in a folder or a zip, told without reading them; a zip is believed only as far as it is checked."""
+"""Which images are in a folder or a zip, listed without reading them; a zip's own claims are checked."""
 
 from __future__ import annotations
 
@@ -16,70 +16,70 @@ from typing import NamedTuple
 from dpbench import DataError
 
 ANYWHERE = r"(?P<root>(?:[^/]+/)*)"
-"""How a layout's pattern begins where the tree may lie at any depth."""
+"""Start of a layout's pattern if the tree may be at any depth."""
 FILE = r"(?P<file>[^/]+\.(?i:jpe?g|png|bmp|gif|p[bgp]m|tiff?|webp))"
-"""How it ends where a file of any common format is an image."""
+"""End of a layout's pattern if images may have any common format."""
 HIDDEN = re.compile(r"(?:^|/)(?:\.|__MACOSX/)")  # resource forks and the like
-LARGEST = 100_000_000  # bytes of one image; the published ones stay far below, a zip bomb does not
+MAX_BYTES = 100_000_000  # bytes of one image: far above any published one, far below a zip bomb
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the images of a dataset are named, below its folder or inside its zip."""
+    """How image files of a dataset are named, in its folder or zip."""
 
-    pattern: re.Pattern[str]  # of a whole name; groups: root, kind (the class folder), file, and what `split` reads
-    split: Callable[[re.Match[str]], str]  # which split an image belongs to
+    pattern: re.Pattern[str]  # of the full name; groups: root, kind (the class folder), file, and what `split` reads
+    split: Callable[[re.Match[str]], str]  # the split that an image belongs to
     advice: str  # one sentence: what to do about data that is damaged or incomplete
-    top: str = ""  # what names in a zip begin with and names below the unpacked folder do not
+    top: str = ""  # prefix of names in the zip that is missing below the unpacked folder
 
 
 class ImageFile(NamedTuple):
-    """One image file: what sorts and identifies it, then where its bytes lie.
+    """One image file: first what sorts and identifies it, then where its bytes are.
 
-    No handle is kept open, so threads and forked processes may read at once.
+    No handle stays open, so threads and forked processes may read at once.
     """
 
     split: str
     kind: str
     file: str
     size: int  # bytes
-    crc: int | None  # CRC-32 of the bytes: a zip lists it, a folder does not
-    below: str  # the folders between `place` and the file
-    place: Path  # a zip, or a folder
+    crc: int | None  # CRC-32 of the bytes, known for a zip; None in a folder until computed
+    below: str  # the folders between `tree` and the file
+    tree: Path  # a zip, or a folder
     packed: zipfile.ZipInfo | None  # None: in a folder
 
     @property
     def path(self) -> Path:
         """The file on disk that holds the bytes."""
-        return self.place if self.packed else self.place / self.below / self.file
+        return self.tree if self.packed else self.tree / self.below / self.file
 
     def read(self) -> bytes:
-        """Return the bytes; of a packed image never more than listed."""
+        """Return the bytes; for a packed image never more than the zip lists."""
         return _unpack(self.path, self.packed) if self.packed else self.path.read_bytes()
 
 
 def list_images(path: Path, layout: Layout) -> list[ImageFile]:
     """Return the images of a folder or a zip, sorted by split, class and file name.
 
-    Hidden files are left out, and so is what the layout does not name. Of trees inside each other the outermost
-    counts: Kaggle's archive of chest X-rays holds the same tree once more inside itself.
+    Hidden files and names outside the layout are ignored. Of nested trees only the outermost counts: Kaggle's archive
+    of chest X-rays contains the same tree again inside itself.
 
     Raises:
-        DataError: not a zip, a way of packing that is not read here, or an image that is absurdly large.
+        DataError: not a zip, an unsupported compression, or an image that is far too large.
     """
     files = _in_folder(path, layout) if path.is_dir() else _in_zip(path, layout)
     for file in files:
         size = max(file.size, file.packed.compress_size) if file.packed else file.size
-        if size > LARGEST:
+        if size > MAX_BYTES:
             raise DataError(
-                f"Expected at most {LARGEST:,} bytes in image {file.below}{file.file} of {path}, got {size:,}. "
+                f"Expected at most {MAX_BYTES:,} bytes in image {file.below}{file.file} of {path}, got {size:,}. "
                 f"No image of this data is that large. {layout.advice}"
             )
     return sorted(files)
 
 
 def class_folders(path: Path) -> tuple[str, ...]:
-    """Return the names of the folders in a folder, sorted, hidden ones left out.
+    """Return the names of the folders in a folder, sorted, without hidden ones.
 
     Raises:
         DataError: it cannot be read.
@@ -91,7 +91,7 @@ def class_folders(path: Path) -> tuple[str, ...]:
 
 
 def with_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
-    """Return the images with the CRC-32 of each; those in a folder are read in full for it.
+    """Return the images with their CRC-32; those in a folder are read in full for it.
 
     Raises:
         DataError: one cannot be read.
@@ -138,7 +138,7 @@ def _in_zip(path: Path, layout: Layout) -> list[ImageFile]:
 def _check_packing(info: zipfile.ZipInfo, path: Path, advice: str) -> None:
     if info.flag_bits & 1 or info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise DataError(
-            f"Expected {info.filename} in {path} stored or deflated, got it encrypted or packed by method "
+            f"Expected {info.filename} in {path} stored or deflated, got it encrypted or compressed by method "
             f"{info.compress_type}. {advice}"
         )
 
@@ -149,7 +149,7 @@ def _in_folder(path: Path, layout: Layout) -> list[ImageFile]:
         for below, entry in _walk(str(path), "", frozenset()):
             found = layout.pattern.fullmatch(f"{layout.top}{below}{entry.name}")
             if found:
-                kind = sys.intern(found["kind"])  # one string for all images of a class: there may be a million
+                kind = sys.intern(found["kind"])  # one string shared by all images of a class: there may be a million
                 one = ImageFile(layout.split(found), kind, entry.name, entry.stat().st_size, None, below, path, None)
                 trees.setdefault(found["root"], []).append(one)
     except OSError as error:
@@ -163,7 +163,7 @@ def _visible(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _walk(folder: str, below: str, above: frozenset[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield every file that is not hidden, by name; links are followed unless they lead back to a folder above."""
+    """Yield every file that is not hidden, by name; links are followed unless they lead back to a parent folder."""
     above |= {os.path.realpath(folder)}
     for entry in _visible(folder):
         if not entry.is_dir():
@@ -182,10 +182,10 @@ def _unreadable(error: OSError) -> DataError:
 
 
 def _unpack(path: Path, info: zipfile.ZipInfo) -> bytes:
-    """Return one member, at most as long as listed; a ZipFile would share one file position among forked processes."""
+    """Return one member, at most as long as listed; a ZipFile would share its file position among forked processes."""
     with path.open("rb") as file:
         file.seek(info.header_offset)
-        name, extra = struct.unpack("<26x2H", file.read(30))  # bytes that follow the local header
+        name, extra = struct.unpack("<26x2H", file.read(30))  # lengths of the fields after the local header
         file.seek(name + extra, os.SEEK_CUR)
         packed = file.read(info.compress_size)
     if info.compress_type == zipfile.ZIP_STORED:

@@ -1,4 +1,4 @@
-"""Splits of listed images: checked for their classes, named by a digest, decoded one at a time."""
+"""Splits of listed images: classes checked, identified by a digest, decoded one at a time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dpbench_image_trees.listing import ImageFile, read_unpacked
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SAID = {"train": "training", "test": "test"}
-READ_FULLY = 256  # images of a split whose bytes are part of a fingerprint
+SPLIT_NAMES = {"train": "training", "test": "test"}
+READ_FULLY = 256  # images per split whose bytes are part of a fingerprint
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """The images of one split: as they are stored, or all in one mode, so that they stack."""
+    """The images of one split: as stored, or converted to one mode so that they stack."""
 
     files: tuple[ImageFile, ...]
     advice: str
@@ -40,7 +40,7 @@ class Pictures:
         try:
             image = Image.open(io.BytesIO(content))
             image.load()
-        except Exception as error:  # whatever a decoder raises
+        except Exception as error:  # decoders raise many kinds
             raise self._broken(file, f"its {len(content):,} bytes do not decode as an image") from error
         return image if self.mode is None else self._converted(image, file, self.mode)
 
@@ -54,9 +54,9 @@ class Pictures:
         return content
 
     def _converted(self, image: Image, file: ImageFile, mode: str) -> Image:
-        if image.mode[0] in "IF":  # converted, whatever is above 255 of 65,535 would be white
-            raise self._broken(file, f"it has more than 8 bits a channel (mode {image.mode}), expected 8")
-        if image.mode == "P" and "transparency" in image.info:  # converted at once, Pillow warns
+        if image.mode[0] in "IF":  # conversion would clip 16-bit values to white above 255
+            raise self._broken(file, f"it has more than 8 bits per channel (mode {image.mode}), expected 8")
+        if image.mode == "P" and "transparency" in image.info:  # Pillow warns if converted directly
             image = image.convert("RGBA")
         try:
             return image.convert(mode)
@@ -69,9 +69,9 @@ class Pictures:
 
 
 def digest(files: Sequence[ImageFile]) -> str:
-    """Name the data by split, class, file name, size and CRC-32 of every image.
+    """Identify the data by split, class, file name, size and CRC-32 of every image.
 
-    A CRC-32 guards against accidents, not against forgery.
+    A CRC-32 protects against accidents, not forgery.
     """
     total = hashlib.sha256()
     for file in files:
@@ -80,15 +80,15 @@ def digest(files: Sequence[ImageFile]) -> str:
 
 
 def fingerprint(files: Sequence[ImageFile]) -> str:
-    """Name a million images in a folder: by every name and size, and by the bytes of 256 of each split.
+    """Identify a million images in a folder by every name and size, and the bytes of 256 per split.
 
-    Those are evenly spaced. A change in the others that keeps their size is not seen.
+    Those are evenly spaced. A change elsewhere that keeps the file size goes unnoticed.
 
     Raises:
         DataError: an image cannot be read.
     """
     total = hashlib.sha256()
-    for split in SAID:
+    for split in SPLIT_NAMES:
         mine = [file for file in files if file.split == split]
         step = max(1, len(mine) // READ_FULLY)
         for number, file in enumerate(mine):
@@ -99,53 +99,53 @@ def fingerprint(files: Sequence[ImageFile]) -> str:
 
 
 def check_counts(files: Sequence[ImageFile], counts: Mapping[str, int], path: Path, advice: str) -> None:
-    """Refuse images that are not as many as published.
+    """Refuse a number of images other than the published one.
 
     Raises:
-        DataError: the text says how many were expected, and how many came.
+        DataError: the message gives the expected and the actual number.
     """
     got = {split: sum(file.split == split for file in files) for split in counts}
     if got != counts:
-        raise DataError(f"Expected {_said(counts)} images in {path}, got {_said(got)}. {advice}")
+        raise DataError(f"Expected {_count(counts)} images in {path}, got {_count(got)}. {advice}")
 
 
 def check_classes(files: Sequence[ImageFile], classes: Sequence[str], path: Path, advice: str) -> None:
-    """Refuse images that are not of all the classes in both splits.
+    """Refuse splits that lack a class or have an unknown one.
 
     Raises:
-        DataError: a class folder is missing, empty or unknown; the text names it.
+        DataError: a class folder is missing, empty or unknown; the message names it.
     """
-    for split, said in SAID.items():
+    for split, name in SPLIT_NAMES.items():
         found = {file.kind for file in files if file.split == split}
         faults = {"no image of": sorted(set(classes) - found), "the unknown": sorted(found - set(classes))}
-        got = "; ".join(f"{what} {_named(kinds)}" for what, kinds in faults.items() if kinds)
+        got = "; ".join(f"{what} {_names(kinds)}" for what, kinds in faults.items() if kinds)
         if got:
             raise DataError(
-                f"Expected {said} images in {path} in a folder for each of {len(classes):,} classes, got {got}. "
+                f"Expected {name} images in {path} in one folder for each of {len(classes):,} classes, got {got}. "
                 f"{advice}"
             )
 
 
-def open_splits(files: Sequence[ImageFile], kinds: Sequence[str], mode: str | None, named: str, advice: str) -> Splits:
-    """Return the splits: an image's label is the place of its class folder in `kinds`, the digest is `named`."""
+def open_splits(files: Sequence[ImageFile], kinds: Sequence[str], mode: str | None, digest: str, advice: str) -> Splits:
+    """Return the splits: an image's label is the index of its class folder in `kinds`."""
     import numpy as np
 
-    place = {kind: label for label, kind in enumerate(kinds)}
+    label_of = {kind: label for label, kind in enumerate(kinds)}
 
     def split(name: str) -> Split:
         mine = tuple(file for file in files if file.split == name)
-        return Split(Pictures(mine, advice, mode), np.array([place[file.kind] for file in mine], dtype=np.int64))
+        return Split(Pictures(mine, advice, mode), np.array([label_of[file.kind] for file in mine], dtype=np.int64))
 
-    return Splits(split("train"), split("test"), named)
+    return Splits(split("train"), split("test"), digest)
 
 
 def _line(file: ImageFile, facts: str) -> bytes:
     return f"{file.split}/{file.kind}/{file.file}\0{facts}\n".encode("utf-8", "surrogateescape")
 
 
-def _said(counts: Mapping[str, int]) -> str:
-    return " and ".join(f"{count:,} {SAID[split]}" for split, count in counts.items())
+def _count(counts: Mapping[str, int]) -> str:
+    return " and ".join(f"{count:,} {SPLIT_NAMES[split]}" for split, count in counts.items())
 
 
-def _named(kinds: Sequence[str]) -> str:
+def _names(kinds: Sequence[str]) -> str:
     return ", ".join(map(repr, kinds[:5])) + (f" and {len(kinds) - 5:,} more" if len(kinds) > 5 else "")

@@ -1,4 +1,4 @@
-"""Phase I of DP-RandP: images from random processes, pre-training on them, and the extractor that results."""
+"""Phase I of DP-RandP: images from random processes, pre-training on them, and the resulting extractor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a pre-training: the state that it goes on from, and the checkpoint that comes out."""
+"""Files of a pre-training: the state it resumes from, and the final checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMAT = "dpbench-pretraining-1"
 
 
 def state_file(out: Path) -> Path:
-    """Return where the state of the pre-training that makes `out` is kept."""
+    """Return the file with the state of the pre-training that will write `out`."""
     return out.with_name(f"{out.stem}.unfinished.safetensors")
 
 
@@ -36,11 +36,11 @@ class State:
     tensors: Mapping[str, Tensor]
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """Return the tensors whose names begin with `prefix`, without it."""
+        """Return the tensors whose names start with `prefix`, with the prefix removed."""
         return {name.removeprefix(prefix): one for name, one in self.tensors.items() if name.startswith(prefix)}
 
     def save(self, file: Path) -> None:
-        """Write the state, whole or not at all."""
+        """Write the state, completely or not at all."""
         from safetensors.torch import save_file
 
         about = {"format": FORMAT, "made": self.made(), "done": str(self.done)}
@@ -48,7 +48,7 @@ class State:
         _replaced(file, lambda part: save_file(tensors, part, metadata=about))
 
     def made(self) -> str:
-        """Return as JSON what decides the weights: two states of one pre-training share it."""
+        """Return what decides the weights, as JSON: equal for all states of one pre-training."""
         decisive = {key: value for key, value in asdict(self.recipe).items() if not key.startswith("probe")}
         return json.dumps({"network": self.network, "size": self.size, **decisive}, sort_keys=True)
 
@@ -58,13 +58,13 @@ class State:
 
         Raises:
             DataMissing: there is no file.
-            DataError: it is damaged or something else.
-            SpecError: it is of another network or recipe; names the first difference.
+            DataError: the file is damaged or no such state.
+            SpecError: it is of another network or recipe; the message names the first difference.
         """
         from safetensors import SafetensorError, safe_open
 
         if not file.is_file():
-            raise DataMissing(f"Expected an unfinished pre-training at {file} to resume. Leave --resume out to start.")
+            raise DataMissing(f"Expected an unfinished pre-training at {file} to resume. Leave out --resume.")
         try:
             with safe_open(file, "pt") as content:
                 about = content.metadata() or {}
@@ -72,19 +72,19 @@ class State:
         except (SafetensorError, OSError) as error:
             raise DataError(f"The unfinished pre-training {file} cannot be read: {error}. Delete it.") from error
         if about.get("format") != FORMAT:
-            raise DataError(f"Expected format={FORMAT} in {file}, got {about.get('format')}. Delete it to start anew.")
+            raise DataError(f"Expected format={FORMAT} in {file}, got {about.get('format')}. Delete it to start over.")
         there, here = json.loads(about["made"]), json.loads(wanted.made())
         for key, value in here.items():
             if there.get(key) != value:
-                raise SpecError(f"{file} was begun with {key}={there.get(key)}, not {value}. Resume it with the same.")
+                raise SpecError(f"{file} was started with {key}={there.get(key)}, not {value}. Resume with the same.")
         return cls(wanted.network, wanted.size, wanted.recipe, int(about["done"]), tensors)
 
 
 def export(encoder: Mapping[str, Tensor], state: State, out: Path) -> None:
-    """Write the trunk and the final normalisation in half precision, with a manifest of how they were made.
+    """Write the trunk and the final normalisation in half precision, with a record of how they were made.
 
     Raises:
-        DpbenchError: a weight is beyond half precision.
+        DpbenchError: a weight is too large for half precision.
     """
     kept = {name: one.detach().half().cpu().contiguous() for name, one in encoder.items() if name.startswith(KEPT)}
     for name, one in kept.items():
@@ -110,12 +110,12 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _replaced(file: Path, save: Callable[[Path], None]) -> None:
-    """Write a file beside its place, then put it there at once."""
+    """Write a temporary file, then move it into place at once."""
     part = file.with_name(f".{file.name}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         save(part)
-        part.chmod(0o644)  # safetensors makes files for their owner alone
+        part.chmod(0o644)  # safetensors makes files that only their owner can read
         part.replace(file)
     except OSError as error:
         raise SpecError(f"Cannot write {file}: {error.strerror}. Choose another --out.") from error

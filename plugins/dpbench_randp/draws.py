@@ -14,18 +14,17 @@ _BITS = 23  # of each uniform number; with one half added float32 holds it exact
 class Draws:
     """The random numbers of some images, in a fixed order.
 
-    What image i gets depends on (seed, i) and on the calls so far, not on which images stand beside it nor on the
-    device.
+    The numbers of image i depend on (seed, i) and the calls so far, not on the other images or the device.
     """
 
     def __init__(self, seed: int, indices: Tensor, purpose: int = 0) -> None:
-        """Start the streams of the images `indices` (n,) int64; each `purpose` has streams of its own."""
+        """Start the streams of the images `indices` (n,) int64; each `purpose` has its own streams."""
         start = hashed(torch.tensor([seed], device=indices.device), purpose + 1)[:, -1]
         self._keys = hashed(start ^ indices, 1)[:, 0]  # (n,)
 
     @property
     def device(self) -> torch.device:
-        """Where the numbers are made."""
+        """The device that the numbers are on."""
         return self._keys.device
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:

@@ -10,15 +10,15 @@ from dpbench_networks.views import normalised
 from torch import Tensor, nn
 from torch.nn.functional import group_norm, normalize
 
-HIDDEN, PROJECTED = 512, 128  # widths of the projection, which is thrown away
-KEPT = ("trunk.", "norm.")  # the parameters of a checkpoint; a learner makes its own head
+HIDDEN, PROJECTED = 512, 128  # widths of the projection, which is discarded
+KEPT = ("trunk.", "norm.")  # the parameters in a checkpoint; a learner adds its own head
 
 
 class Encoder(nn.Module):
     """Images in [0, 1] to unit vectors, through the features that a checkpoint keeps."""
 
     def __init__(self, network: str, size: int) -> None:
-        """Build `network` for RGB images of size x size, as shapes alone."""
+        """Build `network` for RGB images of size x size, without memory for its parameters."""
         super().__init__()
         whole = build(network, (3, size, size), 1)
         width = whole.head.in_features
@@ -28,15 +28,15 @@ class Encoder(nn.Module):
             self.projection = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, PROJECTED))
 
     def features(self, images: Tensor) -> Tensor:
-        """Return (n, width): means over places, as the head of the network would read them."""
+        """Return (n, width): means over positions, as the head of the network reads them."""
         mean: Tensor = self.norm(self.trunk(normalised(images))).mean((2, 3))
         return mean
 
     def stages(self, images: Tensor) -> Tensor:
-        """Return (n, width of all stages): the same means before each halving of the resolution too, each normalised.
+        """Return (n, width of all stages): also the means before each halving of the resolution, each normalised.
 
-        Source: Tang et al. 2023, appendix G: probes of representations gathered along a network approximate training it
-        whole.
+        Source: Tang et al. 2023, appendix G: probes of representations along a network approximate training the whole
+        network.
         """
         x, ends = normalised(images), []
         for layer in self.trunk.children():
@@ -64,7 +64,7 @@ def started(network: str, size: int, seed: int, device: torch.device) -> Encoder
 
 
 def loaded(network: str, size: int, state: Mapping[str, Tensor]) -> Encoder:
-    """Return an encoder with the parameters of a checkpoint, in float32; it has features and no projection.
+    """Return an encoder with the parameters of a checkpoint, in float32, without a projection.
 
     Raises:
         RuntimeError: a parameter is missing, left over or of another shape.

@@ -1,4 +1,4 @@
-"""The features of a network that was pre-trained on images from random processes, and the making of its weights."""
+"""Features of a network pre-trained on images from random processes, and how its weights are made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench import DataError, DataMissing, Trainable, data_folders
+from dpbench_weights import candidates, digest, first_file
+
+from dpbench import DataError, DataMissing, Trainable
 from dpbench_randp.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -22,13 +24,13 @@ if TYPE_CHECKING:
 class RandPWRN(Trainable):
     """Pooled features of a WRN-16-4 that has seen no data at all (DP-RandP, phase I; Tang et al. 2023).
 
-    `stages` all puts the means of the network's three stages side by side, 64 + 128 + 256 (appendix G does so with a
-    transformer's blocks); last is the third alone, what phase II of DP-RandP reads. `path` is a checkpoint of `dpbench
-    pretrain`, absolute or relative to the working folder or a folder of `DPBENCH_DATA`; None is the one that comes with
+    `stages=all` concatenates the means of the network's three stages, 64 + 128 + 256 (as appendix G does with blocks of
+    a transformer); `last` is the third only, which phase II of DP-RandP uses. `path` is a checkpoint of `dpbench
+    pretrain`, absolute or relative to the working folder or a folder of `DPBENCH_DATA`; None is the one shipped with
     dpbench. Images are resized to 32x32 and scaled by fixed constants.
 
-    Differs from the paper's Table 4, whose probe reads a layer of 4,096 features that its pre-training had on top of
-    the network.
+    Differs from the paper's Table 4, whose probe uses a layer of 4,096 features on top of the network from its
+    pre-training.
     """
 
     name: ClassVar[str] = "randp-wrn16-4"
@@ -41,32 +43,29 @@ class RandPWRN(Trainable):
     path: str | None = None
     stages: Literal["all", "last"] = "all"
 
-    def _places(self) -> list[Path]:
+    def _candidates(self) -> list[Path]:
         if self.path is None:
             from dpbench_networks.weights import SHIPPED
 
             return [SHIPPED[self.name]]
-        named = Path(self.path).expanduser()
-        return [named, *(folder / named for folder in data_folders())]  # an absolute path stays itself
+        return candidates(self.path)
 
     def _file(self) -> Path:
-        for place in self._places():
-            if place.is_file():
-                return place
-        looked = ", ".join(dict.fromkeys(map(str, self._places())))
+        paths = self._candidates()
+        if file := first_file(paths):
+            return file
+        looked = ", ".join(map(str, paths))
         raise DataMissing(
             f"The checkpoint of extractor {self.name!r} is not on this machine (looked for {looked}). Make one "
-            f"from no data: dpbench pretrain {self.name} --out FILE.safetensors. Then write {self.name}:path=FILE."
+            f"without any data: dpbench pretrain {self.name} --out FILE.safetensors. Then use {self.name}:path=FILE."
         )
 
     def present(self) -> bool:
-        """Say whether the checkpoint is where it is looked for."""
-        return any(place.is_file() for place in self._places())
+        """Say whether the checkpoint is on this machine."""
+        return first_file(self._candidates()) is not None
 
     def weights(self) -> str:
         """Return the SHA-256 of the checkpoint."""
-        from dpbench_weights import digest
-
         return digest(self._file())
 
     def prepare(self, image: Image) -> Tensor:
@@ -83,8 +82,8 @@ class RandPWRN(Trainable):
         """Return the map (c, 3, size, size) -> (c, features).
 
         Raises:
-            DataMissing: there is no checkpoint; says how to make one.
-            DataError: it is of another network, or of other shapes.
+            DataMissing: there is no checkpoint; the message says how to make one.
+            DataError: the checkpoint is of another network or has other shapes.
         """
         import torch
 
@@ -119,7 +118,7 @@ class RandPWRN(Trainable):
     def pretrain(
         cls, recipe: Any, out: Path, device: torch.device, report: Callable[[str, float], None], *, resume: bool
     ) -> None:
-        """Pre-train the network as a `Recipe` says; see `dpbench_randp.pretraining.pretrain`."""
+        """Pre-train the network by a `Recipe`; see `dpbench_randp.pretraining.pretrain`."""
         from dpbench_randp.pretraining import Training, pretrain
         from dpbench_randp.probe import Probe
 

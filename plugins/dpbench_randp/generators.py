@@ -1,4 +1,4 @@
-"""The image generators by name. None of them has seen an image: they are random processes written down by hand."""
+"""The image generators by name. None has seen an image: they are hand-written random processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpbench_randp.statistical import Statistical
 from dpbench_randp.stylegan import StyleGANOriented
 
 Generator = Callable[[Tensor], Tensor]
-"""Image numbers (n,) int64 -> (n, 3, size, size) float32 in [0, 1]; image i depends on the seed and on i alone."""
+"""Image numbers (n,) int64 -> (n, 3, size, size) float32 in [0, 1]; image i depends only on the seed and i."""
 
 GENERATORS: Mapping[str, Callable[[int, int], Generator]] = {
     "stylegan-oriented": StyleGANOriented,

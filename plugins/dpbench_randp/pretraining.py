@@ -1,4 +1,4 @@
-"""Contrastive pre-training: a step is a function of the state and its number, so what stops goes on to the same end."""
+"""Contrastive pre-training: a step is a function of the state and its number, so a resumed run ends the same."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from dpbench_randp.losses import align_uniform, info_nce
 from dpbench_randp.recipe import Recipe
 
 MOMENTUM, DECAY = 0.9, 1e-4  # of the optimiser, as in Baradad et al. 2021
-SAVE_AFTER = 60.0  # seconds of work that an interruption loses at most, if a step is not longer
-FOLLOW = 0.999  # how slowly the key encoder of MoCo follows
+SAVE_AFTER = 60.0  # seconds of work that an interruption loses at most, unless a step is longer
+FOLLOW = 0.999  # momentum of MoCo's key encoder
 Report = Callable[[str, float], None]
 Features = Callable[[Tensor], Tensor]
 
 
 class Training:
-    """An encoder on its way, and all that its next step depends on."""
+    """An encoder in training, and everything that its next step depends on."""
 
     def __init__(self, network: str, size: int, recipe: Recipe, device: torch.device) -> None:
         """Start at step 0."""
@@ -97,7 +97,7 @@ class Training:
         return State(self.network, self.size, self.recipe, self.done, tensors)
 
     def restore(self, state: State) -> None:
-        """Go on from a state of the same network and recipe."""
+        """Resume from a state of the same network and recipe."""
         self.done = state.done
         self.encoder.load_state_dict(state.part("encoder."))
         for name, parameter in self.encoder.named_parameters():
@@ -109,25 +109,25 @@ class Training:
 
 
 def pretrain(training: Training, out: Path, resume: bool, report: Report, probe: Callable[[Features], float]) -> None:
-    """Train to the recipe's last step and write the checkpoint `out`; on the way, a state beside it.
+    """Train to the recipe's last step and write the checkpoint `out`; until then, keep a state beside it.
 
-    Reports `step` (steps done) and `loss` after each step, and `probe` now and then. `probe` chooses nothing: what is
-    written is always the last step's.
+    Reports `step` (steps done) and `loss` after each step, and `probe` now and then. `probe` decides nothing: the
+    checkpoint is always that of the last step.
 
     Raises:
-        SpecError: `out` is there already, or an unfinished state is and `resume` does not ask for it.
+        SpecError: `out` already exists, or an unfinished state does and `resume` is false.
         DataMissing: there is nothing to resume.
         DpbenchError: the loss is not finite.
     """
     recipe, kept = training.recipe, state_file(out)
     if out.exists():
-        raise SpecError(f"Checkpoint {out} is there already and finished. Choose another --out, or move it away.")
+        raise SpecError(f"Checkpoint {out} already exists. Choose another --out, or move it away.")
     if resume:
         training.restore(State.load(kept, training.state()))
     elif kept.exists():
-        raise SpecError(f"An unfinished pre-training is in {kept}. Go on with --resume, or delete it to start anew.")
+        raise SpecError(f"{kept} holds an unfinished pre-training. Continue with --resume, or delete it to start over.")
     else:
-        training.state().save(kept)  # so that a place that cannot be written shows before the first step
+        training.state().save(kept)  # so that an unwritable folder is found before the first step
     report("step", training.done)
     saved = time.monotonic()
     while training.done < recipe.steps:
@@ -151,7 +151,7 @@ def _step(training: Training) -> float:
         return float(training.step())
     except torch.OutOfMemoryError as error:
         raise DpbenchError(
-            f"A batch of {training.recipe.batch} images does not fit into memory. Set a smaller batch."
+            f"A batch of {training.recipe.batch} images does not fit in memory. Set a smaller batch."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""A linear classifier of features on held-out images, to watch a pre-training; nothing is chosen by it."""
+"""A linear classifier on features, scored on held-out images to monitor a pre-training; it decides nothing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch import Tensor
 from dpbench import Dataset, Split
 
 DATASETS: dict[str, type[Dataset]] = {"digits": Digits, "cifar10": Cifar10}
-EXAMPLES = 1500  # of the training split, every third held out; the test split is left alone
+EXAMPLES = 1500  # of the training split, every third held out; the test split is not used
 _AT_ONCE = 100
 
 
 class Probe:
-    """The share of held-out images that a linear classifier of their features names rightly."""
+    """The accuracy of a linear classifier on the features of held-out images."""
 
     def __init__(self, dataset: str, prepare: Callable[[Image], Tensor]) -> None:
         """Read images of `dataset`, turned into (3, size, size) by `prepare`.
@@ -33,7 +33,7 @@ class Probe:
         self._labels = split.labels[chosen]
 
     def __call__(self, features: Callable[[Tensor], Tensor]) -> float:
-        """Return the accuracy in [0, 1]; the classifier is fitted on other images than it is scored on."""
+        """Return the accuracy in [0, 1]; the classifier is fitted and scored on different images."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler

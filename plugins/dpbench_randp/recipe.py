@@ -7,7 +7,7 @@ from typing import Literal
 
 from dpbench import SpecError
 
-MILESTONES = (0.775, 0.85, 0.925)  # shares of the steps after each of which the learning rate falls tenfold
+MILESTONES = (0.775, 0.85, 0.925)  # shares of the steps after which the learning rate is divided by ten
 RATES = {"align-uniform": 0.12, "moco": 0.03}  # learning rates for a batch of 256
 
 
@@ -15,14 +15,14 @@ RATES = {"align-uniform": 0.12, "moco": 0.03}  # learning rates for a batch of 2
 class Recipe:
     """Contrastive pre-training without data; the defaults are those of Baradad et al. 2021, for 21 million images.
 
-    `generator` makes the images, `canvas` pixels wide; no image is seen twice. `view` is the width in pixels of what
-    the network is trained on; None is the width that it is used at, and less costs less. `precision` bfloat16 lets
-    convolutions and products round, which is faster where a processor or GPU has them; weights stay float32.
+    `generator` makes the images, `canvas` pixels wide; no image is seen twice. `view` is the width in pixels that the
+    network is trained on; None is the width it is used at, and smaller is cheaper. `precision=bfloat16` lets
+    convolutions and products round, which is faster on hardware that supports it; weights stay float32.
 
     `loss` is alignment and uniformity (Wang and Isola 2020) or `moco` (He et al. 2020) with a `queue` of keys.
-    `learning_rate` None is 0.12 for a batch of 256 (0.03 with `moco`), in proportion for others. `probe` names data to
-    watch: every `probe_every` steps a linear classifier of the features is scored on held-out images; the score is told
-    and chooses nothing.
+    `learning_rate=None` is 0.12 for a batch of 256 (0.03 with `moco`), and proportional to the batch. `probe` names a
+    dataset to monitor: every `probe_every` steps a linear classifier on the features is scored on held-out images. The
+    score is reported and never used.
     """
 
     generator: Literal["stylegan-oriented", "dead-leaves", "statistical"] = "stylegan-oriented"
@@ -39,7 +39,7 @@ class Recipe:
     probe_every: int = 1000
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train."""
+        """Refuse a recipe that cannot train."""
         least = {"seed": 0, "steps": 1, "batch": 2, "queue": 1, "probe_every": 1}
         for name, bound in least.items():
             if getattr(self, name) < bound:

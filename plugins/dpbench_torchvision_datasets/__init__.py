@@ -1,7 +1,7 @@
-"""Datasets in torchvision's own layout below a data folder, read without torchvision.
+"""Datasets in torchvision's own layout in a data folder, read without torchvision.
 
-Its classes keep what is needed here, the list of files, to themselves, and unpickle CIFAR without restriction; the
-tests hold the readers of this package to the same images and labels as theirs.
+Its classes do not expose their list of files, which is needed here, and unpickle CIFAR without restriction; the tests
+check that these readers return the same images and labels as torchvision's.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Cifar100(Dataset):
             object.__setattr__(self, "classes", COARSE)
 
     def source(self) -> Source:
-        """Return where the two files come from and where they lie."""
+        """Return where the two files come from and where they are kept."""
         home = tuple(f"{FOLDER}/{split}" for split in self.md5)
         return Source(homes=(home,), page=PAGE, size=ARCHIVE.size, downloads=(ARCHIVE,))
 

@@ -20,7 +20,7 @@ PAGE = "https://github.com/zalandoresearch/fashion-mnist"
 MIRROR = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"  # has no https
 PACKAGE = "dataset-fashion-mnist"
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
-BELOW = ("FashionMNIST/raw", "fashion-mnist", ".")  # torchvision's place first
+BELOW = ("FashionMNIST/raw", "fashion-mnist", ".")  # torchvision's folder first
 PACKED_SIZES = {  # bytes
     "train-images-idx3-ubyte.gz": 26_421_880,
     "train-labels-idx1-ubyte.gz": 29_515,
@@ -34,7 +34,7 @@ class FashionMnist(Dataset):
     """Fashion-MNIST: 60,000 training and 10,000 test images of clothes, 28x28 grey, 10 classes.
 
     Four files {train,t10k}-{images-idx3,labels-idx1}-ubyte, all packed (.gz) or none, are looked for in every data
-    folder, in its FashionMNIST/raw (torchvision's place) and fashion-mnist, and last in
+    folder, in its FashionMNIST/raw (torchvision's folder) and fashion-mnist, and last in
     /usr/share/datasets/fashion-mnist, where Debian's package dataset-fashion-mnist puts them. Magic number, sizes and
     length are checked, and so is the published MD5 of a packed file, except in Debian's folder: it packed its files
     anew, to other bytes. The digest names the unpacked bytes, so it is the same from everywhere.
@@ -58,7 +58,7 @@ class FashionMnist(Dataset):
     }
 
     def source(self) -> Source:
-        """Return where the four files come from and where they lie."""
+        """Return where the four files come from and where they are kept."""
         ways = (tuple(self.md5), tuple(name.removesuffix(".gz") for name in self.md5))
         homes = [tuple(str(PurePosixPath(below, name)) for name in names) for below in BELOW for names in ways]
         downloads = [
@@ -92,7 +92,7 @@ class FashionMnist(Dataset):
             content = read_checked(path, self.md5[path.name], PAGE) if published else path.read_bytes()
             return gzip.decompress(content) if path.suffix == ".gz" else content
         except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"Expected a whole file {path}: {error}. Download it again from {PAGE}.") from error
+            raise DataError(f"Expected a complete file {path}: {error}. Download it again from {PAGE}.") from error
 
 
 def _array(content: bytes, shape: tuple[int, ...], name: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How files are checked and named, and images that are decoded on access."""
+"""Checks and digests of files, and images decoded on access."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
-READ_FULLY = 256  # files whose bytes are part of a fingerprint, of thousands
+READ_FULLY = 256  # files, out of thousands, whose bytes are part of a fingerprint
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """Images held as one array, grey (n, height, width) or RGB (n, height, width, 3), uint8."""
+    """Images held in one array, grey (n, height, width) or RGB (n, height, width, 3), uint8."""
 
     array: np.ndarray
 
@@ -34,7 +34,7 @@ class Pixels:
 
 @dataclass(frozen=True)
 class ColourFiles:
-    """Image files of a colour set: RGB whatever they are stored as, so that all of them stack."""
+    """Colour image files, all converted to RGB so that they stack."""
 
     paths: tuple[Path, ...]
 
@@ -48,12 +48,12 @@ class ColourFiles:
         try:
             with Image.open(path) as image:
                 return image.convert("RGB")
-        except Exception as error:  # whatever a decoder raises
+        except Exception as error:  # decoders raise many kinds
             raise DataError(f"Expected a readable image {path}: {error}. Unpack the archive again.") from error
 
 
 def read_checked(path: Path, md5: str, page: str) -> bytes:
-    """Return the bytes of a file whose MD5 its publisher states; it guards against accidents, not against forgery.
+    """Return the bytes of a file with a published MD5, which protects against accidents, not forgery.
 
     Raises:
         DataError: the file cannot be read, or is not the published one.
@@ -69,23 +69,23 @@ def read_checked(path: Path, md5: str, page: str) -> bytes:
 
 
 def digest_of(*parts: bytes) -> str:
-    """Return one SHA-256 that names all parts in order."""
+    """Return one SHA-256 of all parts in order."""
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 def fingerprint(paths: Sequence[Path], root: Path) -> bytes:
-    """Name thousands of image files without reading them all: every name and size, and the bytes of 256 of them.
+    """Identify thousands of image files by every name and size, and the bytes of 256 of them.
 
-    The files read are evenly spaced in the order given. A change in the others that keeps their size is not seen.
+    Those are evenly spaced in the given order. A change elsewhere that keeps the file size goes unnoticed.
 
     Raises:
         DataError: a file is missing or cannot be read.
     """
     total, step = hashlib.sha256(), max(1, len(paths) // READ_FULLY)
-    for place, path in enumerate(paths):
+    for index, path in enumerate(paths):
         try:
             total.update(f"{path.relative_to(root).as_posix()}\0{path.stat().st_size}\n".encode())
-            if place % step == 0:
+            if index % step == 0:
                 total.update(path.read_bytes())
         except OSError as error:
             raise DataError(f"Expected an image {path}: {error.strerror}. Unpack the archive again.") from error

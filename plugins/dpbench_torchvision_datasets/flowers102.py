@@ -60,7 +60,7 @@ class Flowers102(Dataset):
     }
 
     def source(self) -> Source:
-        """Return where images, labels and splits come from and where they lie."""
+        """Return where images, labels and splits come from and where they are kept."""
         tables = [
             Download(PAGE + name, f"md5:{md5}", TABLE_SIZES[name], f"{FOLDER}/{name}") for name, md5 in self.md5.items()
         ]
@@ -91,5 +91,5 @@ def _matlab(content: bytes, path: Path) -> Any:
 
     try:
         return loadmat(io.BytesIO(content))
-    except Exception as error:  # whatever a damaged file raises
+    except Exception as error:  # damaged files raise many kinds
         raise DataError(f"Expected a MATLAB file in {path}: {error}. Download it again from {PAGE}.") from error

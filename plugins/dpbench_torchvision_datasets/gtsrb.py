@@ -63,7 +63,7 @@ class Gtsrb(Dataset):
     training: Literal["online", "final"] = "online"
 
     def source(self) -> Source:
-        """Return where this training set and the test images come from and where they lie."""
+        """Return where this training set and the test images come from and where they are kept."""
         parts = (self.training, "test", "truth")
         downloads = [
             Download(f"{ARCHIVES}/{name}", f"md5:{md5}", size, FOLDER, unpack=True)

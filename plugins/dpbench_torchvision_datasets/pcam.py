@@ -73,14 +73,14 @@ class Pcam(Dataset):
             raise SpecError(f"Expected fraction={self.fraction} of dataset 'pcam' in (0, 1]: a share of its training.")
 
     def source(self) -> Source:
-        """Return where the four files come from and where they lie."""
-        places = {part: f"pcam/{PREFIX}{part}.h5" for part in PACKED}
+        """Return where the four files come from and where they are kept."""
+        paths = {part: f"pcam/{PREFIX}{part}.h5" for part in PACKED}
         downloads = [
-            Download(f"{RECORD}/files/{PREFIX}{part}.h5.gz?download=1", f"md5:{md5}", size, places[part], unpack=True)
+            Download(f"{RECORD}/files/{PREFIX}{part}.h5.gz?download=1", f"md5:{md5}", size, paths[part], unpack=True)
             for part, (md5, size) in PACKED.items()
         ]
         size = sum(one.size for one in downloads)
-        return Source(homes=(tuple(places.values()),), page=PAGE, size=size, downloads=downloads)
+        return Source(homes=(tuple(paths.values()),), page=PAGE, size=size, downloads=downloads)
 
     def load(self) -> Splits:
         """Open the two splits.

@@ -1,4 +1,4 @@
-"""The one place that reads pickles: those of CIFAR, limited to numpy arrays, lists, dictionaries, bytes and numbers."""
+"""The only code that reads pickles: those of CIFAR, limited to numpy arrays, lists, dictionaries, bytes and numbers."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ ARRAYS = {"numpy.core.multiarray", "numpy._core.multiarray"}  # where numpy 1 an
 
 
 class _Arrays(pickle.Unpickler):
-    """Finds what rebuilds a numpy array, and nothing else: a pickle can run code only through what it finds."""
+    """Resolves only what rebuilds a numpy array: a pickle can run code only through names that it resolves."""
 
     def find_class(self, module: str, name: str, /) -> Any:
         import numpy as np
 
         if module in ARRAYS and name == "_reconstruct":
-            return np.empty(0).__reduce__()[0]  # by whichever name this numpy has it
+            return np.empty(0).__reduce__()[0]  # under whichever name this numpy has it
         if module == "numpy" and name in {"ndarray", "dtype"}:
             return {"ndarray": np.ndarray, "dtype": np.dtype}[name]
         raise pickle.UnpicklingError(f"it asks for {module}.{name}, which arrays do not need")
 
 
 def read_arrays(content: bytes, origin: object) -> Any:
-    """Return what a pickle of Python 2 holds, its strings as bytes.
+    """Return the content of a Python 2 pickle, with strings as bytes.
 
     Raises:
-        DataError: it is damaged, or asks for anything beyond arrays, which is then not looked up, let alone called.
+        DataError: it is damaged, or refers to anything but arrays, which is then not even looked up.
     """
     try:
         return _Arrays(io.BytesIO(content), encoding="bytes").load()
-    except Exception as error:  # whatever a damaged pickle raises
+    except Exception as error:  # damaged pickles raise many kinds
         raise DataError(f"Expected a pickle of arrays in {origin}: {error}. Download the data again.") from error

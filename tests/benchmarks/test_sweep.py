@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import registry
-from dpbench.sweep import Using, read_grid
+from dpbench.sweep import Resources, read_grid
+from dpbench.sweep.conduct import prepared
+from dpbench.sweep.executors.start import executor
 from dpbench.sweep.folder import Folder
-from dpbench.sweep.start import executor, prepared
 from tests.benchmarks.conftest import Ratios
 
 WARM = 8  # cells before time counts: workers start, and plans are accounted for once
@@ -27,7 +28,7 @@ def _timed(out: Path, ratios: Ratios, workers: int) -> tuple[float, float]:
     grid = read_grid({"name": "rate", "fixed": fixed, "grid": {**axes, "epsilon": [0.5, 1.0, 2.0, 4.0]}}, plugins)
     folder, own, count = Folder(out), 0.0, 0
     folder.path.mkdir()
-    pool = executor(Using(workers=workers, threads=1, device="cpu"), folder)
+    pool = executor(Resources(workers=workers, threads=1, device="cpu"), folder)
     cells = prepared(grid.cells, folder, "cpu", plugins)
     warm = WARM if ratios.enabled else 1
     with closing(pool.run(cells)) as outcomes:

@@ -1,1 +1,1 @@
-"""The papers' figures as ready-made sweeps, and plots of a sweep's results beside what the papers report."""
+"""Figures of papers as ready-made sweeps, and plots of results beside what the papers report."""

@@ -1,4 +1,4 @@
-"""The plot of a sweep: means with their intervals, and the papers' figures beside them, hollow and dashed."""
+"""The plot of a sweep: means with their intervals, and published results beside them, hollow and dashed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from dpbench.records.result import Interval
 from dpbench.records.spec import COMPONENTS
 from dpbench.support.charts import BLUE, GREY, VERMILLION, write_chart
+from dpbench.sweep.figures.axis import XAxis, x_axis
 from dpbench.sweep.figures.collect import Collected
-from dpbench.sweep.figures.positions import Positions, positions
 from dpbench.sweep.figures.published import Point, Series
 from dpbench.sweep.plot import X, text
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-# Okabe and Ito's colours without yellow, which white swallows; their markers tell them apart in grey.
+# Okabe and Ito's colours without yellow, which is invisible on white; the markers differ in greyscale too.
 COLOURS = (BLUE, VERMILLION, "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000", GREY)
 MARKERS = ("o", "s", "^", "v", "P", "X", "<", ">", "*")
 HOLLOW = ("D", "h", "p", "8")
@@ -33,9 +33,9 @@ WORDS = {
     "public_dataset": "public data",
 }
 ACROSS = 3  # panels in a row
-WIDE, NARROW = (5.2, 4.2), (3.4, 3.1)  # inches of a panel that stands alone, or beside others
+WIDE, NARROW = (5.2, 4.2), (3.4, 3.1)  # inches: a panel on its own, or beside others
 LETTER = 0.08  # inches, of the title
-TITLE, LEGEND = 42, 30  # characters in a line
+TITLE, LEGEND = 42, 30  # characters per line
 
 
 def write_figure(collected: Collected, file: Path) -> None:
@@ -44,11 +44,11 @@ def write_figure(collected: Collected, file: Path) -> None:
 
 
 def draw(collected: Collected) -> Figure:
-    """Return the figure: a panel for each combination of the panels' axes, one legend beside all."""
+    """Return the figure: one panel per combination of the panels' axes, and one legend beside them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    panels = list(dict.fromkeys(at.panel for at in collected.places))
+    panels = list(dict.fromkeys(at.panel for at in collected.positions))
     across = 2 if len(panels) == 4 else min(len(panels), ACROSS)
     down = -(-len(panels) // across)
     width, height = WIDE if len(panels) == 1 else NARROW
@@ -56,23 +56,23 @@ def draw(collected: Collected) -> Figure:
     figure.set_layout_engine("constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(textwrap.fill(_title(collected), round(figure.get_figwidth() / LETTER)), parse_math=False)
-    where = positions(_all_x(collected, panels), collected.plot.scale == "log")
-    for place, panel in enumerate(panels):
-        axes = figure.add_subplot(down, across, place + 1)
-        _ours(axes, collected, panel, where)
-        _theirs(axes, collected, panel, where)
-        _dress(axes, collected, panel, where)
-        turned = 90 if where.crowded(collected.plot, width - 0.7) else 0  # inches, less the labels of the other axis
+    axis = x_axis(_all_x(collected, panels), collected.plot.scale == "log")
+    for index, panel in enumerate(panels):
+        axes = figure.add_subplot(down, across, index + 1)
+        _ours(axes, collected, panel, axis)
+        _theirs(axes, collected, panel, axis)
+        _dress(axes, collected, panel, axis)
+        turned = 90 if axis.crowded(collected.plot, width - 0.7) else 0  # inches, less the labels of the y axis
         axes.tick_params(axis="x", labelsize=8, rotation=turned)
-        axes.set_ylabel(_measured(collected) if place % across == 0 else "")
+        axes.set_ylabel(_measured(collected) if index % across == 0 else "")
     figure.legend(handles=_handles(collected), loc="outside right center", fontsize=8)
     return figure
 
 
 def _title(collected: Collected) -> str:
     title = collected.plot.title or collected.name
-    total = len(collected.places)
-    return f"{title} ({len(collected.found)} of {total} cells)" if collected.missing else title
+    total = len(collected.positions)
+    return f"{title} ({len(collected.measured)} of {total} cells)" if collected.missing else title
 
 
 def _words(axis: str) -> str:
@@ -87,14 +87,14 @@ def _measured(collected: Collected) -> str:
 
 
 def _all_x(collected: Collected, panels: Sequence[tuple[str, ...]]) -> list[X]:
-    """Return every x that is drawn, ours first."""
+    """Return every x that is drawn, measured ones first."""
     shown = [point for one in collected.series for panel in panels for point in _shown(one, collected, panel)]
     theirs = [point.at.get(collected.plot.x) for point in shown]
-    return [*(at.x for at in collected.places), *(x for x in theirs if x != "best")]
+    return [*(at.x for at in collected.positions), *(x for x in theirs if x != "best")]
 
 
 def _shown(series: Series, collected: Collected, panel: tuple[str, ...]) -> list[Point]:
-    """Return the points of a published series that belong into a panel."""
+    """Return the points of a published series that belong in a panel."""
     wanted = dict(zip(collected.plot.panels, panel, strict=True))
     return [
         point
@@ -104,36 +104,36 @@ def _shown(series: Series, collected: Collected, panel: tuple[str, ...]) -> list
 
 
 def _same(ours: str, theirs: float | str) -> bool:
-    return text(theirs) in {ours, ours.partition(":")[0]}  # a paper knows no options
+    return text(theirs) in {ours, ours.partition(":")[0]}  # papers give no options
 
 
 def _lines(collected: Collected) -> list[str]:
-    return list(dict.fromkeys(at.line for at in collected.places))
+    return list(dict.fromkeys(at.line for at in collected.positions))
 
 
-def _look(place: int) -> dict[str, Any]:
-    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)], "markersize": 4.5}
+def _look(index: int) -> dict[str, Any]:
+    return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)], "markersize": 4.5}
 
 
-def _ours(axes: Axes, collected: Collected, panel: tuple[str, ...], where: Positions) -> None:
-    for place, line in enumerate(_lines(collected)):
-        found = {at.x: one for at, one in collected.found.items() if (at.panel, at.line) == (panel, line)}
-        ordered = [x for x in where.of if x in found]
+def _ours(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxis) -> None:
+    for index, line in enumerate(_lines(collected)):
+        measured = {at.x: one for at, one in collected.measured.items() if (at.panel, at.line) == (panel, line)}
+        ordered = [x for x in axis.at if x in measured]
         if not ordered:
             continue
-        look = _look(place)
-        # Solid where x is a number; dotted on to what stands beside the numbers.
-        for style, among in (("-", [x for x in ordered if x in where.numbers]), (":", ordered)):
-            if where.numbers:
-                heights = [100 * found[x].mean for x in among]
-                axes.plot([where.of[x] for x in among], heights, style, color=look["color"], linewidth=1)
-        below, above = zip(*(_bar(found[x]) for x in ordered), strict=True)
+        look = _look(index)
+        # Solid between numbers; dotted on to the words beside them.
+        for style, among in (("-", [x for x in ordered if x in axis.numbers]), (":", ordered)):
+            if axis.numbers:
+                heights = [100 * measured[x].mean for x in among]
+                axes.plot([axis.at[x] for x in among], heights, style, color=look["color"], linewidth=1)
+        below, above = zip(*(_bar(measured[x]) for x in ordered), strict=True)
         axes.errorbar(
-            [where.of[x] for x in ordered], [100 * found[x].mean for x in ordered], yerr=[below, above],
+            [axis.at[x] for x in ordered], [100 * measured[x].mean for x in ordered], yerr=[below, above],
             fmt="none", ecolor=look["color"], capsize=2.5, elinewidth=1,
         )  # fmt: skip
-        heights = [100 * found[x].mean for x in ordered]
-        axes.plot([where.of[x] for x in ordered], heights, linestyle="none", label=line or "measured", **look)
+        heights = [100 * measured[x].mean for x in ordered]
+        axes.plot([axis.at[x] for x in ordered], heights, linestyle="none", label=line or "measured", **look)
 
 
 def _bar(interval: Interval) -> tuple[float, float]:
@@ -142,49 +142,49 @@ def _bar(interval: Interval) -> tuple[float, float]:
     return 100 * (interval.mean - interval.low), 100 * (interval.high - interval.mean)
 
 
-def _theirs(axes: Axes, collected: Collected, panel: tuple[str, ...], where: Positions) -> None:
+def _theirs(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxis) -> None:
     plot, lines = collected.plot, _lines(collected)
-    for place, series in enumerate(collected.series):
+    for index, series in enumerate(collected.series):
         grouped: dict[str, list[Point]] = {}
         for point in _shown(series, collected, panel):
             grouped.setdefault(text(point.at.get(plot.lines or "")), []).append(point)
         for line, points in grouped.items():
             matched = [mine for mine, ours in enumerate(lines) if plot.lines and _same(ours, line)]
-            look = _hollow(place, _look(matched[0])["color"] if matched else GREY)
-            _published(axes, points, plot.x, where, look)
+            look = _hollow(index, _look(matched[0])["color"] if matched else GREY)
+            _published(axes, points, plot.x, axis, look)
 
 
-def _hollow(place: int, colour: str) -> dict[str, Any]:
-    marker = HOLLOW[place % len(HOLLOW)]
+def _hollow(index: int, colour: str) -> dict[str, Any]:
+    marker = HOLLOW[index % len(HOLLOW)]
     return {"color": colour, "marker": marker, "markersize": 6, "markerfacecolor": "white", "linewidth": 1}
 
 
-def _published(axes: Axes, points: Sequence[Point], axis: str, where: Positions, look: Mapping[str, Any]) -> None:
-    best = [point for point in points if point.at.get(axis) == "best"]
-    placed = sorted(((where.of[point.at.get(axis)], point) for point in points if point not in best), key=itemgetter(0))
-    xs, heights = [x for x, _ in placed], [point.percent for _, point in placed]
+def _published(axes: Axes, points: Sequence[Point], x: str, axis: XAxis, look: Mapping[str, Any]) -> None:
+    best = [point for point in points if point.at.get(x) == "best"]
+    placed = sorted(((axis.at[point.at.get(x)], point) for point in points if point not in best), key=itemgetter(0))
+    xs, heights = [left for left, _ in placed], [point.percent for _, point in placed]
     for above in (False, True):
-        marks = [place for place, (_, point) in enumerate(placed) if point.above is above]
+        marks = [index for index, (_, point) in enumerate(placed) if point.above is above]
         marker = "^" if above else look["marker"]
-        joined = "--" if where.numbers and not above else "none"
+        joined = "--" if axis.numbers and not above else "none"
         if marks:
             axes.plot(xs, heights, linestyle=joined, markevery=marks, **{**look, "marker": marker}, label="published")
     for point in best:
         axes.axhline(point.percent, color=look["color"], linestyle="--", linewidth=1, label="published")
 
 
-def _dress(axes: Axes, collected: Collected, panel: tuple[str, ...], where: Positions) -> None:
+def _dress(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxis) -> None:
     plot = collected.plot
     title = textwrap.fill(", ".join(map(_named, plot.panels, panel)), TITLE)
     axes.set_title(title, fontsize=9, parse_math=False)
-    axes.set_xscale("log" if where.log else "linear")
-    axes.set_xlim(*where.limits)
-    axes.set_xticks(list(where.of.values()), labels=where.labels(plot), parse_math=False)
+    axes.set_xscale("log" if axis.log else "linear")
+    axes.set_xlim(*axis.limits)
+    axes.set_xticks(list(axis.at.values()), labels=axis.labels(plot), parse_math=False)
     axes.minorticks_off()
     axes.set_xlabel(_words(plot.x))
-    if where.boundary is not None:
-        axes.axvline(where.boundary, color=GREY, linewidth=0.6, alpha=0.5)
-    if not any(at.panel == panel for at in collected.found):
+    if axis.boundary is not None:
+        axes.axvline(axis.boundary, color=GREY, linewidth=0.6, alpha=0.5)
+    if not any(at.panel == panel for at in collected.measured):
         axes.text(0.5, 0.5, "no result yet", ha="center", va="center", transform=axes.transAxes)
 
 
@@ -199,9 +199,9 @@ def _handles(collected: Collected) -> list[Line2D]:
 
     plot, lines = collected.plot, _lines(collected)
     ours = [_named(plot.lines, line) if plot.lines else "measured" for line in lines]
-    looks = [_look(place) for place in range(len(lines))]
+    looks = [_look(index) for index in range(len(lines))]
     handles = [Line2D([], [], label=label, **look) for label, look in zip(ours, looks, strict=True)]
-    for place, series in enumerate(collected.series):
+    for index, series in enumerate(collected.series):
         label = textwrap.fill(series.label, LEGEND)
-        handles.append(Line2D([], [], linestyle="--", label=label, **_hollow(place, GREY)))
+        handles.append(Line2D([], [], linestyle="--", label=label, **_hollow(index, GREY)))
     return handles

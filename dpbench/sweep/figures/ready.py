@@ -1,4 +1,4 @@
-"""Ready-made sweeps, by name. No heavy import here: `dpbench --help` lists them."""
+"""Ready-made sweeps, by name. Imports stay light: `dpbench --help` lists them."""
 
 from __future__ import annotations
 
@@ -25,4 +25,4 @@ def find(named: Path) -> Path:
         return named
     if str(named) in names():
         return HERE / f"{named}.toml"
-    raise UnknownName(f"No file {named} is here. {unknown('ready-made sweep', str(named), names())}")
+    raise UnknownName(f"No file {named}. {unknown('ready-made sweep', str(named), names())}")

@@ -1,9 +1,9 @@
 """Cells on worker processes of this machine.
 
-Not `concurrent.futures` nor loky: when one of their workers is killed, they give up all others and every running cell,
-and do not say which cell it was. Here each worker has a pipe of its own, so a death costs one cell its run and is laid
-to that cell; a worker whose parent is gone reads the end of its pipe and ends; and lines of JSON need no pickle. A
-single worker is a process too: a cell that is killed does not take the sweep down.
+Not `concurrent.futures` or loky: when one of their workers is killed, they abandon all the others and every running
+cell, and do not say which cell it was. Here each worker has its own pipe, so a death costs one cell its run and is
+attributed to that cell; a worker whose parent is gone reads the end of its pipe and exits; and lines of JSON need no
+pickle. A single worker is a process too, so a cell that is killed does not take the sweep down.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbench.errors import DpbenchError
-from dpbench.sweep.executor import TRIES, Outcome
+from dpbench.sweep.executors import MAX_TRIES, THREAD_VARIABLES, Outcome
+from dpbench.sweep.executors.worker import READY
 from dpbench.sweep.folder import Folder
 from dpbench.sweep.grid import Cell
-from dpbench.sweep.worker import READY
-
-COUNTED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Died(Exception):
@@ -33,16 +31,16 @@ class Died(Exception):
 
 @dataclass(frozen=True)
 class LocalPool:
-    """Processes that live as long as the sweep; of several GPUs each has one."""
+    """Processes that live as long as the sweep; with several GPUs, each uses one."""
 
     workers: int
-    threads: int  # of each
+    threads: int  # per worker
     device: str
-    gpus: tuple[str, ...]  # as CUDA_VISIBLE_DEVICES names them; none: all workers see what this process sees
+    gpus: tuple[str, ...]  # as CUDA_VISIBLE_DEVICES names them; empty: all workers see what this process sees
     folder: Folder
 
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
-        """Yield one outcome a cell, as soon as there is one; closing the iterator ends all workers.
+        """Yield one outcome per cell as it comes; closing the iterator stops all workers.
 
         Raises:
             DpbenchError: a worker cannot be started.
@@ -50,8 +48,8 @@ class LocalPool:
         shared = _Shared()
         for cell in cells:
             shared.cells.put(cell)
-        places = range(min(self.workers, len(cells)))
-        threads = [threading.Thread(target=self._serve, args=(place, shared), daemon=True) for place in places]
+        indices = range(min(self.workers, len(cells)))
+        threads = [threading.Thread(target=self._serve, args=(index, shared), daemon=True) for index in indices]
         for thread in threads:
             thread.start()
         try:
@@ -65,14 +63,14 @@ class LocalPool:
             for thread in threads:
                 thread.join()
 
-    def _serve(self, place: int, shared: _Shared) -> None:
-        """Feed one worker, and start another where it dies."""
+    def _serve(self, index: int, shared: _Shared) -> None:
+        """Feed cells to one worker, and replace it when it dies."""
         worker = None
         try:
             while not shared.ended:
                 cell = shared.cells.get_nowait()
-                for attempt in range(TRIES):
-                    worker = worker or self._started(place, shared)
+                for attempt in range(MAX_TRIES):
+                    worker = worker or self._started(index, shared)
                     try:
                         shared.outcomes.put(Outcome.of(cell, worker.ask(cell.spec.model_dump_json())))
                         break
@@ -82,22 +80,22 @@ class LocalPool:
                         worker.end()
                         worker = None
                         self.folder.log(
-                            f"killed   a worker died in {cell.file_name}, time {attempt + 1} of {TRIES}  ({cell})"
+                            f"killed   a worker running {cell.file_name}, try {attempt + 1} of {MAX_TRIES}  ({cell})"
                         )
                 else:
-                    shared.outcomes.put(Outcome.deadly(cell))
+                    shared.outcomes.put(Outcome.killed(cell))
         except queue.Empty:
             return
-        except BaseException as error:  # whatever it is: the sweep must not wait for an outcome that never comes
+        except BaseException as error:  # any error at all: the sweep must not wait for an outcome that never comes
             shared.outcomes.put(error)
         finally:
             if worker is not None:
                 worker.end()
 
-    def _started(self, place: int, shared: _Shared) -> _Worker:
-        environment = {**os.environ, **dict.fromkeys(COUNTED, str(self.threads)), "PYTHONPATH": _path()}
+    def _started(self, index: int, shared: _Shared) -> _Worker:
+        environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(self.threads)), "PYTHONPATH": _path()}
         if self.gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = self.gpus[place % len(self.gpus)]
+            environment["CUDA_VISIBLE_DEVICES"] = self.gpus[index % len(self.gpus)]
         try:
             with self.folder.log_file.open("ab") as log:
                 worker = _Worker(self.device, self.threads, environment, log.fileno())
@@ -113,25 +111,25 @@ class LocalPool:
 
 
 class _Worker:
-    """One process, asked a line at a time."""
+    """One process that answers one line at a time."""
 
     def __init__(self, device: str, threads: int, environment: dict[str, str], log: int) -> None:
-        command = [sys.executable, "-P", "-m", "dpbench.sweep.worker", device, str(threads)]
+        command = [sys.executable, "-P", "-m", "dpbench.sweep.executors.worker", device, str(threads)]
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, encoding="utf-8"
         )
 
     def ask(self, line: str) -> str:
-        """Return the answer to one line.
+        """Send one line and return the answer.
 
         Raises:
-            Died: there is none.
+            Died: no answer came.
         """
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.write(f"{line}\n")
             self.process.stdin.flush()
-        except (OSError, ValueError) as error:  # the second, where the pipe is closed
+        except (OSError, ValueError) as error:  # ValueError: the pipe is closed
             raise Died from error
         return self._answer()
 
@@ -145,7 +143,7 @@ class _Worker:
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
-            with suppress(OSError):  # what was not sent yet is for nobody
+            with suppress(OSError):  # nobody needs what was not sent yet
                 assert pipe is not None
                 pipe.close()
 
@@ -168,14 +166,14 @@ class _Shared:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, worker: _Worker) -> None:
-        """Note a worker, to be ended with the others; at once, if they are."""
+        """Add a worker, to be stopped with the others; stop it at once if they already are."""
         with self._lock:
             self._workers.append(worker)
             if self.ended:
                 worker.process.kill()
 
     def end(self) -> None:
-        """End all workers."""
+        """Stop all workers."""
         with self._lock:
             self.ended = True
             for worker in self._workers:
@@ -183,5 +181,5 @@ class _Shared:
 
 
 def _path() -> str:
-    """Return where this process imports from: a worker must find the same plugins."""
+    """Return this process's import path: a worker must find the same plugins."""
     return os.pathsep.join(part or str(Path.cwd()) for part in sys.path)

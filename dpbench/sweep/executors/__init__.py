@@ -1,4 +1,4 @@
-"""What runs cells: one small interface, and what comes out of it."""
+"""What runs cells: one small interface, and three executors (local processes, Dask, Slurm) behind it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Protocol
 from dpbench.records.result import Result
 from dpbench.sweep.grid import Cell
 
-TRIES = 2  # a cell that ends this many workers is taken for the cause
+MAX_TRIES = 2  # a cell during which this many workers died is taken to be the cause
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A cell that was run: its result, or what it failed of."""
+    """A cell that was run: its result, or why it failed."""
 
     cell: Cell
     result: Result | None = None
@@ -23,7 +24,7 @@ class Outcome:
 
     @classmethod
     def of(cls, cell: Cell, answer: str) -> Outcome:
-        """Read what `Memory.work` gives; a result of another spec is an error."""
+        """Parse what `Memory.work` returns; a result of another spec is an error."""
         content = json.loads(answer)
         if "error" in content:
             return cls(cell, error=content["error"])
@@ -35,20 +36,20 @@ class Outcome:
         return cls(cell, result)
 
     @classmethod
-    def deadly(cls, cell: Cell) -> Outcome:
-        """Return the outcome of a cell whose workers died."""
-        return cls(cell, error=f"{TRIES} worker processes died of it, killed, out of memory or out of time.")
+    def killed(cls, cell: Cell) -> Outcome:
+        """Return the outcome of a cell that killed its workers."""
+        return cls(cell, error=f"{MAX_TRIES} worker processes died running it: killed, out of memory or out of time.")
 
 
 class Executor(Protocol):
-    """Runs cells in any order and on any number of workers: an outcome depends on its cell alone."""
+    """Runs cells in any order on any number of workers: an outcome depends on its cell alone."""
 
     @property
     def workers(self) -> int:
         """How many cells run at a time, as far as is known."""
 
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
-        """Yield one outcome a cell, as soon as there is one; closing the iterator ends all workers that were started.
+        """Yield one outcome per cell as it comes; closing the iterator stops every worker that was started.
 
         Raises:
             DpbenchError: no worker can be started or reached.

@@ -187,7 +187,9 @@ FORGERIES: list[tuple[str, dict[str, Change], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("learner", "edits", "field"), FORGERIES, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    ("learner", "edits", "field"), FORGERIES, ids=lambda value: value if isinstance(value, str) else "+".join(value)
+)
 def test_a_forgery_that_was_sealed_anew_is_found_by_what_contradicts_it(
     root: Path, known: Known, learner: str, edits: Mapping[str, Change], field: str
 ) -> None:

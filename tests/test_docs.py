@@ -85,7 +85,7 @@ def test_every_flag_in_the_readme_exists_and_every_flag_of_run_is_in_the_readme(
     others = set().union(*(_flags(name) for name in ("inspect", "sweep", "plot", "pretrain")))
     others |= set().union(*(_flags(group, command) for group, commands in GROUPS.items() for command in commands))
     named = set(re.findall(r"(?<![\w|-])--[a-z][a-z-]+", readme.TEXT))
-    elsewhere = {"--release", "--sigma", "--spec", "--check", "--benchmark-enable", "--help"}
+    elsewhere = {"--release", "--sigma", "--spec", "--check", "--benchmark-enable", "--help", "--hypothesis-profile"}
     assert shown - {"--help"} <= named | {"--no-public-labels"}
     assert named - elsewhere <= shown | others
 

@@ -1,6 +1,7 @@
 """Images that stand in two roles at once: a public split that repeats the test set is the oldest cheat.
 
-Two images are the same if they decode to the same pixels. They are near the same if their thumbnails, 16 x 16 grey and
+Two images are the same if they decode to the same pixels, as RGB at their own size, which is what extractors see: mode,
+palette and transparency hide no copy. They are near the same if their thumbnails, 16 x 16 grey and
 freed of brightness and contrast, correlate by at least `NEAR`: that finds copies that were resized, compressed again or
 tinted, not crops or mirror images. Where all images are alike (digits, garments on black), so are thumbnails of
 different ones: there the count is of look-alikes. On flat images a correlation says nothing; those are compared
@@ -9,6 +10,7 @@ exactly alone.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -33,13 +35,15 @@ NEAR = 0.98  # of CIFAR-10's test images 40 have such a training image, all copi
 SIDE = 16
 FLAT = 2.0  # grey levels of 255: thumbnails that vary less show nothing
 BLOCK = 4096
+PIXELS = "rgb"  # what `_hashed` hashes: another word whenever it changes, as hashes are kept
+SKETCH = 256  # images that a sketch holds
 
 
 @dataclass(frozen=True)
 class Hashes:
     """What is kept of a split's images: 264 bytes each."""
 
-    exact: np.ndarray  # (n,) uint64: of mode, size and pixels
+    exact: np.ndarray  # (n,) uint64: of size and pixels
     thumbnails: np.ndarray  # (n, 256) uint8
 
     def __len__(self) -> int:
@@ -54,6 +58,23 @@ class Hashes:
     def digest(self) -> str:
         """What names these very images."""
         return hashlib.sha256(self.exact.tobytes() + self.thumbnails.tobytes()).hexdigest()
+
+    @property
+    def sketch(self) -> str:
+        """The least hashes, base64: a random sample of the images by which others can look for them.
+
+        Whoever has an image can tell whether it is among them: never make one of private images.
+        """
+        return base64.b64encode(np.unique(self.exact)[:SKETCH].astype("<u8").tobytes()).decode()
+
+    def share_of(self, sketch: str) -> float:
+        """Return which share of a sketch's images stand here.
+
+        Raises:
+            ValueError: it is no sketch.
+        """
+        sought = np.frombuffer(base64.b64decode(sketch, validate=True), "<u8")
+        return float(np.isin(sought, self.exact).mean()) if len(sought) else 0.0
 
     @cached_property
     def directions(self) -> Tensor:
@@ -107,7 +128,9 @@ def hashes(split: Split, data: str, name: str) -> Hashes:
     Raises:
         DataError: an image cannot be decoded.
     """
-    key = canonical_digest({"data": data, "split": name, "rows": len(split.labels), "side": SIDE})[:32]
+    key = canonical_digest({"data": data, "split": name, "rows": len(split.labels), "side": SIDE, "pixels": PIXELS})[
+        :32
+    ]
     file = cache_folder() / "hashes" / f"{key}.bin"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -159,16 +182,36 @@ def _computed(images: Images, name: str) -> Hashes:
 def _hashed(image: Image) -> tuple[int, np.ndarray]:
     if image.mode in {"P", "PA"}:  # places in a palette are no pixels
         image = image.convert("RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB")
-    content = hashlib.blake2b(f"{image.mode} {image.size}".encode(), digest_size=8)
-    content.update(image.tobytes())
+    content = hashlib.blake2b(str(image.size).encode(), digest_size=8)
+    content.update(_pixels(image))
     small = _grey(image).resize((SIDE, SIDE), Resampling.BOX)
     return int.from_bytes(content.digest()), np.asarray(small).reshape(-1)
 
 
+def _pixels(image: Image) -> bytes:
+    """Return what two images of the same pixels have in common: bytes of RGB."""
+    if image.mode == "LAB":  # which pillow does not turn into RGB
+        return image.tobytes()
+    if image.mode in {"La", "RGBa"}:  # colours times transparency
+        image = image.convert({"La": "LA", "RGBa": "RGBA"}[image.mode])
+    return (_shallow(image) if _deep(image) else image).convert("RGB").tobytes()
+
+
 def _grey(image: Image) -> Image:
-    """Return 8 bits a pixel: of deeper ones the range that the image uses, as a correlation knows no scale."""
-    if not image.mode.startswith(("I", "F")):
-        return image.getchannel(0) if image.mode in {"LAB", "La"} else image.convert("L")
+    """Return 8 bits a pixel."""
+    if _deep(image):
+        return _shallow(image)
+    return image.getchannel(0) if image.mode in {"LAB", "La"} else image.convert("L")
+
+
+def _deep(image: Image) -> bool:
+    return image.mode.startswith(("I", "F"))
+
+
+def _shallow(image: Image) -> Image:
+    """Return 8 bits of a deeper pixel: those it has where they fit, else of the range that the image uses."""
     values = np.nan_to_num(np.asarray(image, dtype=np.float64))
     low, high = values.min(), values.max()
+    if low >= 0 and high <= 255 and np.array_equal(values, np.rint(values)):
+        return fromarray(values.astype(np.uint8))
     return fromarray(((values - low) * (255 / max(high - low, 1e-300))).astype(np.uint8))

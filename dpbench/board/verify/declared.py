@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpbench.board.verify.known import Installed, Wrong
+from dpbench.records.overlap import too_much
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
 from dpbench.records.tolerance import close
@@ -40,6 +41,8 @@ def check_task(result: Result) -> Wrong:
             yield f"task.overlap.{pair}", f"expected it to be counted over {task.test} test examples"
         if pair == "public in private" and task.public not in {0, counted.among}:
             yield "task.public", f"expected {counted.among} public examples, or 0 where the learner sees none"
+    for pair, said in too_much(overlap, task.private):
+        yield f"task.overlap.{pair}", said
     yield from _costs(result)
 
 

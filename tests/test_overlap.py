@@ -1,0 +1,50 @@
+"""How many images two splits may share before a board refuses the run."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpbench.records.overlap import Overlap, too_much
+
+
+def _pairs(exact: int, near: int, pair: str = "test in public", test: int = 1000, public: int = 500) -> list[str]:
+    none = {
+        "test in private": Overlap(exact=0, near=0, among=test), "test in public": Overlap(exact=0, near=0, among=test),
+        "public in private": Overlap(exact=0, near=0, among=public),
+    }  # fmt: skip
+    counted = Overlap(exact=exact, near=near, among=none[pair].among)
+    return [found for found, _ in too_much({**none, pair: counted}, private=5000)]
+
+
+def test_a_public_split_that_repeats_the_test_split_is_too_much() -> None:
+    assert _pairs(1000, 1000) == ["test in public"]
+    assert _pairs(1000, 1000, "test in private") == ["test in private"]
+
+
+def test_a_test_split_that_was_compressed_again_is_too_much() -> None:
+    assert _pairs(0, 999) == ["test in public"]
+
+
+@pytest.mark.parametrize(("exact", "ok"), [(0, True), (5, True), (6, False)])
+def test_the_share_is_of_the_smaller_split(exact: int, ok: bool) -> None:
+    assert (_pairs(exact, exact) == []) == ok
+
+
+def test_look_alikes_are_no_copies() -> None:
+    assert _pairs(0, 2262, "test in private", test=10_000) == []  # Fashion-MNIST, of 54,000 private images
+    assert _pairs(0, 1091, test=10_000, public=6_000) == []
+
+
+def test_public_images_that_repeat_private_ones_change_no_score() -> None:
+    assert _pairs(500, 500, "public in private") == []
+
+
+def test_without_public_images_nothing_is_compared() -> None:
+    assert _pairs(0, 0, public=0) == []
+    assert list(too_much({}, 10)) == []
+
+
+def test_the_sentence_names_the_share_and_the_numbers() -> None:
+    counted = Overlap(exact=30, near=30, among=1000)
+    ((_, said),) = too_much({"test in private": counted}, private=2000)
+    assert said == "expected at most 1% of the 1,000 images of the smaller split to be exact copies, got 30"

@@ -13,7 +13,7 @@ from typing import Any
 import dpbench
 
 PACKAGES = (
-    "datasets", "dp-accounting", "numpy", "opacus", "prv-accountant",
+    "datasets", "dp-accounting", "numpy", "opacus", "opendp", "prv-accountant",
     "scikit-learn", "scipy", "timm", "torch", "torchvision",
 )  # fmt: skip
 

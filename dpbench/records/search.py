@@ -9,7 +9,19 @@ from pydantic import BaseModel, ConfigDict, Field
 SelectionRule = Literal[
     "default", "by-hand", "transfer", "public-validation", "private-accounted", "private-unaccounted", "oracle"
 ]
+CLEANEST_FIRST: tuple[SelectionRule, ...] = (
+    "default", "public-validation", "transfer", "by-hand", "private-accounted", "private-unaccounted", "oracle"
+)  # fmt: skip
 UNRANKED: frozenset[SelectionRule] = frozenset({"private-unaccounted", "oracle"})
+
+
+def worst(*rules: SelectionRule) -> SelectionRule:
+    """Return the least clean of some rules: what a setting counts as that each of them had a part in.
+
+    >>> worst("transfer", "private-unaccounted", "default")
+    'private-unaccounted'
+    """
+    return max(rules, key=CLEANEST_FIRST.index)
 
 
 class Search(BaseModel):
@@ -49,7 +61,7 @@ class Trial(BaseModel):
 
 
 class Source(BaseModel):
-    """The run or tuning that a setting was taken from."""
+    """The run or tuning that a setting was taken from; `selection` is the least clean rule of all before it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -10,7 +10,7 @@ from typing import Any
 from dpbench.board.verify.known import Installed, Wrong
 from dpbench.records.overlap import too_much
 from dpbench.records.result import Result
-from dpbench.records.search import Selection
+from dpbench.records.search import Selection, worst
 from dpbench.records.tolerance import close
 
 PAIRS = {"test in private", "test in public", "public in private"}
@@ -122,6 +122,8 @@ def _taken(result: Result, record: Selection) -> Wrong:
         return
     if record.rule == "transfer" and source.dataset == result.spec.dataset.name and source.selection != "transfer":
         yield "search.source", f"expected another dataset than {source.dataset!r} with transfer"
+    if worst(source.selection, record.rule) != record.rule:
+        yield "search.source", f"expected a rule that is not cleaner than {source.selection}, by which they were found"
     if record.rule == "public-validation" and source.selection != record.rule:
         yield "search.source", f"expected settings that were chosen by {record.rule}, got {source.selection}"
     if any(name not in options or options[name] != value for name, value in (record.chosen or {}).items()):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dpbench.api import Learner
+from dpbench.data.duplicates import Hashes
 from dpbench.errors import DataError, SpecError
+from dpbench.harness.roles import SplitName
+from dpbench.records.overlap import COPIES
 from dpbench.records.result import Result, Tuning
-from dpbench.records.search import Selection, SelectionRule, Source
+from dpbench.records.search import Selection, SelectionRule, Source, worst
 from dpbench.records.spec import Spec
 from dpbench.registry import fields_from
 
 Earlier = Result | Tuning
+Images = Callable[[SplitName], Hashes]
 _SPLIT = {"dataset", "public_dataset", "public_fraction", "split_seed"}
 _NO_MATTER = {"search", "seeds", "learner", "secure_rng"}  # a setting is carried across as if it were chosen here
 
@@ -35,43 +39,73 @@ def settings_from(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
     return dataclasses.replace(learner, **options), earlier  # type: ignore[type-var]
 
 
-def record(earlier: Earlier, spec: Spec, digests: Mapping[str, str]) -> Selection:
-    """Return how settings from an earlier file count for this spec.
+def record(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: Images) -> Selection:
+    """Return how settings from an earlier file count for this spec: never as cleaner than what they were found by.
 
     ============================================ ================================= ============================
-    the file is about                            rule on record                    private records touched
+    the file is about                            rule on record, at the cleanest   private records touched
     ============================================ ================================= ============================
-    data other than the private split here       `transfer`                        no
+    data other than here                         `transfer`                        as there
     this very protocol, seeds apart              its own                           as there
     this split, another budget or extractor      `by-hand`                         as there
     this data, split otherwise, or as public     `private-unaccounted`             yes: labels public there
                                                                                    are private here
+    data whose public labels are of test images  `oracle`                          as there
     ============================================ ================================= ============================
 
+    Where the rule there, or that of a file before it, is less clean, it stays: what a search on private data found is
+    never ranked, however often it was carried on. Data are the same by the digest of their files; by name, where an
+    older file has no sketch; and by images: above `COPIES` of the sketch of the public images there, looked up here.
+    Private images need no sketch, which would betray them: a rule that let them have a part stays with the setting.
+
     Settings that nobody chose, a learner's defaults, stay `default`.
+
+    Args:
+        earlier: what `settings_from` read.
+        spec: of the run here.
+        digests: of the data here.
+        images: gives the hashes of a split here by its name, when it has to.
     """
+    there = own_rule(earlier)
     source = Source(
         digest=earlier.digest, dataset=earlier.spec.dataset.name, extractor=earlier.spec.extractor.name,
-        epsilon="Infinity" if earlier.spec.epsilon == float("inf") else earlier.spec.epsilon, selection=_rule(earlier),
+        epsilon="Infinity" if earlier.spec.epsilon == float("inf") else earlier.spec.epsilon, selection=there,
     )  # fmt: skip
-    rule = _relation(earlier, spec, digests)
-    search = _search(earlier)
-    kept = search or Selection(
+    rule = there if there == "default" else worst(there, _relation(earlier, spec, digests, images))
+    kept = _search(earlier) or Selection(
         rule=rule, space={}, possible=1, tried=1, draw="none", seed=0, private_touched=False, public_labels=0, chosen={}
     )
-    touched = {"transfer": False, "private-unaccounted": True}.get(rule, kept.private_touched)
+    touched = kept.private_touched or rule == "private-unaccounted"
     changed = {"rule": rule, "source": source, "chosen": _options(earlier), "trials": (), "private_touched": touched}
     return kept.model_copy(update=changed)
 
 
-def _relation(earlier: Earlier, spec: Spec, digests: Mapping[str, str]) -> SelectionRule:
-    rule = _rule(earlier)
-    there = earlier.digests if isinstance(earlier, Tuning) else earlier.task.digests
-    if rule == "default" or _same(earlier.spec, spec, set(Spec.model_fields) - _NO_MATTER):
-        return rule
-    if digests["private"] not in there.values():
+def own_rule(earlier: Earlier) -> SelectionRule:
+    """Return the least clean rule that had a part in the settings of a file, those before it included."""
+    search = _search(earlier)
+    stated = earlier.selection.rule if isinstance(earlier, Tuning) else earlier.selection
+    return worst(stated, search.source.selection) if search and search.source else stated
+
+
+def _relation(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: Images) -> SelectionRule:
+    """Return what carrying the settings here makes of them, whatever they were found by."""
+    public, there = (earlier, earlier.digests) if isinstance(earlier, Tuning) else (earlier.task, earlier.task.digests)
+    if digests["private"] in there.values() or (public.sketch is None and earlier.spec.dataset == spec.dataset):
+        if _same(earlier.spec, spec, set(Spec.model_fields) - _NO_MATTER):
+            return "default"
+        return "by-hand" if _same(earlier.spec, spec, _SPLIT) else "private-unaccounted"
+    if public.sketch is None:
         return "transfer"
-    return "by-hand" if _same(earlier.spec, spec, _SPLIT) else "private-unaccounted"
+    if _share(images("test"), public.sketch, earlier) > COPIES:
+        return "oracle"
+    return "private-unaccounted" if _share(images("private"), public.sketch, earlier) > COPIES else "transfer"
+
+
+def _share(here: Hashes, sketch: str, earlier: Earlier) -> float:
+    try:
+        return here.share_of(sketch)
+    except ValueError as error:
+        raise DataError(f"Expected a sketch of images in the file of digest {earlier.digest}: {error}.") from error
 
 
 def _same(one: Spec, other: Spec, fields: set[str]) -> bool:
@@ -86,10 +120,6 @@ def _read(file: Path) -> Earlier:
             return Result.read(file)
         except DataError:
             raise DataError(f"Expected a tuning or a result of dpbench in {file}: {first}") from first
-
-
-def _rule(earlier: Earlier) -> SelectionRule:
-    return earlier.selection.rule if isinstance(earlier, Tuning) else earlier.selection
 
 
 def _search(earlier: Earlier) -> Selection | None:

@@ -12,11 +12,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpbench.privacy.forms.contributions import Contribution, RankOne, Rows, Scaled
-from dpbench.privacy.mechanisms import GRID_BITS, clipped_sum, noised, poisson_sample
+from dpbench.privacy.mechanisms import GRID_BITS, clipped_sum, noised
+from dpbench.privacy.randomness import Draws, Randomness, poisson_sample
 
 
 def _generator(seed: int = 0) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64DXSM(seed))
+
+
+def _draws(seed: int = 0) -> Draws:
+    return Randomness.research(seed, "a test").draws("sum", 1)
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.3, 0.9])
@@ -82,7 +87,7 @@ def test_a_row_that_is_not_finite_counts_as_zero(poison: float) -> None:
 
 def test_noise_is_normal_with_the_stated_deviation() -> None:
     std = 2.5
-    noise = noised(torch.zeros(100_000, dtype=torch.float64), std, _generator(3)).double().numpy()
+    noise = noised(torch.zeros(100_000, dtype=torch.float64), std, _draws(3)).double().numpy()
     assert stats.kstest(noise / std, "norm").pvalue > 1e-3
     assert abs(noise.std() / std - 1) < 4 / math.sqrt(2 * len(noise))
     assert abs(noise.mean()) < 4 * std / math.sqrt(len(noise))
@@ -90,21 +95,21 @@ def test_noise_is_normal_with_the_stated_deviation() -> None:
 
 def test_noise_is_centred_on_the_sum() -> None:
     total = torch.full((100_000,), 1234.5, dtype=torch.float64)
-    assert float(noised(total, 1.0, _generator(4)).double().mean()) == pytest.approx(1234.5, abs=4 / math.sqrt(1e5))
+    assert float(noised(total, 1.0, _draws(4)).double().mean()) == pytest.approx(1234.5, abs=4 / math.sqrt(1e5))
 
 
 def test_answers_lie_on_a_grid_that_depends_on_the_noise_alone() -> None:
     std = 3.0
     grid = 2.0 ** (1 - GRID_BITS)
     for total in (0.0, 0.1234567890123):
-        answer = noised(torch.full((1000,), total, dtype=torch.float64), std, _generator(5)).double()
+        answer = noised(torch.full((1000,), total, dtype=torch.float64), std, _draws(5)).double()
         inside = answer[answer.abs() < 8]  # beyond, float32 itself is coarser than the grid
         assert torch.equal(inside / grid, (inside / grid).round())
 
 
 def test_without_noise_the_sum_is_returned_as_it_is() -> None:
     total = torch.tensor([0.1, 0.2], dtype=torch.float64)
-    assert torch.equal(noised(total, 0.0, _generator()), total.float())
+    assert torch.equal(noised(total, 0.0, _draws()), total.float())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +16,7 @@ from dpbench.errors import ComponentFailed, DataError, NotPlanned
 from dpbench.harness.fit import fit
 from dpbench.harness.prepare import prepare
 from dpbench.harness.run import run
+from dpbench.privacy import MECHANISM
 from dpbench.privacy.rows import PrivateRows
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
@@ -69,18 +71,58 @@ def test_a_secure_run_does_not_repeat() -> None:
     assert [seed.class_accuracy for seed in first] != [seed.class_accuracy for seed in second]
 
 
-def test_a_secure_run_commits_to_other_entropy_each_seed() -> None:
-    result = ran(secure_rng=True)
-    commitments = {seed.commitment for seed in result.seeds}
-    assert len(commitments) == 2
-    assert all(commitment and len(bytes.fromhex(commitment)) == 32 for commitment in commitments)
-    assert result.privacy.rng == "secure"
+@pytest.mark.parametrize("secure", [True, False])
+def test_a_result_says_what_its_randomness_leaves_out_and_commits_to_nothing(secure: bool) -> None:
+    result = ran(secure_rng=secure)
+    assert result.privacy.rng == ("secure" if secure else "research")
+    assert result.privacy.mechanism == MECHANISM
+    assert "commitment" not in result.model_dump_json()
+    assert result.privacy.not_covered[-1].startswith("less than 1e-15 of delta" if secure else "whoever knows the seed")
 
 
-def test_a_research_run_commits_to_nothing() -> None:
-    result = ran()
-    assert {seed.commitment for seed in result.seeds} == {None}
-    assert result.privacy.rng == "research"
+@dataclass(frozen=True)
+class Sums(Learner):
+    """Keeps its answers: noise alone, as it sums zeros."""
+
+    name: ClassVar[str] = "sums"
+    kept: ClassVar[list[torch.Tensor]] = []
+    factor: float = 1.0
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        return [Release("sum", steps=2)]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        for _ in range(2):
+            answer = curator.noisy_sum(lambda chunk: 0 * self.factor * chunk.x, release="sum", clip=1.0)
+            assert isinstance(answer, torch.Tensor)
+            self.kept.append(answer.double() / curator.sigma["sum"])
+        return lambda x: torch.zeros(len(x), curator.task.classes)
+
+
+@dataclass(frozen=True)
+class SameSums(Sums):
+    """The same questions under another name."""
+
+    name: ClassVar[str] = "same-sums"
+
+
+def test_no_two_runs_share_noise_that_could_be_subtracted() -> None:
+    """Between learners, settings, budgets, data, steps and seeds."""
+    components: Any = {kind: dict(known) for kind, known in load().components.items()}
+    for cls in (Sums, SameSums):
+        components["learner"][cls.name] = Registered(cls, "tiny-plugin", "tiny-wheel", "0.1")
+    Sums.kept.clear()
+    changes: list[dict[str, Any]] = [
+        {}, {"epsilon": 0.11}, {"learner": "same-sums"}, {"learner": "sums:factor=1.001"}, {"public_fraction": 0.2},
+        {"split_seed": 1}, {"delta": 1e-6}, {"accountant": "rdp"}, {"train_fraction": 0.9},
+    ]  # fmt: skip
+    for change in changes:
+        asked = {"learner": "sums", "epsilon": 0.1, "seeds": 2, **change}
+        run(make_spec(asked, "the test"), device="cpu", plugins=Registry(components))
+    noise = np.array([answer.numpy() for answer in Sums.kept])  # (36, 64)
+    correlations = np.corrcoef(noise)[np.triu_indices(len(noise), 1)]
+    assert len(noise) == 2 * 2 * len(changes)
+    assert np.abs(correlations).max() < 0.65
 
 
 def test_infinite_epsilon_means_no_noise() -> None:

@@ -55,7 +55,7 @@ def probes(base: ProbeLearner, rate: float = 1.0) -> list[ProbeLearner]:
 def curators(learners: Sequence[ProbeLearner], rows: PrivateRows, size: int, noise: float = 1.0) -> list[LedgerCurator]:
     task = Task(rows.example_shape, CLASSES, size, torch.device("cpu"))
     return [
-        bind(rows, task, [learner.probe.release()], own[3] * noise, Randomness.tuning(3, 1, place))
+        bind(rows, task, [learner.probe.release()], own[3] * noise, Randomness.tuning(3, "a test", 1, place))
         for place, (learner, own) in enumerate(zip(learners, OWN, strict=True))
     ]
 
@@ -170,7 +170,7 @@ def noise_of(sigmas: Sequence[float], clips: Sequence[float], seed: int = 0, ste
     rows, plan = private_rows(n=4, d=2), [Release("gradient", steps)]
     task = Task((2,), 1, 4, torch.device("cpu"))
     members = tuple(
-        bind(rows, task, plan, sigma, Randomness.tuning(seed, 0, place)) for place, sigma in enumerate(sigmas)
+        bind(rows, task, plan, sigma, Randomness.tuning(seed, "a test", 0, place)) for place, sigma in enumerate(sigmas)
     )
 
     def zeros(chunk: Chunk) -> Stacked:

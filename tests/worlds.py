@@ -25,4 +25,4 @@ def curator_over(
 ) -> LedgerCurator:
     """Return a curator over the rows, `sigma` the base noise multiplier."""
     task = Task(rows.example_shape, classes, len(rows), torch.device("cpu"))
-    return bind(rows, task, plan, sigma, Randomness.research(seed))
+    return bind(rows, task, plan, sigma, Randomness.research(seed, "a test"))

@@ -39,11 +39,12 @@ def fit(prepared: Prepared, seed: int) -> SeedResult:
 
 def _single(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:
     """Fit once, through a fresh curator."""
-    roles, privacy, randomness = prepared.roles, prepared.privacy, Randomness.of(prepared.privacy.rng, seed)
+    roles, privacy = prepared.roles, prepared.privacy
+    randomness = Randomness.of(privacy.rng, seed, prepared.identity)
     curator = bind(roles.private, roles.task, privacy.plan, privacy.sigma, randomness)
     who = prepared.parts.who("learner", "fit")
     predict = guarded(who, _learned, prepared, curator.handle(), randomness.initialisation)
-    return predict, {"spent": dict(curator.ledger.spent), "commitment": randomness.commitment}
+    return predict, {"spent": dict(curator.ledger.spent)}
 
 
 def _learned(prepared: Prepared, curator: Curator, generator: torch.Generator) -> Predict:
@@ -58,5 +59,5 @@ def _learned(prepared: Prepared, curator: Curator, generator: torch.Generator) -
 def _best(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:
     """Fit a random number of times and keep the best by public labels."""
     learner, who = prepared.parts.learner, partial(prepared.parts.who, "learner")
-    won = private.best_of(learner, who, prepared.roles, prepared.privacy, prepared.spec, seed)
-    return won.predict, {"spent": dict(won.spent), "commitment": won.commitment, "setting": won.setting}
+    won = private.best_of(learner, who, prepared.roles, prepared.privacy, prepared.spec, seed, prepared.identity)
+    return won.predict, {"spent": dict(won.spent), "setting": won.setting}

@@ -9,11 +9,12 @@ from typing import Literal
 
 from dpbench.api import Budget, Release, Task
 from dpbench.harness.tuning import private
+from dpbench.privacy import MECHANISM
 from dpbench.privacy.accounting import accountant, calibration, crosscheck, private_selection
 from dpbench.privacy.accounting.accountant import AccountantName
 from dpbench.privacy.accounting.private_selection import Repeats
 from dpbench.privacy.plan import check_plan, sigmas
-from dpbench.records.result import Independent, PlannedRelease, PlannedRepeats, Privacy
+from dpbench.records.result import Independent, PlannedRelease, PlannedRepeats, Privacy, not_covered
 from dpbench.records.spec import Spec
 from dpbench.registry.components import Parts
 from dpbench.support.guard import guarded
@@ -56,8 +57,7 @@ def _of_search(plan: tuple[Release, ...], budget: Budget, name: AccountantName, 
     stated = private_selection.epsilon(plan, sigma, budget.delta, repeats)
     other = private_selection.cross_check(plan, sigma, budget.delta, repeats, stated)
     whole = _privacy(plan, budget, name, rng, sigma, stated, Independent(**dataclasses.asdict(other)))
-    covered = "the choice of hyperparameters"  # which is a part of this guarantee
-    left = tuple(line for line in whole.not_covered if not line.startswith(covered))
+    left = not_covered(rng, search=True)  # the choice of hyperparameters is a part of this guarantee
     return whole.model_copy(
         update={"repeats": PlannedRepeats(mean=repeats.mean, shape=repeats.shape), "not_covered": left}
     )
@@ -71,5 +71,5 @@ def _privacy(
     releases = tuple(PlannedRelease(**dataclasses.asdict(one), sigma=noise[one.name]) for one in plan)
     return Privacy(
         epsilon=stated, delta=budget.delta, accountant=name, adjacency=budget.adjacency, sigma=sigma, plan=releases,
-        independent=independent, rng=rng,
+        independent=independent, rng=rng, mechanism=MECHANISM, not_covered=not_covered(rng, search=False),
     )  # fmt: skip

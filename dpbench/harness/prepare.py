@@ -17,11 +17,12 @@ from dpbench.harness.roles import Roles, Test, seen
 from dpbench.harness.shared import Shared
 from dpbench.harness.tuning import private, transfer, trials
 from dpbench.harness.tuning import space as spaces
+from dpbench.records.identity import identity
 from dpbench.records.result import Brought, Privacy
 from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
-from dpbench.registry.components import Parts, resolve, spelled_out
+from dpbench.registry.components import Parts, resolve, spelled_out, written
 from dpbench.support import progress
 from dpbench.support.device import device_named
 from dpbench.support.phases import Phases
@@ -39,6 +40,11 @@ class Opened:
     phases: Phases
     shared: Shared
 
+    @property
+    def identity(self) -> str:
+        """What a search's research noise is derived from, beside its seed, fold and setting."""
+        return identity(self.spec, (), self.roles.digests, brought(self.parts))
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -53,6 +59,13 @@ class Prepared:
     privacy: Privacy  # whose plan and sigma every fit is held to
     phases: Phases  # which the fits go on counting
     shared: Shared
+
+    @property
+    def identity(self) -> str:
+        """What research noise is derived from, beside a seed: the fit as it is, however its settings were chosen."""
+        search = self.spec.search if self.privacy.repeats else None
+        spec = self.spec.model_copy(update={"learner": written(self.parts.learner), "search": search})
+        return identity(spec, self.privacy.plan, self.roles.digests, brought(self.parts))
 
 
 def prepare(
@@ -141,12 +154,12 @@ def _settled(opened: Opened) -> tuple[Parts, Selection | None]:
     """Return the parts with the learner's settings chosen, and the record of it where there is one."""
     parts, roles, spec = opened.parts, opened.roles, opened.spec
     if opened.earlier is not None:
-        return parts, transfer.record(opened.earlier, spec, roles.digests)
+        return parts, transfer.record(opened.earlier, spec, roles.digests, roles.images)
     if spec.search is None:
         return parts, None
     if spec.search.rule == "private-accounted":
         return parts, private.record(parts.learner, roles, spec)
-    search = trials.choose(parts.learner, partial(parts.who, "learner"), roles, spec)
+    search = trials.choose(parts.learner, partial(parts.who, "learner"), roles, spec, opened.identity)
     assert search.chosen is not None
     return dataclasses.replace(parts, learner=spaces.candidate(parts.learner, search.chosen)), search
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dpbench.api import Budget, Dataset, Extractor, Learner, PublicData, Split, Splits, Task
 from dpbench.data import cache, duplicates
+from dpbench.data.duplicates import Hashes
 from dpbench.errors import DataError, SpecError
 from dpbench.privacy.plan import check_budget
 from dpbench.privacy.rows import PrivateRows
@@ -19,6 +20,8 @@ from dpbench.records.overlap import Overlap
 from dpbench.records.spec import Spec
 from dpbench.registry.components import Parts
 from dpbench.support.guard import guarded
+
+SplitName = Literal["private", "public", "test"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,14 @@ class Test:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """What the images themselves tell, for the record."""
+
+    overlap: dict[str, Overlap]  # "test in private" ...
+    sketch: str  # of the public images
+
+
+@dataclass(frozen=True)
 class Roles:
     """One dataset, each example in its role."""
 
@@ -38,7 +49,8 @@ class Roles:
     public: PublicData  # with labels, whatever the protocol allows a learner to see
     test: Callable[[], Test]  # reads the test split: nothing has touched it before
     digests: dict[str, str]  # of the data behind private and test, and behind public
-    overlap: Callable[[], dict[str, Overlap]]  # "test in private" ...: reads every image, for the result alone
+    images: Callable[[SplitName], Hashes]  # reads every image of a split, for the record alone
+    compared: Callable[[], Compared]  # and of all three
 
 
 def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
@@ -67,14 +79,27 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     digests = {"private": splits.digest, "public": other.digest}
     private = PrivateRows(train, labels[private_rows], private_rows)
 
-    def overlap() -> dict[str, Overlap]:
-        hashed, test = (duplicates.hashes(split, splits.digest, name) for name, split in _named(splits))
-        mine = hashed.take(private_rows)
-        theirs = hashed.take(public_rows) if other is splits else duplicates.hashes(other.train, other.digest, "train")
-        pairs = {"test in private": (test, mine), "test in public": (test, theirs), "public in private": (theirs, mine)}
-        return {name: duplicates.repeats(of, among) for name, (of, among) in pairs.items()}
+    def images(name: SplitName) -> Hashes:
+        if name == "test":
+            return duplicates.hashes(splits.test, splits.digest, "test")
+        of = splits if name == "private" else other
+        hashed = duplicates.hashes(of.train, of.digest, "train")
+        return hashed if of is not splits else hashed.take(private_rows if name == "private" else public_rows)
 
-    return Roles(task, private, public, lambda: _test(splits, parts, device), digests, overlap)
+    return Roles(
+        task, private, public, lambda: _test(splits, parts, device), digests, images, lambda: _compared(images)
+    )
+
+
+def _compared(images: Callable[[SplitName], Hashes]) -> Compared:
+    private, public, test = images("private"), images("public"), images("test")
+    pairs = {
+        "test in private": (test, private),
+        "test in public": (test, public),
+        "public in private": (public, private),
+    }
+    overlap = {name: duplicates.repeats(of, among) for name, (of, among) in pairs.items()}
+    return Compared(overlap, public.sketch)
 
 
 def seen(public: PublicData, learner: Learner) -> PublicData:
@@ -87,10 +112,6 @@ def seen(public: PublicData, learner: Learner) -> PublicData:
 def own_copy(public: PublicData) -> PublicData:
     """Return a copy for one fit: what a learner writes into it reaches no other."""
     return PublicData(public.x.clone(), None if public.y is None else public.y.clone())
-
-
-def _named(splits: Splits) -> list[tuple[str, Split]]:
-    return [("train", splits.train), ("test", splits.test)]
 
 
 def _test(splits: Splits, parts: Parts, device: torch.device) -> Test:

@@ -9,9 +9,9 @@ from pathlib import Path
 from dpbench.errors import SpecError
 from dpbench.harness.fit import fit
 from dpbench.harness.prepare import Prepared, brought, open_, prepare
+from dpbench.harness.roles import Compared
 from dpbench.harness.shared import Shared
 from dpbench.harness.tuning import trials
-from dpbench.records.overlap import Overlap
 from dpbench.records.result import Privacy, Result, SeedResult, TaskFacts, Tuning, summarise
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
@@ -44,8 +44,8 @@ def run(
             seeds.append(fit(prepared, seed))
             advance(1)
     with prepared.phases("compare"):
-        overlap = prepared.roles.overlap()
-    return _result(prepared, seeds, overlap)
+        compared = prepared.roles.compared()
+    return _result(prepared, seeds, compared)
 
 
 def tune(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -> Tuning:
@@ -62,30 +62,32 @@ def tune(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -
     opened = open_(spec, device=device, plugins=plugins)
     parts, roles, phases = opened.parts, opened.roles, opened.phases
     with phases("tune"):
-        chosen = trials.choose(parts.learner, partial(parts.who, "learner"), roles, opened.spec)
+        chosen = trials.choose(parts.learner, partial(parts.who, "learner"), roles, opened.spec, opened.identity)
     return Tuning(
-        digest=opened.spec.digest, spec=opened.spec, selection=chosen, digests=roles.digests, seconds=phases.seconds,
-        components=brought(parts), provenance=opened.shared.provenance(str(roles.task.device)),
+        digest=opened.spec.digest, spec=opened.spec, selection=chosen, digests=roles.digests,
+        sketch=roles.images("public").sketch, seconds=phases.seconds, components=brought(parts),
+        provenance=opened.shared.provenance(str(roles.task.device)),
     )  # fmt: skip
 
 
-def _result(prepared: Prepared, seeds: Sequence[SeedResult], overlap: dict[str, Overlap]) -> Result:
+def _result(prepared: Prepared, seeds: Sequence[SeedResult], compared: Compared) -> Result:
     spec, parts, search, phases = prepared.spec, prepared.parts, prepared.search, prepared.phases
     return Result(
         digest=spec.digest, spec=spec, selection=search.rule if search else selection(parts.learner), search=search,
-        task=_facts(prepared, overlap), privacy=prepared.privacy, seeds=tuple(seeds), metrics=summarise(seeds),
+        task=_facts(prepared, compared), privacy=prepared.privacy, seeds=tuple(seeds), metrics=summarise(seeds),
         seconds=_publishable(phases.seconds, prepared.privacy),
         cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy), peak_bytes=phases.peak_bytes,
         components=brought(parts), provenance=prepared.shared.provenance(str(prepared.roles.task.device)),
     ).sealed()  # fmt: skip
 
 
-def _facts(prepared: Prepared, overlap: dict[str, Overlap]) -> TaskFacts:
+def _facts(prepared: Prepared, compared: Compared) -> TaskFacts:
     dataset, roles, public = prepared.parts.dataset, prepared.roles, prepared.public
     return TaskFacts(
         example_shape=roles.task.example_shape, classes=dataset.classes, private=roles.task.size,
         public=len(public.x), test=len(prepared.test.y), public_labels_seen=public.y is not None,
-        digests=roles.digests, licence=dataset.licence, overlap=overlap,
+        digests=roles.digests, licence=dataset.licence, overlap=compared.overlap,
+        sketch=compared.sketch,
     )  # fmt: skip
 
 

@@ -67,7 +67,7 @@ class Shared:
             while len(self._roles) >= KEPT:
                 self._roles.popitem(last=False)  # before the next is loaded: both might not fit
             fresh = roles.assign(parts, spec, device)
-            self._roles[key] = dataclasses.replace(fresh, test=Once(fresh.test), overlap=Once(fresh.overlap))
+            self._roles[key] = dataclasses.replace(fresh, test=Once(fresh.test), compared=Once(fresh.compared))
         kept = self._roles[key]
         return dataclasses.replace(kept, private=dataclasses.replace(kept.private, scratch=Scratch()))
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from dpbench.api import Chunk, Task
 from dpbench.privacy.curator import LedgerCurator, checked_clips
 from dpbench.privacy.forms.rounding import TINY, row_norms, unit_roundoff, weights_for
-from dpbench.privacy.mechanisms import noised, poisson_sample
+from dpbench.privacy.mechanisms import noised
 
 
 @dataclass(frozen=True)
@@ -63,25 +63,26 @@ class Stack:
         """Return the clipped, noised sums under every setting, float32 (s, m, d + 1), over one Poisson sample."""
         steps = [curator.ledger.spend(release) for curator in self.curators]
         bounds = torch.tensor(checked_clips(clips), dtype=torch.float64, device=self.task.device)
+        draws = [curator.randomness.draws(release, curator.ledger.spent[release]) for curator in self.curators]
         lead = self.curators[0]
-        sample = poisson_sample(len(lead.rows), steps[0].sample_rate, lead.randomness.sampling)
-        base = int(lead.randomness.rows.integers(2**63))
+        sample = draws[0].sample(len(lead.rows), steps[0].sample_rate)
         total: Tensor | None = None
-        for chunk in lead.rows.chunks(sample, base, None, self.task.device):
+        for chunk in lead.rows.chunks(sample, draws[0].row_base(), None, self.task.device):
             part = _clipped_sums(rows(chunk), bounds)
             total = part if total is None else total.add_(part)
-        return torch.stack([self._noised(i, total, release, clip) for i, clip in enumerate(clips)])
+        assert total is not None  # there is at least one chunk, even of an empty sample
+        return torch.stack(
+            [
+                noised(total[place], curator.sigma[release] * clips[place], draws[place]).mul_(self.weight)
+                for place, curator in enumerate(self.curators)
+            ]
+        )
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Stack:
         """Return the stack over the transformed rows, which all fits share; see `Curator.map`."""
         mapped = self.curators[0].map(transform)
         curators = [dataclasses.replace(each, rows=mapped.rows, task=mapped.task) for each in self.curators]
         return dataclasses.replace(self, curators=tuple(curators))
-
-    def _noised(self, index: int, total: Tensor | None, release: str, clip: float) -> Tensor:
-        curator = self.curators[index]
-        assert total is not None  # there is at least one chunk, even of an empty sample
-        return noised(total[index], curator.sigma[release] * clip, curator.randomness.noise).mul_(self.weight)
 
 
 def _clipped_sums(stacked: Stacked, bounds: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The closed middle: whoever trusts an epsilon of dpbench trusts this folder. A change here is a reviewed change.
 
 To be read in this order: `curator` (what answers a learner), `binding` (what makes one), `plan`, `rows`, `randomness`,
-`mechanisms`, `forms` (what a row may contribute), `accounting` (epsilon from plan and sigma). Private rows live in
+`discrete` (noise of --secure-rng), `mechanisms`, `forms` (what a row may contribute), `accounting` (epsilon from plan and sigma). Private rows live in
 `rows.PrivateRows`, which only a curator reads; a result's epsilon is computed by `harness.guarantee` from `accounting`.
 
 =========================================================== ============================ ==============================
@@ -12,8 +12,10 @@ noise, sample rates and ledger are those of plan and sigma  binding             
 no attribute of what a learner holds leads to a private row curator                      test_curator
 a row function reads its own row alone                      curator                      test_curator, test_gallery
 a chunk is a copy of its rows, wiped after use              rows                         test_curator
-streams share no draw; seeds repeat, secure ones do not     randomness                   test_randomness
-each example is sampled with its chance, on its own         mechanisms                   test_mechanisms
+each question has draws of its own, no two share noise      randomness                   test_randomness, test_run
+each example is sampled with its chance, on its own         randomness                   test_randomness, test_mechanisms
+secure draws come from the operating system alone           randomness                   test_randomness
+secure noise is exact: a discrete Gaussian, rounded         discrete                     test_discrete
 one example moves a sum by at most the clip                 mechanisms                   test_mechanisms, test_curator
 noise is normal with std sigma * clip, on a public grid     mechanisms                   test_mechanisms
 norms are never under-estimated                             forms.rounding               test_contributions
@@ -26,3 +28,6 @@ sigma reaches the budget from below                         accounting.calibrati
 the best of several runs has the epsilon of the search      accounting.private_selection test_repeats
 =========================================================== ============================ ==============================
 """
+
+MECHANISM = "exact-sums-1"
+"""How samples, sums and noise are made: results of one word repeat each other. Another word with every change."""

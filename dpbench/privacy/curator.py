@@ -19,7 +19,7 @@ from dpbench.api import Chunk, Curator, RowFn, Task
 from dpbench.errors import NotPerExample, SpecError
 from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.forms.contributions import Contribution
-from dpbench.privacy.mechanisms import clipped_sum, noised, poisson_sample
+from dpbench.privacy.mechanisms import clipped_sum, noised
 from dpbench.privacy.plan import Ledger
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
@@ -58,19 +58,18 @@ class LedgerCurator:
             raise SpecError(f"Expected chunk_size={chunk_size} >= 1: how many rows are held at once.")
         step = self.ledger.spend(release)
         clips = checked_clips(clip)
-        sample = poisson_sample(len(self.rows), step.sample_rate, self.randomness.sampling)
-        base = int(self.randomness.rows.integers(2**63))
-        chunks = self.rows.chunks(sample, base, chunk_size, self.task.device)
+        draws = self.randomness.draws(release, self.ledger.spent[release])
+        sample = draws.sample(len(self.rows), step.sample_rate)
+        chunks = self.rows.chunks(sample, draws.row_base(), chunk_size, self.task.device)
         totals: list[Tensor] | None = None
         for paired in self._contributions(rows, chunks, release, clips):
             sums = [clipped_sum(block, bound) for block, bound in paired]
             totals = sums if totals is None else [total.add_(part) for total, part in zip(totals, sums, strict=True)]
             del paired  # see `_contributions`
         spread = self.sigma[release] * math.sqrt(len(clips))
-        answers = tuple(
-            noised(total, spread * bound, self.randomness.noise)
-            for total, bound in zip(totals or (), clips, strict=True)
-        )
+        if spread and self.ledger.spent[release] == 1:
+            draws.afford(sum(total.numel() for total in totals or ()), step.steps)
+        answers = tuple(noised(total, spread * bound, draws) for total, bound in zip(totals or (), clips, strict=True))
         return answers[0] if isinstance(clip, (int, float)) else answers
 
     @torch.no_grad()

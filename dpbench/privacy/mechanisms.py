@@ -1,35 +1,17 @@
-"""The Gaussian mechanism on Poisson samples: sample, clip, sum, noise. Pure functions of arrays and generators."""
+"""The Gaussian mechanism: clip, sum, noise. Pure functions of arrays and draws."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.forms.rounding import weights_for
+from dpbench.privacy.randomness import Draws
 
 GRID_BITS = 20
-
-
-def poisson_sample(size: int, rate: float, generator: np.random.Generator) -> np.ndarray:
-    """Return the indices of a Poisson sample, ascending int64: each of `size` examples with chance `rate`, on its own.
-
-    Draws the gaps between chosen indices, which are geometric, so the cost is O(size * rate) and not O(size).
-    """
-    if rate == 1:
-        return np.arange(size)
-    expected = size * rate
-    count = int(expected + 6 * math.sqrt(expected) + 16)
-    parts, last = [], -1
-    while last < size:
-        gaps = np.minimum(generator.geometric(rate, count), size + 1)  # a longer gap leaves the range all the same
-        parts.append(last + np.cumsum(gaps))
-        last = int(parts[-1][-1])
-    chosen = np.concatenate(parts)
-    return chosen[: np.searchsorted(chosen, size)]
 
 
 def clipped_sum(contribution: Contribution, clip: float) -> Tensor:
@@ -49,17 +31,17 @@ def clipped_sum(contribution: Contribution, clip: float) -> Tensor:
     return contribution.weighted_sum(weights_for(norms, clip))
 
 
-def noised(total: Tensor, std: float, generator: np.random.Generator) -> Tensor:
-    """Return float32 `total` plus normal noise of standard deviation `std`, rounded to a grid of std * 2^-20 or finer.
+def noised(total: Tensor, std: float, draws: Draws) -> Tensor:
+    """Return float32 `total`, rounded to a grid of std * 2^-20 or finer, plus normal noise in whole steps of it.
 
-    Noise is drawn in float64; the grid, a power of two that depends on `std` alone, takes away the low bits from which
-    floating-point attacks read the sum (Mironov 2012). With ``std == 0`` the sum is returned as it is.
+    The grid is a power of two that depends on `std` alone; noise of about a million steps is added in integers. With
+    ``std == 0`` the sum is returned as it is.
 
     Covered: a sum of sensitivity s is (epsilon, delta)-DP as the accountant says for sigma = std / s.
-    Not covered: numpy's generator is not cryptographic, and the grid is a mitigation, not a discrete Gaussian.
+    Not covered: research draws are normals rounded to the grid, by a generator that is not cryptographic.
     """
     if std == 0:
         return total.float()
-    noise = torch.from_numpy(generator.standard_normal(tuple(total.shape))).to(total.device)
     grid = 2.0 ** (math.floor(math.log2(std)) - GRID_BITS)
-    return noise.mul_(std).add_(total).div_(grid).round_().mul_(grid).float()
+    noise = torch.from_numpy(draws.noise(tuple(total.shape), std / grid)).to(total.device)
+    return (total.div(grid).round().to(torch.int64) + noise).double().mul_(grid).float()

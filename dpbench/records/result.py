@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from dpbench.errors import DataError
+from dpbench.privacy import MECHANISM
 from dpbench.privacy.accounting.accountant import AccountantName
 from dpbench.records.checksums import seal_of
 from dpbench.records.metrics import METRICS
-from dpbench.records.overlap import Overlap
+from dpbench.records.overlap import Overlap, too_much
 from dpbench.records.search import Selection, SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.support.files import write_json
@@ -26,6 +27,13 @@ NOT_COVERED = (
     "how many images stand in two splits (overlap), counted on the data themselves",
     "timing and memory",
     "a plugin written to defeat the harness",
+)
+SEEDED = (
+    "whoever knows the seed and can run this code: research noise follows from them, and --secure-rng keeps no seed"
+)
+SEEDED_SEARCH = "whoever knows the seed: noise and the number of runs follow from it, and --secure-rng keeps no seed"
+EXACT = (
+    "less than 1e-15 of delta: noise is a discrete Gaussian on a fine lattice, that of the accountants a continuous one"
 )
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -74,7 +82,13 @@ class Privacy(_Frozen):
     independent: Independent
     rng: Literal["research", "secure"]
     repeats: PlannedRepeats | None = None
+    mechanism: str | None = None  # `dpbench.privacy.MECHANISM` when it ran; None in results from before there was one
     not_covered: tuple[str, ...] = NOT_COVERED
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether this code samples, sums and adds noise as the code did that made the result."""
+        return self.mechanism == MECHANISM
 
 
 class SeedResult(_Frozen):
@@ -90,8 +104,13 @@ class SeedResult(_Frozen):
     correct: str | None = None  # base64 of one bit a test example, in order; None in results from before it was kept
     predictions: str | None = None  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them
     spent: dict[str, int]
-    commitment: str | None
+    commitment: str | None = None  # in results from before `Privacy.mechanism`: of entropy that nobody kept
     setting: dict[str, Any] | None = None  # where each seed chose its own
+
+    @model_serializer(mode="wrap")
+    def _without_commitment(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = whole(self)
+        return written if self.commitment else {name: value for name, value in written.items() if name != "commitment"}
 
 
 class Interval(_Frozen):
@@ -114,6 +133,7 @@ class TaskFacts(_Frozen):
     digests: dict[str, str]
     licence: str
     overlap: dict[str, Overlap] | None = None  # "test in private" ...; None in results from before it was counted
+    sketch: str | None = None  # of the public images (`Hashes.sketch`); None in results from before there was one
 
 
 class Brought(_Frozen):
@@ -149,6 +169,25 @@ class Result(_Frozen):
         return self.model_copy(update={"seal": seal_of(json.loads(self.model_dump_json()))})
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader should know before the score: splits that share images, and budget that bought nothing."""
+        shared = [
+            f"{pair.capitalize()}: {said}." for pair, said in too_much(self.task.overlap or {}, self.task.private)
+        ]
+        return (*shared, *self._unused())
+
+    def _unused(self) -> list[str]:
+        """Say where fewer steps of a release were asked for than were planned, and paid for in sigma."""
+        if not self.privacy.sigma:
+            return []
+        return [
+            f"Release {release.name!r} asked for {least} of its {release.steps} planned steps in a seed: the rest cost "
+            "accuracy and bought nothing. Plan what is asked."
+            for release in self.privacy.plan
+            if (least := min((seed.spent.get(release.name, 0) for seed in self.seeds), default=0)) < release.steps
+        ]
+
+    @property
     def file_name(self) -> str:
         """The name of this result's file: learner, dataset and the spec's digest."""
         return f"{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
@@ -181,6 +220,7 @@ class Tuning(_Frozen):
     spec: Spec
     selection: Selection
     digests: dict[str, str]  # of the data behind the private and the public split
+    sketch: str | None = None  # of the public images (`Hashes.sketch`)
     seconds: dict[str, float]
     components: dict[str, Brought]
     provenance: dict[str, Any]
@@ -203,6 +243,12 @@ class Tuning(_Frozen):
             DataError: names the file and the first field that does not fit.
         """
         return _read(cls, file)
+
+
+def not_covered(rng: Literal["research", "secure"], search: bool) -> tuple[str, ...]:
+    """Return what the guarantee leaves out, in words; `search` where it covers the choice of hyperparameters."""
+    left = tuple(line for line in NOT_COVERED if not (search and line.startswith("the choice of hyperparameters")))
+    return (*left, EXACT if rng == "secure" else SEEDED_SEARCH if search else SEEDED)
 
 
 def _read(kind: type[Read], file: Path) -> Read:

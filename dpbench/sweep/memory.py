@@ -33,7 +33,7 @@ class Memory:
         parts = resolve(self._plugins, spec)
         roles = self._shared.roles(parts, spelled_out(spec, parts), device_named(device))
         roles.test()
-        roles.overlap()
+        roles.compared()
 
     def work(self, spec: str, device: str, threads: int) -> str:
         """Run one cell: spec as JSON -> {"result": ...} or {"error": ...} as JSON."""

@@ -17,7 +17,7 @@ from dpbench.privacy.plan import check_plan
 from dpbench.privacy.randomness import Randomness
 from dpbench.testing.curators import Answering, Watching, pure_noise, replay
 from dpbench.testing.laws import expect
-from dpbench.testing.worlds import CHANCE, MARGIN, TINY, LearnerSuite, World
+from dpbench.testing.worlds import CHANCE, MARGIN, TINY, WORLD, LearnerSuite, World
 
 
 class LearnerLaws(LearnerSuite):
@@ -72,7 +72,7 @@ class LearnerLaws(LearnerSuite):
         if predict is None:
             raise LawBroken(f"Fitting was refused: {error}")
         elsewhere = Answering(self._curator(other, self.ample, seed=7), replay(watching.log.answers))
-        again = self.subject().fit(elsewhere, world.public, Randomness.research(0).initialisation)
+        again = self.subject().fit(elsewhere, world.public, Randomness.research(0, WORLD).initialisation)
         same = np.array_equal(self._predictions(predict, world), self._predictions(again, world))
         expect(same, "Its predictor depends on private data beyond the curator's answers.")
 
@@ -99,7 +99,7 @@ class LearnerLaws(LearnerSuite):
         curator: Curator = Answering(
             self._curator(world, self.ample, seed), pure_noise(torch.Generator().manual_seed(seed))
         )
-        return self.subject().fit(curator, self._noise_as_public(), Randomness.research(seed).initialisation)
+        return self.subject().fit(curator, self._noise_as_public(), Randomness.research(seed, WORLD).initialisation)
 
     def _watched(self) -> tuple[Predict | None, Watching, PrivacyError | None]:
         """Return a watched fit, what watched it and what refused it."""
@@ -109,7 +109,7 @@ class LearnerLaws(LearnerSuite):
         world = self._world(0)
         watching = Watching(self._curator(world, self.ample))
         try:
-            predict = self.subject().fit(watching, world.public, Randomness.research(0).initialisation)
+            predict = self.subject().fit(watching, world.public, Randomness.research(0, WORLD).initialisation)
         except PrivacyError as error:
             return None, watching, error
         return predict, watching, None

@@ -24,6 +24,7 @@ from dpbench.testing.laws import Laws, expect
 
 LARGE, TINY = 20.0, 1e-3  # epsilon at which a learner must, and must not, learn 1,500 examples
 HOPELESS = 1e7  # a noise multiplier above what epsilon 0.001 needs, for any plan of up to 10^7 steps
+WORLD = "a law"  # what noise in these worlds is derived from, beside a seed
 CHANCE, MARGIN = 0.1, 0.2  # ten classes; five fits average to within 0.2 of chance unless something leaks
 
 T = TypeVar("T")
@@ -128,7 +129,7 @@ class LearnerSuite(Laws):
         task, budget = self._task(len(world.y)), Budget(epsilon, 1e-5)
         plan = check_plan(self.subject().plan(task, budget), self.subject().name)
         base = HOPELESS if epsilon == TINY else calibrate(plan, budget, "rdp")  # rdp: the quickest, and not below
-        return bind(world.rows, task, plan, base, Randomness.research(seed))
+        return bind(world.rows, task, plan, base, Randomness.research(seed, WORLD))
 
     def _fit(self, world: World, epsilon: float, seed: int = 0) -> Predict:
         curator = self._curator(world, epsilon, seed)

@@ -42,7 +42,7 @@ class World:
     def curator(self, learner: Learner, noise: int = 0) -> LedgerCurator:
         """Return a fresh curator for one fit."""
         plan = learner.plan(self.task, Budget(1.0, 1e-5))
-        return bind(self.rows, self.task, plan, 3.0, Randomness.tuning(0, 0, noise))
+        return bind(self.rows, self.task, plan, 3.0, Randomness.tuning(0, "a benchmark", 0, noise))
 
     def fit(self, learner: Learner) -> Callable[[], object]:
         """Return one whole fit."""
@@ -60,7 +60,7 @@ class World:
         transform = (lambda x: x) if learner.maps_once else features
 
         def train() -> object:
-            plan, randomness = learner.plan(self.task, Budget(1.0, 1e-5)), Randomness.tuning(0, 0, 0)
+            plan, randomness = learner.plan(self.task, Budget(1.0, 1e-5)), Randomness.tuning(0, "a benchmark", 0, 0)
             curator = bind(mapped.rows, mapped.task, plan, 3.0, randomness)
             return learner.probe.train(curator.handle(), transform, randomness.initialisation)
 

@@ -55,7 +55,7 @@ def _ours(size: Size, x: Tensor, y: Tensor) -> Callable[[], object]:
     rows = PrivateRows(x, y, torch.arange(size.n))
 
     def fit() -> object:
-        curator = bind(rows, task, [probe.release()], 3.0, Randomness.research(0))
+        curator = bind(rows, task, [probe.release()], 3.0, Randomness.research(0, "a benchmark"))
         return probe.train(curator.handle(), lambda features: features, curator.randomness.initialisation)
 
     return fit

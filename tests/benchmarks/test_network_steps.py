@@ -39,7 +39,7 @@ class World:
         plan = [Release("gradient", 10_000)]
         task = Task(self.shape, 10, self.batch, torch.device("cpu"))
         rows = PrivateRows(self.x, self.y, torch.arange(self.batch))
-        curator = bind(rows, task, plan, 1.0, Randomness.research(0)).handle()
+        curator = bind(rows, task, plan, 1.0, Randomness.research(0, "a benchmark")).handle()
         layout = Layout(self.network)
         theta = layout.vector(self.start)
         training = Training(Gradients(layout, Views(views)), 0.0, 1.0, 0.9999, self.physical)

@@ -32,7 +32,7 @@ from dpbench.board.verify.scores import check_scores
 from dpbench.errors import DpbenchError
 from dpbench.records.board import Board
 from dpbench.records.checksums import broken_fields
-from dpbench.records.result import NOT_COVERED, Result
+from dpbench.records.result import Result, not_covered
 from dpbench.records.spec import Spec
 from dpbench.records.tolerance import close
 
@@ -113,9 +113,8 @@ def _checks(result: Result) -> Wrong:
                 f"privacy.plan.{number}.sigma",
                 f"expected sigma * relative_noise = {privacy.sigma * release.relative_noise!r}, got {release.sigma!r}",
             )
-    searched = "the choice of hyperparameters"  # which private selection covers
-    left = tuple(line for line in NOT_COVERED if not (privacy.repeats and line.startswith(searched)))
-    if privacy.not_covered != left:
+    left = not_covered(privacy.rng, search=privacy.repeats is not None)
+    if privacy.not_covered != (left if privacy.mechanism else left[:-1]):  # the last line came with the mechanism
         yield "privacy.not_covered", "expected what every result of dpbench leaves out, word by word"
     if math.isinf(spec.epsilon) and privacy.sigma != 0:
         yield "privacy.sigma", f"expected 0 without privacy, got {privacy.sigma!r}"

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from dpbench.board.folder import Complaint, Place, Unfit, content_of, fitted
 from dpbench.board.verify.scores import correct_bits
 from dpbench.errors import DataError, DataMissing, DpbenchError, PrivacyError, SpecError
+from dpbench.privacy import MECHANISM
 from dpbench.records.metrics import METRICS
 from dpbench.records.result import Result, SeedResult
 from dpbench.records.spec import Spec
@@ -112,6 +113,11 @@ def rerun(result: Result, seed: int | None, plugins: Registry, device: str = "au
     from dpbench.harness.prepare import prepare
 
     stated = _stated(result, seed)
+    if not result.privacy.repeatable:
+        raise NotRun(
+            f"It was made by the code before {MECHANISM} ({result.privacy.mechanism or 'float sums'}): its samples, "
+            "sums and noise cannot be repeated. Run its spec again for a result of this code."
+        )
     for role, brought in result.components.items():
         _check_installed(role, brought, result, plugins)
     try:

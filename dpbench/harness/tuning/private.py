@@ -17,7 +17,7 @@ from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.privacy.accounting.private_selection import Repeats, draw
 from dpbench.privacy.binding import bind
 from dpbench.privacy.plan import check_plan
-from dpbench.privacy.randomness import Randomness
+from dpbench.privacy.randomness import Randomness, choosing
 from dpbench.records.result import Privacy
 from dpbench.records.search import Search, Selection
 from dpbench.records.spec import Spec
@@ -34,7 +34,6 @@ class Winner:
     predict: Predict
     setting: spaces.Setting
     spent: Mapping[str, int]
-    commitment: str | None
 
 
 def repeats_of(search: Search | None) -> Repeats | None:
@@ -81,7 +80,7 @@ def common_plan(learner: Learner, who: Who, task: Task, spec: Spec) -> tuple[Rel
     return plans.pop()
 
 
-def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Spec, seed: int) -> Winner:
+def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Spec, seed: int, identity: str) -> Winner:
     """Run a random number of times with random settings and return the best run by public labels.
 
     Covered: the winner has the epsilon that `privacy.accounting.private_selection` states for the search. A run that
@@ -92,11 +91,11 @@ def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Sp
     assert search is not None and isinstance(search.space, dict) and repeats is not None
     wanted, _ = spaces.settings(search.space, _MOST_SETTINGS, search.seed)
     fold = folds_of(roles.private, roles.public, learner, search)[0]
-    chance = Randomness.of(privacy.rng, seed, 0).rows
+    chance = choosing(privacy.rng, seed, identity)
     best: tuple[float, Winner] | None = None
     for run in range(1, draw(repeats, chance) + 1):
-        setting = wanted[int(chance.integers(len(wanted)))]
-        randomness = Randomness.of(privacy.rng, seed, run)
+        setting = wanted[chance.randrange(len(wanted))]
+        randomness = Randomness.of(privacy.rng, seed, identity, run)
         try:
             one = spaces.candidate(learner, setting)
             score, winner = _one(one, setting, who, fold, roles.task, privacy, randomness)
@@ -115,9 +114,9 @@ def _one(
     predict = guarded(who("fit"), learner.fit, curator.handle(), own_copy(fold.public), randomness.initialisation)
     scores = guarded(who("predict"), predict_all, predict, fold.x, task)
     hits = float(np.mean(scores.argmax(1) == fold.y))
-    return hits, Winner(predict, setting, dict(curator.ledger.spent), randomness.commitment)
+    return hits, Winner(predict, setting, dict(curator.ledger.spent))
 
 
 def _nothing(task: Task, privacy: Privacy) -> Winner:
     spent = dict.fromkeys((release.name for release in privacy.plan), 0)
-    return Winner(lambda x: torch.zeros(len(x), task.classes), {}, spent, None)
+    return Winner(lambda x: torch.zeros(len(x), task.classes), {}, spent)

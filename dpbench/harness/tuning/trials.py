@@ -43,7 +43,7 @@ class Tried:
     error: str | None = None
 
 
-def choose(learner: Learner, who: Who, roles: Roles, spec: Spec) -> Selection:
+def choose(learner: Learner, who: Who, roles: Roles, spec: Spec, identity: str) -> Selection:
     """Try the settings of `spec.search` and return how the best one was chosen; ties go to the first.
 
     Args:
@@ -51,6 +51,8 @@ def choose(learner: Learner, who: Who, roles: Roles, spec: Spec) -> Selection:
         who: names the learner and what it is asked to do, for messages about its failures.
         roles: private rows and public split; the test split is not touched.
         spec: with the search spelled out.
+        identity: what noise is derived from. It is research noise also where the run has secure noise: a public search
+            reads nothing private, and what a private one finds without account has no guarantee to lose.
 
     Raises:
         SpecError: no public labels, or none of the settings could be scored.
@@ -59,7 +61,7 @@ def choose(learner: Learner, who: Who, roles: Roles, spec: Spec) -> Selection:
     assert search is not None and isinstance(search.space, dict)
     wanted, draw = spaces.settings(search.space, search.tries, search.seed)
     folds = folds_of(roles.private, roles.public, learner, search)
-    trials = Bench(who, roles.task, spec, search.seed).trials(learner, wanted, folds)
+    trials = Bench(who, roles.task, spec, search.seed, identity).trials(learner, wanted, folds)
     best = max((trial for trial in trials if trial.accuracy is not None), key=_accuracy, default=None)
     if best is None:
         raise SpecError(
@@ -81,6 +83,7 @@ class Bench:
     task: Task
     spec: Spec
     seed: int
+    identity: str
 
     def trials(self, learner: Learner, wanted: Sequence[spaces.Setting], folds: Sequence[Fold]) -> list[Trial]:
         """Return what every setting scored over all folds, or why it has no score."""
@@ -134,7 +137,7 @@ class Bench:
 
     def _curator(self, one: Tried, fold: Fold, number: int) -> LedgerCurator:
         """Bind the fold's rows with a noise that is the real run's once sums are multiplied by their weight."""
-        randomness = Randomness.tuning(self.seed, number, one.index)
+        randomness = Randomness.tuning(self.seed, self.identity, number, one.index)
         return bind(fold.rows, self.task, one.plan, one.sigma / fold.weight, randomness)
 
     def _fit(self, one: Tried, curator: LedgerCurator, fold: Fold) -> Predict:

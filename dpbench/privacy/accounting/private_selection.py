@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -31,6 +32,13 @@ from dpbench.privacy.accounting.accountant import ORDERS, events, first_guess, q
 
 _MOST_RUNS = 1e6
 _LOOSE = 0.02  # what two Renyi accounts of one search may differ by, relative
+
+
+class Uniform(Protocol):
+    """Draws from [0, 1): numpy's generators, Python's and the operating system's."""
+
+    def random(self) -> float:
+        """Return a draw."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +87,16 @@ class Repeats:
         return float(brentq(excess, 0.0, 2 * math.log(self.mean) + 1e-12, xtol=1e-16))
 
 
-def draw(repeats: Repeats, generator: np.random.Generator) -> int:
+def draw(repeats: Repeats, chance: Uniform) -> int:
     """Return one K, the number of runs of a search: one uniform draw through the inverse distribution function.
 
-    Exact up to the rounding of doubles. K must stay secret, and with it the seed of `generator` and the duration of
+    Exact up to the rounding of doubles. K must stay secret, and with it what `chance` goes by and the duration of
     the search: the guarantee rests on nobody knowing how many runs the best one had to beat. Once K is known, the
     output is that of a search of fixed length, whose cost grows with K.
     """
     u = repeats.log_inverse_gamma
     probability = -math.expm1(-u) * _eta_over_expm1(u, repeats.shape)  # of K = 1
-    runs, below, uniform = 1, probability, generator.random()
+    runs, below, uniform = 1, probability, chance.random()
     while uniform >= below:
         probability *= -math.expm1(-u) * (runs + repeats.shape) / (runs + 1)
         if below + probability == below:  # the rest of the tail is lost in rounding

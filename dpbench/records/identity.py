@@ -1,0 +1,32 @@
+"""What a fit is: all that decides what it asks and what it is answered, in one digest. No torch here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from dpbench.privacy import MECHANISM
+from dpbench.records.result import Brought, PlannedRelease
+from dpbench.records.spec import Spec
+from dpbench.support.files import canonical_digest
+
+
+def identity(
+    spec: Spec, plan: Sequence[PlannedRelease], digests: Mapping[str, str], components: Mapping[str, Brought]
+) -> str:
+    """Return the SHA-256 that research noise is derived from, next to a seed: only equal questions share noise.
+
+    Whatever changes a sum, or the noise's scale, changes the identity: the learner and its settings, the budget, sigma
+    of each release, the data, plugins and their versions, dpbench's own mechanism. Two answers of one identity and
+    seed are equal, so that subtracting them tells nothing. Seeds are told apart by the streams.
+
+    Args:
+        spec: with the settings that are fitted.
+        plan: with sigma; empty where each setting of a search has its own.
+        digests: of the data.
+        components: who brought what.
+    """
+    asked = json.loads(spec.model_dump_json(exclude={"seeds", "secure_rng"}))
+    releases = [one.model_dump(mode="json") for one in plan]
+    versions = {role: one.model_dump() for role, one in components.items()}
+    return canonical_digest([MECHANISM, asked, releases, dict(digests), versions])

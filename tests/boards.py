@@ -92,7 +92,7 @@ def _seed(
         "worst_class_accuracy": min(present), "macro_f1": float(np.mean(present)),
         "auroc": float(np.mean(present)) if classes == 2 else None, "class_accuracy": by_class,
         "correct": base64.b64encode(np.packbits(right).tobytes()).decode(),
-        "predictions": hashlib.sha256(right.tobytes()).hexdigest(), "commitment": None,
+        "predictions": hashlib.sha256(right.tobytes()).hexdigest(),
     }  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def _search(spec: Spec, rule: str) -> dict[str, Any] | None:
         "rule": rule, "space": {"k": [10, 20]}, "possible": 2, "tried": 2, "draw": "grid", "seed": 0,
         "private_touched": rule == "private-unaccounted", "public_labels": PUBLIC,
         "chosen": {"k": 10} if searched else {},
-        "trials": trials if searched else [], "source": None if searched else {**source, "selection": "by-hand"},
+        "trials": trials if searched else [], "source": None if searched else {**source, "selection": "default"},
     }  # fmt: skip
 
 

@@ -108,6 +108,7 @@ def test_a_slip_is_found_by_the_seal_which_names_the_field(root: Path, known: Kn
     assert any(one == named or one.startswith(f"{named}.") for one in found), found
 
 
+COPIED: Any = {"exact": 5, "near": 5, "among": 359}  # above a hundredth
 FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("class-means", {"digest": first_letter}, "digest"),
     ("class-means", {"spec.epsilon": 2.0}, "digest"),
@@ -164,6 +165,7 @@ FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("class-means", {"task.overlap": None}, "task.overlap"),
     ("class-means", {"task.overlap.test in public.among": 5}, "task.overlap.test in public"),
     ("class-means", {"task.overlap.test in private.exact": 359}, "task.overlap.test in private"),
+    ("class-means", {"task.overlap.test in private": COPIED}, "task.overlap.test in private"),
     ("class-means", {"task.classes": list("abcdefghij")}, "task.classes"),
     ("class-means", {"task.classes.7": ""}, "task.classes"),
     ("class-means", {"task.classes.7": "8"}, "task.classes"),
@@ -233,7 +235,7 @@ def test_a_search_is_on_record_as_it_was_asked_for(
     assert found == [] if field is None else field in found
 
 
-SOURCE = {"digest": "0" * 64, "dataset": "digits", "extractor": "pixels", "epsilon": 1.0, "selection": "oracle"}
+SOURCE = {"digest": "0" * 64, "dataset": "digits", "extractor": "pixels", "epsilon": 1.0, "selection": "default"}
 
 
 @pytest.mark.parametrize(
@@ -241,6 +243,10 @@ SOURCE = {"digest": "0" * 64, "dataset": "digits", "extractor": "pixels", "epsil
     [
         ({"dataset": "mnist"}, {}, None),
         ({"selection": "transfer"}, {}, None),
+        ({"dataset": "mnist", "selection": "public-validation"}, {}, None),
+        ({"dataset": "mnist", "selection": "by-hand"}, {}, "search.source"),
+        ({"dataset": "mnist", "selection": "private-unaccounted"}, {}, "search.source"),
+        ({"dataset": "mnist", "selection": "oracle"}, {}, "search.source"),
         ({}, {}, "search.source"),
         ({"dataset": "mnist"}, {"clip": 77.0}, "search.chosen"),
     ],

@@ -29,7 +29,7 @@ from dpbench.support.files import check_writable, write_atomically
 def seed_result(seed: int, accuracy: float, auroc: float | None = None) -> SeedResult:
     return SeedResult(
         seed=seed, accuracy=accuracy, balanced_accuracy=0.1 + 0.2, worst_class_accuracy=1 / 3, macro_f1=0.5,
-        auroc=auroc, class_accuracy=(0.25, None), spent={"gradient": 3}, commitment=None,
+        auroc=auroc, class_accuracy=(0.25, None), spent={"gradient": 3},
     )  # fmt: skip
 
 

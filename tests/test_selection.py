@@ -17,11 +17,13 @@ from dpbench_sklearn import Digits
 from dpbench import Budget, Curator, Predict, PublicData, Release, Split, Splits, Task
 from dpbench.errors import ComponentFailed, DataError, DpbenchError, SpecError
 from dpbench.harness import roles
+from dpbench.harness.prepare import prepare
 from dpbench.harness.run import run, tune
+from dpbench.harness.tuning import private
 from dpbench.privacy.accounting import accountant
 from dpbench.privacy.accounting import private_selection as repeats
 from dpbench.privacy.accounting.private_selection import Repeats
-from dpbench.privacy.randomness import Randomness
+from dpbench.privacy.randomness import choosing
 from dpbench.records.result import Result, Tuning
 from dpbench.records.search import UNRANKED
 from dpbench.records.spec import Spec, make_spec
@@ -30,6 +32,10 @@ from dpbench.support.files import canonical_digest
 from tests.test_cli import Output, called, refusal
 
 SPACE = {"learning_rate": (1e-5, 0.5), "clip": (0.5, 1.0)}
+SCORED = {
+    "accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc", "class_accuracy", "correct",
+    "predictions",
+}  # fmt: skip
 EVENTS: list[str] = []
 SCORES: list[float] = []
 
@@ -186,13 +192,15 @@ def test_private_selection_records_each_seeds_setting_and_nothing_that_tells_how
 
 
 def test_the_best_of_a_random_number_of_runs_wins_and_a_run_that_fails_counts_as_one() -> None:
-    EVENTS.clear()
     rates, runs, seeds = (1e-5, 1e-7, 0.5), 0, [4, 5, 8, 9]
     learner, space = "fitted:steps=3,init=uniform", {"learning_rate": rates}
-    found = ran("private-accounted", learner=learner, seeds=seeds, repeats=8, space=space)
+    asked = spec("private-accounted", learner=learner, seeds=seeds, repeats=8, space=space)
+    identity = prepare(asked, device="cpu", plugins=plugins()).identity
+    EVENTS.clear()
+    found = run(asked, device="cpu", plugins=plugins())
     for seed, won in zip(seeds, found.seeds, strict=True):
-        chance = Randomness.of("research", seed, 0).rows
-        tried = [rates[chance.integers(3)] for _ in range(repeats.draw(Repeats(8), chance))]
+        chance = choosing("research", seed, identity)
+        tried = [rates[chance.randrange(3)] for _ in range(repeats.draw(Repeats(8), chance))]
         runs += len(tried)
         assert won.setting == {"learning_rate": 0.5 if 0.5 in tried else 1e-7}  # 1e-5 fails, 1e-7 learns nothing
     assert EVENTS.count("fit") == runs
@@ -203,16 +211,33 @@ def test_where_all_runs_behind_a_seed_fail_the_outcome_knows_nothing() -> None:
     assert all(seed.setting == {} and seed.accuracy < 0.2 for seed in found.seeds)
 
 
-def test_how_long_a_private_search_took_is_not_told() -> None:
-    assert set(ran("private-accounted").seconds) == {"load", "calibrate", "compare"}
-    assert set(ran("private-accounted").cpu_seconds) == {"load", "calibrate", "compare"}
+def _with_runs(monkeypatch: pytest.MonkeyPatch, count: int) -> Result:
+    """Return a private search that made so many runs a seed, all with one setting."""
+    monkeypatch.setattr(private, "draw", lambda *_: count)
+    return ran("private-accounted", learner="fitted:steps=3", space={"clip": (1.0,)})
 
 
-def test_every_run_behind_a_seed_has_noise_of_its_own() -> None:
+def test_nothing_that_is_published_tells_how_many_runs_there_were(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two searches that differ in the number of runs alone differ in scores alone, and say the same."""
+    one, many = (json.loads(_with_runs(monkeypatch, count).model_dump_json()) for count in (1, 6))
+    assert capfd.readouterr() == ("", "")
+    for told in (one, many):
+        for cost in ("seconds", "cpu_seconds", "peak_bytes"):
+            assert set(told[cost]) == {"load", "calibrate"}  # which come before the first run
+            del told[cost]
+        del told["seal"], told["metrics"]
+        told["seeds"] = [{name: seed[name] for name in seed.keys() - SCORED} for seed in told["seeds"]]
+    assert one == many
+    assert set(one["seeds"][0]) == {"seed", "spent", "setting"}
+
+
+def test_every_run_behind_a_seed_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     SCORES.clear()
-    ran("private-accounted", learner="fitted:steps=3", seeds=[4, 5], repeats=8, space={"clip": (1.0,)})
-    ran(learner="fitted:steps=3", seeds=[4, 5])
-    assert len(SCORES) == len(set(SCORES)) == 7 + 17 + 2
+    _with_runs(monkeypatch, 6)
+    ran(learner="fitted:steps=3")
+    assert len(SCORES) == len(set(SCORES)) == 2 * 6 + 2
 
 
 PRIVATE = "--selection private-accounted --accountant rdp"

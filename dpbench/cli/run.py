@@ -38,7 +38,11 @@ def run(
     split_seed: flags.SplitSeed = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 5 means 0 to 4. \\[default: 5]")] = None,
     secure_rng: Annotated[
-        bool | None, typer.Option("--secure-rng", help="Seed sampling and noise from the operating system.")
+        bool | None,
+        typer.Option(
+            "--secure-rng",
+            help="Draw samples and noise from the operating system, exactly; needs dpbench-vision\\[secure].",
+        ),
     ] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Short for --selection public-validation.")] = False,
     selection: Annotated[
@@ -71,7 +75,9 @@ def run(
     }  # fmt: skip
     with interruptible("Extracted features are kept; repeat the command to continue."):
         values, origin = flags.values_of(given, spec, "run"), flags.origin_of(spec, "run")
-        result, written = _run(lambda plugins: _spec(values, origin, board, plugins), device, out, settings)
+        result, written = _run(
+            lambda plugins: _spec(values, origin, board, plugins), device, out, settings, for_board=board is not None
+        )
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
@@ -87,7 +93,9 @@ def _spec(values: dict[str, Any], origin: str, board: str | None, plugins: Regis
     return entry_spec(find_board(board), values, plugins, origin)
 
 
-def _run(ask: Callable[[Registry], Spec], device: str, out: Path, settings: Path | None) -> tuple[Result, Path]:
+def _run(
+    ask: Callable[[Registry], Spec], device: str, out: Path, settings: Path | None, for_board: bool
+) -> tuple[Result, Path]:
     from dpbench.registry import load
     from dpbench.registry.components import check_components
     from dpbench.support.files import check_writable
@@ -100,7 +108,7 @@ def _run(ask: Callable[[Registry], Spec], device: str, out: Path, settings: Path
 
     from dpbench.harness.run import run
 
-    result = run(spec, device=device, plugins=plugins, settings=settings)
+    result = run(spec, device=device, plugins=plugins, settings=settings, for_board=for_board)
     with printed_if_unwritable(result):
         return result, result.write(out)
 
@@ -126,6 +134,8 @@ def _show(result: Result, written: Path, console: Console) -> None:
     for pair, counted in (result.task.overlap or {}).items():
         if counted.near:
             console.print(f"{pair.capitalize()}: {counted}")
+    for remark in result.remarks:
+        console.print(f"Warning: {remark}", soft_wrap=True, markup=False)
     if result.search and result.search.chosen is not None:
         options = ", ".join(f"{name}={value}" for name, value in result.search.chosen.items())
         console.print(f"Chosen: {options}", soft_wrap=True, markup=False)

@@ -18,6 +18,7 @@ from dpbench.harness.shared import Shared
 from dpbench.harness.tuning import private, transfer, trials
 from dpbench.harness.tuning import space as spaces
 from dpbench.records.identity import identity
+from dpbench.records.overlap import too_much
 from dpbench.records.result import Brought, Privacy
 from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
@@ -75,6 +76,7 @@ def prepare(
     plugins: Registry | None = None,
     settings: Path | None = None,
     shared: Shared | None = None,
+    for_board: bool = False,
 ) -> Prepared:
     """Return what all fits of a spec need: components, roles, settings, plan, sigma and the stated guarantee.
 
@@ -86,12 +88,16 @@ def prepare(
         plugins: what is installed, if it is loaded already.
         settings: an earlier tuning or result to take the learner's settings from, instead of a search.
         shared: what earlier runs have left; see `Shared`.
+        for_board: refuse splits that share too many images.
 
     Raises:
         DpbenchError: one sentence; names, options, data or budget do not fit.
     """
     opened = open_(spec, device=device, plugins=plugins, settings=settings, shared=shared)
     spec, roles, phases = opened.spec, opened.roles, opened.phases
+    if for_board:
+        with phases("compare"):
+            _refuse_overlap(roles)
     with phases("tune"):
         parts, search = _settled(opened)
     with phases("load"):
@@ -148,6 +154,11 @@ def _with_settings(settings: Path, parts: Parts, spec: Spec) -> tuple[Parts, tra
         if here != there:
             raise SpecError(f"Expected {name}={there}, as {settings} has it, or no {name} at all, got {name}={here}.")
     return dataclasses.replace(parts, learner=learner), earlier
+
+
+def _refuse_overlap(roles: Roles) -> None:
+    for pair, said in too_much(roles.compared().overlap, roles.task.size):
+        raise SpecError(f"No board takes this run. {pair.capitalize()}: {said}. Run it without --board.")
 
 
 def _settled(opened: Opened) -> tuple[Parts, Selection | None]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from dpbench.errors import SpecError
 from dpbench.harness.fit import fit
@@ -18,6 +20,8 @@ from dpbench.registry import Registry
 from dpbench.registry.components import selection
 from dpbench.support import progress
 
+T = TypeVar("T", int, float)
+
 
 def run(
     spec: Spec,
@@ -26,20 +30,22 @@ def run(
     plugins: Registry | None = None,
     settings: Path | None = None,
     shared: Shared | None = None,
+    for_board: bool = False,
 ) -> Result:
     """Run one spec: choose settings if it asks for a search, fit once a seed, score each fit on the test split.
 
     `settings` names an earlier tuning or result to take the learner's settings from, instead of a search. `shared`
-    spares what earlier runs have made already; no number tells.
+    spares what earlier runs have made already; no number tells. With `for_board`, splits that share too many images are
+    refused, as a board would refuse the result.
 
     Covered: each seed's fit has the epsilon that the result states; see `fit`.
 
     Raises:
         DpbenchError: one sentence; nothing is run when names, options, data or budget do not fit.
     """
-    prepared = prepare(spec, device=device, plugins=plugins, settings=settings, shared=shared)
+    prepared = prepare(spec, device=device, plugins=plugins, settings=settings, shared=shared, for_board=for_board)
     seeds = []
-    with progress.meter(f"Fitting {prepared.parts.learner.name}", len(spec.seeds)) as advance:
+    with _shown(prepared) as advance:
         for seed in spec.seeds:
             seeds.append(fit(prepared, seed))
             advance(1)
@@ -76,7 +82,8 @@ def _result(prepared: Prepared, seeds: Sequence[SeedResult], compared: Compared)
         digest=spec.digest, spec=spec, selection=search.rule if search else selection(parts.learner), search=search,
         task=_facts(prepared, compared), privacy=prepared.privacy, seeds=tuple(seeds), metrics=summarise(seeds),
         seconds=_publishable(phases.seconds, prepared.privacy),
-        cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy), peak_bytes=phases.peak_bytes,
+        cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy),
+        peak_bytes=_publishable(phases.peak_bytes, prepared.privacy),
         components=brought(parts), provenance=prepared.shared.provenance(str(prepared.roles.task.device)),
     ).sealed()  # fmt: skip
 
@@ -91,10 +98,21 @@ def _facts(prepared: Prepared, compared: Compared) -> TaskFacts:
     )  # fmt: skip
 
 
-def _publishable(seconds: dict[str, float], privacy: Privacy) -> dict[str, float]:
-    """Leave out how long a private search took: it tells how many runs there were, which must stay secret."""
-    return {
-        phase: value
-        for phase, value in seconds.items()
-        if not privacy.repeats or phase in {"load", "calibrate", "compare"}
-    }
+@contextmanager
+def _shown(prepared: Prepared) -> Iterator[Callable[[int], None]]:
+    """Show how far the fits are; of a private search only that it goes on: its pace tells how many runs there are."""
+    doing, seeds = f"Fitting {prepared.parts.learner.name}", len(prepared.spec.seeds)
+    if not prepared.privacy.repeats:
+        with progress.meter(doing, seeds) as advance:
+            yield advance
+    else:
+        with progress.status(doing):
+            yield lambda _: None
+
+
+def _publishable(costs: dict[str, T], privacy: Privacy) -> dict[str, T]:
+    """Leave out what a private search cost, and whatever came after it in the same process.
+
+    Time and memory tell how many runs there were, which must stay secret.
+    """
+    return {phase: cost for phase, cost in costs.items() if not privacy.repeats or phase in {"load", "calibrate"}}

@@ -128,6 +128,8 @@ def _board(place: Place, result: Result, known: Known) -> Wrong:
     board = known.boards.get(place.board or "")
     for key, expected, got in departures(board, result.spec) if board else ():
         yield f"spec.{key}", f"expected {expected}, as board {place.board}, got {got}"
+    if board and result.privacy.repeats and result.privacy.rng == "research":
+        yield "privacy.rng", "expected secure with selection private-accounted: the number of runs follows from a seed"
 
 
 def departures(board: Board, spec: Spec) -> list[tuple[str, str, str]]:

@@ -10,8 +10,9 @@ Covered: the output of the best run, if its score is post-processing of that run
 on private examples is one more release of the plan), ties go to the earlier run, and every run has this plan and
 noise. A run that fails counts, with the worst score: it is neither dropped nor made again.
 
-Not covered: publishing K, the other runs or their scores, or how long the search took; stopping it once a score is
-good enough; a second fit with the configuration that won; a grid walked without replacement; several searches, which
+Not covered: publishing K, the other runs or their scores, or how long the search took, which the machine's clock and
+the times of its files and logs say too; the seed of research randomness, from which K follows; stopping it once a score
+is good enough; a second fit with the configuration that won; a grid walked without replacement; several searches, which
 compose; a mixture of plans, whose Rényi curve is the worst of theirs at every order: calibrating each on its own is
 not enough.
 """

@@ -34,6 +34,20 @@ class Honest(Learner):
         return lambda x: x @ sums.T
 
 
+class PlansMoreThanItAsks(Honest):
+    """Pays for two more steps."""
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        return [Release("sums", steps=3)]
+
+
+class PlansWhatItNeverAsks(Honest):
+    """Pays for a mean that it does without."""
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        return [Release("sums"), Release("mean")]
+
+
 class CentresByTheBatch(Honest):
     """Subtracts the mean of whatever rows stand beside it."""
 

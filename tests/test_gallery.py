@@ -40,6 +40,8 @@ def test_the_honest_learner_keeps_every_law(law: str) -> None:
         (gallery.KeepsPrivateRows, "a_tiny_budget_does_not", "at epsilon 0.001"),
         (gallery.FitsComponentsOnPrivateRows, "all_it_learns_comes_from_answers", "beyond the curator's answers"),
         (gallery.SpendsOutsideItsPlan, "no_release_outside_the_plan", "planned steps of release 'sums' are spent"),
+        (gallery.PlansMoreThanItAsks, "every_planned_step_is_asked", r"sums \(1 of 3\)"),
+        (gallery.PlansWhatItNeverAsks, "every_planned_step_is_asked", r"mean \(0 of 1\)"),
         (gallery.PredictsFromTheTestBatch, "predictions_are_per_example", "rest of its batch"),
         (gallery.PlansAtRandom, "the_plan_repeats", "differ"),
         (gallery.DrawsFromTheGlobalGenerator, "same_seeds_give_same_predictions", "predict differently"),

@@ -24,6 +24,7 @@ from dpbench.privacy.accounting import accountant
 from dpbench.privacy.accounting import private_selection as repeats
 from dpbench.privacy.accounting.private_selection import Repeats
 from dpbench.privacy.randomness import choosing
+from dpbench.records.protocol import Board
 from dpbench.records.result import Result, Tuning
 from dpbench.records.search import UNRANKED
 from dpbench.records.spec import Spec, make_spec
@@ -240,6 +241,11 @@ def test_every_run_behind_a_seed_has_noise_of_its_own(monkeypatch: pytest.Monkey
     assert len(SCORES) == len(set(SCORES)) == 2 * 6 + 2
 
 
+BOARD = {
+    "name": "tiny", "title": "Tiny", "dataset": "digits", "extractor": "pixels", "epsilon": 8.0, "delta": 1e-5,
+    "accountant": "rdp", "adjacency": "add-or-remove-one", "public_fraction": 0.1, "public_labels": False,
+    "train_fraction": 1.0, "split_seed": 0, "seeds": 2, "metric": "accuracy",
+}  # fmt: skip
 PRIVATE = "--selection private-accounted --accountant rdp"
 
 
@@ -325,6 +331,82 @@ def test_settings_say_where_they_come_from(tmp_path: Path) -> None:
         assert found.search.source is not None
         assert found.selection == found.search.rule == rule
         assert found.search.source.dataset == ("letters" if rule == "transfer" else "digits")
+
+
+def _renamed(file: Path, name: str) -> Path:
+    """Write a copy of a tuning or result as if its data, the same images, had another name and other files."""
+    content = json.loads(file.read_text())
+    content["spec"]["dataset"] = {"name": name, "options": {}}
+    content.get("task", content)["digests"] = {"private": "other", "public": "other"}
+    copy = file.with_name(f"{name}.json")
+    copy.write_text(json.dumps(content))
+    return copy
+
+
+@pytest.mark.parametrize("rule", ["private-unaccounted", "public-validation"])
+def test_a_setting_is_never_cleaner_than_what_it_was_found_by(rule: str, tmp_path: Path) -> None:
+    """Through any number of transfers, and data of any name."""
+    file = ran(rule).write(tmp_path)
+    for name in ("first", "second", "third"):
+        found = ran(settings=_renamed(file, name), learner="dp-sgd", seeds=1, epsilon=7)
+        assert found.search is not None and found.search.source is not None
+        assert found.selection == ("transfer" if rule == "public-validation" else rule)
+        assert found.search.private_touched == (rule != "public-validation")
+        assert (found.selection in UNRANKED) == (rule != "public-validation")
+        file = found.write(tmp_path)
+
+
+def test_settings_that_an_older_file_calls_transferred_count_as_what_they_were_found_by(tmp_path: Path) -> None:
+    found = ran(settings=_renamed(ran("private-unaccounted").write(tmp_path), "copy"), learner="dp-sgd", seeds=1)
+    content = json.loads(found.write(tmp_path).read_text())
+    content["selection"] = content["search"]["rule"] = "transfer"
+    content["search"]["private_touched"] = False
+    (tmp_path / "older.json").write_text(json.dumps(content))
+    again = ran(settings=_renamed(tmp_path / "older.json", "anew"), learner="dp-sgd", seeds=1)
+    assert again.selection == "private-unaccounted"
+    assert again.search is not None and again.search.private_touched
+
+
+@pytest.mark.parametrize(
+    ("there", "rule"),
+    [({}, "transfer"), ({"split_seed": 1}, "private-unaccounted"), ({"public_fraction": 0.5}, "private-unaccounted")],
+)
+def test_the_same_images_under_another_name_are_the_same_data(tmp_path: Path, there: dict[str, Any], rule: str) -> None:
+    """Labels that were public there are private here, which the sketch of the public images shows."""
+    found = ran(settings=_renamed(tuned(tmp_path, **there), "copy"), learner="dp-sgd", seeds=1)
+    assert found.selection == rule
+    assert found.search is not None and found.search.private_touched == (rule != "transfer")
+
+
+def test_settings_found_by_labels_of_the_test_split_are_an_oracles(tmp_path: Path) -> None:
+    file = _renamed(tuned(tmp_path), "copy")
+    opened = prepare(spec(), device="cpu", plugins=plugins())
+    content = json.loads(file.read_text()) | {"sketch": opened.roles.images("test").sketch}
+    file.write_text(json.dumps(content))
+    assert ran(settings=file, learner="dp-sgd", seeds=1).selection == "oracle"
+
+
+def test_an_older_file_without_a_sketch_is_the_same_data_by_its_datasets_name(tmp_path: Path) -> None:
+    file = _renamed(tuned(tmp_path, split_seed=1), "digits")
+    content = json.loads(file.read_text())
+    content["sketch"], content["spec"]["dataset"] = None, json.loads(spec().model_dump_json())["dataset"]
+    file.write_text(json.dumps(content))
+    assert ran(settings=file, learner="dp-sgd", seeds=1).selection == "private-unaccounted"
+
+
+def test_a_sketch_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    file = _renamed(tuned(tmp_path), "copy")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"sketch": "no sketch"}))
+    with pytest.raises(DataError, match="Expected a sketch"):
+        ran(settings=file, learner="dp-sgd", seeds=1)
+
+
+def test_a_board_takes_a_private_search_with_secure_randomness_alone() -> None:
+    board = Board.model_validate({**BOARD, "selection": ("default", "private-accounted")})
+    asked = {"learner": "dp-sgd:steps=3", "search": {"rule": "private-accounted", "space": SPACE}}
+    with pytest.raises(SpecError, match=r"Add --secure-rng"):
+        board.spec(asked, plugins(), "the test")
+    assert board.spec({**asked, "secure_rng": True}, plugins(), "the test").secure_rng
 
 
 def test_settings_that_cannot_be_taken_are_refused(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """The closed middle: whoever trusts an epsilon of dpbench trusts this folder. A change here is a reviewed change.
 
 To be read in this order: `curator` (what answers a learner), `binding` (what makes one), `plan`, `rows`, `randomness`,
-`discrete` (noise of --secure-rng), `mechanisms`, `forms` (what a row may contribute), `accounting` (epsilon from plan and sigma). Private rows live in
-`rows.PrivateRows`, which only a curator reads; a result's epsilon is computed by `harness.guarantee` from `accounting`.
+`discrete` (noise of --secure-rng), `mechanisms`, `forms` (what a row may contribute), `accounting` (epsilon from plan
+and sigma). Private rows live in `rows.PrivateRows`, which only a curator reads; a result's epsilon is computed by
+`harness.guarantee` from `accounting`.
 
 =========================================================== ============================ ==============================
 claim                                                       where                        tested in
@@ -13,7 +14,7 @@ no attribute of what a learner holds leads to a private row curator             
 a row function reads its own row alone                      curator                      test_curator, test_gallery
 a chunk is a copy of its rows, wiped after use              rows                         test_curator
 each question has draws of its own, no two share noise      randomness                   test_randomness, test_run
-each example is sampled with its chance, on its own         randomness                   test_randomness, test_mechanisms
+each example is sampled with its chance, on its own         randomness                   test_mechanisms
 secure draws come from the operating system alone           randomness                   test_randomness
 secure noise is exact: a discrete Gaussian, rounded         discrete                     test_discrete
 one example moves a sum by at most the clip                 mechanisms                   test_mechanisms, test_curator

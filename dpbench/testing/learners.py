@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import math
 import types
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Budget, Curator, Predict
+from dpbench.api import Budget, Curator, Predict, Task
 from dpbench.errors import DpbenchError, LawBroken, PrivacyError
 from dpbench.privacy.plan import check_plan
 from dpbench.privacy.randomness import Randomness
@@ -25,8 +26,7 @@ class LearnerLaws(LearnerSuite):
 
     def test_the_plan_repeats(self) -> None:
         """The plan is a function of task and budget alone, and well formed."""
-        task, budget = self._task(1500), Budget(self.ample, 1e-5)
-        plans = [check_plan(self.subject().plan(task, budget), self.subject().name) for _ in range(2)]
+        plans = [check_plan(self.subject().plan(*self._asked()), self.subject().name) for _ in range(2)]
         expect(plans[0] == plans[1], f"Two plans for the same task and budget differ: {plans[0]} and {plans[1]}.")
 
     def test_no_release_outside_the_plan(self) -> None:
@@ -37,14 +37,18 @@ class LearnerLaws(LearnerSuite):
             lambda: f"Fitting was refused: {watching.log.refusals or error}",
         )
 
+    def test_every_planned_step_is_asked(self) -> None:
+        """What is planned is asked: a step that is not has cost noise all the same; without noise it costs nothing."""
+        predict, watching, _ = self._watched()
+        planned = {release.name: release.steps for release in self.subject().plan(*self._asked())}
+        spent = {} if predict is None or math.isinf(self.ample) else watching.curator.ledger.spent
+        left = [f"{name} ({steps} of {planned[name]})" for name, steps in spent.items() if steps < planned[name]]
+        expect(not left, f"Fitting asked for less than it planned: {', '.join(left)}. Plan what is asked.")
+
     def test_rows_ignore_their_neighbours(self) -> None:
         """A row is the same alone, in any order and beside any others; an empty chunk gives no rows."""
         _, watching, error = self._watched()
-        asked = (
-            bool(watching.log.answers)
-            or error is not None
-            or not self.subject().plan(self._task(1500), Budget(self.ample, 1e-5))
-        )
+        asked = bool(watching.log.answers) or error is not None or not self.subject().plan(*self._asked())
         expect(asked, "Fitting asked the curator nothing of what it planned.")
         refused = [text for text in watching.log.refusals if "alone" in text or "per example" in text]
         expect(not (watching.log.complaints or refused), lambda: (watching.log.complaints or refused)[0])
@@ -86,6 +90,9 @@ class LearnerLaws(LearnerSuite):
             if tensor.dtype == torch.float32 and tensor.numel() % width == 0:
                 held = any(row.numpy().tobytes() in rows for row in tensor.detach().reshape(-1, width))
                 expect(not held, "The predictor holds a private row, or the curator that holds them.")
+
+    def _asked(self) -> tuple[Task, Budget]:
+        return self._task(1500), Budget(self.ample, 1e-5)
 
     def _refuses_finite_budgets(self) -> None:
         for epsilon in (TINY, 1.0, 1e6):

@@ -357,7 +357,7 @@ Three = tuple[int, int, int]
 
 def overlaps(dataset: Dataset, public: Dataset | None = None, **values: float) -> tuple[Three, Three]:
     """Return near repeats and how many images were compared: test in private, test in public, public in private."""
-    found = roles(dataset, public, **values).overlap()
+    found = roles(dataset, public, **values).compared().overlap
     assert list(found) == ["test in private", "test in public", "public in private"]
     (a, b, c) = found.values()
     return (a.near, b.near, c.near), (a.among, b.among, c.among)
@@ -427,4 +427,4 @@ def test_a_survey_of_a_spoilt_dataset_is_one_sentence(train: list[Picture], labe
 
 def test_roles_of_the_other_tests_have_counts_too() -> None:
     assert Flat.name == "flat"
-    assert roles(Numbered(), public_fraction=0.1).overlap()["test in private"].exact > 0
+    assert roles(Numbered(), public_fraction=0.1).compared().overlap["test in private"].exact > 0

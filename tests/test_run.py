@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,15 +13,18 @@ import pytest
 import torch
 
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, SpecError, Task
+from dpbench.data import duplicates
 from dpbench.errors import ComponentFailed, DataError, NotPlanned
 from dpbench.harness.fit import fit
 from dpbench.harness.prepare import prepare
 from dpbench.harness.run import run
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.rows import PrivateRows
+from dpbench.records.overlap import Overlap
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registered, Registry, load
+from tests.test_cli import called, refusal
 
 
 @dataclass(frozen=True)
@@ -340,3 +344,33 @@ def test_preparing_reads_no_private_row_and_fitting_does(monkeypatch: pytest.Mon
 def test_an_unusable_device_is_refused() -> None:
     with pytest.raises(SpecError, match="Device 'abacus' cannot be used"):
         run(make_spec({"learner": "dp-sgd"}, "the test"), device="abacus")
+
+
+def test_splits_that_share_images_are_a_warning_and_on_a_board_a_refusal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(duplicates, "repeats", lambda of, _: Overlap(exact=9, near=9, among=len(of)))
+    said = "Test in private: expected at most 1% of the 359 images of the smaller split to be exact copies, got 9."
+    assert said in ran().remarks
+    assert called("run", "--learner", "class-means", "--seeds", "1", "--out", str(tmp_path)) == 0
+    assert f"Warning: {said}" in capsys.readouterr().out.replace("\n", " ")
+    asked = ("run", "--board", "digits-eps1", "--learner", "class-means", "--out", str(tmp_path))
+    assert f"No board takes this run. {said} Run it without --board" in refusal(capsys, *asked)
+
+
+@dataclass(frozen=True)
+class Wasteful(Centroids):
+    """Plans a step more than it asks for."""
+
+    name: ClassVar[str] = "wasteful"
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        return [Release("sum", self.steps + 1, self.sample_rate), Release("mean")]
+
+
+def test_budget_that_bought_nothing_is_in_the_result() -> None:
+    assert ran().remarks == ()
+    assert ran(Wasteful, epsilon=math.inf).remarks == ()
+    first, second = ran(Wasteful).remarks
+    assert first.startswith("Release 'sum' asked for 2 of its 3 planned steps")
+    assert second.startswith("Release 'mean' asked for 0 of its 1 planned steps")

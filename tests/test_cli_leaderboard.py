@@ -158,6 +158,23 @@ def test_rerun_of_what_is_not_installed_is_no_failure(root: Path, capsys: Captur
     assert not (root / "reruns").exists()
 
 
+def test_a_result_of_the_code_before_is_checked_and_said_to_be_one_and_not_run_again(
+    root: Path, capsys: Captured
+) -> None:
+    file = boards.file_of(root, "class-means")
+    made = json.loads(file.read_text())
+    del made["privacy"]["mechanism"], made["task"]["sketch"]
+    made["privacy"]["not_covered"].pop()
+    for seed in made["seeds"]:
+        seed["commitment"] = None
+    file.write_text(json.dumps(boards.resealed(made)))
+    assert ask("verify", "--root", root, file) == 0
+    assert f"ok results/tiny/{file.name} (by the code before exact-sums-1)" in capsys.readouterr().out
+    assert ask("verify", "--rerun", "--root", root, file) == 0
+    assert "; not run: It was made by the code before exact-sums-1 (float sums)" in capsys.readouterr().out
+    assert not (root / "reruns").exists()
+
+
 def test_a_seed_without_rerun_is_one_sentence(root: Path, capsys: Captured) -> None:
     assert ask("verify", "--seed", 1, "--root", root) == 1
     assert "add --rerun" in capsys.readouterr().err

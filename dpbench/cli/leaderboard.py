@@ -11,6 +11,7 @@ import typer
 
 from dpbench.cli import flags, publish
 from dpbench.errors import DpbenchError, SpecError
+from dpbench.privacy import MECHANISM
 
 if TYPE_CHECKING:
     from dpbench.board.verify.checks import Checked
@@ -161,7 +162,9 @@ def _found(files: list[Path] | None, root: Path, known: Known) -> Review:
 
 def _line(one: Checked) -> str:
     if one.ok:
-        return f"ok {one.place.file}" + ("" if one.place.filed else " (of no board: no protocol to hold it against)")
+        unfiled = "" if one.place.filed else " (of no board: no protocol to hold it against)"
+        before = "" if one.result is None or one.result.privacy.repeatable else f" (by the code before {MECHANISM})"
+        return f"ok {one.place.file}{unfiled}{before}"
     most = 5
     more = f"; and {len(one.complaints) - most} more" if len(one.complaints) > most else ""
     return f"FAILED {one.place.file}: {'; '.join(map(str, one.complaints[:most]))}{more}"

@@ -133,14 +133,14 @@ def world() -> Roles:
     Watched.reads.clear()
     private = Watched(PRIVATE.x, PRIVATE.y, PRIVATE.index)
     task = Task((8,), CLASSES, len(private), torch.device("cpu"))
-    return Roles(task, private, PublicData(PUBLIC.x, PUBLIC.y), never, {}, never)
+    return Roles(task, private, PublicData(PUBLIC.x, PUBLIC.y), never, {}, lambda _: never(), never)
 
 
 def chosen(learner: Learner, space: dict[str, Any], rule: str = "public-validation", **values: Any) -> Selection:
     protocol: dict[str, Any] = {"epsilon": 3, "delta": 1e-3, "accountant": "rdp", **values}
     asked = {"rule": rule, "space": space, "tries": protocol.pop("tries", 500), "seed": protocol.pop("seed", 0)}
     spec = make_spec({"learner": learner.name, "search": asked, **protocol}, "the test")
-    return trials.choose(learner, lambda doing: f"{doing} of {learner.name!r}", world(), spec)
+    return trials.choose(learner, lambda doing: f"{doing} of {learner.name!r}", world(), spec, "a test")
 
 
 @given(SPACES, st.integers(1, 20), st.integers(0, 9))

@@ -133,7 +133,7 @@ def test_a_secure_samples_rate_is_exact(monkeypatch: pytest.MonkeyPatch, rate: f
     edge = Fraction(rate) * 2**64
     assert edge.denominator == 1
     bits = np.array([0, int(edge) - 1, int(edge), 2**64 - 1], np.uint64)
-    monkeypatch.setattr(chance.os, "urandom", lambda count: bits.tobytes())
+    monkeypatch.setattr("os.urandom", lambda count: bits.tobytes())
     assert secure_sample(4, rate).tolist() == [0, 1]
 
 

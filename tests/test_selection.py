@@ -24,11 +24,12 @@ from dpbench.privacy.accounting import accountant
 from dpbench.privacy.accounting import private_selection as repeats
 from dpbench.privacy.accounting.private_selection import Repeats
 from dpbench.privacy.randomness import choosing
-from dpbench.records.protocol import Board
+from dpbench.records.board import Board
 from dpbench.records.result import Result, Tuning
 from dpbench.records.search import UNRANKED
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registered, Registry, load
+from dpbench.registry.boards import entry_spec
 from dpbench.support.files import canonical_digest
 from tests.test_cli import Output, called, refusal
 
@@ -405,8 +406,8 @@ def test_a_board_takes_a_private_search_with_secure_randomness_alone() -> None:
     board = Board.model_validate({**BOARD, "selection": ("default", "private-accounted")})
     asked = {"learner": "dp-sgd:steps=3", "search": {"rule": "private-accounted", "space": SPACE}}
     with pytest.raises(SpecError, match=r"Add --secure-rng"):
-        board.spec(asked, plugins(), "the test")
-    assert board.spec({**asked, "secure_rng": True}, plugins(), "the test").secure_rng
+        entry_spec(board, asked, plugins(), "the test")
+    assert entry_spec(board, {**asked, "secure_rng": True}, plugins(), "the test").secure_rng
 
 
 def test_settings_that_cannot_be_taken_are_refused(tmp_path: Path) -> None:

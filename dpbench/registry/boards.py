@@ -35,7 +35,7 @@ def entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origi
     A reference learner (the ceiling) runs without privacy.
 
     Raises:
-        SpecError: a key that is the board's, or a rule of selection that it does not rank.
+        SpecError: a key that is the board's, or a rule of selection that it does not rank as asked.
     """
     taken = sorted(values.keys() & Protocol.model_fields.keys())
     if taken:
@@ -50,5 +50,10 @@ def entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origi
         raise SpecError(
             f"Expected a selection that board {board.name!r} ranks ({', '.join(board.selection)}), got {rule}. "
             "Run it without --board."
+        )
+    if rule == "private-accounted" and not spec.secure_rng:
+        raise SpecError(
+            "Expected secure_rng with selection private-accounted on a board: a published seed tells how many runs the "
+            "best had to beat. Add --secure-rng."
         )
     return spec

@@ -164,7 +164,7 @@ def test_an_sbatch_that_fails_is_one_sentence(tmp_path: Path, jobs: Path, monkey
 def test_without_slurm_a_sweep_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("DPBENCH_PLUGINS", "sklearn,pixels,pillar")
-    with pytest.raises(SpecError, match="no sbatch on the PATH of this machine"):
+    with pytest.raises(SpecError, match="No sbatch on the PATH of this machine"):
         sweep(written(SWEEP, tmp_path / "out"), tmp_path / "out", resources=Resources("slurm", workers=1))
 
 

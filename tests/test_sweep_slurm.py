@@ -120,7 +120,7 @@ def test_jobs_that_wait_are_said_and_cancelled_by_ctrl_c(
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     said = ended(process, 130)
-    assert re.search(r"No worker for \d s: the Slurm jobs \d+, \d+ are waiting in the queue", said)
+    assert re.search(r"No worker for [\d.]+ s: the Slurm jobs \d+, \d+ are waiting in the queue", said)
     assert cancelled(jobs)
 
 

@@ -76,7 +76,7 @@ def test_a_cell_described_twice_is_one_cell(plugins: Registry) -> None:
     ("tables", "said"),
     [
         ({"girds": []}, "Unknown key 'girds' of the sweep. Did you mean 'grids'?"),
-        ({"name": None}, "name=None in the sweep is invalid"),
+        ({"name": None}, "name=None in the sweep does not fit"),
         ({"fixed": {"epsilom": 1}}, "Unknown key 'epsilom' of [fixed] of the sweep. Did you mean 'epsilon'?"),
         ({"grid": {"learnr.k": [1]}}, "Unknown key 'learnr.k' of [grid] of the sweep"),
         ({"grid": {"epsilon.k": [1]}}, "Expected an option of dataset, extractor"),

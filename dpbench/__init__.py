@@ -30,7 +30,6 @@ from dpbench.privacy.forms.blocks import Blocks
 from dpbench.privacy.forms.contributions import Joined, RankOne, Scaled
 from dpbench.privacy.forms.gep.bases import AnchorBasis, DenseBasis
 from dpbench.privacy.forms.gep.residual import Residual
-from dpbench.registry import build_extractor
 from dpbench.registry.hookspecs import hookimpl
 from dpbench.support.paths import data_folders
 
@@ -67,7 +66,6 @@ __all__ = [
     "Standardise",
     "Task",
     "Trainable",
-    "build_extractor",
     "data_folders",
     "hookimpl",
     "locate",

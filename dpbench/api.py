@@ -244,10 +244,6 @@ class Extractor(ABC):
         """Say whether the weights are on this machine, without heavy reading or imports."""
         return True
 
-    def parts(self) -> Sequence[Extractor]:
-        """Return the extractors whose features these are, flattened and side by side; none if they are its own."""
-        return ()
-
     def weights(self) -> str:
         """Return a digest of the weights, or an empty string without weights; it is part of the cache key."""
         return ""

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dpbench import DataError, Extractor, Split
 from dpbench.data import cache, extraction
+from dpbench.data.concat import Concat
 from dpbench.errors import OutputError
 
 CPU = torch.device("cpu")
@@ -61,24 +62,6 @@ class Photos:
 
 
 @dataclasses.dataclass(frozen=True)
-class Both(Extractor):
-    """Two extractors side by side, the second with features that are not flat; never run itself."""
-
-    name: ClassVar[str] = "both"
-
-    factors: tuple[int, int] = (2, 3)
-
-    def parts(self) -> tuple[Extractor, ...]:
-        return Doubled(self.factors[0]), Square(self.factors[1])
-
-    def prepare(self, image: Image.Image) -> Tensor:
-        raise AssertionError
-
-    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        raise AssertionError
-
-
-@dataclasses.dataclass(frozen=True)
 class Square(Doubled):
     name: ClassVar[str] = "square"
 
@@ -86,7 +69,12 @@ class Square(Doubled):
         return lambda images: self.factor * images
 
 
-def features(photos: Photos, extractor: Extractor | None = None) -> Tensor:
+def both(first: int = 2, second: int = 3) -> Concat:
+    """Two extractors side by side, the second with features that are not flat."""
+    return Concat((Doubled(first), Square(second)))
+
+
+def features(photos: Photos, extractor: Extractor | Concat | None = None) -> Tensor:
     extractor = extractor or Doubled()
     split = Split(photos, np.zeros(ROWS, np.int64))
     return cache.features(split, cache.source_of("data", "train", ROWS, extractor), extractor, CPU)
@@ -272,23 +260,23 @@ def test_the_key_names_the_options() -> None:
 
 
 def test_parts_stand_flattened_side_by_side(fresh_cache: Path) -> None:
-    assert torch.equal(features(Photos(), Both()), torch.cat([EXPECTED, EXPECTED * 1.5], 1))
+    assert torch.equal(features(Photos(), both()), torch.cat([EXPECTED, EXPECTED * 1.5], 1))
 
 
 def test_a_part_that_is_cached_is_not_extracted_again(fresh_cache: Path) -> None:
     features(Photos())
     photos = Photos()
-    features(photos, Both())
+    features(photos, both())
     assert photos.decoded == list(range(ROWS))  # for the second part alone
 
 
 def test_features_of_parts_are_an_entry_of_their_own(fresh_cache: Path) -> None:
-    first = features(Photos(), Both())
+    first = features(Photos(), both())
     shutil.rmtree(entry(fresh_cache))
     photos = Photos()
-    assert torch.equal(features(photos, Both()), first)
+    assert torch.equal(features(photos, both()), first)
     assert photos.decoded == []
-    key = cache.source_of("data", "train", ROWS, Both()).key
+    key = cache.source_of("data", "train", ROWS, both()).key
     manifest = json.loads((fresh_cache / "features" / key / "manifest.json").read_text())
     del manifest["sha256"]
     assert cache.Source(**manifest).key == key
@@ -297,15 +285,15 @@ def test_features_of_parts_are_an_entry_of_their_own(fresh_cache: Path) -> None:
 def test_a_damaged_part_is_named_and_rebuilt(fresh_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     features(Photos())
     flip(entry(fresh_cache) / "features.npy")
-    assert torch.equal(features(Photos(), Both())[:, :4], EXPECTED)
+    assert torch.equal(features(Photos(), both())[:, :4], EXPECTED)
     assert str(entry(fresh_cache)) in capsys.readouterr().err
 
 
 def test_the_key_names_the_sources_of_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {cache.source_of("data", "train", ROWS, Both(factors)).key for factors in ((2, 3), (3, 2), (2, 2))}
-    keys.add(cache.source_of("other", "train", ROWS, Both()).key)
+    keys = {cache.source_of("data", "train", ROWS, both(*factors)).key for factors in ((2, 3), (3, 2), (2, 2))}
+    keys.add(cache.source_of("other", "train", ROWS, both()).key)
     monkeypatch.setattr(Square, "digest", "retrained", raising=False)
-    keys.add(cache.source_of("data", "train", ROWS, Both()).key)
+    keys.add(cache.source_of("data", "train", ROWS, both()).key)
     assert len(keys) == 5
 
 

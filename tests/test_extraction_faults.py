@@ -22,6 +22,7 @@ from torch import Tensor
 
 from dpbench import Extractor, Split
 from dpbench.data import cache, extraction
+from dpbench.data.concat import Concat
 from dpbench.errors import OutputError
 
 ROWS = 100
@@ -50,14 +51,7 @@ class Logged(Extractor):
         return lambda images: self.factor * images
 
 
-@dataclasses.dataclass(frozen=True)
-class Pair(Logged):
-    """Two of them side by side."""
-
-    name: ClassVar[str] = "pair"
-
-    def parts(self) -> tuple[Extractor, ...]:
-        return Logged(2), Logged(3)
+PAIR = Concat((Logged(2), Logged(3)))
 
 
 class Greys:
@@ -70,13 +64,13 @@ class Greys:
         return Image.new("L", (1, 1), index)
 
 
-def features(extractor: Extractor | None = None) -> Tensor:
+def features(extractor: Extractor | Concat | None = None) -> Tensor:
     extractor = extractor or Logged()
     source = cache.source_of("data", "train", ROWS, extractor)
     return cache.features(Split(Greys(), np.zeros(ROWS, np.int64)), source, extractor, torch.device("cpu"))
 
 
-def entry(extractor: Extractor | None = None) -> Path:
+def entry(extractor: Extractor | Concat | None = None) -> Path:
     key = cache.source_of("data", "train", ROWS, extractor or Logged()).key
     return Path(os.environ["DPBENCH_CACHE"]) / "features" / key
 
@@ -133,7 +127,7 @@ def test_a_killed_extraction_goes_on_with_the_same_bytes(
 
 
 def test_two_processes_at_once_extract_each_part_once() -> None:
-    code = "print(float(here.features(here.Pair()).sum()))"
+    code = "print(float(here.features(here.PAIR).sum()))"
     both = [started(code) for _ in range(2)]
     said = [process.communicate(timeout=60) for process in both]
     assert said == [(f"{float(20 * sum(range(ROWS)))}\n", "")] * 2
@@ -166,11 +160,11 @@ def test_a_full_disk_is_one_sentence_and_what_is_whole_stays(size: int, again: i
 
 def test_a_full_disk_while_parts_are_put_together_keeps_the_parts() -> None:
     with pytest.raises(OutputError, match="File too large"), full_beyond(2000):  # a part has 1,728 bytes
-        features(Pair())
+        features(PAIR)
     before = prepared()
-    assert features(Pair()).sum() == 20 * sum(range(ROWS))
+    assert features(PAIR).sum() == 20 * sum(range(ROWS))
     assert prepared() == before
-    assert {file.name for file in entry(Pair()).iterdir()} == WHOLE
+    assert {file.name for file in entry(PAIR).iterdir()} == WHOLE
 
 
 @pytest.mark.parametrize(("name", "other"), [("FORMAT", "1"), ("BATCH", 16), ("SHARD", 30)])

@@ -152,10 +152,6 @@ class TestPixelsResized(ExtractorLaws):
     extractor = _built("extractor", "pixels", size=16, flat=False)  # type: ignore[assignment]
 
 
-class TestConcat(ExtractorLaws):
-    extractor = _built("extractor", "concat", of="pixels:size=4+pixels:size=2;mode=L")  # type: ignore[assignment]
-
-
 class TestEfficientNetLite0(ExtractorLaws):
     extractor = _built("extractor", "efficientnet-lite0")  # type: ignore[assignment]
 

@@ -242,6 +242,7 @@ WRONG: dict[str, tuple[type[Dataset], str]] = {
     "abstract": (dataclass(frozen=True)(made(load=Dataset.load)), "Made does not define load"),
     "with a path for a name": (dataclass(frozen=True)(made(name="../up")), "is called '../up'; expected lower-case"),
     "without name": (dataclass(frozen=True)(made(name=None)), "Made has no `name`"),
+    "called as several are": (dataclass(frozen=True)(made(name="concat")), "is called 'concat', which dpbench keeps"),
 }
 
 

@@ -9,7 +9,9 @@ from rich.console import Console
 
 
 def check(
-    component: Annotated[str, typer.Argument(help="A learner, extractor or dataset, like pillar or pillar:k=8.")],
+    component: Annotated[
+        str, typer.Argument(help="A learner, extractor or dataset, like pillar or pillar:k=8; or extractors: A+B.")
+    ],
 ) -> None:
     """Check one component against every law of dpbench.testing; exit 1 if it breaks one."""
     from dpbench.registry import load

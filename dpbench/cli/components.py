@@ -56,6 +56,10 @@ def list_components(
             summary = [row["summary"]] if told else []
             table.add_row(row["name"], *_cells(kind, row), row["distribution"], *summary)
         console.print(table, end="\n\n")
+    if "extractor" in kinds:
+        console.print(
+            "Extractors combine with +, like pixels:size=8+scatternet: their features side by side.", highlight=False
+        )
     for broken in registry.broken:
         console.print(str(broken), style="red", markup=False)
 

@@ -13,7 +13,9 @@ from dpbench.records.spec import Spec, make_spec, read_toml
 
 Learner = Annotated[str | None, typer.Option(help="Learner, like pillar or pillar:k=40,center=false.")]
 Dataset = Annotated[str | None, typer.Option(help="Dataset with the private and test data. \\[default: digits]")]
-Extractor = Annotated[str | None, typer.Option(help="Feature extractor. \\[default: pixels]")]
+Extractor = Annotated[
+    str | None, typer.Option(help="Feature extractor, or several side by side: A+B. \\[default: pixels]")
+]
 Epsilon = Annotated[float | None, typer.Option(help="Target epsilon in nats; inf for no privacy. \\[default: 1]")]
 Delta = Annotated[float | None, typer.Option(help="Target delta, below 1/n. \\[default: 1e-5]")]
 Accountant = Annotated[str | None, typer.Option(help="Accountant: pld, rdp or prv. \\[default: pld]")]

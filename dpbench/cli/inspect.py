@@ -57,7 +57,8 @@ def inspect(
     plugins = load()
     plugins.report_broken()
     plugins.find("dataset", asked.dataset.name)
-    plugins.find("extractor", asked.extractor.name)
+    for part in asked.extractor.parts:
+        plugins.find("extractor", part.name)
     check_writable(out)
     if plot is not None:
         check_file(plot, "--plot")
@@ -83,7 +84,7 @@ def _show(inspection: Inspection, written: list[Path], console: Console) -> None
         console.print(f"[bold]{inspection.mark.upper()}[/bold]: reads private data, without any guarantee")
     labels = "labels read" if inspection.labels_read else "no labels read"
     console.print(
-        f"{asked.extractor.name} on {asked.dataset.name}: {inspection.examples:,} {asked.rows} examples with "
+        f"{asked.extractor.names} on {asked.dataset.name}: {inspection.examples:,} {asked.rows} examples with "
         f"{inspection.features:,} features, {labels}; guarantee: {inspection.guarantee}",
         soft_wrap=True,
     )

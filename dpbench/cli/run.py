@@ -116,7 +116,7 @@ def _run(
 def _show(result: Result, written: Path, console: Console) -> None:
     spec, privacy, task = result.spec, result.privacy, result.task
     console.print(
-        f"{spec.learner.name} on {spec.dataset.name} ({spec.extractor.name}): {task.private:,} private, "
+        f"{spec.learner.name} on {spec.dataset.name} ({spec.extractor.names}): {task.private:,} private, "
         f"{task.public:,} public, {task.test:,} test examples"
     )
     other = privacy.independent

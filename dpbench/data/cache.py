@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,9 @@ from torch import Tensor
 
 from dpbench.api import Extractor, Split
 from dpbench.data import extraction
+from dpbench.data.concat import Concat
 from dpbench.errors import DamagedFile, OutputError
+from dpbench.records.protocol import CONCAT
 from dpbench.support.files import canonical_digest, sha256, write_json
 from dpbench.support.guard import guarded
 from dpbench.support.paths import cache_folder
@@ -52,11 +54,11 @@ class Source:
         return canonical_digest(dataclasses.asdict(self))[:32]
 
 
-def features(split: Split, source: Source, extractor: Extractor, device: torch.device) -> Tensor:
+def features(split: Split, source: Source, extractor: Extractor | Concat, device: torch.device) -> Tensor:
     """Return (n, *example_shape) float32, memory-mapped; extract first if this machine never did.
 
-    Two processes asking at once extract once. A damaged file is named on stderr and rebuilt. An extractor with parts is
-    never run: its features are put together of what is cached for each part.
+    Two processes asking at once extract once. A damaged file is named on stderr and rebuilt. Features of several
+    extractors are put together, flattened, of what is cached for each.
     """
     folder = cache_folder() / "features" / source.key
     try:
@@ -78,18 +80,14 @@ def features(split: Split, source: Source, extractor: Extractor, device: torch.d
         ) from reason
 
 
-def source_of(data: str, split: str, rows: int, extractor: Extractor) -> Source:
-    """Describe the features that `extractor` makes of one split; those of parts by the sources of the parts."""
-    if parts := _parts(extractor):
-        made_of = [dataclasses.asdict(source_of(data, split, rows, part)) for part in parts]
-        return Source(data, split, rows, extractor.name, extractor.version, {"parts": made_of}, "")
+def source_of(data: str, split: str, rows: int, extractor: Extractor | Concat) -> Source:
+    """Describe the features that `extractor` makes of one split; those of a concat by the sources of its parts."""
+    if isinstance(extractor, Concat):
+        made_of = [dataclasses.asdict(source_of(data, split, rows, part)) for part in extractor.parts]
+        return Source(data, split, rows, CONCAT, "1", {"parts": made_of}, "")
     options = {field.name: getattr(extractor, field.name) for field in dataclasses.fields(extractor)}  # type: ignore[arg-type]
     weights = guarded(f"The digest of the weights of extractor {extractor.name!r}", extractor.weights)
     return Source(data, split, rows, extractor.name, extractor.version, options, weights)
-
-
-def _parts(extractor: Extractor) -> Sequence[Extractor]:
-    return guarded(f"The parts of extractor {extractor.name!r}", extractor.parts)
 
 
 def _open(folder: Path) -> Tensor:
@@ -104,12 +102,12 @@ def _open(folder: Path) -> Tensor:
         raise DamagedFile(f"The cache folder {folder} cannot be read ({error}).") from error
 
 
-def _build(folder: Path, split: Split, source: Source, extractor: Extractor, device: torch.device) -> None:
+def _build(folder: Path, split: Split, source: Source, extractor: Extractor | Concat, device: torch.device) -> None:
     partial = folder.with_suffix(".partial")
     partial.mkdir(exist_ok=True)
-    if parts := _parts(extractor):
-        sources = [source_of(source.data, source.split, source.rows, part) for part in parts]
-        blocks = _side_by_side([features(split, *each, device) for each in zip(sources, parts, strict=True)])
+    if isinstance(extractor, Concat):
+        sources = [source_of(source.data, source.split, source.rows, part) for part in extractor.parts]
+        blocks = _side_by_side([features(split, *each, device) for each in zip(sources, extractor.parts, strict=True)])
     else:
         blocks = extraction.extract(split.images, extractor, partial, device)
     file = partial / "features.npy"

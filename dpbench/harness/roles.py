@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dpbench.api import Budget, Dataset, Extractor, Learner, PublicData, Split, Splits, Task
 from dpbench.data import cache, duplicates
+from dpbench.data.concat import Concat
 from dpbench.data.duplicates import Hashes
 from dpbench.errors import DataError, SpecError
 from dpbench.privacy.plan import check_budget
@@ -162,7 +163,7 @@ def _check_labels(split: Split, where: str, classes: int) -> None:
         )
 
 
-def _features(splits: Splits, name: str, extractor: Extractor, device: torch.device) -> Tensor:
+def _features(splits: Splits, name: str, extractor: Extractor | Concat, device: torch.device) -> Tensor:
     split = splits.train if name == "train" else splits.test
     source = cache.source_of(splits.digest, name, len(split.labels), extractor)
     return cache.features(split, source, extractor, device)

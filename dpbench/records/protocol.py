@@ -5,13 +5,28 @@ A spec adds these (`records.spec`); a board freezes a protocol for all of its en
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from dpbench.api import Adjacency
 from dpbench.errors import SpecError
 from dpbench.privacy.accounting.accountant import AccountantName
+
+CONCAT = "concat"
+"""The name under which a spec holds several extractors, `{"of": [{name, options}, ...]}` its options. No plugin's."""
+_JOIN = re.compile(r"\s*\+\s*(?=[a-z][a-z0-9._-]*\s*(?::|\+|$))")  # before a name alone: 1e+1 and a+b/c are values
+_LIKE = "Write it like pixels:size=8+scatternet."
 
 
 class Component(BaseModel):
@@ -20,7 +35,22 @@ class Component(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default={}, validate_default=True)
+
+    @field_validator("options")
+    @classmethod
+    def _of_concat(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Hold the parts of a concat as plain values, so that JSON gives back the same component."""
+        if info.data.get("name") != CONCAT:
+            return options
+        of = options.get("of")
+        try:
+            parts = [cls.model_validate(_component(one)) for one in of] if isinstance(of, list | tuple) else []
+        except ValidationError:
+            parts = []
+        if options.keys() != {"of"} or len(parts) < 2 or any(part.name == CONCAT for part in parts):
+            raise ValueError("concat has one option, of: a list of two or more extractors, none of them concat")
+        return {"of": [{"name": part.name, "options": part.options} for part in parts]}
 
     @classmethod
     def parse(cls, text: str) -> Component:
@@ -32,6 +62,8 @@ class Component(BaseModel):
         Component(name='torchvision', options={'': 'resnet18', 'tag': 'DEFAULT'})
         """
         name, _, rest = text.partition(":")
+        if name.strip() == CONCAT:
+            raise SpecError(f"Expected extractors joined by '+', got {text!r}. {_LIKE}")
         options = {}
         for number, pair in enumerate(filter(None, rest.split(","))):
             key, equals, value = pair.partition("=")
@@ -44,7 +76,33 @@ class Component(BaseModel):
             options[key.strip()] = value.strip()
         return cls(name=name, options=options)
 
+    @classmethod
+    def parse_extractor(cls, text: str) -> Component:
+        """Read one extractor as `parse` does, or several joined by `+`, each with its own options.
+
+        A `+` separates where a name follows it, and then `:`, `+` or the end.
+
+        >>> str(Component.parse_extractor("pixels:size=8,flat=true + scatternet"))
+        'pixels:size=8,flat=true+scatternet'
+        """
+        parts = [cls.parse(part) for part in _JOIN.split(text)]
+        if not all(part.name.strip() for part in parts) or any("+" in part.name for part in parts):
+            raise SpecError(f"Expected the name of an extractor on both sides of each '+' in {text!r}. {_LIKE}")
+        return parts[0] if len(parts) == 1 else cls(name=CONCAT, options={"of": parts})
+
+    @property
+    def parts(self) -> tuple[Component, ...]:
+        """The components that a concat joins; of any other, itself."""
+        return tuple(Component(**part) for part in self.options["of"]) if self.name == CONCAT else (self,)
+
+    @property
+    def names(self) -> str:
+        """The names of all parts, joined by `+`."""
+        return "+".join(part.name for part in self.parts)
+
     def __str__(self) -> str:
+        if self.name == CONCAT:
+            return "+".join(map(str, self.parts))
         options = ",".join(f"{key}={value}" if key else str(value) for key, value in self.options.items())
         return f"{self.name}:{options}" if options else self.name
 
@@ -53,7 +111,12 @@ def _component(value: object) -> object:
     return Component.parse(value) if isinstance(value, str) else value
 
 
+def _extractor(value: object) -> object:
+    return Component.parse_extractor(value) if isinstance(value, str) else value
+
+
 Named = Annotated[Component, BeforeValidator(_component)]
+NamedExtractor = Annotated[Component, BeforeValidator(_extractor)]
 
 
 def first_seeds(seeds: object) -> object:
@@ -67,7 +130,7 @@ class Protocol(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     dataset: Named = Component(name="digits")
-    extractor: Named = Component(name="pixels")
+    extractor: NamedExtractor = Component(name="pixels")
     epsilon: float = Field(1.0, gt=0)
     delta: float = Field(1e-5, gt=0, lt=1)
     accountant: AccountantName = "pld"

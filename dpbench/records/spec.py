@@ -32,6 +32,15 @@ class Spec(Protocol):
         return values
 
     @property
+    def roles(self) -> dict[str, Component]:
+        """Every component by its role; of several extractors, the second is `extractor.2`."""
+        first, *others = self.extractor.parts
+        roles = {"learner": self.learner, "extractor": first}
+        roles |= {f"extractor.{place}": part for place, part in enumerate(others, 2)}
+        roles |= {"dataset": self.dataset}
+        return roles if self.public_dataset is None else {**roles, "public_dataset": self.public_dataset}
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the spec as canonical JSON: the name of its result."""
         values = json.loads(self.model_dump_json())  # which spells infinity as JSON can

@@ -6,9 +6,8 @@ from dpbench.registry.entry_points import (
     Kind,
     Registered,
     Registry,
-    build_extractor,
     fields_from,
     load,
 )
 
-__all__ = ["KINDS", "Broken", "Kind", "Registered", "Registry", "build_extractor", "fields_from", "load"]
+__all__ = ["KINDS", "Broken", "Kind", "Registered", "Registry", "fields_from", "load"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from dpbench.errors import SpecError
 from dpbench.records.board import Board
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
-from dpbench.registry.components import written
+from dpbench.registry.components import build, kind_of, written
 
 
 def spelled_out(board: Board, plugins: Registry) -> Board:
@@ -20,12 +20,10 @@ def spelled_out(board: Board, plugins: Registry) -> Board:
     Raises:
         SpecError: a component that is not installed, or an option that does not fit.
     """
-    kinds: Mapping[str, Literal["dataset", "extractor"]]
-    kinds = {"dataset": "dataset", "public_dataset": "dataset", "extractor": "extractor"}
     whole = {}
-    for role, kind in kinds.items():
+    for role in ("dataset", "public_dataset", "extractor"):
         part: Component | None = getattr(board, role)
-        whole[role] = part and written(plugins.build(kind, part.name, part.options))
+        whole[role] = part and written(build(plugins, kind_of(role), part))
     return board.model_copy(update=whole)
 
 

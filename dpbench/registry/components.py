@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.data import sources
-from dpbench.records.protocol import Component
+from dpbench.data.concat import Concat
+from dpbench.records.protocol import CONCAT, Component
 from dpbench.records.spec import Spec
-from dpbench.registry import Kind, Registered, Registry
+from dpbench.registry import KINDS, Kind, Registered, Registry
 from dpbench.support.fields import changed
 
 
@@ -19,9 +20,9 @@ class Parts:
 
     dataset: Dataset
     public_dataset: Dataset | None
-    extractor: Extractor
+    extractor: Extractor | Concat
     learner: Learner
-    brought: dict[str, Registered]
+    brought: dict[str, Registered]  # by the roles of the spec: of several extractors, each
 
     def who(self, role: str, doing: str) -> str:
         """Name a component, what it is asked to do, and who brought it: for messages about its failures."""
@@ -37,7 +38,8 @@ def check_components(spec: Spec, registry: Registry) -> None:
         DataMissing: a dataset that is not on this machine; the text says how to get it.
     """
     registry.find("learner", spec.learner.name)
-    registry.find("extractor", spec.extractor.name)
+    for part in spec.extractor.parts:
+        registry.find("extractor", part.name)
     for component in filter(None, (spec.dataset, spec.public_dataset)):
         sources.check_present(registry.build("dataset", component.name, component.options))
 
@@ -48,19 +50,34 @@ def resolve(registry: Registry, spec: Spec) -> Parts:
     Raises:
         SpecError: an unknown name or option (says what exists), or a value that does not fit.
     """
-    named: dict[str, tuple[Kind, Component | None]] = {
-        "learner": ("learner", spec.learner),
-        "extractor": ("extractor", spec.extractor),
-        "dataset": ("dataset", spec.dataset),
-        "public_dataset": ("dataset", spec.public_dataset),
-    }
-    built: dict[str, Any] = dict.fromkeys(named)
-    brought = {}
-    for role, (kind, component) in named.items():
-        if component is not None:
-            brought[role] = registry.find(kind, component.name)
-            built[role] = registry.build(kind, component.name, component.options)
-    return Parts(**built, brought=brought)
+    brought = {role: registry.find(kind_of(role), part.name) for role, part in spec.roles.items()}
+    return Parts(
+        learner=build(registry, "learner", spec.learner),
+        extractor=build(registry, "extractor", spec.extractor),
+        dataset=build(registry, "dataset", spec.dataset),
+        public_dataset=None if spec.public_dataset is None else build(registry, "dataset", spec.public_dataset),
+        brought=brought,
+    )
+
+
+def kind_of(role: str) -> Kind:
+    """Return the kind of component that a role of a spec takes.
+
+    >>> kind_of("public_dataset"), kind_of("extractor.2")
+    ('dataset', 'extractor')
+    """
+    return next(kind for kind in KINDS if kind in role)
+
+
+def build(registry: Registry, kind: Kind, component: Component) -> Any:
+    """Build a component; of several extractors, each.
+
+    Raises:
+        SpecError: an unknown name or option (says what exists), or a value that does not fit.
+    """
+    if kind == "extractor" and component.name == CONCAT:
+        return Concat(tuple(build(registry, kind, part) for part in component.parts))
+    return registry.build(kind, component.name, component.options)
 
 
 def spelled_out(spec: Spec, parts: Parts) -> Spec:
@@ -80,7 +97,9 @@ def selection(learner: Learner) -> Literal["default", "by-hand"]:
 
 
 def written(part: Any) -> Component:
-    """Return a built component as a spec writes it, every option spelled out."""
+    """Return a built component as a spec writes it, every option spelled out; of a concat, those of every part."""
+    if isinstance(part, Concat):
+        return Component(name=CONCAT, options={"of": [written(one) for one in part.parts]})
     return Component(
         name=part.name, options={field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     )

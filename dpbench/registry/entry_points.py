@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import os
 import re
@@ -17,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
+from dpbench.records.protocol import CONCAT
 from dpbench.registry import hookspecs
 from dpbench.support.messages import unknown
 from dpbench.support.validation import misfit
@@ -203,6 +203,8 @@ def _check(cls: type[Any], kind: Kind, hook: str) -> None:
         raise PluginError(f"{cls.__name__} has no `name`; expected a class variable `name: ClassVar[str]`.")
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
         raise PluginError(f"{cls.__name__} is called {name!r}; expected lower-case letters, digits, dots and dashes.")
+    if name == CONCAT:
+        raise PluginError(f"{cls.__name__} is called {name!r}, which dpbench keeps for A+B. Give it another name.")
     if inspect.isabstract(cls):
         missing: frozenset[str] = getattr(cls, "__abstractmethods__", frozenset())
         raise PluginError(f"{cls.__name__} does not define {', '.join(sorted(missing))}.")
@@ -225,12 +227,3 @@ def _claim(known: dict[str, Registered], kind: Kind, item: Registered) -> None:
 
 def _distribution(point: EntryPoint) -> tuple[str, str]:
     return (point.dist.name, point.dist.version) if point.dist else ("unknown", "unknown")
-
-
-_installed = functools.cache(load)
-
-
-def build_extractor(name: str, options: Mapping[str, object]) -> Extractor:
-    """Return an installed extractor, for plugins that combine others; see `Registry.build`."""
-    extractor: Extractor = _installed().build("extractor", name, options)
-    return extractor

@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from pathlib import Path
 
 from dpbench.errors import OutputError, SpecError
+from dpbench.records.protocol import CONCAT
 from dpbench.registry import Kind, Registry
 from dpbench.support.files import write_atomically
 
@@ -104,6 +105,8 @@ def _check_free(name: str, registry: Registry) -> None:
 
 
 def _owners(name: str, registry: Registry) -> Iterator[str]:
+    if name == CONCAT:
+        yield "dpbench keeps it for extractors that are joined by '+'"
     for kind, known in registry.components.items():
         if name in known:
             item = known[name]

@@ -33,6 +33,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.tuning import space as spaces
-from dpbench.records.protocol import Component
+from dpbench.records.protocol import CONCAT, Component
 from dpbench.records.spec import COMPONENTS, Spec, make_spec, read_toml
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve, spelled_out
@@ -192,11 +193,15 @@ def _keys(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
         if not dot:
             continue
         owner = keys.get(root, Spec.model_fields[root].default)
-        owner = Component.parse(owner) if isinstance(owner, str) else owner
-        if isinstance(owner, Mapping) and {"name"} <= owner.keys() <= {"name", "options"}:
-            owner = Component(**owner)
+        parse = Component.parse_extractor if root == "extractor" else Component.parse
+        owner = parse(owner) if isinstance(owner, str) else owner
+        if isinstance(owner, Mapping):
+            with suppress(ValidationError):
+                owner = Component(**owner)
         if not isinstance(owner, Component):
             raise SpecError(f"Expected {root!r} beside {key!r} in {where}, got {owner!r}: whose option is it?")
+        if owner.name == CONCAT:
+            raise SpecError(f"Expected one {root} beside {key!r} in {where}, got {str(owner)!r}: whose option is it?")
         if option in owner.options:
             raise SpecError(
                 f"Expected option {option!r} once in {where}, got it in {root} = {str(owner)!r} and in {key!r}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpbench.errors import LawBroken, UnknownName
-from dpbench.records.protocol import Component
+from dpbench.records.protocol import CONCAT, Component
 from dpbench.registry import KINDS, Kind, Registry
 from dpbench.support.messages import unknown
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
@@ -19,18 +19,28 @@ def check(registry: Registry, text: str) -> Iterator[tuple[str, str | None]]:
 
     Args:
         registry: where the component is looked up.
-        text: `name` or `name:key=value`; a name that several kinds share is checked as each.
+        text: `name` or `name:key=value`; a name that several kinds share is checked as each. Of extractors joined by
+            `+`, each is checked.
     """
+    joined = Component.parse_extractor(text)
+    if joined.name == CONCAT and any(part.name in registry.components["extractor"] for part in joined.parts):
+        subjects = [(part, registry.build("extractor", part.name, part.options)) for part in joined.parts]
+        for part, subject in subjects:
+            yield from _checked("extractor", str(part), subject)
+        return
     component = Component.parse(text)
     kinds = [kind for kind in KINDS if component.name in registry.components[kind]]
     if not kinds:
         names = {name for kind in KINDS for name in registry.components[kind]}
         raise UnknownName(unknown("component", component.name, names))
     for kind in kinds:
-        subject = registry.build(kind, component.name, component.options)
-        suite: type[Laws] = type(f"{type(subject).__name__}Laws", (SUITES[kind],), {kind: subject})
-        for law in suite.laws():
-            yield f"{kind} {component.name}: {_sentence(law)}", _complaint(suite, law)
+        yield from _checked(kind, component.name, registry.build(kind, component.name, component.options))
+
+
+def _checked(kind: Kind, name: str, subject: object) -> Iterator[tuple[str, str | None]]:
+    suite: type[Laws] = type(f"{type(subject).__name__}Laws", (SUITES[kind],), {kind: subject})
+    for law in suite.laws():
+        yield f"{kind} {name}: {_sentence(law)}", _complaint(suite, law)
 
 
 def _sentence(law: str) -> str:

@@ -66,7 +66,7 @@ def _filters(pairs: list[tuple[Standing, Entry]]) -> list[dict[str, Any]]:
     budgets = {text.budget(standing.board.epsilon): standing.board.epsilon for standing in boards}
     return [
         _choices("Dataset", 5, (standing.board.dataset.name for standing in boards)),
-        _choices("Extractor", 6, (standing.board.extractor.name for standing in boards)),
+        _choices("Extractor", 6, (standing.board.extractor.names for standing in boards)),
         {"label": "ε", "column": 3, "values": sorted(budgets, key=lambda said: budgets[said])[:CHOICES]},
         _choices("Board", 4, (standing.board.name for standing in boards)),
         _choices("Learner", 0, (text.shown(entry.learner, NAME) for _, entry in pairs)),
@@ -84,7 +84,7 @@ def _cells(standing: Standing, entry: Entry) -> dict[str, Any]:
     cells = (
         text.shown(entry.learner, NAME), text.spread(entry.metrics.get(board.metric)),
         text.NONE if entry.rank is None else entry.rank, text.budget(board.epsilon), board.name, board.dataset.name,
-        board.extractor.name, entry.selection, f"{entry.compute:.2f}",
+        board.extractor.names, entry.selection, f"{entry.compute:.2f}",
     )  # fmt: skip
     return {"cells": cells, "page": place.page(standing, entry)}
 
@@ -92,7 +92,7 @@ def _cells(standing: Standing, entry: Entry) -> dict[str, Any]:
 def _data(index: Index) -> dict[str, Any]:
     """Return boards once, and a short row an entry: ten thousand of them fit into a megabyte or so."""
     boards = [
-        (one.board.name, one.board.dataset.name, one.board.extractor.name, text.budget(one.board.epsilon))
+        (one.board.name, one.board.dataset.name, one.board.extractor.names, text.budget(one.board.epsilon))
         for one in index.standings
     ]
     rows = []

@@ -79,9 +79,8 @@ def check(place: Place, known: Known) -> Checked:
 
 
 def _names(result: Result) -> Wrong:
-    for role in ("learner", "dataset", "extractor", "public_dataset"):
-        part = getattr(result.spec, role)
-        if part is not None and not COMPONENT.fullmatch(part.name):
+    for role, part in result.spec.roles.items():
+        if not COMPONENT.fullmatch(part.name):
             yield f"spec.{role}.name", f"expected lower-case letters, digits, dots and dashes, got {part.name[:80]!r}"
 
 

@@ -12,6 +12,7 @@ from dpbench.records.overlap import too_much
 from dpbench.records.result import Result
 from dpbench.records.search import Selection, worst
 from dpbench.records.tolerance import close
+from dpbench.registry.components import kind_of
 
 PAIRS = {"test in private", "test in public", "public in private"}
 HARNESS = "dpbench-vision"
@@ -84,7 +85,7 @@ def check_selection(result: Result) -> Wrong:
 def check_provenance(result: Result, installed: Mapping[tuple[str, str], Installed]) -> Wrong:
     """Yield what does not fit of commit, plugins and their versions; `installed` is what this machine has."""
     commit, dirty, version = (result.provenance.get(key) for key in ("commit", "dirty", "dpbench"))
-    roles = {"dataset", "extractor", "learner"} | ({"public_dataset"} if result.spec.public_dataset else set())
+    roles = result.spec.roles.keys()
     if result.components.keys() != roles:
         yield "components", f"expected {', '.join(sorted(roles))}, got {', '.join(sorted(result.components))[:200]}"
         return
@@ -162,8 +163,8 @@ def _within(setting: Mapping[str, Any], space: Mapping[str, Sequence[Any]]) -> b
 
 
 def _brought(role: str, result: Result, installed: Mapping[tuple[str, str], Installed]) -> Wrong:
-    stated, part = result.components[role], getattr(result.spec, role)
-    here = installed.get((role.removeprefix("public_"), part.name))
+    stated, part = result.components[role], result.spec.roles[role]
+    here = installed.get((kind_of(role), part.name))
     version = result.provenance.get("dpbench")
     if stated.distribution == HARNESS and stated.version != version:
         yield f"components.{role}.version", f"expected {version}, that of {HARNESS} itself, got {stated.version[:80]!r}"

@@ -27,6 +27,7 @@ from dpbench.records.result import Result, SeedResult
 from dpbench.records.spec import Spec
 from dpbench.records.tolerance import CLOSE, close
 from dpbench.registry import Registry
+from dpbench.registry.components import kind_of
 from dpbench.support.files import canonical_digest, write_json
 
 if TYPE_CHECKING:
@@ -150,8 +151,8 @@ def _stated(result: Result, seed: int | None) -> SeedResult:
 
 
 def _check_installed(role: str, brought: Any, result: Result, plugins: Registry) -> None:
-    kind, name = role.removeprefix("public_"), getattr(result.spec, role).name
-    item = next((found[name] for one, found in plugins.components.items() if one == kind and name in found), None)
+    kind, name = kind_of(role), result.spec.roles[role].name
+    item = plugins.components[kind].get(name)
     here = item and (item.distribution, item.version)
     if here != (brought.distribution, brought.version):
         found = f"{here[0]} {here[1]} does" if here else "nothing does"

@@ -68,7 +68,7 @@ def record(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: Ima
     """
     there = own_rule(earlier)
     source = Source(
-        digest=earlier.digest, dataset=earlier.spec.dataset.name, extractor=earlier.spec.extractor.name,
+        digest=earlier.digest, dataset=earlier.spec.dataset.name, extractor=earlier.spec.extractor.names,
         epsilon="Infinity" if earlier.spec.epsilon == float("inf") else earlier.spec.epsilon, selection=there,
     )  # fmt: skip
     rule = there if there == "default" else worst(there, _relation(earlier, spec, digests, images))

@@ -26,6 +26,8 @@ from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, Spec
 from dpbench.learning.linear import LinearProbe, Standardise, residuals, standardisation, unit_norm
 from dpbench.learning.probes import ProbeLearner
 from dpbench.learning.trainable import Trainable
+from dpbench.privacy.exact.elementwise import folded
+from dpbench.privacy.exact.quantised import exact_linear, quantise
 from dpbench.privacy.forms.blocks import Blocks
 from dpbench.privacy.forms.contributions import Joined, RankOne, Scaled
 from dpbench.privacy.forms.gep.bases import AnchorBasis, DenseBasis
@@ -67,8 +69,11 @@ __all__ = [
     "Task",
     "Trainable",
     "data_folders",
+    "exact_linear",
+    "folded",
     "hookimpl",
     "locate",
+    "quantise",
     "residuals",
     "standardisation",
     "unit_norm",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
+    from dpbench.privacy.exact.quantised import Quantised
     from dpbench.privacy.forms.blocks import Blocks
     from dpbench.privacy.forms.contributions import Contribution
 
@@ -37,13 +38,24 @@ class PublicData:
 class Chunk:
     """Part of one private sample. It exists only while a row function runs and is overwritten afterwards."""
 
-    x: Tensor  # (c, *example_shape) float32; c may be 0
+    rows: Tensor | Quantised  # (c, *example_shape) float32, in 8 bits once mapped; c may be 0
     y: Tensor  # (c,) int64
     seeds: Tensor  # (c,) int64: the only randomness row i may use (augmentation)
 
     def __len__(self) -> int:
         """Return c, the number of rows."""
         return len(self.y)
+
+    @property
+    def x(self) -> Tensor:
+        """The rows as a float32 tensor; of mapped rows a copy, where `RankOne` and `exact_linear` take `rows`."""
+        from dpbench.privacy.exact.quantised import floats
+
+        return floats(self.rows)
+
+    def take(self, rows: Tensor) -> Chunk:
+        """Return a copy of the rows with these indices."""
+        return Chunk(self.rows[rows], self.y[rows], self.seeds[rows])
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from dpbench import (
     Release,
     SpecError,
     Task,
+    exact_linear,
     hookimpl,
     standardisation,
     unit_norm,
@@ -55,9 +56,9 @@ class ClassMeans(Learner):
         whiten = self._whitening(public.x.flatten(1))
 
         def rows(chunk: Chunk) -> RankOne:
-            return RankOne(one_hot(chunk.y, curator.task.classes).float(), whiten(chunk.x))
+            return RankOne(one_hot(chunk.y, curator.task.classes).float(), chunk.rows)
 
-        sums = curator.noisy_sum(rows, release="class-sums", clip=1.0)  # (classes, k)
+        sums = curator.map(whiten).noisy_sum(rows, release="class-sums", clip=1.0)  # (classes, k)
         return lambda x: whiten(x) @ sums.T
 
     def _whitening(self, x: Tensor) -> Any:  # (m, d) -> the map (c, *shape) -> (c, k) of unit rows
@@ -74,8 +75,8 @@ class ClassMeans(Learner):
         scaled = scale(x).double()
         values, vectors = torch.linalg.eigh(scaled.T @ scaled / examples)
         deviations = values[-self.k :].clamp(min=1e-12 * float(values[-1])).sqrt()
-        directions = (vectors[:, -self.k :] / deviations).float()  # (d, k)
-        return lambda rows: unit_norm(scale(rows) @ directions)
+        directions = (vectors[:, -self.k :] / deviations).T.float()  # (k, d)
+        return lambda rows: unit_norm(exact_linear(scale(rows), directions))
 
 
 @hookimpl

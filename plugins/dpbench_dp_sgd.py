@@ -41,7 +41,6 @@ class DPSGD(ProbeLearner):
         "momentum": (0.0,),
         "init": ("uniform",),
     }
-    maps_once: ClassVar[bool] = False
 
     scaling: Literal["public", "norm", "none"] = "public"
 

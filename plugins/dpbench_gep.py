@@ -20,9 +20,10 @@ from dpbench import (
     Release,
     Residual,
     SpecError,
-    Standardise,
     Task,
+    exact_linear,
     hookimpl,
+    quantise,
     residuals,
     standardisation,
 )
@@ -102,6 +103,7 @@ class GEP(Learner):
         import torch
 
         standardise = standardisation(public.x)
+        private = curator.map(standardise)
         chosen = self._chosen(standardise(public.x), curator.task.classes, generator)  # (s, d)
         head = torch.zeros(curator.task.classes, chosen.shape[1] + 1, device=curator.task.device)  # (m, d + 1)
         velocity = torch.zeros_like(head)
@@ -109,7 +111,7 @@ class GEP(Learner):
         for step in range(self.steps):
             if step % self.refresh == 0:
                 basis = subspace(anchors_at(head, chosen, generator), self.k, self.power_iterations, generator)
-            noisy_gradient = self._ask(curator, head, standardise, basis)
+            noisy_gradient = self._ask(private, head, basis)
             velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
             head.add_(velocity, alpha=-self.learning_rate)
         return lambda x: logits(head, standardise(x))
@@ -126,10 +128,10 @@ class GEP(Learner):
             )
         return features[torch.randperm(examples, generator=generator)[:anchors].to(features.device)]
 
-    def _ask(self, curator: Curator, head: Tensor, standardise: Standardise, basis: AnchorBasis | DenseBasis) -> Tensor:
+    def _ask(self, curator: Curator, head: Tensor, basis: AnchorBasis | DenseBasis) -> Tensor:
         def rows(chunk: Chunk) -> Tensor | Blocks:
-            features = standardise.in_place(chunk.x)  # (c, d)
-            gradient = RankOne(residuals(logits(head, features), chunk.y), features, bias=True)
+            scores = exact_linear(chunk.rows, head[:, :-1], head[:, -1])  # (c, m)
+            gradient = RankOne(residuals(scores, chunk.y), chunk.rows, bias=True)
             if not self.residual:
                 return basis.embed(gradient)
             rest = Residual(gradient, basis)
@@ -154,7 +156,8 @@ def anchors_at(head: Tensor, features: Tensor, generator: torch.Generator) -> Ra
     import torch
 
     labels = torch.randint(len(head), (len(features),), generator=generator).to(head.device)
-    return RankOne(residuals(logits(head, features), labels), features, bias=True)
+    gradients = residuals(logits(head, features), labels)
+    return RankOne(gradients, features if features.dtype == torch.float64 else quantise(features), bias=True)
 
 
 def subspace(anchors: RankOne, k: int, iterations: int, generator: torch.Generator) -> AnchorBasis | DenseBasis:
@@ -166,8 +169,8 @@ def subspace(anchors: RankOne, k: int, iterations: int, generator: torch.Generat
     """
     import torch
 
-    left, right = anchors.left.double(), anchors.right.double()
-    gram = (left @ left.T) * (right @ right.T + 1)  # (s, s)
+    left, right = anchors.left.double(), anchors.whole_right().double()
+    gram = (left @ left.T) * (right @ right.T)  # (s, s)
     start = torch.randn(len(gram), k, generator=generator, dtype=torch.float64).to(gram.device)
     for _ in range(iterations):
         start = torch.linalg.qr(gram @ start).Q

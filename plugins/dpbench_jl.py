@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench import Learner, ProbeLearner, PublicData, SpecError, Task, hookimpl, standardisation, unit_norm
+from dpbench import (
+    Learner,
+    ProbeLearner,
+    PublicData,
+    SpecError,
+    Task,
+    exact_linear,
+    hookimpl,
+    standardisation,
+    unit_norm,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +64,7 @@ class JL(ProbeLearner):
             )
         scale = {"norm": unit_norm, "none": lambda x: x.flatten(1)}.get(self.scaling) or standardisation(public.x)
         matrix = self.matrix(features, generator).to(task.device)
-        return lambda x: scale(x) @ matrix
+        return lambda x: exact_linear(scale(x), matrix.T)
 
     def matrix(self, features: int, generator: torch.Generator) -> Tensor:
         """Draw the projection, (d, k)."""

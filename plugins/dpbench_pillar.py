@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench import Learner, ProbeLearner, PublicData, SpecError, Task, hookimpl, standardisation
+from dpbench import Learner, ProbeLearner, PublicData, SpecError, Task, exact_linear, hookimpl, standardisation
 
 if TYPE_CHECKING:
     import torch
@@ -66,9 +66,11 @@ class Pillar(ProbeLearner):
         scaled = scale(x).double()
         mean = scaled.mean(0) if self.center else torch.zeros_like(scaled[0])
         moment = (scaled - mean).T @ (scaled - mean)  # (d, d)
-        components = torch.linalg.eigh(moment).eigenvectors[:, -self.k :].float()  # (d, k), of the largest eigenvalues
-        shift = mean.float() @ components
-        return lambda rows: scale(rows.flatten(1)) @ components - shift
+        components = (
+            torch.linalg.eigh(moment).eigenvectors[:, -self.k :].T.float()
+        )  # (k, d), of the largest eigenvalues
+        shift = -components @ mean.float()
+        return lambda rows: exact_linear(scale(rows.flatten(1)), components, shift)
 
 
 @hookimpl

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench import Learner, Predict, ProbeLearner, PublicData, SpecError, Task, hookimpl, standardisation
+from dpbench import Learner, Predict, ProbeLearner, PublicData, SpecError, Task, exact_linear, hookimpl, standardisation
 
 if TYPE_CHECKING:
     import torch
@@ -69,8 +69,8 @@ class Whitened(ProbeLearner):
         values, vectors = torch.linalg.eigh(scaled.T @ scaled / len(x))
         # Relative to the largest, so that the learning rate keeps its meaning whatever the power.
         relative = (values[-k:] / values[-1]).clamp(min=1e-6)
-        directions = (vectors[:, -k:] * relative.pow(-self.whitening / 2)).float()  # (d, k)
-        return lambda rows: scale(rows) @ directions
+        directions = (vectors[:, -k:] * relative.pow(-self.whitening / 2)).T.float()  # (k, d)
+        return lambda rows: exact_linear(scale(rows), directions)
 
     def refine(self, predict: Predict, features: Callable[[Tensor], Tensor], public: PublicData) -> Predict:
         """Return the student's predictor, or the head's own."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator, Release
 from dpbench.errors import NotPerExample, NotPlanned, SpecError
+from dpbench.privacy.exact.quantised import quantise
 from dpbench.privacy.forms.blocks import Blocks
 from dpbench.privacy.forms.contributions import RankOne, Scaled
 from dpbench.privacy.rows import PrivateRows
@@ -125,13 +126,15 @@ def test_a_chunks_rows_are_gone_before_the_next_are_made() -> None:
         assert len(made) == 5
 
 
-def test_mapped_rows_are_those_that_the_transform_gives() -> None:
+def test_mapped_rows_are_those_that_the_transform_gives_and_beside_noise_in_8_bits() -> None:
     rows, plan = private_rows(), [Release("sum")]
     matrix = torch.randn(5, 2, generator=torch.Generator().manual_seed(1))
-    mapped = curator_over(rows, plan).handle().map(lambda x: x @ matrix)
-    assert mapped.task.example_shape == (2,)
-    answer = mapped.noisy_sum(_features, release="sum", clip=1e6)
-    torch.testing.assert_close(answer, (rows.x @ matrix).sum(0), rtol=1e-5, atol=1e-5)
+    for sigma, kept in ((0.0, rows.x @ matrix), (1e-9, quantise(rows.x @ matrix).float())):
+        mapped = curator_over(rows, plan, sigma).handle().map(lambda x: x @ matrix)
+        assert mapped.task.example_shape == (2,)
+        answer = mapped.noisy_sum(_features, release="sum", clip=1e3)
+        torch.testing.assert_close(answer, kept.sum(0), rtol=1e-4, atol=1e-3)
+        assert bool(((kept - rows.x @ matrix).abs() <= kept.abs().amax(1, keepdim=True) / 253).all())
 
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, math.nan, math.inf, 1e-12])

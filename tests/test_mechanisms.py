@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from dpbench.privacy.exact.sums import IntegerSum
 from dpbench.privacy.forms.contributions import Contribution, RankOne, Rows, Scaled
-from dpbench.privacy.mechanisms import GRID_BITS, clipped_sum, noised
+from dpbench.privacy.mechanisms import clipped_sum, noised
 from dpbench.privacy.randomness import Draws, Randomness, poisson_sample
 
 
@@ -85,31 +86,36 @@ def test_a_row_that_is_not_finite_counts_as_zero(poison: float) -> None:
     assert torch.equal(clipped_sum(RankOne(left, rows), 1.0), clipped_sum(RankOne(left[:2], rows[[0, 2]]), 1.0))
 
 
+def _summed(value: float, count: int, grid: float = 2.0**-20) -> IntegerSum:
+    total = torch.full((count,), round(value / grid), dtype=torch.int64)
+    return IntegerSum(total, torch.tensor(grid, dtype=torch.float64))
+
+
 def test_noise_is_normal_with_the_stated_deviation() -> None:
     std = 2.5
-    noise = noised(torch.zeros(100_000, dtype=torch.float64), std, _draws(3)).double().numpy()
+    noise = noised(_summed(0, 100_000), std, _draws(3)).double().numpy()
     assert stats.kstest(noise / std, "norm").pvalue > 1e-3
     assert abs(noise.std() / std - 1) < 4 / math.sqrt(2 * len(noise))
     assert abs(noise.mean()) < 4 * std / math.sqrt(len(noise))
 
 
 def test_noise_is_centred_on_the_sum() -> None:
-    total = torch.full((100_000,), 1234.5, dtype=torch.float64)
-    assert float(noised(total, 1.0, _draws(4)).double().mean()) == pytest.approx(1234.5, abs=4 / math.sqrt(1e5))
+    answer = noised(_summed(1234.5, 100_000), 1.0, _draws(4))
+    assert float(answer.double().mean()) == pytest.approx(1234.5, abs=4 / math.sqrt(1e5))
 
 
-def test_answers_lie_on_a_grid_that_depends_on_the_noise_alone() -> None:
-    std = 3.0
-    grid = 2.0 ** (1 - GRID_BITS)
-    for total in (0.0, 0.1234567890123):
-        answer = noised(torch.full((1000,), total, dtype=torch.float64), std, _draws(5)).double()
+def test_each_entry_has_the_same_noise_on_whatever_grid() -> None:
+    grids = 2.0 ** -torch.arange(10, 26, dtype=torch.float64)
+    answer = noised(IntegerSum(torch.zeros(20_000, 16, dtype=torch.int64), grids), 3.0, _draws(6)).double()
+    assert bool(((answer.std(0) / 3 - 1).abs() < 4.5 / math.sqrt(2 * 20_000)).all())
+    assert torch.equal((answer / grids).round()[answer.abs() < 0.5], (answer / grids)[answer.abs() < 0.5])
+
+
+def test_answers_are_multiples_of_the_sums_own_grid() -> None:
+    for value in (0.0, 0.1234567890123):
+        answer = noised(_summed(value, 1000), 3.0, _draws(5)).double()
         inside = answer[answer.abs() < 8]  # beyond, float32 itself is coarser than the grid
-        assert torch.equal(inside / grid, (inside / grid).round())
-
-
-def test_without_noise_the_sum_is_returned_as_it_is() -> None:
-    total = torch.tensor([0.1, 0.2], dtype=torch.float64)
-    assert torch.equal(noised(total, 0.0, _draws()), total.float())
+        assert torch.equal(inside * 2**20, (inside * 2**20).round())
 
 
 @pytest.mark.parametrize(

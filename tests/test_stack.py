@@ -34,7 +34,7 @@ from tests.worlds import private_rows
 
 WIDTH, CLASSES = 6, 3
 PUBLIC = PublicData(private_rows(n=60, d=WIDTH, seed=9).x, None)
-OWN = [(0.1, 0.9, 1.0, 3.0), (1.0, 0.0, 0.1, 0.5), (3.0, 0.5, 50.0, 0.0), (0.3, 0.9, 0.01, 20.0)]  # and sigma
+OWN = [(0.1, 0.9, 1.0, 3.0), (1.0, 0.0, 0.1, 0.5), (3.0, 0.5, 50.0, 0.02), (0.3, 0.9, 0.01, 20.0)]  # and sigma
 BASES = [
     DPSGD(),
     DPSGD(scaling="norm", init="uniform"),

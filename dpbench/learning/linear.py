@@ -1,7 +1,8 @@
 """Private softmax regression on features: the part that most learners on frozen representations share.
 
 The per-example gradient of a linear head is the outer product of its residual and its features (algorithm 1 of Abadi
-et al. 2016 on a rank-one gradient), so no per-example gradient is ever materialised.
+et al. 2016 on a rank-one gradient), so no per-example gradient is ever materialised. Private features are mapped once
+and kept in 8 bits; from them to the sum every number is an integer or a float of one row alone (`privacy.exact`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 from dpbench.api import Chunk, Curator, Predict, Release
 from dpbench.errors import SpecError
+from dpbench.privacy.exact.elementwise import folded, softmax_
+from dpbench.privacy.exact.quantised import Quantised, exact_linear
 from dpbench.privacy.forms.contributions import RankOne, Scaled
 
 if TYPE_CHECKING:
@@ -61,18 +64,27 @@ class LinearProbe:
         `scale`, if given, maps the head and the step's number to a public preconditioner of the head's shape, by which
         every gradient is divided before it is clipped.
         """
+        head = self.descend(curator.map(transform), generator, release, scale)
+        return lambda x: self.logits(head, transform(x))
+
+    def descend(
+        self,
+        curator: Curator,
+        generator: torch.Generator,
+        release: str = "gradient",
+        scale: Callable[[Tensor, int], Tensor] | None = None,
+    ) -> Tensor:
+        """Return the head (k, d + 1), or (k, d) without bias, learned on rows (c, d) that are mapped already."""
         import torch
 
-        classes, device = curator.task.classes, curator.task.device
-        probe = transform(torch.zeros(1, *curator.task.example_shape, device=device))
-        head = self.head(classes, probe.shape[1], generator).to(device)  # (k, d + 1)
+        task = curator.task
+        head = self.head(task.classes, task.example_shape[0], generator).to(task.device)
         velocity = torch.zeros_like(head)
-        expected = self.sample_rate * curator.task.size
+        expected = self.sample_rate * task.size
         divisor: Tensor | None = None
 
         def gradients(chunk: Chunk) -> RankOne | Scaled:
-            features = on_chunk(transform)(chunk.x)  # (c, d)
-            gradient = RankOne(residuals(self.logits(head, features), chunk.y), features, bias=self.bias)
+            gradient = RankOne(self.residuals(head, chunk), chunk.rows, bias=self.bias)
             return gradient if divisor is None else Scaled(gradient, divisor)
 
         for step in range(self.steps):
@@ -80,10 +92,17 @@ class LinearProbe:
             noisy_gradient = curator.noisy_sum(gradients, release=release, clip=self.clip)  # like the head
             velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
             head.add_(velocity, alpha=-self.learning_rate)
-        return lambda x: self.logits(head, transform(x))
+        return head
+
+    def residuals(self, head: Tensor, chunk: Chunk) -> Tensor:
+        """Return the gradients of the cross-entropy by the logits (c, k) of a mapped chunk."""
+        if not isinstance(chunk.rows, Quantised):  # without noise, at epsilon = inf
+            return residuals(self.logits(head, chunk.x), chunk.y)
+        weight, bias = (head[:, :-1], head[:, -1]) if self.bias else (head, None)
+        return residuals(exact_linear(chunk.rows, weight, bias), chunk.y)
 
     def logits(self, head: Tensor, features: Tensor) -> Tensor:
-        """Return (c, k) logits of (c, d) features under a (k, d + 1) head, or (k, d) without bias."""
+        """Return (c, k) logits of (c, d) public features under a (k, d + 1) head, or (k, d) without bias."""
         import torch
 
         return torch.addmm(head[:, -1], features, head[:, :-1].T) if self.bias else features @ head.T
@@ -99,12 +118,15 @@ class LinearProbe:
 
 
 def residuals(logits: Tensor, y: Tensor) -> Tensor:
-    """Return softmax minus one-hot, (c, k): the gradient of the cross-entropy of (c, k) logits with labels (c,)."""
+    """Return softmax minus one-hot, (c, k): the gradient of the cross-entropy of (c, k) logits with labels (c,).
+
+    Row i has the same bits wherever it stands: see `privacy.exact.elementwise`. Logits in float64 keep their precision.
+    """
     import torch
 
-    # Along the first axis softmax vectorises over examples: for few classes several times as fast, copies included.
-    probabilities = logits.T.contiguous().softmax(0).T.contiguous()
-    return probabilities.scatter_add_(1, y.unsqueeze(1), torch.full_like(probabilities[:, :1], -1))
+    columns = logits.T.clone(memory_format=torch.contiguous_format)  # classes first: (k, c)
+    shares = softmax_(columns) if logits.dtype == torch.float32 else columns.softmax(0)
+    return shares.scatter_add_(0, y.unsqueeze(0), torch.full_like(shares[:1], -1)).T
 
 
 @dataclass(frozen=True)
@@ -115,22 +137,8 @@ class Standardise:
     scale: Tensor  # (d,)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Return the mapped rows."""
-        import torch
-
-        return torch.addcmul(self.shift, rows.flatten(1), self.scale)
-
-    def in_place(self, rows: Tensor) -> Tensor:
-        """Overwrite the rows, as may be done to a chunk: a fresh array of its size costs more than the arithmetic."""
-        import torch
-
-        flat = rows.flatten(1)
-        return torch.addcmul(self.shift, flat, self.scale, out=flat)
-
-
-def on_chunk(transform: Transform) -> Transform:
-    """Return the same map for a chunk's rows, which it may overwrite."""
-    return transform.in_place if isinstance(transform, Standardise) else transform
+        """Return the mapped rows; not fused, which could round a row otherwise where it stands elsewhere."""
+        return (rows.flatten(1) * self.scale).add_(self.shift)
 
 
 def standardisation(x: Tensor) -> Standardise:
@@ -159,6 +167,6 @@ def standardisation(x: Tensor) -> Standardise:
 
 def unit_norm(x: Tensor) -> Tensor:
     """Divide each row of (c, *example_shape), flattened, by its own L2 norm; a zero row stays zero."""
-    from torch.nn.functional import normalize
-
-    return normalize(x.flatten(1), dim=1)
+    flat = x.flatten(1)
+    norms = folded(flat.double().square(), 1).sqrt_().clamp_(min=1e-12).unsqueeze(1)
+    return flat / norms.to(flat.dtype)

@@ -6,10 +6,10 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeGuard
+from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from dpbench.api import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task
-from dpbench.learning.linear import LinearProbe, Transform, on_chunk
+from dpbench.learning.linear import LinearProbe, Transform
 
 if TYPE_CHECKING:
     import torch
@@ -28,9 +28,6 @@ class ProbeLearner(Learner):
     A subclass defines `features`. Settings of it that share features, samples and steps are tuned together: one
     gathered batch serves all their learning rates and clips.
     """
-
-    maps_once: ClassVar[bool] = True
-    """Map all private rows before training: right where the map makes rows smaller, wasteful where it does not."""
 
     steps: int = 100
     sample_rate: float = 1.0
@@ -60,10 +57,7 @@ class ProbeLearner(Learner):
 
     def fit_on(self, features: Transform, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train the head on the features of this map, which is `features` of the same public data and generator."""
-        if not self.maps_once:
-            return self.refine(self.probe.train(curator, features, generator), features, public)
-        predict = self.probe.train(curator.map(features), lambda x: x, generator)
-        return self.refine(lambda x: predict(features(x)), features, public)
+        return self.refine(self.probe.train(curator, features, generator), features, public)
 
     @property
     def probe(self) -> LinearProbe:
@@ -124,10 +118,7 @@ def fit_together(
     """
     first = learners[0]
     features = (maps or Maps()).of(first, stack.task, public, generator)
-    if first.maps_once:
-        heads = _train(learners, stack.map(features), lambda x: x, generator)
-    else:
-        heads = _train(learners, stack, features, generator)
+    heads = _train(learners, stack.map(features), generator)
     pairs = zip(learners, heads, strict=True)
     return [learner.refine(_predictor(learner.probe, head, features), features, public) for learner, head in pairs]
 
@@ -136,19 +127,18 @@ def _predictor(probe: LinearProbe, head: Tensor, features: Transform) -> Predict
     return lambda x: probe.logits(head, features(x))
 
 
-def _train(learners: Sequence[ProbeLearner], stack: Stack, transform: Transform, generator: torch.Generator) -> Tensor:
-    """Return the heads (s, k, d + 1) after all steps; see `LinearProbe.train` for one."""
+def _train(learners: Sequence[ProbeLearner], stack: Stack, generator: torch.Generator) -> Tensor:
+    """Return the heads (s, k, d + 1) after all steps on mapped rows; see `LinearProbe.train` for one."""
     import torch
 
     probe, task = learners[0].probe, stack.task
-    width = transform(torch.zeros(1, *task.example_shape, device=task.device)).shape[1]
-    heads = probe.head(task.classes, width, generator).to(task.device).repeat(len(learners), 1, 1)
+    heads = probe.head(task.classes, task.example_shape[0], generator).to(task.device).repeat(len(learners), 1, 1)
     velocity = torch.zeros_like(heads)
     rates, momenta = (_column(learners, name).to(task.device) for name in ("learning_rate", "momentum"))
     clips = [learner.clip for learner in learners]
     expected = probe.sample_rate * task.size
     for _ in range(probe.steps):
-        rows = lambda chunk: _gradients(heads, transform, chunk)
+        rows = lambda chunk: _gradients(heads, chunk)
         noisy_gradients = stack.noisy_sums(rows, release="gradient", clips=clips)
         velocity.mul_(momenta).add_(noisy_gradients, alpha=1 / expected)
         heads.sub_(rates * velocity)
@@ -161,13 +151,16 @@ def _column(learners: Sequence[ProbeLearner], name: str) -> Tensor:
     return torch.tensor([getattr(learner, name) for learner in learners]).reshape(-1, 1, 1)
 
 
-def _gradients(heads: Tensor, transform: Transform, chunk: Chunk) -> Stacked:
+def _gradients(heads: Tensor, chunk: Chunk) -> Stacked:
     import torch
 
     from dpbench.learning.stack import Stacked
+    from dpbench.privacy.exact.elementwise import softmax_
+    from dpbench.privacy.exact.quantised import Quantised, exact_scores
 
-    features, flat = on_chunk(transform)(chunk.x), heads.flatten(0, 1)  # (c, d), (s k, d + 1)
-    logits = torch.addmm(flat[:, -1:], flat[:, :-1], features.T)  # (s k, c)
-    residual = logits.reshape(*heads.shape[:2], len(features)).softmax(1)  # (s, k, c)
-    label = chunk.y.expand(len(heads), 1, -1)
-    return Stacked(residual.scatter_add_(1, label, torch.full_like(residual[:, :1], -1)), features)
+    if isinstance(chunk.rows, Quantised):
+        logits = exact_scores(chunk.rows, heads[..., :-1]).add_(heads[..., -1:])  # (s, k, c)
+    else:  # without noise, at epsilon = inf
+        logits = heads[..., :-1] @ chunk.x.T + heads[..., -1:]
+    shares, label = softmax_(logits), chunk.y.expand(len(heads), 1, -1)
+    return Stacked(shares.scatter_add_(1, label, torch.full_like(shares[:, :1], -1)), chunk.rows)

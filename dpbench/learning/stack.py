@@ -9,13 +9,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dpbench.api import Chunk, Task
 from dpbench.privacy.curator import LedgerCurator, checked_clips
-from dpbench.privacy.forms.rounding import TINY, row_norms, unit_roundoff, weights_for
+from dpbench.privacy.exact.quantised import Quantised, floats, quantise
+from dpbench.privacy.exact.sums import IntegerSum, lengths, outer_sum
+from dpbench.privacy.exact.surroundings import own_arithmetic
+from dpbench.privacy.forms.rounding import LARGEST, row_norms, weights_for
 from dpbench.privacy.mechanisms import noised
 
 
@@ -27,14 +31,18 @@ class Stacked:
     """
 
     left: Tensor  # (s, m, c)
-    right: Tensor  # (c, d)
+    right: Tensor | Quantised  # (c, d)
+
+    def integers(self, clips: Tensor) -> IntegerSum:
+        """Return the clipped sums (s, m, d + 1) under clips (s,), each as its own fit's `RankOne` gives it."""
+        right = self.right if isinstance(self.right, Quantised) else quantise(self.right)
+        return outer_sum(self.left, right, True, clips)
 
     def norms(self) -> Tensor:
-        """Return (s, c) float64: each row's norm under each setting, never under-estimated (see `rounding`)."""
-        left: Tensor = torch.linalg.vector_norm(self.left, dim=1)
-        guard = 1 + (self.left.shape[1] + 8) * unit_roundoff(left)
-        right = row_norms(self.right).square_().add_(1).sqrt_().mul_(1 + 4 * unit_roundoff(torch.empty(0)))
-        return left.double().mul_(guard).add_(TINY).mul_(right)
+        """Return (s, c) float64: each row's norm under each setting, never under-estimated."""
+        right = row_norms(floats(self.right)).square_().add_(1).sqrt_().mul_(1 + 2.0**-40)
+        norms = lengths(self.left).mul_(right)
+        return norms.masked_fill_(~(norms <= LARGEST**2), torch.inf)
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ class Stack:
         """What is public about the rows, the same for all."""
         return self.curators[0].task
 
-    @torch.no_grad()
+    @own_arithmetic()
     def noisy_sums(self, rows: Callable[[Chunk], Stacked], *, release: str, clips: Sequence[float]) -> Tensor:
         """Return the clipped, noised sums under every setting, float32 (s, m, d + 1), over one Poisson sample."""
         steps = [curator.ledger.spend(release) for curator in self.curators]
@@ -66,17 +74,20 @@ class Stack:
         draws = [curator.randomness.draws(release, curator.ledger.spent[release]) for curator in self.curators]
         lead = self.curators[0]
         sample = draws[0].sample(len(lead.rows), steps[0].sample_rate)
-        total: Tensor | None = None
+        exact = any(curator.sigma[release] > 0 for curator in self.curators)
+        parts: list[Any] = []
         for chunk in lead.rows.chunks(sample, draws[0].row_base(), None, self.task.device):
-            part = _clipped_sums(rows(chunk), bounds)
-            total = part if total is None else total.add_(part)
-        assert total is not None  # there is at least one chunk, even of an empty sample
-        return torch.stack(
-            [
-                noised(total[place], curator.sigma[release] * clips[place], draws[place]).mul_(self.weight)
-                for place, curator in enumerate(self.curators)
-            ]
-        )
+            part = rows(chunk).integers(bounds) if exact else _clipped_sums(rows(chunk), bounds)
+            parts = [parts[0] + part] if parts else [part]
+        if not exact:
+            return torch.as_tensor(parts[0]).float() * self.weight
+        answers = [
+            noised(IntegerSum(total, grid), curator.sigma[release] * clip, each)
+            for total, grid, curator, clip, each in zip(
+                parts[0].total, parts[0].grid, self.curators, clips, draws, strict=True
+            )
+        ]
+        return torch.stack(answers).mul_(self.weight)
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Stack:
         """Return the stack over the transformed rows, which all fits share; see `Curator.map`."""
@@ -86,17 +97,11 @@ class Stack:
 
 
 def _clipped_sums(stacked: Stacked, bounds: Tensor) -> Tensor:
-    """Return the float64 sums (s, m, d + 1) of rows scaled down to norm at most `bounds` (s,)."""
-    left, right = stacked.left, stacked.right
-    (settings, outputs, _), features = left.shape, right.shape[1]
-    norms = stacked.norms()
-    finite = norms.isfinite()
-    if not bool(finite.all()):  # zero times NaN would be NaN, so both factors are emptied
-        left = torch.where(finite.unsqueeze(1), left, 0)
-        right = torch.where(right.isfinite().all(1, keepdim=True), right, 0)
+    """Return the float64 sums (s, m, d + 1) of rows scaled down to norm at most `bounds` (s,): for epsilon = inf."""
+    norms, left = stacked.norms(), stacked.left
+    broken = ~norms.isfinite()
+    if bool(broken.any()):  # zero times NaN would be NaN, so both factors are emptied
+        left = left.masked_fill(broken.unsqueeze(1), 0)
+    right = torch.nn.functional.pad(floats(stacked.right).nan_to_num(0, 0, 0), (0, 1), value=1.0)
     weights = weights_for(norms, bounds.unsqueeze(1))  # (s, c)
-    weighted = (left * weights.to(left.dtype).unsqueeze(1)).flatten(0, 1)  # (s m, c)
-    total = torch.empty(settings * outputs, features + 1, dtype=torch.float64, device=left.device)
-    total[:, :-1] = weighted @ right
-    total[:, -1] = weighted.sum(1)
-    return total.reshape(settings, outputs, features + 1)
+    return ((left * weights.to(left.dtype).unsqueeze(1)) @ right).double()

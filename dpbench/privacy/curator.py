@@ -17,6 +17,8 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator, RowFn, Task
 from dpbench.errors import NotPerExample, SpecError
+from dpbench.privacy.exact.quantised import joined, quantise
+from dpbench.privacy.exact.surroundings import own_arithmetic
 from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.mechanisms import clipped_sum, noised
@@ -49,7 +51,7 @@ class LedgerCurator:
         """Return what a learner may hold."""
         return Handle(self.task, dict(self.sigma), self.noisy_sum, lambda map_: self.map(map_).handle())
 
-    @torch.no_grad()  # an answer that carried a graph would lead back to private rows
+    @own_arithmetic()
     def noisy_sum(
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
     ) -> Tensor | tuple[Tensor, ...]:
@@ -61,29 +63,35 @@ class LedgerCurator:
         draws = self.randomness.draws(release, self.ledger.spent[release])
         sample = draws.sample(len(self.rows), step.sample_rate)
         chunks = self.rows.chunks(sample, draws.row_base(), chunk_size, self.task.device)
-        totals: list[Tensor] | None = None
+        exact = self.sigma[release] > 0  # without noise there is nothing to guarantee
+        totals: list[Any] = []
         for paired in self._contributions(rows, chunks, release, clips):
-            sums = [clipped_sum(block, bound) for block, bound in paired]
-            totals = sums if totals is None else [total.add_(part) for total, part in zip(totals, sums, strict=True)]
+            sums = [block.integers(bound) if exact else clipped_sum(block, bound) for block, bound in paired]
+            totals = [total + part for total, part in zip(totals, sums, strict=True)] if totals else sums
             del paired  # see `_contributions`
         spread = self.sigma[release] * math.sqrt(len(clips))
-        if spread and self.ledger.spent[release] == 1:
-            draws.afford(sum(total.numel() for total in totals or ()), step.steps)
-        answers = tuple(noised(total, spread * bound, draws) for total, bound in zip(totals or (), clips, strict=True))
+        if not exact:
+            answers = tuple(total.float() for total in totals)
+        else:
+            if self.ledger.spent[release] == 1:
+                draws.afford(sum(summed.total.numel() for summed in totals), step.steps)
+            answers = tuple(noised(summed, spread * bound, draws) for summed, bound in zip(totals, clips, strict=True))
         return answers[0] if isinstance(clip, (int, float)) else answers
 
-    @torch.no_grad()
+    @own_arithmetic()
     def map(self, transform: Callable[[Tensor], Tensor]) -> LedgerCurator:
         """Transform every row once, checking a few rows alone; see `Curator.map`."""
         sample = torch.arange(len(self.rows)).numpy()
-        parts: list[Tensor] = []
+        exact = any(self.sigma.values())
+        parts: list[Any] = []
         for chunk in self.rows.chunks(sample, 0, None, self.task.device):
             loners = [] if parts else self._loners(chunk)
             mapped = transform(chunk.x)
             paired = [(block, 1.0) for block in blocks_of(mapped)]
             _check_alone(lambda one: transform(one.x), loners, len(chunk), paired, "map")
-            parts.append(mapped.to(self.rows.x.device, torch.float32, copy=True))
-        x = torch.cat(parts)
+            kept = mapped.to(self.rows.held.device, torch.float32, copy=True)
+            parts.append(quantise(kept) if exact else kept)
+        x = joined(parts) if exact else torch.cat(parts)
         task = dataclasses.replace(self.task, example_shape=tuple(x.shape[1:]))
         rows = PrivateRows(x, self.rows.y, torch.arange(len(self.rows)))
         return dataclasses.replace(self, rows=rows, task=task)
@@ -107,7 +115,7 @@ class LedgerCurator:
         if not len(chunk):
             return []
         picks = map(int, self.randomness.checks.integers(len(chunk), size=CHECKED_ROWS))
-        return [(i, Chunk(*(part[i : i + 1].clone() for part in (chunk.x, chunk.y, chunk.seeds)))) for i in picks]
+        return [(i, chunk.take(torch.tensor([i], device=chunk.y.device))) for i in picks]
 
 
 class Handle(Curator):
@@ -196,7 +204,7 @@ def _check_alone(
     """
     count = 3 if length == 2 else min(length, 2)
     for place, one in loners:
-        copies = Chunk(*(part.repeat_interleave(count, 0) for part in (one.x, one.y, one.seeds)))
+        copies = one.take(torch.zeros(count, dtype=torch.int64, device=one.y.device))
         for (block, clip), lone in zip(paired, blocks_of(rows(copies)), strict=True):
             among, alone = (of.take(torch.tensor([at], device=one.y.device)) for of, at in ((block, place), (lone, 0)))
             if not _same(among, alone, clip):

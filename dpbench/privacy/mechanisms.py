@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
+from dpbench.privacy.exact.sums import IntegerSum
 from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.forms.rounding import weights_for
 from dpbench.privacy.randomness import Draws
 
-GRID_BITS = 20
-
 
 def clipped_sum(contribution: Contribution, clip: float) -> Tensor:
-    """Return the float64 sum of the rows, each scaled down to L2 norm at most `clip`.
+    """Return the float64 sum of the rows, each scaled down to L2 norm at most `clip`: for epsilon = inf alone.
 
-    Sensitivity: adding or removing one example moves the sum by at most `clip`: norms are upper bounds (see
-    `contributions`) and a row that is not finite counts as zero.
+    Norms are upper bounds (see `contributions`) and a row that is not finite counts as zero.
 
-    Not covered: the rounding of the accumulation itself, which is common to all rows; the coarse grid of `noised`
-    hides it (see there).
+    Not covered: anything. The sum rounds, in a way that depends on all rows; where noise is added, sums are taken by
+    `Contribution.integers`.
     """
     norms = contribution.norms()  # (c,) float64
     finite = norms.isfinite()
@@ -31,17 +27,16 @@ def clipped_sum(contribution: Contribution, clip: float) -> Tensor:
     return contribution.weighted_sum(weights_for(norms, clip))
 
 
-def noised(total: Tensor, std: float, draws: Draws) -> Tensor:
-    """Return float32 `total`, rounded to a grid of std * 2^-20 or finer, plus normal noise in whole steps of it.
+def noised(summed: IntegerSum, std: float, draws: Draws) -> Tensor:
+    """Return the sum in float32, with normal noise of standard deviation `std` in whole steps of the sum's own grid.
 
-    The grid is a power of two that depends on `std` alone; noise of about a million steps is added in integers. With
-    ``std == 0`` the sum is returned as it is.
+    The grid is public: the clip times a power of two that the row's shape decides (see `exact.sums`). Noise of some
+    million steps is added in integers, so that the low bits of an answer tell nothing of the rows (Mironov 2012).
 
     Covered: a sum of sensitivity s is (epsilon, delta)-DP as the accountant says for sigma = std / s.
     Not covered: research draws are normals rounded to the grid, by a generator that is not cryptographic.
     """
-    if std == 0:
-        return total.float()
-    grid = 2.0 ** (math.floor(math.log2(std)) - GRID_BITS)
-    noise = torch.from_numpy(draws.noise(tuple(total.shape), std / grid)).to(total.device)
-    return (total.div(grid).round().to(torch.int64) + noise).double().mul_(grid).float()
+    steps = (std / summed.grid).cpu()
+    spread = float(steps) if steps.numel() == 1 else steps.numpy()
+    noise = torch.from_numpy(draws.noise(tuple(summed.total.shape), spread)).to(summed.total.device)
+    return (summed.total + noise).double().mul_(summed.grid).float()

@@ -13,47 +13,50 @@ from torch import Tensor
 
 from dpbench.api import Chunk
 from dpbench.errors import NotPerExample
+from dpbench.privacy.exact.quantised import Quantised, floats
 from dpbench.privacy.randomness import row_seeds
 
 CHUNK_BYTES = 12 * 2**20
 
 
 class Scratch:
-    """One buffer for chunks, kept between steps: fresh pages at every step would cost more than the gather."""
+    """Buffers for chunks, kept between steps: fresh pages at every step would cost more than the gather."""
 
     def __init__(self) -> None:
-        self._buffer: Tensor | None = None
+        self._buffers: tuple[Tensor, ...] = ()
         self._lent = False
 
     @contextmanager
-    def lend(self, count: int, shape: tuple[int, ...], device: torch.device) -> Iterator[Tensor]:
-        """Lend (count, *shape) float32 for one question; whatever was read into it is gone afterwards.
+    def lend(self, count: int, like: tuple[Tensor, ...], device: torch.device) -> Iterator[tuple[Tensor, ...]]:
+        """Lend `count` rows like each of these tensors' for one question; what was read into them is gone afterwards.
 
         Raises:
-            NotPerExample: it is lent already: a row function asked the curator, so rows would read other rows.
+            NotPerExample: they are lent already: a row function asked the curator, so rows would read other rows.
         """
         if self._lent:
             raise NotPerExample("A row function asked the curator a question of its own. Ask outside row functions.")
-        buffer = self._rows(count, shape, device)  # first, as it may not fit into memory
+        buffers = self._rows(count, like, device)  # first, as they may not fit into memory
         self._lent = True
         try:
-            yield buffer
+            yield buffers
         finally:
-            buffer.fill_(torch.nan)
+            for buffer in buffers:
+                buffer.fill_(torch.nan if buffer.is_floating_point() else 0)
             self._lent = False
 
-    def _rows(self, count: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        held = self._buffer
-        if held is None or len(held) < count or tuple(held.shape[1:]) != shape:
-            held = self._buffer = torch.empty((count + count // 4, *shape), device=device)  # samples vary in size
-        return held[:count]
+    def _rows(self, count: int, like: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
+        wanted = [(tensor.shape[1:], tensor.dtype) for tensor in like]
+        if [(held.shape[1:], held.dtype) for held in self._buffers] != wanted or len(self._buffers[0]) < count:
+            wide = count + count // 4  # samples vary in size
+            self._buffers = tuple(torch.empty((wide, *shape), dtype=kind, device=device) for shape, kind in wanted)
+        return tuple(held[:count] for held in self._buffers)
 
 
 @dataclass(frozen=True)
 class PrivateRows:
-    """Rows of a (memory-mapped) array, chosen by index."""
+    """Rows of a (memory-mapped) array, chosen by index; once mapped, in 8 bits."""
 
-    x: Tensor  # (N, *example_shape) float32
+    held: Tensor | Quantised  # (N, *example_shape), float32 or in 8 bits
     y: Tensor  # (n,) int64
     index: Tensor  # (n,) int64 into x, ascending
     scratch: Scratch = field(default_factory=Scratch, repr=False, compare=False)
@@ -62,31 +65,49 @@ class PrivateRows:
         return len(self.index)
 
     @property
+    def x(self) -> Tensor:
+        """All rows held, as float32."""
+        return floats(self.held)
+
+    @property
     def example_shape(self) -> tuple[int, ...]:
         """Shape of one row."""
-        return tuple(self.x.shape[1:])
+        return tuple(self.held.shape[1:])
 
     def chunks(self, sample: np.ndarray, base: int, limit: int | None, device: torch.device) -> Iterator[Chunk]:
         """Yield the sampled rows in chunks of at most `limit`, at least one chunk, all in one buffer.
 
-        A chunk is a copy: nothing done to it reaches the data. The buffer is overwritten by the next chunk and filled
-        with NaN after the last, so a chunk kept beyond its row function holds no private row.
+        A chunk is a copy: nothing done to it reaches the data. The buffer is overwritten by the next chunk and wiped
+        after the last, so a chunk kept beyond its row function holds no private row.
         """
         size = min(limit or self._rows_per_chunk(), len(self))
-        with self.scratch.lend(min(size, max(1, len(sample))), self.example_shape, device) as buffer:
+        with self.scratch.lend(min(size, max(1, len(sample))), self._parts, device) as buffers:
             for start in range(0, max(1, len(sample)), size):
                 rows = sample[start : start + size]
                 local = torch.from_numpy(rows)
-                x = self._gather(local, buffer[: len(rows)])
                 yield Chunk(
-                    x, self.y.index_select(0, local).to(device), torch.from_numpy(row_seeds(base, rows)).to(device)
+                    self._gather(local, tuple(buffer[: len(rows)] for buffer in buffers)),
+                    self.y.index_select(0, local).to(device),
+                    torch.from_numpy(row_seeds(base, rows)).to(device),
                 )
 
-    def _gather(self, local: Tensor, into: Tensor) -> Tensor:
+    @property
+    def _parts(self) -> tuple[Tensor, ...]:
+        held = self.held
+        return (held.q, held.scale, held.lengths) if isinstance(held, Quantised) else (held,)
+
+    def _gather(self, local: Tensor, into: tuple[Tensor, ...]) -> Tensor | Quantised:
         rows = self.index.index_select(0, local)
-        if into.device == self.x.device:
-            return torch.index_select(self.x, 0, rows, out=into)
-        return into.copy_(self.x[rows])
+        run = len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1  # neighbours are copied as they lie
+        for part, buffer in zip(self._parts, into, strict=True):
+            if run:
+                buffer.copy_(part[int(rows[0]) : int(rows[-1]) + 1])
+            elif buffer.device == part.device:
+                torch.index_select(part, 0, rows, out=buffer)
+            else:
+                buffer.copy_(part[rows])
+        return Quantised(*into) if isinstance(self.held, Quantised) else into[0]
 
     def _rows_per_chunk(self) -> int:
-        return max(1, CHUNK_BYTES // (4 * max(1, math.prod(self.example_shape))))
+        bytes_per_row = sum(part.element_size() * math.prod(part.shape[1:]) for part in self._parts)
+        return max(1, CHUNK_BYTES // max(1, bytes_per_row))

@@ -113,7 +113,7 @@ def _inspected(rows: RowFn, log: Log) -> RowFn:
     """Evaluate each chunk again: some rows alone, in reverse order, and none at all."""
 
     def inspected(chunk: Chunk) -> Any:
-        kept = Chunk(chunk.x.clone(), chunk.y.clone(), chunk.seeds.clone())
+        kept = chunk.take(torch.arange(len(chunk), device=chunk.y.device))
         whole = rows(chunk)
         if not log.complaints:
             log.complaints += _complaints(rows, kept, blocks_of(whole))
@@ -131,7 +131,7 @@ def _complaints(rows: RowFn, chunk: Chunk, whole: tuple[Contribution, ...]) -> I
             for among, other in zip(dense, again, strict=True):
                 if among.shape != other.shape or not torch.allclose(among, other, rtol=1e-3, atol=1e-4, equal_nan=True):
                     yield f"a row changed when evaluated {name}"
-        empty = blocks_of(rows(Chunk(chunk.x[:0], chunk.y[:0], chunk.seeds[:0])))
+        empty = blocks_of(rows(chunk.take(torch.arange(0, device=chunk.y.device))))
         if any(len(block) for block in empty):
             yield "an empty chunk gave rows"
     except NotPerExample:
@@ -142,8 +142,8 @@ def _complaints(rows: RowFn, chunk: Chunk, whole: tuple[Contribution, ...]) -> I
 
 def _again(rows: RowFn, chunk: Chunk, picks: list[int], order: Tensor | None) -> list[Tensor]:
     if order is None:
-        alone = [blocks_of(rows(Chunk(chunk.x[[i]], chunk.y[[i]], chunk.seeds[[i]]))) for i in picks]
+        alone = [blocks_of(rows(chunk.take(torch.tensor([i], device=chunk.y.device)))) for i in picks]
         return [torch.cat([one[block].dense() for one in alone]) for block in range(len(alone[0]))] if alone else []
-    turned = blocks_of(rows(Chunk(chunk.x[order], chunk.y[order], chunk.seeds[order])))
+    turned = blocks_of(rows(chunk.take(order)))
     places = torch.tensor([len(chunk) - 1 - pick for pick in picks], dtype=torch.int64)
     return [block.take(places).dense() for block in turned]

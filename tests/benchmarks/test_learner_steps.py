@@ -56,13 +56,12 @@ class World:
     def train(self, learner: ProbeLearner) -> Callable[[], object]:
         """Return the training of a probe on rows that are mapped already: steps alone."""
         features = learner.features(self.task, self.seen, torch.Generator().manual_seed(0))
-        mapped = self.curator(learner).map(features) if learner.maps_once else self.curator(learner)
-        transform = (lambda x: x) if learner.maps_once else features
+        mapped = self.curator(learner).map(features)
 
         def train() -> object:
             plan, randomness = learner.plan(self.task, Budget(1.0, 1e-5)), Randomness.tuning(0, "a benchmark", 0, 0)
             curator = bind(mapped.rows, mapped.task, plan, 3.0, randomness)
-            return learner.probe.train(curator.handle(), transform, randomness.initialisation)
+            return learner.probe.descend(curator.handle(), randomness.initialisation)
 
         return train
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError
+from dpbench.privacy.exact.quantised import Quantised, floats
 from dpbench.privacy.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
 from dpbench.privacy.forms.gep.residual import Residual
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_CLOSED = (Rows, RankOne, Scaled, Residual)
+_CLOSED = (Rows, Joined, RankOne, Scaled, Residual)
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,10 @@ class Blocks:
     sigma * sqrt(b) * its bound. GEP's embedding and residual are two blocks of one sample.
     """
 
-    parts: tuple[Contribution | Tensor, ...]
+    parts: tuple[Contribution | Tensor | Quantised, ...]
 
 
-def blocks_of(contribution: Tensor | Contribution | Blocks) -> tuple[Contribution, ...]:
+def blocks_of(contribution: Tensor | Quantised | Contribution | Blocks) -> tuple[Contribution, ...]:
     """Return the blocks of whatever a row function returned, bare tensors wrapped.
 
     Raises:
@@ -37,10 +38,8 @@ def blocks_of(contribution: Tensor | Contribution | Blocks) -> tuple[Contributio
     parts = contribution.parts if isinstance(contribution, Blocks) else (contribution,)
     blocks: list[Contribution] = []
     for part in parts:
-        if isinstance(part, torch.Tensor):
-            blocks.append(Rows(part.as_subclass(torch.Tensor)))  # a subclass could redefine its norm
-        elif type(part) is Joined:
-            blocks.append(Joined(tuple(one.as_subclass(torch.Tensor) for one in part.parts)))
+        if isinstance(part, torch.Tensor | Quantised):
+            blocks.append(Rows(floats(part)))
         elif type(part) in _CLOSED:
             blocks.append(part)
         else:

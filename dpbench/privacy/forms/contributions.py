@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.errors import SpecError
+from dpbench.privacy.exact.quantised import Quantised, floats, quantise
 from dpbench.privacy.forms.rounding import TINY, check_precision, joined_norms, row_norms, unit_roundoff
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from dpbench.privacy.exact.sums import IntegerSum
 
 _SCALES = (1e-8, 1e8)
 
@@ -33,8 +36,17 @@ class Contribution(ABC):
         """Return (c,) float64: each row's L2 norm, never under-estimated."""
 
     @abstractmethod
+    def integers(self, clip: float) -> IntegerSum:
+        """Return the sum of the rows, each clipped to `clip` and rounded to a public grid before it is added.
+
+        Sensitivity: adding or removing one row moves the sum by at most `clip`, in integer arithmetic: a row's integers
+        are a function of that row, `clip` and public values, and their norm times the grid is at most `clip`. A row
+        that is not finite counts as zero.
+        """
+
+    @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the float64 sum of the rows, row i times `weights[i]`; `weights` is (c,) float64."""
+        """Return the float64 sum of the rows, row i times `weights[i]` (c,): for epsilon = inf and for checks."""
 
     @abstractmethod
     def take(self, rows: Tensor) -> Contribution:
@@ -59,6 +71,7 @@ class Rows(Contribution):
                 "For one number per row, return (c, 1)."
             )
         check_precision(self.rows)
+        object.__setattr__(self, "rows", plain(self.rows))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -66,6 +79,13 @@ class Rows(Contribution):
     def norms(self) -> Tensor:
         """Return (c,) float64: the rows' L2 norms over all other axes."""
         return row_norms(self.rows)
+
+    def integers(self, clip: float) -> IntegerSum:
+        """Return the sum on a grid of clip * 2^-24, shaped like one row."""
+        from dpbench.privacy.exact.sums import IntegerSum, dense_sum
+
+        found = dense_sum((self.rows,), self.norms(), clip)
+        return IntegerSum(found.total.reshape(self.rows.shape[1:]), found.grid)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return weights @ rows, shaped like one row."""
@@ -98,6 +118,7 @@ class Joined(Contribution):
                 f"{', '.join(map(str, shapes)) or 'none'}."
             )
         check_precision(*self.parts)
+        object.__setattr__(self, "parts", tuple(map(plain, self.parts)))
 
     def __len__(self) -> int:
         return len(self.parts[0])
@@ -107,6 +128,12 @@ class Joined(Contribution):
         import torch
 
         return joined_norms(torch.stack([row_norms(part) for part in self.parts]))
+
+    def integers(self, clip: float) -> IntegerSum:
+        """Return the sum (p,) on a grid of clip * 2^-24, part after part."""
+        from dpbench.privacy.exact.sums import dense_sum
+
+        return dense_sum(self.parts, self.norms(), clip)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return (p,): weights @ rows, part after part."""
@@ -130,22 +157,27 @@ class Joined(Contribution):
 class RankOne(Contribution):
     """Row i contributes the outer product of `left[i]` and `right[i]`: the gradient of a linear layer.
 
-    With `bias` the right factor gains a constant 1 as its last entry, without a copy of `right`.
-    Norm: product of the factors' norms. Weighted sum: one matrix product.
+    With `bias` the right factor gains a constant 1 as its last entry, without a copy of `right`. The sum is taken over
+    the integers of the right factors, 8 bits each (`quantise`): those of a mapped chunk's `x` are there already.
     """
 
     left: Tensor  # (c, m)
-    right: Tensor  # (c, d)
+    right: Tensor | Quantised  # (c, d)
     bias: bool = False
 
     def __post_init__(self) -> None:
         """Refuse factors of other shapes: broadcasting them would sum what no norm has measured."""
-        if self.left.ndim != 2 or self.right.ndim != 2 or len(self.left) != len(self.right):
+        if len(self.left.shape) != 2 or len(self.right.shape) != 2 or len(self.left) != len(self.right):
             raise SpecError(
                 f"Expected factors (c, m) and (c, d) of a RankOne contribution, got {tuple(self.left.shape)} and "
                 f"{tuple(self.right.shape)}."
             )
-        check_precision(self.left, self.right)
+        object.__setattr__(self, "left", plain(self.left))
+        if type(self.right) is Quantised:
+            check_precision(self.left)
+        else:
+            check_precision(self.left, plain(floats(self.right)))
+            object.__setattr__(self, "right", plain(floats(self.right)))
 
     def __len__(self) -> int:
         return len(self.left)
@@ -154,17 +186,20 @@ class RankOne(Contribution):
         """Return (c,) float64: |left_i| |right_i|."""
         return row_norms(self.left).mul_(self.right_norms())
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return (weights * left).T @ right, (m, d) or, with bias, (m, d + 1)."""
+    def integers(self, clip: float) -> IntegerSum:
+        """Return the sum, (m, d) or, with bias, (m, d + 1): one integer product; see `exact.sums`."""
         import torch
 
+        from dpbench.privacy.exact.sums import IntegerSum, outer_sum
+
+        clips = torch.tensor([clip], dtype=torch.float64, device=self.left.device)
+        found = outer_sum(self.columns(), self.quantised(), self.bias, clips)
+        return IntegerSum(found.total[0], found.grid[0])
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return (weights * left).T @ right, (m, d) or, with bias, (m, d + 1)."""
         left = (self.left * weights.to(self.left.dtype).unsqueeze(1)).T  # (m, c)
-        if not self.bias:
-            return (left @ self.right).double()
-        total = torch.empty(len(left), self.right.shape[1] + 1, dtype=torch.float64, device=left.device)
-        total[:, :-1] = left @ self.right
-        total[:, -1] = left.sum(1)
-        return total
+        return (left @ self.whole_right()).double()
 
     def take(self, rows: Tensor) -> RankOne:
         """Return the outer products with these indices."""
@@ -174,16 +209,25 @@ class RankOne(Contribution):
         """Return (c, m, d) or, with bias, (c, m, d + 1)."""
         return self.left.unsqueeze(2) * self.whole_right().unsqueeze(1)
 
+    def columns(self) -> Tensor:
+        """Return the left factors in float32, classes first: (1, m, c)."""
+        return self.left.float().T.contiguous().unsqueeze(0)
+
+    def quantised(self) -> Quantised:
+        """Return the right factors in 8 bits."""
+        return self.right if isinstance(self.right, Quantised) else quantise(self.right)
+
     def right_norms(self) -> Tensor:
         """Return (c,) float64: the norms of the right factors, the constant of the bias included."""
-        norms = row_norms(self.right)
+        norms = row_norms(floats(self.right))
         return norms.square_().add_(1).sqrt_().mul_(1 + 4 * unit_roundoff(norms)) if self.bias else norms
 
     def whole_right(self) -> Tensor:
-        """Return the right factors with the constant of the bias appended, (c, d) or (c, d + 1)."""
+        """Return the right factors as floats with the constant of the bias appended, (c, d) or (c, d + 1)."""
         import torch
 
-        return torch.nn.functional.pad(self.right, (0, 1), value=1.0) if self.bias else self.right
+        right = floats(self.right)
+        return torch.nn.functional.pad(right, (0, 1), value=1.0) if self.bias else right
 
 
 @dataclass(frozen=True)
@@ -211,6 +255,7 @@ class Scaled(Contribution):
                 f"Expected every entry of a Scaled contribution's scale in [{low:g}, {high:g}], got "
                 f"{float(self.scale.min()):g} to {float(self.scale.max()):g}. Normalise the preconditioner to mean 1."
             )
+        object.__setattr__(self, "scale", plain(self.scale))
 
     def __len__(self) -> int:
         return len(self.outer)
@@ -221,12 +266,17 @@ class Scaled(Contribution):
         largest = float(inverse.max())
         left = (self.outer.left / left_norms.to(inverse.dtype).unsqueeze(1)).square()  # (c, m), at most 1
         shares = (inverse / largest).square()  # (m, d [+ 1]), at most 1
-        right = self.outer.right.square() @ shares[:, : self.outer.right.shape[1]].T  # (c, m)
-        squared = (left * (right + shares[:, -1] if self.outer.bias else right)).sum(1)  # (c,)
+        squared = (left * (self.outer.whole_right().square() @ shares.T)).sum(1)  # (c,)
         terms = sum(self.scale.shape)
         # Squares and products that vanish were below 2^-126 each: twice TINY covers them, before the largest factor.
         bound = squared.double().sqrt() * (1 + (terms + 24) * unit_roundoff(squared)) + 2 * TINY
         return bound.mul_(left_norms).mul_(largest * (1 + 8 * unit_roundoff(inverse)))
+
+    def integers(self, clip: float) -> IntegerSum:
+        """Return the sum of the outer products on a grid that is divided by the scale, entry by entry."""
+        from dpbench.privacy.exact.sums import scaled_sum
+
+        return scaled_sum(self.outer.columns(), self.outer.quantised(), self.outer.bias, self.scale, clip)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the outer products' weighted sum divided by the scale."""
@@ -240,3 +290,10 @@ class Scaled(Contribution):
     def dense(self) -> Tensor:
         """Return (c, m, d) or, with bias, (c, m, d + 1)."""
         return self.outer.dense() / self.scale
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """Return the tensor as one of no subclass, which could redefine its norm."""
+    import torch
+
+    return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)

@@ -1,11 +1,9 @@
 """Norms that rounding cannot bring below the truth.
 
-Clipping is safe only if no norm is under-estimated. A float32 sum of t non-negative terms, in any order,
-is at least (1 - u)^t of the true sum, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, section
-3.1), so each norm is multiplied by 1 + (t + 8) u, which also covers the square root, the division by the norm and
+Clipping is safe only if no norm is under-estimated. A sum of t non-negative terms, each rounded at most r times, is at
+least (1 - u)^r of the true sum, u = 2^-24 in float32 (Higham, Accuracy and Stability of Numerical Algorithms, section
+3.1), so each norm is multiplied by 1 + (r + 8) u, which also covers the square root, the division by the norm and
 the two roundings of a weighted product. Squares below 2^-126 may vanish; `TINY` covers what they could add up to.
-Past t = 2^16 float32 terms, blocks of 2^12 are summed so, and their norms joined in float64, whose error over the at
-most 2^14 blocks of a row is below 2^-38: the bound for 2^12 terms has room for it, being twice what a block needs.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TINY = 1e-15  # above sqrt(t) * 2^-63 for every t up to 2^26
-LONG, BLOCK = 2**16, 2**12
 LARGEST = 1e25  # a row or factor of larger norm counts as not finite: times its weight it would lose its digits
 SMALLEST = 1e-30  # so does a row that would need a smaller weight
 
@@ -41,29 +38,22 @@ def check_precision(*factors: Tensor) -> None:
 
 
 def row_norms(rows: Tensor) -> Tensor:
-    """Return (c,) float64: the L2 norm of each row of (c, ...), never under-estimated."""
-    import torch
+    """Return (c,) float64: the L2 norm of each row of (c, ...), never under-estimated, and its bits the row's alone."""
+    from dpbench.privacy.exact.sums import lengths
 
-    flat = rows.flatten(1)
-    terms = flat.shape[1]
-    if terms <= LONG or flat.dtype == torch.float64:
-        norms = torch.linalg.vector_norm(flat, dim=1).double()
-    else:
-        count, whole, terms = terms // BLOCK, terms - terms % BLOCK, BLOCK
-        blocks = torch.linalg.vector_norm(flat[:, :whole].reshape(len(flat), count, BLOCK), dim=2)
-        rest = torch.linalg.vector_norm(flat[:, whole:], dim=1, keepdim=True)
-        norms = torch.linalg.vector_norm(torch.cat([blocks, rest], 1).double(), dim=1)
-    bounds: Tensor = norms.mul_(1 + (terms + 8) * unit_roundoff(flat)).add_(TINY)
-    return bounds.masked_fill_(bounds > LARGEST, math.inf)
+    return _finite(lengths(rows.flatten(1)))
 
 
 def joined_norms(norms: Tensor) -> Tensor:
     """Return (c,) float64: norms of rows whose parts have at most the norms (parts, c), never under-estimated."""
-    import torch
+    from dpbench.privacy.exact.sums import lengths
 
-    joined: Tensor = torch.linalg.vector_norm(norms, dim=0)
-    joined.mul_(1 + (len(norms) + 8) * unit_roundoff(norms))
-    return joined.masked_fill_(joined > LARGEST, math.inf)
+    return _finite(lengths(norms, 0))
+
+
+def _finite(norms: Tensor) -> Tensor:
+    """Make the norms of rows that count as not finite infinite."""
+    return norms.masked_fill_(~(norms <= LARGEST), math.inf)
 
 
 def weights_for(norms: Tensor, clip: float | Tensor) -> Tensor:

@@ -11,16 +11,21 @@ Rounding. With the computed embedding ê = V^T G + δ the residual that is summe
 
 η = |V^T V - I| (Frobenius) and |δ| <= γ spread |G|, γ the bound on a sum of all the terms in an entry of ê (Higham,
 section 3.1) and spread >= | |V|^T |G| | / |G|: sqrt(k) for a dense basis, | |mixing|^T anchor norms | for anchors.
+
+In float32, as in every run, V is rounded to integers times a power of two and ê follows from integer products, so that
+a row's embedding has the same bits wherever the row stands and γ counts the last roundings alone; the part along the
+basis is then taken off a sum in integers too (`Basis.along`). Float64 serves closed forms.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError, SpecError
+from dpbench.privacy.exact.quantised import exact_product, floats, rounded
 from dpbench.privacy.forms.contributions import RankOne
 from dpbench.privacy.forms.rounding import check_precision
 
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DEFECT_LIMIT = 1e-4
+MOST = 2**12  # directions: what a float64 sum of 20 by 18 bits has room for
+WIDE = 4  # slices that hold a float32 number to 2^-27 of the largest
 
 
 class Basis(ABC):
@@ -53,9 +60,44 @@ class Basis(ABC):
     def defect(self) -> float:
         """Frobenius norm of V^T V - I, in float64."""
 
-    def rounding(self, unit: float) -> float:
-        """Return a bound on |δ| / |G|, `unit` being the rounding of what `embed` returns."""
-        return (self.terms + 8) * unit * self.spread
+    @property
+    @abstractmethod
+    def integers(self) -> tuple[Tensor, float]:
+        """V for sums in integers, (m, d, k) or, with bias, (m, d + 1, k) float32, and the unit its entries count."""
+
+    @property
+    @abstractmethod
+    def shift(self) -> float:
+        """Frobenius norm of what rounding to `integers` changes in V after the embedding was fixed, at most."""
+
+    def rounding(self, exact: bool) -> float:
+        """Return a bound on |δ| / |G|; `exact` where rows are in float32, and products those of integers."""
+        return (2**-22 + 2**-25 * self.terms**0.5 if exact else (self.terms + 8) * 2**-53) * self.spread
+
+    def along(self, embedding: Tensor, step: Tensor) -> Tensor:
+        """Return V @ embedding (k,) int64, times `step` a column, rounded down to whole numbers: int64, like one row.
+
+        `step` holds powers of two. Float64 adds up the products of the integers of V with digits of 18 bits, exactly,
+        and digits are carried in int64. So two sums that differ by one row differ by V times that row and by less than
+        1 in each entry.
+        """
+        import torch
+
+        vectors, unit = self.integers
+        digits: list[Tensor] = []
+        left = embedding.clone()
+        while not digits or bool(left.any()):
+            digits.append(((left + 2**17) & (2**18 - 1)) - 2**17)
+            left = (left - digits[-1]) >> 18
+        stack = torch.stack(digits, 1).double()  # (k, digits): 20 + 17 bits and the 12 of k are below 53
+        parts = torch.stack([((block.double() / unit) @ stack).to(torch.int64) for block in vectors])  # (m, d, digits)
+        drop = -(step.double() * unit).log2().round().to(torch.int64)  # (d,)
+        total, dropped = torch.zeros_like(parts[..., 0]), torch.zeros_like(drop)
+        for place in range(parts.shape[2]):
+            total += parts[..., place] << (18 * place - dropped)
+            now = drop.clamp(max=18 * (place + 1)) - dropped
+            total, dropped = total >> now, dropped + now
+        return total >> (drop - dropped)
 
     @abstractmethod
     def embed(self, outer: RankOne) -> Tensor:
@@ -81,20 +123,38 @@ class DenseBasis(Basis):
         SpecError: the vectors are not orthonormal.
     """
 
-    vectors: Tensor  # (m, d, k), or (m, d + 1, k) for rows with bias
+    vectors: Tensor  # (m, d, k), or (m, d + 1, k) for rows with bias; float32 is rounded to 19 bits of the largest
+    _unit: float = field(init=False)
 
     def __post_init__(self) -> None:
         """Refuse vectors that are not orthonormal: residual norms would be under-estimated."""
+        import torch
+
         if self.vectors.ndim != 3:
             raise SpecError(f"Expected the vectors of a basis to be (m, d, k), got {tuple(self.vectors.shape)}.")
         check_precision(self.vectors)
-        object.__setattr__(self, "vectors", self.vectors.clone())  # checked once: nobody may change it later
+        if self.vectors.shape[2] > MOST:
+            raise SpecError(f"Expected at most {MOST} directions in a basis, got {self.vectors.shape[2]}.")
+        vectors, unit = rounded(self.vectors)
+        object.__setattr__(self, "_unit", unit)
+        kept = vectors if self.vectors.dtype == torch.float32 else self.vectors.clone()
+        object.__setattr__(self, "vectors", kept)  # checked once: nobody may change it later
         self._refuse_skew()
 
     @property
     def k(self) -> int:
         """How many directions."""
         return self.vectors.shape[2]
+
+    @property
+    def integers(self) -> tuple[Tensor, float]:
+        """The vectors and their unit."""
+        return self.vectors, self._unit
+
+    @property
+    def shift(self) -> float:
+        """Nothing: vectors were rounded first."""
+        return 0.0
 
     @property
     def terms(self) -> int:
@@ -118,11 +178,16 @@ class DenseBasis(Basis):
         """Return sum_c left_c (right @ V[c]), one output c at a time: nothing larger than (c, k) is made."""
         import torch
 
-        total = torch.zeros(len(outer), self.k, dtype=outer.left.dtype, device=outer.left.device)
-        for output, vectors in enumerate(self.vectors):
-            product = torch.addmm(vectors[-1], outer.right, vectors[:-1]) if outer.bias else outer.right @ vectors
-            total.addcmul_(outer.left[:, output : output + 1], product)
-        return total
+        left, kind = outer.left.T.double(), outer.left.dtype  # (m, c)
+        total = torch.zeros(self.k, len(outer), dtype=torch.float64, device=left.device)
+        for weight, vectors in zip(left, self.vectors, strict=True):
+            if kind == torch.float64:
+                product = (outer.whole_right() @ vectors).T
+            else:
+                product = exact_product(vectors[: outer.right.shape[1]].T, outer.right, WIDE)  # (k, c)
+                product = product.add_(vectors[-1].double().unsqueeze(1)) if outer.bias else product
+            total.add_(product.mul_(weight))
+        return total.T.to(kind)
 
     def expand(self, coefficients: Tensor) -> Tensor:
         """Return V @ coefficients."""
@@ -144,16 +209,21 @@ class AnchorBasis(Basis):
 
     def __post_init__(self) -> None:
         """Refuse vectors that are not orthonormal: residual norms would be under-estimated."""
+        import torch
+
         anchors = self.anchors
         if type(anchors) is not RankOne:
             raise PrivacyError(
                 f"Expected the anchors of a basis to be a RankOne and no subclass, got {type(anchors).__name__}."
             )
+        if self.mixing.shape[-1] > MOST:
+            raise SpecError(f"Expected at most {MOST} directions in a basis, got {self.mixing.shape[-1]}.")
         if self.mixing.ndim != 2 or len(self.mixing) != len(anchors):
             shape = tuple(self.mixing.shape)
             raise SpecError(f"Expected mixing ({len(anchors)}, k), a row for each anchor, got {shape}.")
         check_precision(self.mixing, anchors.left)
-        object.__setattr__(self, "anchors", RankOne(anchors.left.clone(), anchors.right.clone(), anchors.bias))
+        everything = torch.arange(len(anchors), device=anchors.left.device)
+        object.__setattr__(self, "anchors", anchors.take(everything))  # a copy
         object.__setattr__(self, "mixing", self.mixing.clone())  # checked once: nobody may change them later
         self._refuse_skew()
 
@@ -166,15 +236,6 @@ class AnchorBasis(Basis):
     def terms(self) -> int:
         """One product for each entry along d and along m, then one for each anchor."""
         return sum(self.anchors.left.shape) + self.anchors.right.shape[1] + self.anchors.bias
-
-    def rounding(self, unit: float) -> float:
-        """Bound |δ| / |G|; see `Basis.rounding`. Where sums are taken in float64, they are rounded to `unit` once."""
-        return super().rounding(2**-53) + 2 * unit if self._exact else super().rounding(unit)
-
-    @property
-    def _exact(self) -> bool:
-        """Whether float32 sums would blur residuals by more than a twentieth: nearly parallel anchors cancel."""
-        return super().rounding(2**-24) > 0.05
 
     @cached_property
     def spread(self) -> float:
@@ -195,23 +256,49 @@ class AnchorBasis(Basis):
         """Return the inner products with the anchors, mixed."""
         import torch
 
-        kind = torch.float64 if self._exact else outer.left.dtype
-        embedding: Tensor = inner_products(outer, self.anchors, kind) @ self.mixing.to(kind)
-        return embedding.to(outer.left.dtype)
+        if outer.left.dtype == torch.float64:
+            return inner_products(outer, self.anchors, torch.float64) @ self.mixing
+        anchors = self.anchors
+        products = exact_product(anchors.right, outer.right, WIDE)  # (s, c)
+        products = products.add_(1) if outer.bias else products
+        products.mul_(exact_product(anchors.left, outer.left, WIDE))
+        return exact_product(self.mixing.T, products.T, WIDE).T.float()
 
     def expand(self, coefficients: Tensor) -> Tensor:
         """Return the anchors' sum weighted by mixing @ coefficients."""
-        anchors = self._doubled if self._exact else self.anchors
+        anchors = RankOne(self.anchors.left.double(), floats(self.anchors.right).double(), self.anchors.bias)
         return anchors.weighted_sum(self.mixing.double() @ coefficients.double())
 
+    @property
+    def integers(self) -> tuple[Tensor, float]:
+        """V written out and rounded to 19 bits of the largest, made when residuals are first summed in integers."""
+        return self._written_out[:2]
+
+    @property
+    def shift(self) -> float:
+        """What that rounding changed."""
+        return self._written_out[2]
+
+    def rounding(self, exact: bool) -> float:
+        """Return a bound on |δ| / |G|: also of the numbers that `WIDE` slices of left factors and mixing leave out."""
+        if not exact:
+            return super().rounding(exact)
+        largest = float(self.mixing.double().abs().amax(0).norm()) * float(self.anchors.norms().max())
+        return super().rounding(exact) + 2**-25 * len(self.mixing) * largest
+
     @cached_property
-    def _doubled(self) -> RankOne:
-        return RankOne(self.anchors.left.double(), self.anchors.right.double(), self.anchors.bias)
+    def _written_out(self) -> tuple[Tensor, float, float]:
+        import torch
+
+        right, mixing = self.anchors.whole_right().double(), self.mixing.double()
+        whole = torch.stack([(right * output.unsqueeze(1)).T @ mixing for output in self.anchors.left.T.double()])
+        vectors, unit = rounded(whole)
+        return vectors, unit, float((whole - vectors).norm()) * (1 + 2**-20) + 2**-40
 
 
 def inner_products(rows: RankOne, others: RankOne, dtype: object) -> Tensor:
     """Return (c, s) inner products of rank-one rows: (left . left') (right . right')."""
     left = rows.left.to(dtype) @ others.left.to(dtype).T  # type: ignore[call-overload]
-    right = rows.right.to(dtype) @ others.right.to(dtype).T  # type: ignore[call-overload]
+    right = floats(rows.right).to(dtype) @ floats(others.right).to(dtype).T  # type: ignore[call-overload]
     product: Tensor = left.mul_(right.add_(1) if rows.bias else right)
     return product

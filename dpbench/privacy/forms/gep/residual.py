@@ -6,12 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError, SpecError
+from dpbench.privacy.exact.quantised import Quantised, quantise
 from dpbench.privacy.forms.contributions import Contribution, RankOne
 from dpbench.privacy.forms.gep.bases import AnchorBasis, Basis, DenseBasis
-from dpbench.privacy.forms.rounding import TINY, check_precision, unit_roundoff
+from dpbench.privacy.forms.rounding import LARGEST, TINY, check_precision
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from dpbench.privacy.exact.sums import IntegerSum
+
+EMBEDDING_BITS = 20  # embeddings are rounded to a grid of clip * 2^-20 before they are taken off
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +55,57 @@ class Residual(Contribution):
 
     def norms(self) -> Tensor:
         """Return (c,) float64: the residuals' norms, rounding of the embedding included (see `bases`)."""
+        return self._norms()[0]
+
+    def _norms(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (c,) float64 each: bounds on the norms of residuals and whole rows, and the embeddings' norms."""
+        import torch
+
+        from dpbench.privacy.exact.elementwise import folded
+
+        basis, exact = self.basis, self.outer.left.dtype == torch.float32
         whole = self.outer.norms()
-        embedded = self._embedding.double().norm(dim=1)
-        error = self.basis.rounding(unit_roundoff(self._embedding))
-        squared: Tensor = whole.square() - (1 - self.basis.defect) * embedded.square() + 2 * error * whole * embedded
-        rounding = 2 * (self.basis.k + 8) * unit_roundoff(whole)  # of these float64 squares themselves
-        return squared.add_(rounding * whole.square()).clamp_(min=0).sqrt_().add_(TINY)
+        embedded = folded(self._embedding.double().square(), 1).sqrt_()
+        error, defect = basis.rounding(exact), basis.defect
+        if exact:  # V was rounded after the embedding was fixed: both ways of writing a residual are covered
+            error, defect = error + basis.shift, defect + 3 * basis.shift
+        squared = whole.square() - (1 - defect) * embedded.square() + 2 * error * whole * embedded
+        rounding = 2 * (basis.k + 8) * 2**-53  # of these float64 squares themselves
+        norms = squared.add_(rounding * whole.square()).clamp_(min=0).sqrt_().add_(TINY)
+        return norms.add_(basis.shift * embedded) if exact else norms, whole, embedded
+
+    def integers(self, clip: float) -> IntegerSum:
+        """Return the sum of the outer products less V times the sum of the embeddings, both in integers.
+
+        Row i moves it by w_i (G_i - V ê_i), by what rounding w_i G_i and w_i ê_i to their grids may add, and by less
+        than one step in each entry where V times the embeddings is rounded down: all of these fit into `clip`.
+        """
+        import torch
+
+        from dpbench.privacy.exact import sums
+
+        if self.outer.left.dtype != torch.float32:
+            raise SpecError("Expected residuals in float32, got float64. Call .float() on the factors.")
+        right, bias = self.outer.right, self.outer.bias
+        if not isinstance(right, Quantised):  # what is embedded must be what is summed
+            return Residual(RankOne(self.outer.left, quantise(right), bias), self.basis).integers(clip)
+        left = self.outer.columns()
+        grids = torch.full((1,), clip * 2.0 ** (2 - sums.outer_bits(right.shape[1])), dtype=torch.float64)
+        grids, step = grids.to(left.device), clip * 2.0**-EMBEDDING_BITS
+        norms, whole, embedded = self._norms()
+        entries = sums.column_grids(right, bias, grids)[0]  # (d,) or (d + 1,)
+        taken = float(entries.square().sum()) * left.shape[1]  # of the rounding of V times the embeddings, squared
+        rest = 0.5 * step * self.basis.k**0.5 * (1 + 1e-3) + taken**0.5
+        columns = sums.bias_grids(right, grids) if bias else None
+        room = clip * (1 - 2.0**-30) - rest - sums.outer_reserve(left, right.lengths, grids, columns)
+        bounds = norms + 2.0**-22 * whole + 2.0**-50 * embedded  # float32 factors move whole rows
+        weights = sums.weights_within(bounds.unsqueeze(0), room, LARGEST**2)
+        weights = torch.minimum(weights, sums.fitting(left, right, grids))
+        found = sums.round_outer(left, right, bias, weights, grids).total()
+        factors = weights[0].unsqueeze(1) / step
+        along = torch.where(factors > 0, self._embedding.double() * factors, 0).round_().sum(0).to(torch.int64)
+        total = found.total[0] - self.basis.along(along, step / entries)
+        return sums.IntegerSum(total, found.grid[0])
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the outer products' weighted sum less its part along the basis."""

@@ -1,0 +1,75 @@
+"""Products of int8 matrices, exact: by int8 instructions where they are right, else by float32 products of integers.
+
+A sum of t products of int8 numbers is at most 2^14 t, so int32 holds 2^17 - 1 of them and float32, whose integers are
+exact up to 2^24, holds 2^10. Neither the order of a sum nor the number of threads can change an exact result.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+LONGEST = 2**17 - 8  # products that int32 adds up: 2^14 each, at most; a multiple of 8
+BLOCK = 2**9  # products that float32 adds up
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Return the exact product of int8 (p, c) and (c, d): int32, or int64 where c is above `LONGEST`."""
+    if a.shape[1] > LONGEST:
+        total = torch.zeros(len(a), b.shape[1], dtype=torch.int64, device=a.device)
+        for left, right in zip(torch.split(a, LONGEST, 1), torch.split(b, LONGEST), strict=True):
+            total += product(left, right)
+        return total
+    if not a.numel() or not b.numel():
+        return torch.zeros(len(a), b.shape[1], dtype=torch.int32, device=a.device)
+    return by_int8(a, b) if has_int8(a.device.type) else by_float(a, b)
+
+
+def by_int8(a: Tensor, b: Tensor) -> Tensor:
+    """Return the product by the processor's own int8 instructions; `has_int8` says whether they are right."""
+    if a.device.type == "cpu":
+        return torch._int_mm(a, b)
+    (rows, inner), columns = a.shape, b.shape[1]  # cuBLAS: 17 rows or more, and multiples of 8
+    pad, along = torch.nn.functional.pad, -inner % 8
+    wide = torch._int_mm(pad(a, (0, along, 0, max(0, 17 - rows))), pad(b, (0, -columns % 8, 0, along)))
+    return wide[:rows, :columns]
+
+
+def by_float(a: Tensor, b: Tensor) -> Tensor:
+    """Return the product by float32 products of at most `BLOCK` terms, each exact, joined as integers.
+
+    Processors without int8 instructions, at about the price of a float32 product of as many numbers.
+    """
+    total = torch.zeros(len(a), b.shape[1], dtype=torch.int32, device=a.device)
+    for left, right in zip(torch.split(a, BLOCK, 1), torch.split(b, BLOCK), strict=True):
+        total += (left.float() @ right.float()).to(torch.int32)
+    return total
+
+
+@cache
+def has_int8(device: str) -> bool:
+    """Say whether int8 products are right on this kind of device, from the extremes of int8 at several shapes.
+
+    Older processors multiply unsigned by signed bytes and add pairs in 16 bits, which saturates at large values.
+    """
+    try:
+        return all(
+            _right(shape, device) for shape in ((1, 1, 1), (2, 9, 5), (20, 64, 40), (20, 1000, 33), (3, 4096, 2))
+        )
+    except (RuntimeError, NotImplementedError, AttributeError):
+        return False
+
+
+def _right(shape: tuple[int, int, int], device: str) -> bool:
+    rows, inner, columns = shape
+    draw = torch.Generator().manual_seed(inner)
+    for low, high in ((-127, -126), (127, 128), (-127, 128), (-128, 128), (-128, -127)):
+        a = torch.randint(low, high, (rows, inner), generator=draw, dtype=torch.int8)
+        b = torch.randint(low, high, (columns, inner), generator=draw, dtype=torch.int8).T
+        for left, right in ((a, b), (-a.clamp(min=-127), b), (a, b.contiguous())):
+            found = by_int8(left.to(device), right.to(device)).cpu()
+            if not torch.equal(found.long(), left.long() @ right.long()):
+                return False
+    return True

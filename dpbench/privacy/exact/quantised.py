@@ -1,0 +1,220 @@
+"""Rows in 8 bits, and matrices in slices of 8 bits: what integer products are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dpbench.errors import PrivacyError, SpecError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+LARGEST = 1e25  # a row with a larger number counts as not finite
+SMALLEST = 1e-30  # and one with none so large as zero
+SLICE = 7  # bits of a slice: numbers are sums of int8 slices times powers of 2^7
+FINE = 3  # slices of numbers that come in float32: 19 bits of the largest
+
+
+class Quantised:
+    """Rows of int8 numbers times one scale a row: what `Curator.map` keeps of a row, and what a mapped chunk holds.
+
+    Make them with `quantise`; `float()` gives the numbers. Adding a row adds exactly that row: its integers, its scale
+    and its length are functions of the row alone.
+    """
+
+    __slots__ = ("_versions", "lengths", "q", "scale")
+
+    q: Tensor  # (c, *shape) int8 in -127..127
+    scale: Tensor  # (c,) float32; NaN marks a row that was not finite, whose integers are zero
+    lengths: Tensor  # (c,) float64: |q_i|, never under-estimated
+
+    def __init__(self, q: Tensor, scale: Tensor, lengths: Tensor | None = None) -> None:
+        import torch
+
+        self.q, self.scale = q.as_subclass(torch.Tensor), scale.as_subclass(torch.Tensor)
+        self.lengths = _lengths(self.q) if lengths is None else lengths
+        self._versions = self._seen()
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+    def __getitem__(self, rows: Tensor | slice) -> Quantised:
+        """Return the rows with these indices."""
+        return Quantised(self.q[rows], self.scale[rows], self.lengths[rows])
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the rows together, (c, *shape)."""
+        return self.q.shape
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self.q.device
+
+    def float(self) -> Tensor:
+        """Return the rows as float32, (c, *shape)."""
+        return self.q * self.scale.reshape(-1, *(1,) * (self.q.ndim - 1))
+
+    def double(self) -> Tensor:
+        """Return the rows exactly, as float64."""
+        return self.q.double() * self.scale.double().reshape(-1, *(1,) * (self.q.ndim - 1))
+
+    def clone(self) -> Quantised:
+        """Return a copy."""
+        return Quantised(self.q.clone(), self.scale.clone(), self.lengths.clone())
+
+    def check(self) -> None:
+        """Refuse rows that were changed after their lengths were measured.
+
+        Raises:
+            PrivacyError: a tensor of these rows was written to.
+        """
+        if self._seen() != self._versions:
+            raise PrivacyError("Quantised rows were changed in place. Work on .float(), which is a copy.")
+
+    def _seen(self) -> tuple[int, ...]:
+        return tuple(0 if part.is_inference() else part._version for part in (self.q, self.scale, self.lengths))
+
+
+def quantise(rows: Tensor) -> Quantised:
+    """Round each of float rows (c, *shape) to integers up to 127 times its own scale.
+
+    A row with a number that is not finite, or above 1e25, is marked: it counts as no row at all.
+    """
+    import torch
+
+    flat = rows.detach().as_subclass(torch.Tensor).flatten(1)
+    if flat.dtype != torch.float32:
+        flat = flat.float()
+    largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))  # (c,), exact in any order
+    broken = ~(largest <= LARGEST)
+    if bool(broken.any()):
+        flat, largest = flat.masked_fill(broken.unsqueeze(1), 0), largest.masked_fill(broken, 0)
+    scale = largest / 127
+    inverse = torch.where(largest >= SMALLEST, 127 / largest.clamp(min=SMALLEST), 0)
+    q = (flat * inverse.unsqueeze(1)).round_().to(torch.int8)
+    return Quantised(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan))
+
+
+def joined(parts: Sequence[Quantised]) -> Quantised:
+    """Return the rows of all parts, one after another."""
+    import torch
+
+    names = ("q", "scale", "lengths")
+    return Quantised(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
+
+def floats(rows: Tensor | Quantised) -> Tensor:
+    """Return the rows as a tensor, whichever they are."""
+    return rows.float() if isinstance(rows, Quantised) else rows
+
+
+def _lengths(q: Tensor) -> Tensor:
+    """Return (c,) float64: the length of each int8 row, its square summed exactly."""
+    import torch
+
+    if not q.numel():
+        return torch.zeros(len(q), dtype=torch.float64, device=q.device)
+    squares = [part.double().square_().sum(1) for part in torch.split(q.flatten(1), 2**12, 1)]
+    return torch.stack(squares).sum(0).sqrt_().mul_(1 + 2.0**-50)
+
+
+def sliced(numbers: Tensor, count: int) -> tuple[list[Tensor], Tensor]:
+    """Return int8 slices of each row of (r, ...) numbers, the highest first, and the rows' scales (r,): powers of two.
+
+    Row i is scale[i] * sum of slices[j][i] 2^(-7 j) up to scale[i] * 2^(-7 (count - 1) - 1) in each entry, and scale[i]
+    is at most its largest entry / 32. No slice is above 64. A row that is not finite has an infinite scale.
+    """
+    import torch
+
+    flat = numbers.detach().as_subclass(torch.Tensor).flatten(1)
+    largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))
+    scale = power_of_two(largest.clamp_(min=SMALLEST)).mul_(2.0**-5)
+    rest, slices = flat / scale.unsqueeze(1), []
+    for place in range(count):
+        whole = rest.round()
+        slices.append(whole.to(torch.int8).reshape(numbers.shape))
+        if place + 1 < count:
+            rest = rest.sub_(whole).mul_(2**SLICE)
+    return slices, scale
+
+
+def power_of_two(numbers: Tensor) -> Tensor:
+    """Return the largest power of two below each positive float32 or float64 number: what its exponent says."""
+    import torch
+
+    if numbers.dtype == torch.float64:
+        return numbers.view(torch.int64).bitwise_and(0x7FF0000000000000).view(torch.float64)
+    return numbers.view(torch.int32).bitwise_and(0x7F800000).view(torch.float32)
+
+
+def rounded(numbers: Tensor) -> tuple[Tensor, float]:
+    """Return the numbers in float32, rounded to 19 bits of the largest, and their unit, a power of two."""
+    _, scale = sliced(numbers.reshape(1, -1), 1)
+    unit = float(scale) * 2.0 ** (-SLICE * (FINE - 1))
+    return (numbers.double() / unit).round_().mul_(unit).float(), unit
+
+
+def exact_linear(x: Tensor | Quantised, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return (c, k): x @ weight.T + bias for (c, d) rows, each row's bits a function of that row and the weights alone.
+
+    `weight` (k, d) and `bias` (k,) are public. A library's product may round a row in another way where it stands
+    elsewhere in a chunk, so that taking one row away would move others; this one adds integers. Numbers in float32 keep
+    19 bits of the largest of their row; beside rows that are `Quantised` already weights keep 12 bits of the largest of
+    all. Rows in float64, which no curator holds, are multiplied as they are.
+
+    Raises:
+        SpecError: shapes that do not fit.
+    """
+    import torch
+
+    if weight.ndim != 2 or len(x.shape) != 2 or x.shape[1] != weight.shape[1]:
+        raise SpecError(f"Expected rows (c, d) and weights (k, d), got {tuple(x.shape)} and {tuple(weight.shape)}.")
+    if isinstance(x, torch.Tensor) and x.dtype == torch.float64:
+        return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
+    if isinstance(x, Quantised):
+        scores = exact_scores(x, weight.unsqueeze(0))[0]
+    else:
+        scores = exact_product(weight, x, FINE).float()
+    return (scores if bias is None else scores.add_(bias.unsqueeze(1))).T
+
+
+def exact_scores(x: Quantised, weights: Tensor) -> Tensor:
+    """Return (s, k, c) float32, classes first: what each of s heads (s, k, d), 12 bits, makes of the rows (c, d)."""
+    import torch
+
+    from dpbench.privacy.exact.products import product
+
+    x.check()
+    slices, scale = sliced(weights, 2)
+    high, low = product(torch.cat(slices).flatten(0, 1), x.q.T).float().chunk(2)  # (s k, c) each
+    scores = high.add_(low, alpha=2.0**-SLICE).reshape(*weights.shape[:2], len(x))
+    return scores.mul_((scale.reshape(-1, 1) * x.scale).unsqueeze(1))  # one scale for each setting and row
+
+
+def exact_product(a: Tensor | Quantised, b: Tensor | Quantised, count: int) -> Tensor:
+    """Return (k, c) float64, the inner products of rows (k, d) and (c, d), in `count` slices where they are floats.
+
+    The bits of entry (i, j) are a function of the two rows alone.
+    """
+    import torch
+
+    from dpbench.privacy.exact.products import product
+
+    (left, one), (right, other) = (_in_slices(rows, count) for rows in (a, b))
+    total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
+    for i, part in enumerate(right):
+        for j, term in enumerate(product(torch.cat(left), part.T).chunk(len(left))):
+            total.add_(term, alpha=2.0 ** (-SLICE * (i + j)))
+    return total.mul_(one.unsqueeze(1)).mul_(other)
+
+
+def _in_slices(rows: Tensor | Quantised, count: int) -> tuple[list[Tensor], Tensor]:
+    if not isinstance(rows, Quantised):
+        slices, scale = sliced(rows, count)
+        return slices, scale.double()
+    rows.check()
+    return [rows.q], rows.scale.double()

@@ -1,0 +1,106 @@
+"""What a row of a linear learner contributes has the same bits wherever the row stands, on one thread and on two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from dpbench_adadps import AdaDPS
+from dpbench_class_means import ClassMeans
+from dpbench_dp_raft import DPRAFT
+from dpbench_dp_sgd import DPSGD
+from dpbench_gep import GEP
+from dpbench_jl import JL
+from dpbench_pillar import Pillar
+from dpbench_scatternet import ScatterNetLinear
+from dpbench_whitened import Whitened
+from torch import Tensor
+
+from dpbench import Budget, Chunk, Curator, Learner, PublicData, RowFn, Task, quantise
+from dpbench.privacy.forms.blocks import blocks_of
+from dpbench.privacy.plan import check_plan
+from tests.test_exact import threads
+from tests.worlds import curator_over, private_rows
+
+LENGTHS = (1, 2, 3, 16, 17, 33, 100, 1000)
+N, D, CLASSES = 200, 81 * 4, 11
+
+LEARNERS: list[Learner] = [
+    DPSGD(steps=2, clip=0.3, init="uniform"),
+    DPSGD(steps=2, scaling="norm"),
+    Pillar(k=7, steps=2),
+    JL(k=7, steps=2),
+    Whitened(k=7, steps=2, distil=False),
+    AdaDPS(steps=2, refresh=1),
+    DPRAFT(steps=2, private_mean=True),
+    ClassMeans(k=7),
+    ScatterNetLinear(steps=2),
+    GEP(k=5, anchors=9, steps=2, refresh=1),
+    GEP(k=5, anchors=60, steps=2, refresh=1, residual=False),
+]
+
+
+class Moving(Curator):
+    """Asks a real curator, and evaluates what it is given on chunks in which one row stands here and there."""
+
+    def __init__(self, curator: Any) -> None:
+        self.curator, self.asked = curator, 0
+
+    @property
+    def task(self) -> Task:
+        return self.curator.task  # type: ignore[no-any-return]
+
+    @property
+    def sigma(self) -> Mapping[str, float]:
+        return self.curator.sigma  # type: ignore[no-any-return]
+
+    def noisy_sum(
+        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
+    ) -> Any:
+        clips = [clip] if isinstance(clip, (int, float)) else clip
+        self._same(lambda chunk: [*blocks_of(rows(chunk))], lambda block, at: (block.integers(clips[at]).total,))
+        return self.curator.noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size)
+
+    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
+        self._same(lambda chunk: [quantise(transform(chunk.x))], lambda kept, _: (kept.q, kept.scale))
+        return Moving(self.curator.map(transform))
+
+    def _same(self, made: Callable[[Chunk], list[Any]], read: Callable[[Any, int], tuple[Tensor, ...]]) -> None:
+        self.asked += 1
+        private = self.curator.rows
+        draw = torch.Generator().manual_seed(self.asked)
+        one, first = 17, None
+        for length in LENGTHS:
+            for place in {0, length // 2, length - 1}:
+                rows = torch.randint(len(private), (length,), generator=draw)
+                rows[place] = one
+                for count in (1, 2):
+                    chunk = Chunk(private.held[rows], private.y[rows], rows)
+                    with threads(count):
+                        blocks = made(chunk)
+                        picked = [
+                            block.take(torch.tensor([place]))
+                            if hasattr(block, "take")
+                            else block[torch.tensor([place])]
+                            for block in blocks
+                        ]
+                        found = [part for at, block in enumerate(picked) for part in read(block, at)]
+                    first = first or found
+                    assert all(torch.equal(part, other) for part, other in zip(found, first, strict=True)), (
+                        length,
+                        place,
+                        count,
+                    )
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
+def test_contributions_have_the_same_bits_wherever_a_row_stands(learner: Learner) -> None:
+    rows, public = private_rows(N, D, CLASSES), private_rows(150, D, CLASSES, seed=1)
+    task = Task((D,), CLASSES, N, torch.device("cpu"))
+    plan = check_plan(learner.plan(task, Budget(1.0, 1e-5)), learner.name)
+    moving = Moving(curator_over(rows, plan, 2.0, CLASSES))
+    seen = PublicData(public.x, public.y if learner.public == "labelled" else None)
+    learner.fit(moving, seen, torch.Generator().manual_seed(0))
+    assert moving.asked

@@ -1,0 +1,306 @@
+"""Taking one row away moves a clipped sum by at most the clip, in integers, whatever the other rows are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dpbench import (
+    AnchorBasis,
+    Blocks,
+    Chunk,
+    DenseBasis,
+    Joined,
+    RankOne,
+    Release,
+    Residual,
+    Scaled,
+    exact_linear,
+    quantise,
+    residuals,
+)
+from dpbench.learning.stack import Stacked
+from dpbench.privacy.exact import products
+from dpbench.privacy.exact.sums import IntegerSum
+from dpbench.privacy.forms.blocks import blocks_of
+from dpbench.privacy.forms.contributions import Contribution, Rows
+from dpbench.privacy.rows import PrivateRows
+from tests.test_exact import threads
+from tests.worlds import curator_over, private_rows
+
+SEEDS = st.integers(0, 2**32 - 1)
+POWERS = st.sampled_from([-30, -12, -3, 0, 0, 3, 12, 24, 30])
+CLIPS = st.sampled_from([1e-9, 0.3, 1.0, 1e3, 1e9])
+FORMS = ("rows", "joined", "rank one", "with bias", "scaled", "scaled with bias", "residual", "residual of anchors")
+
+
+def _rows(draw: torch.Generator, c: int, width: int, power: int) -> Tensor:
+    """Return rows of very different lengths, some with one large entry, some with one that is not finite."""
+    rows = torch.randn(c, width, generator=draw) * 10.0**power
+    rows *= 10.0 ** torch.randint(-3, 4, (c, 1), generator=draw)
+    rows[::3, 0] *= 50
+    for place, poison in ((4, torch.nan), (5, torch.inf), (6, -torch.inf)):
+        rows[place : place + 1, -1] = poison
+    return rows
+
+
+def _basis(draw: torch.Generator, m: int, d: int, anchored: bool) -> AnchorBasis | DenseBasis:
+    anchors = RankOne(torch.randn(4, m, generator=draw), quantise(torch.randn(4, d, generator=draw)), bias=True)
+    dense = anchors.left.double().unsqueeze(2) * torch.nn.functional.pad(
+        anchors.right.double(), (0, 1), value=1.0
+    ).unsqueeze(1)
+    values, vectors = torch.linalg.eigh(dense.flatten(1) @ dense.flatten(1).T)
+    kept = values > 1e-4 * values[-1]
+    mixing = (vectors[:, kept] / values[kept].sqrt()).float()
+    if anchored:
+        return AnchorBasis(anchors, mixing)
+    whole = torch.linalg.qr(dense.flatten(1).T @ mixing.double()).Q
+    return DenseBasis(whole.reshape(m, d + 1, -1).float())
+
+
+def _form(name: str, c: int, m: int, d: int, power: int, seed: int) -> Contribution:
+    draw = torch.Generator().manual_seed(seed)
+    left, right = _rows(draw, c, m, power // 2), _rows(draw, c, d, power - power // 2)
+    outer = RankOne(left, right, bias="bias" in name or "residual" in name)
+    if name == "rows":
+        return Rows(right)
+    if name == "joined":
+        return Joined((left, right, right[:, :1]))
+    if "scaled" in name:
+        return Scaled(outer, 10 ** (torch.rand(m, d + outer.bias, generator=draw) * 4 - 2))
+    if "residual" in name:
+        return Residual(outer, _basis(draw, m, d, "anchors" in name))
+    return outer
+
+
+def _length(moved: Tensor, grid: Tensor) -> Fraction:
+    """Return the exact square of the norm of what moved, in rational numbers."""
+    steps = torch.broadcast_to(grid, moved.shape).flatten().tolist()
+    entries = zip(steps, moved.flatten().tolist(), strict=True)
+    return sum(((Fraction(step) * whole) ** 2 for step, whole in entries), Fraction(0))
+
+
+def _without(form: Contribution, place: int) -> Contribution:
+    return form.take(torch.tensor([i for i in range(len(form)) if i != place], dtype=torch.int64))
+
+
+@pytest.mark.parametrize("name", FORMS)
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 40), POWERS, CLIPS, SEEDS)
+@settings(max_examples=25, deadline=None)
+def test_one_row_moves_the_integers_by_at_most_the_clip(
+    name: str, c: int, m: int, d: int, power: int, clip: float, seed: int
+) -> None:
+    form = _form(name, c, m, d, power, seed)
+    whole = form.integers(clip)
+    for place in range(min(c, 7)):
+        rest = _without(form, place).integers(clip)
+        assert torch.equal(whole.grid, rest.grid)
+        assert _length(whole.total - rest.total, whole.grid) <= Fraction(clip) ** 2
+
+
+@pytest.mark.parametrize("name", FORMS)
+@given(st.integers(0, 9), st.integers(1, 4), st.integers(1, 20), POWERS, SEEDS)
+@settings(max_examples=8, deadline=None)
+def test_the_same_integers_on_two_threads_in_any_order_in_any_chunks_and_without_int8(
+    name: str, c: int, m: int, d: int, power: int, seed: int
+) -> None:
+    form = _form(name, c, m, d, power, seed)
+    expected = form.integers(0.7)
+    order = torch.randperm(c, generator=torch.Generator().manual_seed(seed))
+    with threads(2):
+        assert torch.equal(form.take(order).integers(0.7).total, expected.total)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "has_int8", lambda device: False)
+        assert torch.equal(form.integers(0.7).total, expected.total)
+    if "residual" not in name and c:  # the part along a basis is rounded once a chunk
+        parts = [form.take(one) for one in torch.split(order, max(1, c // 3))]
+        assert torch.equal(
+            sum((part.integers(0.7).total for part in parts[1:]), parts[0].integers(0.7).total), expected.total
+        )
+
+
+def _value(summed: IntegerSum) -> Tensor:
+    return summed.value().flatten()
+
+
+@pytest.mark.parametrize("name", FORMS)
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 40), SEEDS, st.sampled_from([0.05, 1.0, 30.0]))
+@settings(max_examples=25, deadline=None)
+def test_integers_are_those_of_the_clipped_rows(name: str, c: int, m: int, d: int, seed: int, clip: float) -> None:
+    """To two hundredths of the clip: a row whose left factor does not fit into 14 bits is weighed down."""
+    form = _form(name, c, m, d, 0, seed)
+    if isinstance(form, Residual):
+        outer = RankOne(form.outer.left, form.outer.quantised(), True)
+        form = Residual(outer, form.basis)
+        form = form.take((form.norms() > 0.2 * outer.norms()).nonzero().squeeze(1))
+    elif isinstance(form, RankOne | Scaled):
+        outer = form if isinstance(form, RankOne) else form.outer
+        outer = RankOne(outer.left, outer.quantised(), outer.bias)
+        form = outer if isinstance(form, RankOne) else Scaled(outer, form.scale**0.05)
+    kept = form.norms().isfinite().nonzero().squeeze(1)
+    dense = form.take(kept).dense().double().flatten(1)
+    norms = dense.norm(dim=1).clamp(min=1e-12)
+    expected = (clip / norms).clamp(max=1) @ dense
+    assert float((_value(form.integers(clip)) - expected).norm()) <= 0.02 * clip * len(kept)
+
+
+@pytest.mark.parametrize("total", [8192.0, 2.0**20])
+@pytest.mark.parametrize("d", [1, 40])
+def test_sums_that_sit_at_powers_of_two_hide_no_row(total: float, d: int) -> None:
+    """In float32 the ulp of such a sum is the size of many a row, and each rounds with the rows before it."""
+    count = 100_000
+    rows = torch.zeros(count, d)
+    rows[: int(min(total, count - 1)), 0] = 1.0
+    rows[int(min(total, count - 1)) :, 0] = 2.0**-12 * (1 + 2.0**-9)
+    for form in (Rows(rows), RankOne(torch.ones(count, 1), rows)):
+        whole = form.integers(1.0)
+        for place in (0, count // 2, count - 1):
+            rest = _without(form, place).integers(1.0)
+            assert _length(whole.total - rest.total, whole.grid) <= 1
+
+
+@pytest.mark.parametrize("chunk_size", [1, 7, 30, 31])
+@pytest.mark.parametrize("name", ["rank one", "rows", "residual"])
+def test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks(
+    name: str, chunk_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums are read before noise is added."""
+    draw = torch.Generator().manual_seed(3)
+    x = torch.randn(31, 6, generator=draw) * 10.0 ** torch.randint(-3, 3, (31, 1), generator=draw)
+    y, weights, basis = torch.arange(31) % 3, torch.randn(3, 6, generator=draw), _basis(draw, 3, 6, anchored=False)
+    summed: list[IntegerSum] = []
+
+    def kept(one: IntegerSum, std: float, generator: object) -> Tensor:
+        summed.append(one)
+        return one.value()
+
+    def rows(chunk: Chunk) -> Any:
+        left = chunk.x @ weights.T
+        if name == "rows":
+            return left
+        outer = RankOne(left, chunk.rows, bias=True)
+        rest = Residual(outer, basis)
+        return Blocks((rest.embedding, rest)) if name == "residual" else outer
+
+    monkeypatch.setattr("dpbench.privacy.curator.noised", kept)
+    clips = (0.3, 0.1) if name == "residual" else (0.3,)
+    for size in (31, 30):
+        private = PrivateRows(x[:size].clone(), y[:size], torch.arange(size))
+        curator = curator_over(private, [Release("sum")], sigma=1.0).map(lambda rows: rows)
+        curator.noisy_sum(rows, release="sum", clip=clips, chunk_size=chunk_size)
+    for bound, one, other in zip(clips, summed[: len(clips)], summed[len(clips) :], strict=True):
+        assert _length(one.total - other.total, one.grid) <= Fraction(bound) ** 2
+
+
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 9), st.integers(1, 30), SEEDS)
+@settings(max_examples=40, deadline=None)
+def test_settings_together_have_the_integers_that_each_has_alone(s: int, m: int, c: int, d: int, seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    left, right = torch.randn(s, m, c, generator=draw), quantise(torch.randn(c, d, generator=draw))
+    clips = torch.logspace(-1, 1, s, dtype=torch.float64)
+    together = Stacked(left, right).integers(clips)
+    for index, clip in enumerate(clips.tolist()):
+        alone = RankOne(left[index].T, right, bias=True).integers(clip)
+        assert torch.equal(together.total[index], alone.total)
+        assert torch.equal(together.grid[index], alone.grid)
+
+
+def test_a_form_that_lies_about_its_tensors_is_measured_as_what_it_is() -> None:
+    """A subclass of Tensor may redefine how it is squared: forms keep plain tensors, at every depth."""
+
+    class Small(Tensor):
+        @classmethod
+        def __torch_function__(
+            cls, function: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+        ) -> object:
+            found = super().__torch_function__(function, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+            return found * 1e-6 if getattr(function, "__name__", "") in {"square", "abs", "amax"} else found
+
+    big = (torch.ones(2, 3) * 100).as_subclass(Small)
+    outer = RankOne(big, big)
+    for form in (
+        Rows(big),
+        Joined((big, big)),
+        outer,
+        RankOne(big, quantise(big)),
+        Scaled(outer, torch.ones(3, 3).as_subclass(Small)),
+    ):
+        for (block,) in (blocks_of(form), blocks_of(dataclasses.replace(form))):
+            summed = block.integers(1.0)
+            assert type(summed.total) is Tensor
+            one = block.take(torch.tensor([0])).integers(1.0)
+            assert _length(one.total, one.grid) <= 1
+
+
+class Doubling(TorchFunctionMode):
+    """Redefines functions of torch, as a mode of a framework may."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        return found * 2 if isinstance(found, Tensor) and found.is_floating_point() else found
+
+
+class Coarse(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Redefines operations, as an emulation of low precision does."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        return found.bfloat16().to(found.dtype) if isinstance(found, Tensor) and found.is_floating_point() else found
+
+
+@contextmanager
+def _set(setter: Callable[[Any], None], value: object, before: object) -> Iterator[None]:
+    setter(value)
+    try:
+        yield
+    finally:
+        setter(before)
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["int8", "float32"])
+@pytest.mark.parametrize(
+    "surroundings",
+    [
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+        lambda: torch.inference_mode(),
+        lambda: _set(torch.set_float32_matmul_precision, "medium", "highest"),
+        lambda: _set(torch.set_default_dtype, torch.float64, torch.float32),
+        Doubling,
+        Coarse,
+    ],
+    ids=["autocast", "inference", "precision", "dtype", "functions", "operations"],
+)
+def test_answers_do_not_depend_on_what_is_set_around_the_question(
+    surroundings: Callable[[], AbstractContextManager[object]], native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not native:
+        monkeypatch.setattr(products, "has_int8", lambda device: False)
+    rows, weights = private_rows(500, 20), torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
+    scale = torch.rand(3, 21, generator=torch.Generator().manual_seed(1)) + 0.5
+    basis = _basis(torch.Generator().manual_seed(2), 3, 20, anchored=True)
+
+    def question(chunk: Chunk) -> Blocks:
+        outer = RankOne(residuals(exact_linear(chunk.rows, weights), chunk.y), chunk.rows, bias=True)
+        return Blocks((outer, Scaled(outer, scale), chunk.x, Residual(outer, basis)))
+
+    def answers() -> tuple[Tensor, ...]:
+        curator = curator_over(rows, [Release("sum", 2)], sigma=0.5).handle().map(lambda x: x * 2)
+        return tuple(curator.noisy_sum(question, release="sum", clip=(0.5, 0.5, 0.5, 0.5)))
+
+    expected = answers()
+    with surroundings():
+        found = answers()
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == torch.float32
+        assert torch.equal(one, other)

@@ -132,7 +132,9 @@ class Curator(ABC):
 
         `transform` maps (c, *example_shape) float32 to (c, *new_shape), each row independently and using public values
         only: neighbouring datasets stay neighbouring, so the transform costs no privacy. It is applied once, so that a
-        projection makes every later step cheaper.
+        projection makes every later step cheaper. Beside noise, mapped rows are kept in 8 bits, each with a scale of
+        its own (`Chunk.rows`): a quarter of the memory, and integers to add up. A library's product may round a row
+        otherwise where it stands elsewhere in a chunk: use `exact_linear`.
 
         Raises:
             NotPerExample: a row differs when it is transformed alone.

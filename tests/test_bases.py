@@ -192,6 +192,7 @@ def test_taking_rows_keeps_their_residuals_as_they_are(form: int) -> None:
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf, 3e38])
 def test_a_residual_that_is_not_finite_counts_as_zero(form: int, poison: float) -> None:
     rows, basis = _few(), _bases(_few(4), 2)[form]
+    assert isinstance(rows.right, Tensor)
     rows.right[1] = poison
     others = Residual(rows.take(torch.tensor([0, 2])), basis)
     for block, kept in zip(_both(Residual(rows, basis)), _both(others), strict=True):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench.errors import SpecError
+from dpbench.privacy.exact.quantised import floats
 from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
 from dpbench.privacy.mechanisms import clipped_sum
@@ -173,7 +174,7 @@ def _times(form: Contribution, factor: float) -> Contribution:
     if isinstance(form, Rows):
         return Rows(form.rows * factor)
     if isinstance(form, RankOne):
-        return RankOne(form.left, form.right * factor, form.bias)
+        return RankOne(form.left, floats(form.right) * factor, form.bias)
     if isinstance(form, Joined):
         return Joined(tuple(part * factor for part in form.parts))
     assert isinstance(form, Scaled)
@@ -189,7 +190,7 @@ def _doubled(form: Contribution) -> Contribution:
     if isinstance(form, Rows):
         return Rows(double(form.rows))
     if isinstance(form, RankOne):
-        return RankOne(double(form.left), double(form.right), form.bias)
+        return RankOne(double(form.left), form.right.double(), form.bias)
     if isinstance(form, Joined):
         return Joined(tuple(map(double, form.parts)))
     assert isinstance(form, Scaled)

@@ -35,7 +35,7 @@ def test_changing_the_embedding_in_place_unclips_nothing(form: int) -> None:
 
 
 def test_changing_what_a_basis_was_made_of_unclips_nothing() -> None:
-    left, right, mixing = ANCHORS.left.clone(), ANCHORS.right.clone(), torch.eye(2)
+    left, right, mixing = ANCHORS.left.clone(), torch.eye(5)[:2], torch.eye(2)
     vectors = ANCHORS.dense().permute(1, 2, 0).contiguous()
     bases = AnchorBasis(RankOne(left, right), mixing), DenseBasis(vectors)
     for tensor in (right, mixing, vectors):

@@ -122,7 +122,7 @@ def outer_reserve(left: Tensor, reach: Tensor, grids: Tensor, columns: Tensor | 
     `columns` (s,) are the grids of a bias column.
     """
     half = 0.5 * left.shape[1] ** 0.5 * (1 + 2.0**-40)
-    reserve = reach * (grids * half).unsqueeze(1)
+    reserve: Tensor = reach * (grids * half).unsqueeze(1)
     return reserve if columns is None else reserve.add_((columns * half).unsqueeze(1))
 
 

@@ -49,9 +49,7 @@ class Chunk:
     @property
     def x(self) -> Tensor:
         """The rows as a float32 tensor; of mapped rows a copy, where `RankOne` and `exact_linear` take `rows`."""
-        from dpbench.privacy.exact.quantised import floats
-
-        return floats(self.rows)
+        return self.rows.float()
 
     def take(self, rows: Tensor) -> Chunk:
         """Return a copy of the rows with these indices."""

@@ -17,16 +17,17 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator, RowFn, Task
 from dpbench.errors import NotPerExample, SpecError
-from dpbench.privacy.exact.quantised import joined, quantise
+from dpbench.privacy.exact.quantised import quantise
 from dpbench.privacy.exact.surroundings import own_arithmetic
 from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.mechanisms import clipped_sum, noised
 from dpbench.privacy.plan import Ledger
 from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.rows import Gathering, PrivateRows
 
 CLIPS = (1e-9, 1e9)
+MAPPED_BYTES = 2 * 2**20  # of a chunk that is mapped: what a map makes of it on the way is several times as large
 CHECKED_ROWS = 2
 
 
@@ -83,15 +84,15 @@ class LedgerCurator:
         """Transform every row once, checking a few rows alone; see `Curator.map`."""
         sample = torch.arange(len(self.rows)).numpy()
         exact = any(self.sigma.values())
-        parts: list[Any] = []
-        for chunk in self.rows.chunks(sample, 0, None, self.task.device):
-            loners = [] if parts else self._loners(chunk)
+        gathering = Gathering(len(self.rows))
+        for chunk in self.rows.chunks(sample, 0, self.rows.per_chunk(MAPPED_BYTES), self.task.device):
+            loners = [] if gathering.filled else self._loners(chunk)
             mapped = transform(chunk.x)
             paired = [(block, 1.0) for block in blocks_of(mapped)]
             _check_alone(lambda one: transform(one.x), loners, len(chunk), paired, "map")
-            kept = mapped.to(self.rows.held.device, torch.float32, copy=True)
-            parts.append(quantise(kept) if exact else kept)
-        x = joined(parts) if exact else torch.cat(parts)
+            kept = mapped.to(self.rows.held.device, torch.float32)
+            gathering.add(quantise(kept) if exact else kept)
+        x = gathering.rows()
         task = dataclasses.replace(self.task, example_shape=tuple(x.shape[1:]))
         rows = PrivateRows(x, self.rows.y, torch.arange(len(self.rows)))
         return dataclasses.replace(self, rows=rows, task=task)

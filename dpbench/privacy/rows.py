@@ -19,6 +19,26 @@ from dpbench.privacy.randomness import row_seeds
 CHUNK_BYTES = 12 * 2**20
 
 
+class Gathering:
+    """Rows that come part by part, copied into arrays of their final size: nothing is held twice."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self.filled = count, 0
+        self._arrays: tuple[Tensor, ...] = ()
+
+    def add(self, rows: Tensor | Quantised) -> None:
+        """Copy the next rows."""
+        parts = rows.parts if isinstance(rows, Quantised) else (rows,)
+        self._arrays = self._arrays or tuple(part.new_empty(self._count, *part.shape[1:]) for part in parts)
+        for part, array in zip(parts, self._arrays, strict=True):
+            array[self.filled : self.filled + len(part)] = part
+        self.filled += len(rows)
+
+    def rows(self) -> Tensor | Quantised:
+        """Return all of them."""
+        return Quantised(*self._arrays) if self._arrays[1:] else self._arrays[0]
+
+
 class Scratch:
     """Buffers for chunks, kept between steps: fresh pages at every step would cost more than the gather."""
 
@@ -80,7 +100,7 @@ class PrivateRows:
         A chunk is a copy: nothing done to it reaches the data. The buffer is overwritten by the next chunk and wiped
         after the last, so a chunk kept beyond its row function holds no private row.
         """
-        size = min(limit or self._rows_per_chunk(), len(self))
+        size = min(limit or self.per_chunk(CHUNK_BYTES), len(self))
         with self.scratch.lend(min(size, max(1, len(sample))), self._parts, device) as buffers:
             for start in range(0, max(1, len(sample)), size):
                 rows = sample[start : start + size]
@@ -93,8 +113,7 @@ class PrivateRows:
 
     @property
     def _parts(self) -> tuple[Tensor, ...]:
-        held = self.held
-        return (held.q, held.scale, held.lengths) if isinstance(held, Quantised) else (held,)
+        return self.held.parts if isinstance(self.held, Quantised) else (self.held,)
 
     def _gather(self, local: Tensor, into: tuple[Tensor, ...]) -> Tensor | Quantised:
         rows = self.index.index_select(0, local)
@@ -108,6 +127,7 @@ class PrivateRows:
                 buffer.copy_(part[rows])
         return Quantised(*into) if isinstance(self.held, Quantised) else into[0]
 
-    def _rows_per_chunk(self) -> int:
+    def per_chunk(self, size: int) -> int:
+        """Return how many rows fit into a chunk of so many bytes, at least one."""
         bytes_per_row = sum(part.element_size() * math.prod(part.shape[1:]) for part in self._parts)
-        return max(1, CHUNK_BYTES // max(1, bytes_per_row))
+        return max(1, size // max(1, bytes_per_row))

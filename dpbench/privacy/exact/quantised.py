@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError, SpecError
@@ -43,6 +42,11 @@ class Quantised:
     def __getitem__(self, rows: Tensor | slice) -> Quantised:
         """Return the rows with these indices."""
         return Quantised(self.q[rows], self.scale[rows], self.lengths[rows])
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What the rows are kept as."""
+        return self.q, self.scale, self.lengths
 
     @property
     def shape(self) -> torch.Size:
@@ -99,14 +103,6 @@ def quantise(rows: Tensor) -> Quantised:
     return Quantised(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan))
 
 
-def joined(parts: Sequence[Quantised]) -> Quantised:
-    """Return the rows of all parts, one after another."""
-    import torch
-
-    names = ("q", "scale", "lengths")
-    return Quantised(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
-
-
 def floats(rows: Tensor | Quantised) -> Tensor:
     """Return the rows as a tensor, whichever they are."""
     return rows.float() if isinstance(rows, Quantised) else rows
@@ -116,10 +112,8 @@ def _lengths(q: Tensor) -> Tensor:
     """Return (c,) float64: the length of each int8 row, its square summed exactly."""
     import torch
 
-    if not q.numel():
-        return torch.zeros(len(q), dtype=torch.float64, device=q.device)
-    squares = [part.double().square_().sum(1) for part in torch.split(q.flatten(1), 2**12, 1)]
-    return torch.stack(squares).sum(0).sqrt_().mul_(1 + 2.0**-50)
+    squares = q.flatten(1).to(torch.int16).square_().sum(1, dtype=torch.int64)
+    return squares.double().sqrt_().mul_(1 + 2.0**-50)
 
 
 def sliced(numbers: Tensor, count: int) -> tuple[list[Tensor], Tensor]:

@@ -122,7 +122,7 @@ def test_a_reader_never_sees_a_part(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match=r"Cannot write .*file/results.*Choose a folder"):
+    with pytest.raises(OutputError, match=r"Cannot write .*file/results.*Choose a writable folder"):
         result().write(tmp_path / "file" / "results")
 
 

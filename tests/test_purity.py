@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import array
 import dataclasses
+import enum
 import functools
 import itertools
 import math
 import random
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from queue import SimpleQueue
 from typing import Any, ClassVar
 
 import numpy as np
@@ -530,3 +532,34 @@ def test_a_librarys_cached_property_is_no_memory() -> None:
     vars(basis).pop("spread", None)
     ask(rows, 3)
     assert "spread" in vars(basis)
+
+
+def test_constants_that_carry_attributes_and_objects_that_nobody_can_read() -> None:
+    class Kind(enum.Enum):
+        FIRST = 1
+
+    class Folder(PurePosixPath):
+        pass
+
+    kind, folder, failure, queue = Kind.FIRST, Folder("a"), ValueError(), SimpleQueue[Tensor]()
+    roads: dict[str, Callable[[Tensor], None]] = {
+        "attribute `seen` of closure variable `kind`": lambda x: setattr(kind, "seen", x),
+        "attribute `seen` of closure variable `folder`": lambda x: setattr(folder, "seen", x),
+        "`args` of closure variable `failure`": lambda x: setattr(failure, "args", (x,)),
+        "is a SimpleQueue, whose state cannot be compared": queue.put,
+    }
+    for what, road in roads.items():
+
+        def rows(chunk: Chunk, road: Callable[[Tensor], None] = road) -> Tensor:
+            road(chunk.x)
+            return chunk.x
+
+        refused(rows, what)
+
+
+def test_a_module_that_was_compiled_before_asking_passes() -> None:
+    compiled = torch.compile(nn.Linear(5, 5), backend="eager")
+    with torch.no_grad():
+        for length in (40, 16):  # a chunk, and the fewer rows of a check
+            compiled(torch.zeros(length, 5))
+    ask(lambda chunk: compiled(chunk.x), 3)

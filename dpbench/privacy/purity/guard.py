@@ -9,9 +9,9 @@ counters around every chunk. Around the chunks that the harness draws, the first
 that the code names, in its own module and those of the functions that it calls; attributes of classes; the global
 generators of torch, numpy and `random`; and what tensors and arrays hold: every byte up to a mebibyte, a checksum
 above. On those chunks rows are evaluated again, too: see `spotchecks`.
-Not covered: files, the environment, other threads, frames, attributes of libraries' modules (`LIBRARIES`), and what a
-tensor's version counter does not see (`.data`, `.numpy()`) between the chunks that are drawn. Python cannot sandbox
-malice.
+Not covered: files, the environment, other threads, frames, settings and attributes of libraries (`LIBRARIES`), globals
+that no code names (`globals()[...]`), and what a tensor's version counter does not see (`.data`, `.numpy()`) between
+the chunks that are drawn. Python cannot sandbox malice.
 """
 
 from __future__ import annotations

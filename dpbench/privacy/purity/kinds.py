@@ -6,7 +6,6 @@ import array
 import ctypes
 import datetime
 import decimal
-import enum
 import functools
 import random
 import re
@@ -221,6 +220,7 @@ _KINDS: tuple[tuple[tuple[type, ...], Kind], ...] = (
     ((property,), _attributes("fget", "fset")),
     ((staticmethod, classmethod), _attributes("__func__")),
     ((functools.cached_property,), _attributes("func")),
+    ((BaseException,), _attributes("args", "__cause__", "__context__", "__traceback__")),
     ((types.CellType,), Kind(lambda cell: (cell_of(cell),), lambda _: ["content"])),
     ((weakref.ref,), Kind(lambda ref: (ref(),), lambda _: ["what it refers to"])),
     ((Tensor,), Kind(_of_tensor, _names_of_tensor, _state_of_tensor, _contents_of_tensor)),
@@ -241,7 +241,7 @@ _CONSTANT = (
     type, types.ModuleType, types.CodeType, types.MemberDescriptorType, types.GetSetDescriptorType,
     types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias,
     np.generic, np.dtype, np.ufunc, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo,
-    torch.iinfo, re.Pattern, PurePath, enum.Enum, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal,
+    torch.iinfo, re.Pattern, PurePath, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal,
     type(threading.Lock()), type(threading.RLock()),
 )  # fmt: skip
 """What never changes; modules and classes are read by the names that code uses."""
@@ -254,7 +254,8 @@ def kinds_of(cls: Any) -> tuple[Kind, ...] | None:
     The harness's own curators are left alone: they hold what changes with every question, and nothing else.
     """
     own = cls.__module__.partition(".")[0] == "dpbench" and issubclass(cls, Curator)
-    if own or cls in _EXACTLY or issubclass(cls, _CONSTANT):
+    constant = issubclass(cls, _CONSTANT) and cls.__module__.partition(".")[0] in LIBRARIES
+    if own or constant or cls in _EXACTLY or issubclass(cls, type) or cls.__module__ == "pybind11_builtins":
         return ()
     known = next((kind for types_, kind in _KINDS if issubclass(cls, types_)), None)
     has_attributes = cls.__dictoffset__ != 0 or any("__slots__" in vars(base) for base in cls.__mro__)

@@ -92,6 +92,8 @@ class Release:
 class Curator(ABC):
     """The only access to private rows: it answers noisy questions within the plan."""
 
+    __slots__ = ()
+
     @property
     @abstractmethod
     def task(self) -> Task:
@@ -121,7 +123,9 @@ class Curator(ABC):
 
         Raises:
             NotPlanned: the release is not in the plan, or all its steps are spent.
-            NotPerExample: a row differs when it is evaluated alone.
+            NotPerExample: a row differs when it is evaluated beside other rows, or among fewer.
+            NotPure: `rows` changed what it can reach, or reaches what cannot be compared, such as an iterator.
+            ComponentFailed: `rows` failed; type and line are told, its text may hold private values.
         """
 
     @abstractmethod

@@ -12,6 +12,7 @@
     │   ├── PlanError            a plan that is malformed or cannot fit the budget
     │   ├── NotPlanned           a release outside the plan, or more steps than planned
     │   ├── NotPerExample        a row that depends on other rows
+    │   ├── NotPure              a row function that remembers
     │   └── AccountantsDisagree  two independent accountants contradict each other
     ├── DataError                data that is malformed
     │   ├── DataMissing          data that is not on this machine; says what to fetch and where it looked
@@ -59,6 +60,10 @@ class NotPlanned(PrivacyError):
 
 class NotPerExample(PrivacyError):
     """A row that depends on other rows."""
+
+
+class NotPure(PrivacyError):
+    """A row function that remembers."""
 
 
 class AccountantsDisagree(PrivacyError):

@@ -1,4 +1,8 @@
-"""Deliberately broken learners. Each is the honest one below with a single fault."""
+"""Deliberately broken learners. Each is the honest one below with a single fault.
+
+Row functions that remember do so by `note`, where the harness does not look while they run: what the laws are for. The
+museum has those that are refused while they run.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, Task
+from tests.worlds import note, noted
 
 
 @dataclass(frozen=True)
@@ -62,13 +67,11 @@ class NormalisesByTheDrawnBatchSize(Honest):
         return [Release("sums", sample_rate=0.5)]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        drawn: list[int] = []
-
         def rows(chunk: Chunk) -> Any:
-            drawn.append(len(chunk))
+            note(len(chunk))
             return self.rows(chunk)
 
-        sums = curator.noisy_sum(rows, release="sums", clip=8.0) / max(drawn)
+        sums = curator.noisy_sum(rows, release="sums", clip=8.0) / max(noted())
         return lambda x: x @ sums.T
 
 
@@ -76,13 +79,12 @@ class KeepsPrivateRows(Honest):
     """Copies rows into a closure, and classifies by nearest neighbour."""
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        kept: list[tuple[Tensor, Tensor]] = []
-
         def rows(chunk: Chunk) -> Any:
-            kept.append((chunk.x.clone(), chunk.y.clone()))
+            note((chunk.x.clone(), chunk.y.clone()))
             return self.rows(chunk)
 
         curator.noisy_sum(rows, release="sums", clip=8.0)
+        kept = noted()
         x, y = (torch.cat([pair[part] for pair in kept]) for part in (0, 1))
         return lambda queries: torch.nn.functional.one_hot(y[torch.cdist(queries, x).argmin(1)], 10).float()
 
@@ -91,15 +93,50 @@ class FitsComponentsOnPrivateRows(Honest):
     """Takes principal components of private rows that it saw in a row function."""
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        seen: list[Tensor] = []
-
         def rows(chunk: Chunk) -> Any:
             if len(chunk) > 100:
-                seen.append(torch.linalg.svd(chunk.x, full_matrices=False).Vh[:20].T)
+                note(torch.linalg.svd(chunk.x, full_matrices=False).Vh[:20].T)
             return self.rows(chunk)
 
-        sums, components = curator.noisy_sum(rows, release="sums", clip=8.0), seen[0]
+        sums, components = curator.noisy_sum(rows, release="sums", clip=8.0), noted()[0]
         return lambda x: (x @ components) @ (sums @ components).T
+
+
+class ClipsByAQuantileOfPrivateNorms(Honest):
+    """Looks at norms with a first question and clips the second at their ninth decile."""
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        return [Release("sums", steps=2)]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        def rows(chunk: Chunk) -> Any:
+            note(chunk.x.norm(dim=1))
+            return self.rows(chunk)
+
+        curator.noisy_sum(rows, release="sums", clip=8.0)
+        sums = curator.noisy_sum(self.rows, release="sums", clip=float(torch.cat(noted()).quantile(0.9)))
+        return lambda x: x @ sums.T
+
+
+class WeighsClassesByPrivateCounts(Honest):
+    """Divides each row by the number of private examples of its class; classifying does not show it."""
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        return [Release("sums", steps=2)]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        def counts(chunk: Chunk) -> Any:
+            note(torch.bincount(chunk.y, minlength=10))
+            return self.rows(chunk)
+
+        curator.noisy_sum(counts, release="sums", clip=8.0)
+        weights = 100 / torch.stack(noted()).sum(0).clamp(min=1)
+
+        def rows(chunk: Chunk) -> Any:
+            return RankOne(torch.nn.functional.one_hot(chunk.y, 10) * weights[chunk.y, None], chunk.x)
+
+        sums = curator.noisy_sum(rows, release="sums", clip=8.0)
+        return lambda x: x @ sums.T
 
 
 class SpendsOutsideItsPlan(Honest):

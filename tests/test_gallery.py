@@ -33,12 +33,14 @@ def test_the_honest_learner_keeps_every_law(law: str) -> None:
 @pytest.mark.parametrize(
     ("broken", "law", "said"),
     [
-        (gallery.CentresByTheBatch, "rows_ignore_their_neighbours", "evaluated alone"),
+        (gallery.CentresByTheBatch, "rows_ignore_their_neighbours", "evaluated beside"),
         (gallery.NormalisesByTheDrawnBatchSize, "all_it_learns_comes_from_answers", "beyond the curator's answers"),
         (gallery.KeepsPrivateRows, "no_private_row_outlives_the_fit", "holds a private row"),
         (gallery.KeepsPrivateRows, "a_blind_curator_teaches_nothing", "pure noise"),
         (gallery.KeepsPrivateRows, "a_tiny_budget_does_not", "at epsilon 0.001"),
         (gallery.FitsComponentsOnPrivateRows, "all_it_learns_comes_from_answers", "beyond the curator's answers"),
+        (gallery.ClipsByAQuantileOfPrivateNorms, "questions_follow_answers_alone", "the clip follows private data"),
+        (gallery.WeighsClassesByPrivateCounts, "questions_follow_answers_alone", "both hold contribute"),
         (gallery.SpendsOutsideItsPlan, "no_release_outside_the_plan", "planned steps of release 'sums' are spent"),
         (gallery.PlansMoreThanItAsks, "every_planned_step_is_asked", r"sums \(1 of 3\)"),
         (gallery.PlansWhatItNeverAsks, "every_planned_step_is_asked", r"mean \(0 of 1\)"),

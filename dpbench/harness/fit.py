@@ -44,6 +44,7 @@ def _single(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:
     curator = bind(roles.private, roles.task, privacy.plan, privacy.sigma, randomness)
     who = prepared.parts.who("learner", "fit")
     predict = guarded(who, _learned, prepared, curator.handle(), randomness.initialisation)
+    curator.guard.conclude()
     return predict, {"spent": dict(curator.ledger.spent)}
 
 

@@ -1,9 +1,9 @@
 """The closed middle: whoever trusts an epsilon of dpbench trusts this folder. A change here is a reviewed change.
 
-To be read in this order: `curator` (what answers a learner), `binding` (what makes one), `plan`, `rows`, `randomness`,
-`discrete` (noise of --secure-rng), `mechanisms`, `forms` (what a row may contribute), `accounting` (epsilon from plan
-and sigma). Private rows live in `rows.PrivateRows`, which only a curator reads; a result's epsilon is computed by
-`harness.guarantee` from `accounting`.
+To be read in this order: `curator` (what answers a learner), `binding` (what makes one), `plan`, `rows`, `purity` (what
+a row function may not do), `randomness`, `discrete` (noise of --secure-rng), `mechanisms`, `forms` (what a row may
+contribute), `accounting` (epsilon from plan and sigma). Private rows live in `rows.PrivateRows`, which only a curator
+reads; a result's epsilon is computed by `harness.guarantee` from `accounting`.
 
 =========================================================== ============================ ==============================
 claim                                                       where                        tested in
@@ -11,7 +11,9 @@ claim                                                       where               
 no more answers than planned, spent before anything is read curator, plan                test_curator, test_binding
 noise, sample rates and ledger are those of plan and sigma  binding                      test_binding, test_run
 no attribute of what a learner holds leads to a private row curator                      test_curator
-a row function reads its own row alone                      curator                      test_curator, test_gallery
+a row function reads its own row alone                      purity.spotchecks            test_purity, test_curator
+a row function remembers nothing; a refusal is final        purity.guard, purity.reach   test_purity
+a row function that fails tells no private value            purity.failures              test_purity
 a chunk is a copy of its rows, wiped after use              rows                         test_curator
 each question has draws of its own, no two share noise      randomness                   test_randomness, test_run
 each example is sampled with its chance, on its own         randomness                   test_mechanisms

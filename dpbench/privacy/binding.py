@@ -9,6 +9,7 @@ from dpbench.api import Task
 from dpbench.errors import PrivacyError
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.plan import Ledger, Planned, sigmas
+from dpbench.privacy.purity.guard import Guard
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
 
@@ -36,4 +37,4 @@ def bind(rows: PrivateRows, task: Task, plan: Sequence[Planned], sigma: float, r
     """
     if not 0 <= sigma < math.inf:
         raise PrivacyError(f"Expected sigma={sigma} to be finite and at least 0: the plan's base noise multiplier.")
-    return LedgerCurator(rows, task, sigmas(plan, sigma), Ledger(plan), randomness)
+    return LedgerCurator(rows, task, sigmas(plan, sigma), Ledger(plan), randomness, Guard(randomness.checks))

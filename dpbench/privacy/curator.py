@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpbench.api import Chunk, Curator, RowFn, Task
-from dpbench.errors import NotPerExample, SpecError
+from dpbench.api import Curator, RowFn, Task
+from dpbench.errors import SpecError
 from dpbench.privacy.exact.quantised import quantise
 from dpbench.privacy.exact.surroundings import own_arithmetic
-from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.mechanisms import clipped_sum, noised
 from dpbench.privacy.plan import Ledger
+from dpbench.privacy.purity.guard import Guard
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import Gathering, PrivateRows
 
 CLIPS = (1e-9, 1e9)
 MAPPED_BYTES = 2 * 2**20  # of a chunk that is mapped: what a map makes of it on the way is several times as large
-CHECKED_ROWS = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +46,7 @@ class LedgerCurator:
     sigma: Mapping[str, float]
     ledger: Ledger
     randomness: Randomness
+    guard: Guard
 
     def handle(self) -> Curator:
         """Return what a learner may hold."""
@@ -66,10 +66,11 @@ class LedgerCurator:
         chunks = self.rows.chunks(sample, draws.row_base(), chunk_size, self.task.device)
         exact = self.sigma[release] > 0  # without noise there is nothing to guarantee
         totals: list[Any] = []
-        for paired in self._contributions(rows, chunks, release, clips):
+        for blocks in self.guard.contributions(rows, chunks, release, clips):
+            paired = _paired(blocks, clips, release)
             sums = [block.integers(bound) if exact else clipped_sum(block, bound) for block, bound in paired]
             totals = [total + part for total, part in zip(totals, sums, strict=True)] if totals else sums
-            del paired  # see `_contributions`
+            del blocks, paired  # or two chunks of rows would be held at once
         spread = self.sigma[release] * math.sqrt(len(clips))
         if not exact:
             answers = tuple(total.float() for total in totals)
@@ -81,42 +82,18 @@ class LedgerCurator:
 
     @own_arithmetic()
     def map(self, transform: Callable[[Tensor], Tensor]) -> LedgerCurator:
-        """Transform every row once, checking a few rows alone; see `Curator.map`."""
+        """Transform every row once, held to purity; see `Curator.map`."""
         sample = torch.arange(len(self.rows)).numpy()
         exact = any(self.sigma.values())
         gathering = Gathering(len(self.rows))
-        for chunk in self.rows.chunks(sample, 0, self.rows.per_chunk(MAPPED_BYTES), self.task.device):
-            loners = [] if gathering.filled else self._loners(chunk)
-            mapped = transform(chunk.x)
-            paired = [(block, 1.0) for block in blocks_of(mapped)]
-            _check_alone(lambda one: transform(one.x), loners, len(chunk), paired, "map")
-            kept = mapped.to(self.rows.held.device, torch.float32)
+        chunks = self.rows.chunks(sample, 0, self.rows.per_chunk(MAPPED_BYTES), self.task.device)
+        for (block,) in self.guard.mapped(transform, chunks):
+            kept = block.dense().to(self.rows.held.device, torch.float32)
             gathering.add(quantise(kept) if exact else kept)
         x = gathering.rows()
         task = dataclasses.replace(self.task, example_shape=tuple(x.shape[1:]))
         rows = PrivateRows(x, self.rows.y, torch.arange(len(self.rows)))
         return dataclasses.replace(self, rows=rows, task=task)
-
-    def _contributions(
-        self, rows: RowFn, chunks: Iterator[Chunk], release: str, clips: tuple[float, ...]
-    ) -> Iterator[list[tuple[Contribution, float]]]:
-        spent = self.ledger.spent[release]
-        due = spent & (spent - 1) == 0  # at steps 1, 2, 4, 8 ...: a check costs a few rows
-        for chunk in chunks:
-            loners = self._loners(chunk) if due else []
-            paired = _paired(blocks_of(rows(chunk)), clips, release)
-            _check_lengths(paired, chunk, release)
-            _check_alone(rows, loners, len(chunk), paired, release)
-            due = due and not loners
-            yield paired
-            del paired  # or two chunks of rows would be held at once
-
-    def _loners(self, chunk: Chunk) -> list[tuple[int, Chunk]]:
-        """Copy a few random rows, before a row function may change the chunk, to evaluate each alone."""
-        if not len(chunk):
-            return []
-        picks = map(int, self.randomness.checks.integers(len(chunk), size=CHECKED_ROWS))
-        return [(i, chunk.take(torch.tensor([i], device=chunk.y.device))) for i in picks]
 
 
 class Handle(Curator):
@@ -183,44 +160,3 @@ def _paired(
             "expected one clip per block."
         )
     return list(zip(blocks, clips, strict=True))
-
-
-def _check_lengths(paired: list[tuple[Contribution, float]], chunk: Chunk, release: str) -> None:
-    for block, _ in paired:
-        if len(block) != len(chunk):
-            raise NotPerExample(
-                f"Release {release!r} contributed {len(block)} row(s) for a chunk of {len(chunk)}; "
-                "expected one per example, also for an empty chunk."
-            )
-
-
-def _check_alone(
-    rows: RowFn, loners: list[tuple[int, Chunk]], length: int, paired: list[tuple[Contribution, float]], release: str
-) -> None:
-    """Compare what rows contribute without others with what they contributed among the others.
-
-    Without others is twice the row: convolutions of a single example take other paths, whose rounding a ReLU at 0 turns
-    into a jump, and chunks of two or more do not. A chunk of two is compared with three copies, lest it be its own
-    measure.
-    """
-    count = 3 if length == 2 else min(length, 2)
-    for place, one in loners:
-        copies = one.take(torch.zeros(count, dtype=torch.int64, device=one.y.device))
-        for (block, clip), lone in zip(paired, blocks_of(rows(copies)), strict=True):
-            among, alone = (of.take(torch.tensor([at], device=one.y.device)) for of, at in ((block, place), (lone, 0)))
-            if not _same(among, alone, clip):
-                raise NotPerExample(
-                    f"A row of release {release!r} changed when it was evaluated alone: it reads its neighbours, "
-                    "the chunk's length or a generator. Row i may depend on row i, seeds[i] and public values only."
-                )
-
-
-def _same(among: Contribution, alone: Contribution, clip: float) -> bool:
-    # Batched and single products round differently: a thousandth of the row's norm tells rounding from reading others.
-    # A residual may be nothing but rounding, which its norm covers; far below the clip nothing is to be told.
-    one, other = among.dense(), alone.dense()
-    norm = float(among.norms())
-    scale = max(float(torch.linalg.vector_norm(one.nan_to_num())), norm if math.isfinite(norm) else 0.0)
-    return one.shape == other.shape and torch.allclose(
-        one, other, rtol=1e-3, atol=1e-3 * scale + 1e-6 * clip, equal_nan=True
-    )

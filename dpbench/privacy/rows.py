@@ -39,6 +39,13 @@ class Gathering:
         return Quantised(*self._arrays) if self._arrays[1:] else self._arrays[0]
 
 
+def wipe(*held: Tensor | Quantised) -> None:
+    """Leave nothing of rows, labels or seeds in these."""
+    for one in held:
+        for part in one.parts if isinstance(one, Quantised) else (one,):
+            part.fill_(torch.nan if part.is_floating_point() else 0)
+
+
 class Scratch:
     """Buffers for chunks, kept between steps: fresh pages at every step would cost more than the gather."""
 
@@ -60,15 +67,16 @@ class Scratch:
         try:
             yield buffers
         finally:
-            for buffer in buffers:
-                buffer.fill_(torch.nan if buffer.is_floating_point() else 0)
+            wipe(*buffers)
             self._lent = False
 
     def _rows(self, count: int, like: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
         wanted = [(tensor.shape[1:], tensor.dtype) for tensor in like]
         if [(held.shape[1:], held.dtype) for held in self._buffers] != wanted or len(self._buffers[0]) < count:
-            wide = count + count // 4  # samples vary in size
+            # Samples vary in size. Fresh memory may hold what other tensors left in it.
+            wide = count + count // 4
             self._buffers = tuple(torch.empty((wide, *shape), dtype=kind, device=device) for shape, kind in wanted)
+            wipe(*self._buffers)
         return tuple(held[:count] for held in self._buffers)
 
 
@@ -97,19 +105,23 @@ class PrivateRows:
     def chunks(self, sample: np.ndarray, base: int, limit: int | None, device: torch.device) -> Iterator[Chunk]:
         """Yield the sampled rows in chunks of at most `limit`, at least one chunk, all in one buffer.
 
-        A chunk is a copy: nothing done to it reaches the data. The buffer is overwritten by the next chunk and wiped
-        after the last, so a chunk kept beyond its row function holds no private row.
+        A chunk is a copy: nothing done to it reaches the data. The buffer is overwritten by the next chunk, and wiped
+        where that is shorter and after the last, so a chunk kept beyond its row function holds no private row, and the
+        memory around a chunk none of another. Labels and seeds are wiped as soon as they are used.
         """
         size = min(limit or self.per_chunk(CHUNK_BYTES), len(self))
         with self.scratch.lend(min(size, max(1, len(sample))), self._parts, device) as buffers:
             for start in range(0, max(1, len(sample)), size):
                 rows = sample[start : start + size]
                 local = torch.from_numpy(rows)
-                yield Chunk(
-                    self._gather(local, tuple(buffer[: len(rows)] for buffer in buffers)),
-                    self.y.index_select(0, local).to(device),
-                    torch.from_numpy(row_seeds(base, rows)).to(device),
-                )
+                held = tuple(buffer[: len(rows)] for buffer in buffers)
+                wipe(*(buffer[len(rows) :] for buffer in buffers))
+                x, y = self._gather(local, held), self.y.index_select(0, local).to(device)
+                seeds = torch.from_numpy(row_seeds(base, rows)).to(device)
+                try:
+                    yield Chunk(x, y, seeds)
+                finally:
+                    wipe(y, seeds)
 
     @property
     def _parts(self) -> tuple[Tensor, ...]:

@@ -1,8 +1,11 @@
-"""Curators for the laws: one that inspects row functions, one that replays answers, one that answers with noise."""
+"""Curators for the laws: one inspects row functions, one keeps questions, one answers by replay or with noise."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,8 +14,10 @@ from torch import Tensor
 from dpbench.api import Chunk, Curator, RowFn, Task
 from dpbench.errors import NotPerExample, PrivacyError
 from dpbench.privacy.curator import LedgerCurator
+from dpbench.privacy.exact.surroundings import own_arithmetic
 from dpbench.privacy.forms.blocks import blocks_of
-from dpbench.privacy.forms.contributions import Contribution
+
+SHOWN = 32  # rows that are looked at outside a question
 
 
 class _Before(Curator):
@@ -43,12 +48,14 @@ class Watching(_Before):
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
     ) -> Any:
         """Ask the real curator, inspecting the rows of the first three questions."""
-        watched = _inspected(rows, self.log) if len(self.log.answers) < 3 else rows
         try:
-            answer = self.curator.noisy_sum(watched, release=release, clip=clip, chunk_size=chunk_size)
+            answer = self.curator.noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size)
         except PrivacyError as error:
             self.log.refusals.append(str(error))
             raise
+        if len(self.log.answers) < 3 and not self.log.complaints:
+            with own_arithmetic():
+                self.log.complaints += _complaints(rows, some_rows(self.curator))
         self.log.answers.append(answer)
         return answer
 
@@ -68,6 +75,57 @@ class Log:
         self.answers: list[Any] = []
         self.refusals: list[str] = []
         self.complaints: list[str] = []
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a learner asked, and what the rows that two worlds share contributed to it."""
+
+    release: str
+    clips: tuple[float, ...]
+    chunk_size: int | None
+    shapes: tuple[tuple[int, ...], ...]  # of one row's contribution, by block
+    shared: str  # digest of the shared rows' contributions
+
+    def difference(self, other: Question) -> str | None:
+        """Say in what two questions differ, None if they do not."""
+        named = {"shared": "what rows that both hold contribute", "clips": "the clip"}
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) != getattr(other, field.name):
+                return named.get(field.name, f"the {field.name}")
+        return None
+
+
+class Asking(_Before):
+    """Passes questions on to a real curator, answers by replay where there is something to replay, keeps them all."""
+
+    def __init__(self, curator: LedgerCurator, earlier: Asking | None = None) -> None:
+        super().__init__(curator)
+        self.questions: list[Question] = []
+        self.answers: list[Any] = []
+        self._earlier = earlier
+
+    def noisy_sum(
+        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
+    ) -> Any:
+        """Look at the question, then ask the real curator: what rows remember of it shows in the next question."""
+        with own_arithmetic():
+            blocks = [block.dense() for block in blocks_of(rows(some_rows(self.curator)))]
+        clips = (clip,) if isinstance(clip, (int, float)) else tuple(clip)
+        digest = hashlib.sha256(b"".join(block.contiguous().cpu().numpy().tobytes() for block in blocks)).hexdigest()
+        shapes = tuple(tuple(block.shape[1:]) for block in blocks)
+        self.questions.append(Question(release, clips, chunk_size, shapes, digest))
+        answer = self.curator.noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size)
+        if self._earlier is not None and len(self.answers) < len(self._earlier.answers):
+            answer = _copied(self._earlier.answers[len(self.answers)])
+        self.answers.append(answer)
+        return _copied(answer)
+
+    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
+        """Ask through the mapped curator; what it maps shared rows to shows in what they contribute."""
+        mapped = Asking(self.curator.map(transform), self._earlier)
+        mapped.questions, mapped.answers = self.questions, self.answers
+        return mapped
 
 
 class Answering(_Before):
@@ -109,23 +167,19 @@ def _copied(answer: Any) -> Any:
     return tuple(part.clone() for part in answer) if isinstance(answer, tuple) else answer.clone()
 
 
-def _inspected(rows: RowFn, log: Log) -> RowFn:
-    """Evaluate each chunk again: some rows alone, in reverse order, and none at all."""
-
-    def inspected(chunk: Chunk) -> Any:
-        kept = chunk.take(torch.arange(len(chunk), device=chunk.y.device))
-        whole = rows(chunk)
-        if not log.complaints:
-            log.complaints += _complaints(rows, kept, blocks_of(whole))
-        return whole
-
-    return inspected
+def some_rows(curator: LedgerCurator) -> Chunk:
+    """Return the first private rows of a law's world, with seeds of their own."""
+    rows, few, device = curator.rows, torch.arange(min(SHOWN, len(curator.rows))), curator.task.device
+    seeds = (few + 1) * 0x9E3779B97F4A7C1
+    return Chunk(rows.held[rows.index[few]], rows.y[few].to(device), seeds.to(device))
 
 
-def _complaints(rows: RowFn, chunk: Chunk, whole: tuple[Contribution, ...]) -> Iterator[str]:
+def _complaints(rows: RowFn, chunk: Chunk) -> Iterator[str]:
+    """Evaluate a chunk, then some of its rows alone, all in reverse order, and none."""
     picks = [*range(0, len(chunk), max(1, len(chunk) // 4))]
-    dense = [block.take(torch.tensor(picks, dtype=torch.int64)).dense().clone() for block in whole]
     try:
+        whole = blocks_of(rows(chunk.take(torch.arange(len(chunk)))))
+        dense = [block.take(torch.tensor(picks, dtype=torch.int64)).dense().clone() for block in whole]
         for name, order in (("alone", None), ("in reverse order", torch.arange(len(chunk) - 1, -1, -1))):
             again = _again(rows, chunk, picks, order)
             for among, other in zip(dense, again, strict=True):

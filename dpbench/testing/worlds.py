@@ -46,6 +46,15 @@ class World:
         return PrivateRows(self.x, self.y, torch.arange(len(self.y)))
 
 
+def sharing_half(world: World) -> World:
+    """Return a world whose private data differs in its second half: in size, in direction and in labels."""
+    half = len(world.y) // 2
+    x, y = world.x.clone(), world.y.clone()
+    x[half:] = 3 * x[half:].flip(0).roll(1, -1)
+    y[half:] = (y[half:] % 3) * 2
+    return dataclasses.replace(world, x=x, y=y)
+
+
 class LearnerSuite(Laws):
     """Base of the suites for learners."""
 
@@ -133,7 +142,9 @@ class LearnerSuite(Laws):
 
     def _fit(self, world: World, epsilon: float, seed: int = 0) -> Predict:
         curator = self._curator(world, epsilon, seed)
-        return self.subject().fit(curator.handle(), world.public, curator.randomness.initialisation)
+        predict = self.subject().fit(curator.handle(), world.public, curator.randomness.initialisation)
+        curator.guard.conclude()
+        return predict
 
     def _first_fit(self) -> Predict:
         """Return the fit to world 0 with seed 0, for the laws that only predict with it."""

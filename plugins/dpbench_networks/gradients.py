@@ -85,9 +85,10 @@ class Gradients:
         used = self._standardised(named)
         frozen = {name: value for name, value in used.items() if name not in kept}
         trained = {name: value for name, value in used.items() if name in kept}
+        plain = self._plain  # made here: a row function makes nothing that stays
 
         def loss(trained: dict[str, Tensor], views: Tensor, label: Tensor) -> Tensor:
-            logits = functional_call(self._plain, {**frozen, **trained}, (views,))  # (k, classes)
+            logits = functional_call(plain, {**frozen, **trained}, (views,))  # (k, classes)
             return cross_entropy(logits, label.expand(len(views)))
 
         by_example = vmap(grad(loss), in_dims=(None, 0, 0))

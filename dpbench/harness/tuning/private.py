@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from dpbench.api import Budget, Learner, Predict, Release, Task
-from dpbench.errors import DpbenchError, PlanError, SpecError
+from dpbench.errors import DpbenchError, NotPerExample, NotPure, PlanError, SpecError
 from dpbench.harness.roles import Roles, own_copy
 from dpbench.harness.scoring import predict_all
 from dpbench.harness.tuning import space as spaces
@@ -99,6 +99,8 @@ def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Sp
         try:
             one = spaces.candidate(learner, setting)
             score, winner = _one(one, setting, who, fold, roles.task, privacy, randomness)
+        except (NotPerExample, NotPure):
+            raise  # what it may have remembered, another run may use
         except DpbenchError:
             continue
         if best is None or score > best[0]:
@@ -112,6 +114,7 @@ def _one(
 ) -> tuple[float, Winner]:  # fmt: skip
     curator = bind(fold.rows, task, privacy.plan, privacy.sigma, randomness)
     predict = guarded(who("fit"), learner.fit, curator.handle(), own_copy(fold.public), randomness.initialisation)
+    curator.guard.conclude()
     scores = guarded(who("predict"), predict_all, predict, fold.x, task)
     hits = float(np.mean(scores.argmax(1) == fold.y))
     return hits, Winner(predict, setting, dict(curator.ledger.spent))

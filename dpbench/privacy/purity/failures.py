@@ -1,0 +1,58 @@
+"""A row function that fails is told of without what it said: the text may hold private values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from dpbench.errors import ComponentFailed, DpbenchError
+from dpbench.privacy.purity.kinds import LIBRARIES
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+ALLOCATORS = ("out of memory", "allocate memory", "not enough memory")  # what they say
+
+
+def withheld(function: Callable[[A], R], argument: A, what: str) -> R:
+    """Call what a plugin wrote; of its failure, tell the type and the line alone.
+
+    What dpbench itself refuses passes through. With DPBENCH_DEBUG set, everything does.
+
+    Raises:
+        ComponentFailed: `what` failed, and where.
+        MemoryError: there was too little.
+    """
+    try:
+        return function(argument)
+    except Exception as error:  # whatever a stranger's code raises
+        if os.environ.get("DPBENCH_DEBUG"):
+            raise
+        failure = _without_text(error, what)
+    raise failure  # out here it carries no frame of the function, where private rows may lie
+
+
+def _without_text(error: Exception, what: str) -> Exception:
+    traces = list(_traces(error.__traceback__))
+    if isinstance(error, DpbenchError) and _package(traces[-1]) == "dpbench":
+        return type(error)(*error.args)
+    if isinstance(error, MemoryError) or any(said in str(error).lower() for said in ALLOCATORS):
+        return MemoryError(f"{what} ran out of memory.")
+    own = ([trace for trace in traces if _package(trace) not in LIBRARIES] or traces)[-1]
+    return ComponentFailed(
+        f"{what} failed: {type(error).__name__} in {Path(own.tb_frame.f_code.co_filename).name}, line {own.tb_lineno}. "
+        "What it said may tell private values. Set DPBENCH_DEBUG=1 to see it, where those may be seen."
+    )
+
+
+def _traces(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _package(trace: TracebackType) -> str:
+    return str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0]

@@ -1,0 +1,160 @@
+"""Row functions remember nothing: whatever one can reach is after a call what it was before.
+
+What a row function remembers about the rows it saw can reach the learner past every clip and all noise. So all that it
+can reach is read before each chunk and again after it, and a difference ends the fit.
+
+Covered: closure variables, defaults, attributes, slots, bound objects, `functools.partial` and caches, containers,
+tensors and arrays, modules' parameters, gradients and buffers, and generators: by identity, length and torch's version
+counters around every chunk. Around the chunks that the harness draws, the first of a release among them, also globals
+that the code names, in its own module and those of the functions that it calls; attributes of classes; the global
+generators of torch, numpy and `random`; and what tensors and arrays hold: every byte up to a mebibyte, a checksum
+above. On those chunks rows are evaluated again, too: see `spotchecks`.
+Not covered: files, the environment, other threads, frames, settings and attributes of libraries (`LIBRARIES`), globals
+that no code names (`globals()[...]`), and what a tensor's version counter does not see (`.data`, `.numpy()`) between
+the chunks that are drawn. Python cannot sandbox malice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from dpbench.api import Chunk
+from dpbench.errors import NotPerExample, NotPure, PrivacyError
+from dpbench.privacy.forms.blocks import blocks_of
+from dpbench.privacy.forms.contributions import Contribution
+from dpbench.privacy.purity.failures import withheld
+from dpbench.privacy.purity.reach import Reach, Reading
+from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, Moments, set_aside
+
+Evaluate = Callable[[Chunk], Any]
+
+ADVICE = (
+    "A row function may read its rows, their seeds and public values, and remember nothing. Make caches, buffers and "
+    "generators before asking, and let what it makes die with it."
+)
+
+
+class Guard:
+    """Judges the functions that one fit hands to its curators; a refusal is final, even if the learner catches it."""
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._generator = generator
+        self._moments: dict[str, Moments] = {}
+        self._latest: Held | None = None
+        self._refusal: PrivacyError | None = None
+
+    def contributions(
+        self, rows: Evaluate, chunks: Iterable[Chunk], release: str, clips: Sequence[float]
+    ) -> Iterator[tuple[Contribution, ...]]:
+        """Yield the blocks that a row function makes of each chunk; those of one chunk are gone before the next.
+
+        Raises:
+            NotPure: the function remembers, or reaches what cannot be compared.
+            NotPerExample: a row depends on others.
+            PrivacyError: an earlier question was refused.
+        """
+        moments = self._moments.setdefault(release, Moments(QUESTIONS, self._generator))
+        with self._judging():
+            yield from self._hold(rows, f"A row function of release {release!r}").over(chunks, clips, moments)
+
+    def mapped(
+        self, transform: Callable[[Tensor], Tensor], chunks: Iterable[Chunk]
+    ) -> Iterator[tuple[Contribution, ...]]:
+        """Yield what a transform makes of each chunk's rows.
+
+        Raises:
+            PrivacyError: as `contributions` does.
+        """
+        with self._judging():
+            held = self._hold(lambda chunk: transform(chunk.x), "A transform given to map")
+            yield from held.over(chunks, (1.0,), Moments(MAPS, self._generator))
+
+    def conclude(self) -> None:
+        """Raise what was refused, if anything was.
+
+        Raises:
+            PrivacyError: a question was refused.
+        """
+        if self._refusal is not None:
+            raise type(self._refusal)(*self._refusal.args)
+
+    @contextmanager
+    def _judging(self) -> Iterator[None]:
+        self.conclude()
+        try:
+            yield
+        except PrivacyError as error:
+            self._refusal = error.with_traceback(None)
+            raise
+
+    def _hold(self, function: Evaluate, what: str) -> Held:
+        held = self._latest.again(function, what) if self._latest else None
+        self._latest = held or Held(function, what, Reach(function, thorough=False))
+        return self._latest
+
+
+class Held:
+    """A function of rows during one question, held to purity."""
+
+    def __init__(self, function: Evaluate, what: str, reach: Reach, reading: Reading | None = None) -> None:
+        self._function, self._what, self._reach = function, what, reach
+        self._before = reading or reach.read()
+
+    def again(self, function: Evaluate, what: str) -> Held | None:
+        """Return the function held for another question, if it is the same and reaches the same: without a walk."""
+        if function is not self._function:
+            return None
+        reading = self._reach.read()
+        return Held(function, what, self._reach, reading) if reading.refers_as(self._before) else None
+
+    def over(
+        self, chunks: Iterable[Chunk], clips: Sequence[float], moments: Moments
+    ) -> Iterator[tuple[Contribution, ...]]:
+        """Yield what the function makes of each chunk, checking those that are due."""
+        for chunk in chunks:
+            due = moments.due()
+            probe = set_aside(chunk, clips, moments.generator) if due else None
+            blocks = blocks_of(self(chunk, thorough=due))
+            self._expect_lengths(blocks, len(chunk))
+            if probe:
+                probe.keep(blocks)
+            yield blocks
+            del blocks  # or two chunks of rows would be held at once
+            if probe:
+                probe.compare(self, self._what)
+
+    def __call__(self, chunk: Chunk, thorough: bool = False) -> Any:
+        """Call it on a chunk; `thorough` compares all that is covered.
+
+        Raises:
+            NotPure: something has changed, or cannot be compared.
+            ComponentFailed: it failed; without its text, which may tell private values.
+            MemoryError: there was too little.
+        """
+        whole = Reach(self._function, thorough=True) if thorough else None
+        before = whole.read() if whole else None
+        try:
+            return withheld(self._function, chunk, self._what)
+        finally:
+            after = self._reach.read()
+            self._expect(self._reach.change(self._before, after))
+            self._before = after
+            if whole and before:
+                self._expect(whole.change(before, whole.read()))
+
+    def _expect(self, change: str | None) -> None:
+        if change:
+            raise NotPure(f"{self._what} changed what it reaches: {change}. {ADVICE}") from None
+
+    def _expect_lengths(self, blocks: Sequence[Contribution], length: int) -> None:
+        for block in blocks:
+            if len(block) != length:
+                raise NotPerExample(
+                    f"{self._what} contributed {len(block)} row(s) for a chunk of {length}; expected one per example, "
+                    "also for an empty chunk."
+                )

@@ -1,0 +1,235 @@
+"""What a function can reach, and whether it is still what it was.
+
+A reach is a list of things; each is read as what it refers to, compared by identity, and its own state, compared by
+value. While all things refer to what they referred to, the list is complete: so reading it twice compares everything
+that can be reached, and walking it once is enough.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import is_
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpbench.errors import NotPure
+from dpbench.privacy.purity.kinds import ABSENT, CLASS, LIBRARIES, Kind, kinds_of, torch_state, words_of
+
+LIMIT = 100_000  # things: to compare more would take longer than the steps themselves
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), torch.Size})
+
+Referents = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing and how it was reached: as referent number `at` of the parent, or by this name."""
+
+    thing: Any
+    kind: Kind
+    parent: Entry | None
+    at: int
+    name: str = ""
+
+    def path(self) -> str:
+        """Say where it was found, such as "attribute `mean` of closure variable `self` of `rows`"."""
+        return self.name if self.parent is None else self.parent.path_of(self.at)
+
+    def path_of(self, at: int) -> str:
+        """Say where a referent was found."""
+        step = self.kind.names(self.thing)[at]
+        return step if self.kind in (_NAMED, CLASS) else f"{step} of {self.path()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What all things referred to, and the states they were in."""
+
+    referents: Referents
+    flat: list[Any]
+    states: list[object]
+
+    def refers_as(self, other: Reading) -> bool:
+        """Say whether everything refers to what it did then: what can be reached is then the same."""
+        return (
+            len(self.flat) == len(other.flat)
+            and all(map(is_, self.flat, other.flat))
+            and [*map(len, self.referents)] == [*map(len, other.referents)]
+        )
+
+
+class Reach:
+    """Everything that `root` can reach by closures, attributes and containers.
+
+    A `thorough` one follows the names that code uses as well, in its own module and those of functions it calls, and
+    classes, but not into `LIBRARIES`; has the global generators; and reads what tensors and arrays hold.
+
+    Raises:
+        NotPure: something that cannot be compared, an iterator for one, or too much.
+    """
+
+    def __init__(self, root: Any, thorough: bool) -> None:
+        self.root, self._thorough = root, thorough
+        self._entries = list(_generators()) if thorough else []
+        self._walk(root)
+        self._holders = [(entry.kind.referents, entry.thing) for entry in self._entries if entry.kind.referents]
+        self._stateful = [(read, entry) for entry in self._entries if (read := self._reader(entry.kind)) is not None]
+        self._states = [(read, entry.thing) for read, entry in self._stateful]
+
+    def read(self) -> Reading:
+        """Read everything now."""
+        referents = [read(thing) for read, thing in self._holders]
+        return Reading(referents, [*chain.from_iterable(referents)], [read(thing) for read, thing in self._states])
+
+    def change(self, before: Reading, after: Reading) -> str | None:
+        """Name the first thing that differs between two readings; values are not told."""
+        if not before.refers_as(after):
+            holders = [entry for entry in self._entries if entry.kind.referents]
+            for entry, old, new in zip(holders, before.referents, after.referents, strict=True):
+                if told := _moved(entry, old, new):
+                    return told
+        if before.states != after.states:
+            pairs = zip(self._stateful, before.states, after.states, strict=True)
+            changed = next(entry for (_, entry), old, new in pairs if old != new)
+            return f"{changed.path()} ({_described(changed.thing)}, changed in place)"
+        return None
+
+    def _reader(self, kind: Kind) -> Any:
+        return kind.contents if self._thorough and kind.contents else kind.state
+
+    def _walk(self, root: Any) -> None:
+        seen: dict[int, Any] = {}  # holds what it has seen: an address is a name only while its owner lives
+        ends: list[tuple[Any, Entry | None, int]] = [(root, None, 0)]
+        while ends:
+            thing, parent, at = ends.pop()
+            if type(thing) in _PLAIN or id(thing) in seen:
+                continue
+            seen[id(thing)] = thing
+            for kind in self._kinds(thing, parent, at):
+                entry = Entry(thing, kind, parent, at, _name(root))
+                self._entries.append(entry)
+                if kind.referents:
+                    ends += [(one, entry, place) for place, one in enumerate(kind.referents(thing))]
+            if len(seen) > LIMIT:
+                raise NotPure(
+                    f"{_name(root)} reaches more than {LIMIT:,} things, too many to compare. Give it tensors."
+                )
+
+    def _kinds(self, thing: Any, parent: Entry | None, at: int) -> Sequence[Kind]:
+        if self._thorough and _published(thing):
+            return ()
+        cls: Any = type(thing)
+        kinds = kinds_of(cls)
+        if kinds is None:
+            where = parent.path_of(at) if parent else _name(thing)
+            raise NotPure(
+                f"{where} is a {cls.__name__}, whose state cannot be compared: an iterator moves on, and a "
+                "foreign object may remember anything. Give a row function values, such as tensors."
+            )
+        if not self._thorough:
+            return kinds
+        if isinstance(thing, FunctionType):
+            return kinds if _package(thing.__globals__.get("__name__")) in LIBRARIES else (*kinds, _NAMED)
+        classes = (_CLASSES,) if _classes(thing) else ()
+        return (*kinds, CLASS, *classes) if isinstance(thing, type) and classes else (*kinds, *classes)
+
+
+def _moved(entry: Entry, before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
+    if len(before) != len(after):
+        known = {name for name in before if isinstance(name, str)}
+        added = [name for name in getattr(entry.thing, "__dict__", ()) if name not in known]
+        if added:
+            return f"attribute `{added[0]}` of {entry.path()} (new)"
+        each = 2 if isinstance(entry.thing, dict) else 1
+        old, new = len(before) // each, len(after) // each
+        return f"{entry.path()} ({type(entry.thing).__name__}, had {old} items, has {new})"
+    for place, (old, new) in enumerate(zip(before, after, strict=True)):
+        if old is not new and not _equal(old, new):
+            return f"{entry.path_of(place)} ({_described(old)}, replaced by {_described(new)})"
+    return None
+
+
+def _equal(old: Any, new: Any) -> bool:
+    if isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
+        return all(a is b or _equal(a, b) for a, b in zip(old, new, strict=True))
+    return type(old) is type(new) and type(old) in _PLAIN and bool(old == new)
+
+
+def _described(thing: Any) -> str:
+    if thing is ABSENT:
+        return "nothing"
+    shape = f" {tuple(thing.shape)}" if isinstance(thing, (torch.Tensor, np.ndarray)) else ""
+    return f"{type(thing).__name__}{shape}"
+
+
+def _name(root: Any) -> str:
+    return f"`{getattr(root, '__name__', type(root).__name__)}`"
+
+
+def _package(module: object) -> str:
+    return str(module).partition(".")[0]
+
+
+def _published(thing: Any) -> bool:
+    """Say whether a library has this function or class under its own name; one wrapped for a plugin has none."""
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or _package(module) not in LIBRARIES:
+        return False
+    return getattr(sys.modules.get(module), name, None) is thing
+
+
+@functools.lru_cache(4096)
+def _names_in(code: CodeType) -> tuple[str, ...]:
+    inner = (name for const in code.co_consts if isinstance(const, CodeType) for name in _names_in(const))
+    return tuple(dict.fromkeys((*code.co_names, *inner)))
+
+
+def _spaces(function: FunctionType) -> dict[str, dict[str, Any]]:
+    """Return the modules in which a function's code may look names up: its own, and those that it names in turn."""
+    names = _names_in(function.__code__)
+    spaces = {str(function.__globals__.get("__name__")): function.__globals__}
+    found = [space.get(name) for space in (function.__globals__, sys.modules) for name in names]
+    while found:
+        module = found.pop()
+        if not isinstance(module, ModuleType) or _package(module.__name__) in LIBRARIES or module.__name__ in spaces:
+            continue
+        spaces[module.__name__] = vars(module)
+        found += [vars(module).get(name) for name in names]
+    return spaces
+
+
+def _globals(function: FunctionType) -> tuple[Any, ...]:
+    names = _names_in(function.__code__)
+    return tuple(space.get(name, ABSENT) for space in _spaces(function).values() for name in names)
+
+
+def _names_of_globals(function: FunctionType) -> list[str]:
+    names = _names_in(function.__code__)
+    return [f"global `{name}` of module `{module}`" for module in _spaces(function) for name in names]
+
+
+def _classes(thing: Any) -> tuple[type, ...]:
+    cls = thing if isinstance(thing, type) else type(thing)
+    return tuple(base for base in cls.__mro__ if _package(base.__module__) not in LIBRARIES | {"builtins"})
+
+
+_NAMED = Kind(_globals, _names_of_globals)
+_CLASSES = Kind(_classes, lambda thing: [f"class `{cls.__name__}`" for cls in _classes(thing)])
+
+
+def _generators() -> Iterator[Entry]:
+    for name, kind in (
+        ("torch's global generator", Kind(state=lambda _: torch_state(torch.default_generator))),
+        ("numpy's global generator", Kind(state=lambda _: words_of(np.random.mtrand.get_bit_generator()))),
+        ("the global generator of `random`", Kind(state=lambda _: random.getstate())),
+        ("a GPU's global generator", Kind(state=lambda _: [*map(torch_state, torch.cuda.default_generators)])),
+    ):
+        yield Entry(None, kind, None, 0, name)

@@ -53,10 +53,10 @@ class ClassMeans(Learner):
         """Ask once for the sum of (one-hot label) x (whitened features)."""
         from torch.nn.functional import one_hot
 
-        whiten = self._whitening(public.x.flatten(1))
+        whiten, classes = self._whitening(public.x.flatten(1)), curator.task.classes
 
         def rows(chunk: Chunk) -> RankOne:
-            return RankOne(one_hot(chunk.y, curator.task.classes).float(), chunk.rows)
+            return RankOne(one_hot(chunk.y, classes).float(), chunk.rows)
 
         sums = curator.map(whiten).noisy_sum(rows, release="class-sums", clip=1.0)  # (classes, k)
         return lambda x: whiten(x) @ sums.T

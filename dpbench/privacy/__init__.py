@@ -2,8 +2,8 @@
 
 To be read in this order: `curator` (what answers a learner), `binding` (what makes one), `plan`, `rows`, `purity` (what
 a row function may not do), `randomness`, `discrete` (noise of --secure-rng), `mechanisms`, `exact` (sums in integers),
-`forms` (what a row may contribute), `accounting` (epsilon from plan and sigma). Private rows live in `rows.PrivateRows`.
-For a learner only a curator reads them, or, in searches that no epsilon is stated for, `learning.stack`; `dpbench
+`forms` (what a row may contribute), `accounting` (epsilon from plan and sigma). Private rows: `rows.PrivateRows`.
+For a learner, only a curator reads them, or, in searches that no epsilon is stated for, `learning.stack`; `dpbench
 inspect` reads them where it is told to, and says so. `harness.guarantee` computes a result's epsilon by `accounting`.
 
 ========================================================== ============================ ================================

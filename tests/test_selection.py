@@ -20,8 +20,7 @@ from dpbench.harness import roles
 from dpbench.harness.prepare import prepare
 from dpbench.harness.run import run, tune
 from dpbench.harness.tuning import private
-from dpbench.privacy.accounting import accountant
-from dpbench.privacy.accounting import private_selection as repeats
+from dpbench.privacy.accounting import accountant, private_selection
 from dpbench.privacy.accounting.private_selection import Repeats
 from dpbench.privacy.randomness import choosing
 from dpbench.records.board import Board
@@ -174,7 +173,7 @@ def test_private_selection_states_the_epsilon_of_the_whole_search() -> None:
     plan = [Release(one.name, one.steps, one.sample_rate, one.relative_noise) for one in privacy.plan]
     count = Repeats(privacy.repeats.mean, privacy.repeats.shape)
     assert (count, privacy.accountant) == (Repeats(6, 0.5), "rdp")
-    assert privacy.epsilon == repeats.epsilon(plan, privacy.sigma, privacy.delta, count)
+    assert privacy.epsilon == private_selection.epsilon(plan, privacy.sigma, privacy.delta, count)
     assert 0.99 * 2 < privacy.epsilon <= 2
     assert privacy.independent.lower <= privacy.epsilon <= privacy.independent.upper < 2 * 1.01
     assert privacy.sigma > 1.2 * accountant.calibrate(plan, Budget(2, privacy.delta), "rdp")
@@ -202,7 +201,7 @@ def test_the_best_of_a_random_number_of_runs_wins_and_a_run_that_fails_counts_as
     found = run(asked, device="cpu", plugins=plugins())
     for seed, won in zip(seeds, found.seeds, strict=True):
         chance = choosing("research", seed, identity)
-        tried = [rates[chance.randrange(3)] for _ in range(repeats.draw(Repeats(8), chance))]
+        tried = [rates[chance.randrange(3)] for _ in range(private_selection.draw(Repeats(8), chance))]
         runs += len(tried)
         assert won.setting == {"learning_rate": 0.5 if 0.5 in tried else 1e-7}  # 1e-5 fails, 1e-7 learns nothing
     assert EVENTS.count("fit") == runs

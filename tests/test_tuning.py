@@ -16,9 +16,8 @@ from dpbench_pillar import Pillar
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from torch import Tensor
 
-from dpbench import Blocks, Budget, Chunk, Curator, Learner, Predict, ProbeLearner, PublicData, Release, SpecError, Task
+from dpbench import Blocks, Budget, Curator, Learner, Predict, ProbeLearner, PublicData, Release, SpecError, Task
 from dpbench.harness.roles import Roles
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning import trials
@@ -28,6 +27,7 @@ from dpbench.learning.probes import fit_together
 from dpbench.privacy.rows import PrivateRows
 from dpbench.records.search import Search, Selection
 from dpbench.records.spec import make_spec
+from dpbench.registry.components import with_space
 from tests.worlds import curator_over, private_rows
 
 CLASSES = 3
@@ -101,11 +101,7 @@ class Recites(Learner):
         assert public.y is not None
         known = {float(x[0]): int(y) for x, y in zip(public.x, public.y, strict=True)}
 
-        def look(chunk: Chunk) -> Tensor:
-            known.update({float(x[0]): int(y) for x, y in zip(chunk.x, chunk.y, strict=True)})
-            return chunk.x
-
-        curator.noisy_sum(look, release="look", clip=1.0)
+        curator.noisy_sum(lambda chunk: chunk.x, release="look", clip=1.0)
         return lambda x: torch.eye(CLASSES)[[known.get(float(row[0]), 0) for row in x]]
 
 
@@ -166,7 +162,7 @@ def test_a_space_beyond_64_bits_can_be_drawn_from() -> None:
 
 
 def spelled(space: Any, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    found = spaces.spelled_out(search(space=space), Pillar(**fixed), fixed).space
+    found = with_space(search(space=space), Pillar(**fixed), fixed).space
     assert isinstance(found, dict)
     return found
 

@@ -128,9 +128,6 @@ def open_(
     if settings is not None:
         parts, earlier = _with_settings(settings, parts, spec)
     whole = spelled_out(spec, parts)
-    if spec.search is not None:
-        search = spaces.spelled_out(spec.search, parts.learner, spec.learner.options)
-        whole = whole.model_copy(update={"search": search})
     with phases("load"):
         roles = shared.roles(parts, whole, there)
         public = _visible(roles.public, parts, whole)

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Task
 from dpbench.privacy.curator import LedgerCurator, checked_clips
-from dpbench.privacy.exact.quantised import Quantised, floats, quantise
+from dpbench.privacy.exact.quantised import LARGEST, Quantised, floats, quantise
 from dpbench.privacy.exact.sums import IntegerSum, lengths, outer_sum
 from dpbench.privacy.exact.surroundings import own_arithmetic
-from dpbench.privacy.forms.rounding import LARGEST, row_norms, weights_for
+from dpbench.privacy.forms.rounding import row_norms, weights_for
 from dpbench.privacy.mechanisms import noised
 
 

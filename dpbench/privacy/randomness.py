@@ -192,7 +192,7 @@ def secure_sample(size: int, rate: float) -> np.ndarray:
     """Return a Poisson sample from the operating system: a row is chosen if its 64 random bits are below rate * 2^64.
 
     Exact for rates from 2^-11 on, whose doubles are multiples of 2^-64; a smaller rate is rounded down, by less than
-    2^-64, and epsilon does not fall with the rate.
+    2^-64, and a lower rate never costs more epsilon.
     """
     below = np.uint64(math.floor(Fraction(rate) * 2**64))
     return np.flatnonzero(np.frombuffer(os.urandom(8 * size), np.uint64) < below)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.data import sources
 from dpbench.data.concat import Concat
+from dpbench.errors import SpecError
 from dpbench.records.protocol import CONCAT, Component
+from dpbench.records.search import Search
 from dpbench.records.spec import Spec
-from dpbench.registry import KINDS, Kind, Registered, Registry
+from dpbench.registry import KINDS, Kind, Registered, Registry, fields_from
 from dpbench.support.fields import changed
 
 
@@ -81,14 +84,48 @@ def build(registry: Registry, kind: Kind, component: Component) -> Any:
 
 
 def spelled_out(spec: Spec, parts: Parts) -> Spec:
-    """Return the spec with every option of every component spelled out: what the digest names."""
+    """Return the spec with every option of every component, and the space of its search, spelled out.
+
+    Raises:
+        SpecError: the search has no space, or one that does not fit the learner.
+    """
     components = {
         "dataset": parts.dataset,
         "public_dataset": parts.public_dataset,
         "extractor": parts.extractor,
         "learner": parts.learner,
     }
-    return spec.model_copy(update={role: part and written(part) for role, part in components.items()})
+    whole: dict[str, Any] = {role: part and written(part) for role, part in components.items()}
+    whole["search"] = spec.search and with_space(spec.search, parts.learner, spec.learner.options)
+    return spec.model_copy(update=whole)
+
+
+def with_space(search: Search, learner: Learner, fixed: Mapping[str, Any]) -> Search:
+    """Return the search with its space written out: fields that somebody set are not searched.
+
+    Raises:
+        SpecError: a field that the learner does not have, a value that does not fit, or nothing to search.
+    """
+    space: Mapping[str, Sequence[Any]]
+    if isinstance(search.space, dict):
+        space = search.space
+    else:
+        named = learner.search_space if search.space == "own" else learner.paper_space
+        space = {name: values for name, values in named.items() if name not in fixed}
+    if not space:
+        raise SpecError(
+            f"Learner {learner.name!r} has nothing to search beyond what is set already: its space "
+            f"{search.space!r} is empty. Name fields and values, like --space steps=30,60."
+        )
+    who = f"learner {learner.name!r}, in the search space"
+    typed = {
+        name: tuple(dict.fromkeys(fields_from(type(learner), {name: value}, who)[name] for value in values))
+        for name, values in space.items()
+    }
+    for name, values in typed.items():
+        if not values:
+            raise SpecError(f"Expected values for {name!r} in the search space of learner {learner.name!r}, got none.")
+    return search.model_copy(update={"space": typed})
 
 
 def selection(learner: Learner) -> Literal["default", "by-hand"]:

@@ -41,7 +41,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.harness.tuning import space as spaces
 from dpbench.records.protocol import CONCAT, Component
 from dpbench.records.spec import COMPONENTS, Spec, make_spec, read_toml
 from dpbench.registry import Registry
@@ -175,11 +174,7 @@ def _cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str, plug
     where = f"cell {describe(values)} of {origin}"
     try:
         spec = make_spec(_keys({**fixed, **values}, where), where)
-        built = resolve(plugins, spec)
-        whole = spelled_out(spec, built)
-        if spec.search is not None:
-            search = spaces.spelled_out(spec.search, built.learner, spec.learner.options)
-            whole = whole.model_copy(update={"search": search})
+        whole = spelled_out(spec, resolve(plugins, spec))
     except DpbenchError as error:
         raise error if where in str(error) else SpecError(f"In {where}: {error}") from error
     return Cell(spec, whole.digest, dict(values))

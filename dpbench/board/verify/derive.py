@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from dpbench.api import Release
 from dpbench.board.verify.known import Wrong
-from dpbench.privacy.accounting import accountant, crosscheck
-from dpbench.privacy.accounting import private_selection as repeats
+from dpbench.privacy.accounting import accountant, crosscheck, private_selection
 from dpbench.privacy.accounting.accountant import AccountantName
 from dpbench.privacy.plan import check_plan
 from dpbench.records.result import Privacy, Result
@@ -28,7 +27,7 @@ class Question:
     sigma: float
     delta: float
     accountant: AccountantName
-    repeats: repeats.Repeats | None
+    repeats: private_selection.Repeats | None
     stated: float  # an answer far from it is not worth the memory of computing it
 
 
@@ -52,7 +51,7 @@ def question_of(result: Result) -> Question:
     privacy = result.privacy
     plan = tuple(Release(one.name, one.steps, one.sample_rate, one.relative_noise) for one in privacy.plan)
     check_plan(plan, result.spec.learner.name)
-    again = None if privacy.repeats is None else repeats.Repeats(privacy.repeats.mean, privacy.repeats.shape)
+    again = None if privacy.repeats is None else private_selection.Repeats(privacy.repeats.mean, privacy.repeats.shape)
     return Question(plan, privacy.sigma, privacy.delta, privacy.accountant, again, privacy.epsilon)
 
 
@@ -65,8 +64,8 @@ def derive(question: Question) -> Answer:
     plan, sigma, delta, name = question.plan, question.sigma, question.delta, question.accountant
     try:
         if question.repeats is not None:
-            found = repeats.epsilon(plan, sigma, delta, question.repeats)
-            other = repeats.cross_check(plan, sigma, delta, question.repeats, found)
+            found = private_selection.epsilon(plan, sigma, delta, question.repeats)
+            other = private_selection.cross_check(plan, sigma, delta, question.repeats, found)
             return Answer(found, **dataclasses.asdict(other))
         if plan and sigma > 0:
             rough = accountant.epsilon(plan, sigma, delta, "rdp")

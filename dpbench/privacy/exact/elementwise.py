@@ -22,6 +22,7 @@ POWERS = (
     0.009675541540187266,
     0.0013276471736416925,
 )
+TINY = 1e-15  # above sqrt(t) 2^-63, what squares below 2^-126 may add up to, for every t up to 2^26
 LOWEST = -80.0  # exp of less is taken for exp(-80) = 2e-35
 
 

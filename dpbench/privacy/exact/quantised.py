@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-LARGEST = 1e25  # a row with a larger number counts as not finite
+LARGEST = 1e25  # a row with a larger number or norm counts as not finite: times its weight it would lose its digits
 SMALLEST = 1e-30  # and one with none so large as zero
 SLICE = 7  # bits of a slice: numbers are sums of int8 slices times powers of 2^7
 FINE = 3  # slices of numbers that come in float32: 19 bits of the largest

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpbench.privacy.exact.elementwise import folded, roundings
+from dpbench.privacy.exact.elementwise import TINY, folded, roundings
 from dpbench.privacy.exact.products import product
 from dpbench.privacy.exact.quantised import FINE, LARGEST, SLICE, Quantised, sliced
 
 DENSE_BITS = 24  # the grid of dense rows is clip * 2^-24: float32 holds every integer up to 2^24
 BIAS_BITS = 20  # that of a bias column
 LEFT_LIMIT = 127 * 2**SLICE  # two slices hold integers up to this
-TINY = 1e-15  # above sqrt(t) 2^-63, what squares below 2^-126 may add up to, for every t up to 2^26
 BLOCK = 2**12  # entries whose squares are added up at once: what long rows take beside themselves
 COLUMNS = 2**18  # entries of all dense rows that are rounded at once, to stay in the processor's cache
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.errors import SpecError
+from dpbench.privacy.exact.elementwise import TINY
 from dpbench.privacy.exact.quantised import Quantised, floats, quantise
-from dpbench.privacy.forms.rounding import TINY, check_precision, joined_norms, row_norms, unit_roundoff
+from dpbench.privacy.forms.rounding import check_precision, joined_norms, row_norms, unit_roundoff
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -3,7 +3,7 @@
 Clipping is safe only if no norm is under-estimated. A sum of t non-negative terms, each rounded at most r times, is at
 least (1 - u)^r of the true sum, u = 2^-24 in float32 (Higham, Accuracy and Stability of Numerical Algorithms, section
 3.1), so each norm is multiplied by 1 + (r + 8) u, which also covers the square root, the division by the norm and
-the two roundings of a weighted product. Squares below 2^-126 may vanish; `TINY` covers what they could add up to.
+the two roundings of a weighted product. Squares below 2^-126 may vanish; `elementwise.TINY` covers them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import math
 from typing import TYPE_CHECKING
 
 from dpbench.errors import SpecError
+from dpbench.privacy.exact.quantised import LARGEST
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-TINY = 1e-15  # above sqrt(t) * 2^-63 for every t up to 2^26
-LARGEST = 1e25  # a row or factor of larger norm counts as not finite: times its weight it would lose its digits
-SMALLEST = 1e-30  # so does a row that would need a smaller weight
+LEAST_WEIGHT = 1e-30  # a row that would need a smaller one counts as not finite
 
 
 def check_precision(*factors: Tensor) -> None:
@@ -59,12 +58,12 @@ def _finite(norms: Tensor) -> Tensor:
 def weights_for(norms: Tensor, clip: float | Tensor) -> Tensor:
     """Return float64 weights that bring rows of these norms to `clip` at most: 0 for rows that count as zero.
 
-    Weights are applied in the rows' own precision. Below `SMALLEST` a float32 weight may be rounded up to twice itself,
-    and with factors above `LARGEST` a product of weight and factor may: such rows, like those that are not finite, are
-    weighed 0.
+    Weights are applied in the rows' own precision. Below `LEAST_WEIGHT` a float32 weight may be rounded up to twice
+    itself, and with factors above `LARGEST` a product of weight and factor may: such rows, like those that are not
+    finite, are weighed 0.
     """
     weights = (clip / norms).clamp_(max=1)
-    return weights.masked_fill_(~(weights >= SMALLEST), 0)
+    return weights.masked_fill_(~(weights >= LEAST_WEIGHT), 0)
 
 
 def unit_roundoff(values: Tensor) -> float:

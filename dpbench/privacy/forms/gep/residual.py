@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.privacy.exact.quantised import Quantised, quantise
+from dpbench.privacy.exact.elementwise import TINY
+from dpbench.privacy.exact.quantised import LARGEST, Quantised, quantise
 from dpbench.privacy.forms.contributions import Contribution, RankOne
 from dpbench.privacy.forms.gep.bases import AnchorBasis, Basis, DenseBasis
-from dpbench.privacy.forms.rounding import LARGEST, TINY, check_precision
+from dpbench.privacy.forms.rounding import check_precision
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -142,9 +142,9 @@ def test_badges_say_what_speaks_for_a_number_and_no_more(root: Path, plugins: Re
 
 
 def test_a_result_that_was_run_again_is_reproduced_until_it_changes(root: Path, plugins: Registry) -> None:
-    (place,) = [one.place for one in build.verified(root, Known.here(root, plugins)).results
-                if one.place.path == boards.file_of(root, "class-means")]  # fmt: skip
-    keep(rerun(Result.read(place.path), None, plugins, "cpu"), place, root)
+    (stored,) = [one.stored for one in build.verified(root, Known.here(root, plugins)).results
+                if one.stored.path == boards.file_of(root, "class-means")]  # fmt: skip
+    keep(rerun(Result.read(stored.path), None, plugins, "cpu"), stored, root)
     assert "reproduced" in entry(index_of(root, plugins), "class-means").trust
     change(root, "class-means", "seconds.fit", 0.25)
     assert "reproduced" not in entry(index_of(root, plugins), "class-means").trust

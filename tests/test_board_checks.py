@@ -318,10 +318,10 @@ def test_accountants_that_contradict_each_other_are_a_complaint(monkeypatch: pyt
 
 def test_many_files_on_processes_give_the_complaints_of_one(root: Path, known: Known) -> None:
     changed(root, known, "class-means", {"privacy.epsilon": last_digit}, sealed=False)
-    places = [one.place for one in verified(root, known).results]
-    many = places * (MANY // len(places) + 1)
-    one, spread = review_of(places, known), review_of(many, known)
-    assert spread.results[: len(places)] == one.results
+    stored = [one.stored for one in verified(root, known).results]
+    many = stored * (MANY // len(stored) + 1)
+    one, spread = review_of(stored, known), review_of(many, known)
+    assert spread.results[: len(stored)] == one.results
     assert not one.ok
 
 
@@ -393,14 +393,14 @@ def test_secure_noise_is_compared_within_noise(root: Path) -> None:
 def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, known: Known) -> None:
     from dpbench.board.verify.rerun import keep
 
-    (place,) = [one.place for one in verified(root, known).results if one.place.path.name.startswith("class-means")]
-    result = Result.read(place.path)
+    (stored,) = [one.stored for one in verified(root, known).results if one.stored.path.name.startswith("class-means")]
+    result = Result.read(stored.path)
     record = rerun(result, None, registry.load(), "cpu")
-    keep(record, place, root)
+    keep(record, stored, root)
     assert complaints(root, known) == []
     for update in ({"predictions": "0" * 64}, {"outcome": "differs"}, {"accuracy": 0.1, "predictions": "0" * 64}):
-        keep(record.model_copy(update=update), place, root)
+        keep(record.model_copy(update=update), stored, root)
         (found,) = complaints(root, known)
-        assert (found.file, found.field) == (f"reruns/tiny/{place.path.name}", "outcome")
-    record_of(place, root).write_text("{", encoding="utf-8")
+        assert (found.file, found.field) == (f"reruns/tiny/{stored.path.name}", "outcome")
+    record_of(stored, root).write_text("{", encoding="utf-8")
     assert [one.field for one in complaints(root, known)] == ["file"]

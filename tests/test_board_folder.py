@@ -13,7 +13,7 @@ import pytest
 
 from dpbench import registry
 from dpbench.board import folder
-from dpbench.board.folder import Complaint, Place, Unfit, boards_of, content_of, place_of
+from dpbench.board.folder import Complaint, ResultFile, Unfit, boards_of, content_of, stored_at
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.review import review
 from dpbench.errors import SpecError
@@ -195,7 +195,7 @@ def test_a_result_of_a_figure_is_checked_without_a_board(tmp_path: Path, known: 
     shutil.move(filed(root, good), root / "figures" / "sweep")
     assert complaints(root, known) == []
     (checked,) = review(root, known).results
-    assert checked.place.board is None
+    assert checked.stored.board is None
 
 
 def test_the_plot_of_a_figure_lies_beside_its_results_and_nothing_else_does(tmp_path: Path, known: Known) -> None:
@@ -208,9 +208,9 @@ def test_the_plot_of_a_figure_lies_beside_its_results_and_nothing_else_does(tmp_
 
 def test_a_file_lies_under_its_board_only_inside_the_leaderboard(tmp_path: Path) -> None:
     inside = tmp_path / "results" / BOARD / "x.json"
-    assert place_of(inside, tmp_path) == Place(inside, f"results/{BOARD}/x.json", BOARD)
-    assert place_of(tmp_path / "x.json", tmp_path / "root").board is None
-    assert place_of(tmp_path / "results" / ".." / BOARD / "x.json", tmp_path).board is None
+    assert stored_at(inside, tmp_path) == ResultFile(inside, f"results/{BOARD}/x.json", BOARD)
+    assert stored_at(tmp_path / "x.json", tmp_path / "root").board is None
+    assert stored_at(tmp_path / "results" / ".." / BOARD / "x.json", tmp_path).board is None
 
 
 def test_no_more_of_a_file_is_read_than_it_may_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dpbench.board.index import Entry, Index, Role, Standing
-from dpbench.board.site import build_site, place, scripts, text, view
+from dpbench.board.site import build_site, output, scripts, text, view
 from dpbench.board.site.charts import board_charts
 from dpbench.board.site.charts.classes import class_chart, class_specification
 from dpbench.board.site.entries import RAW
@@ -233,7 +233,7 @@ def test_a_raw_file_is_shown_in_part_and_refused_when_enormous(results: list[Res
     raw = (tmp_path / entry.file).read_bytes() + b" " * 1_000_000
     (tmp_path / entry.file).write_bytes(raw)
     build_site(index, tmp_path, tmp_path / "site")
-    assert (tmp_path / "site" / place.page(standing, entry)).stat().st_size < 2 * RAW + 60_000
+    assert (tmp_path / "site" / output.page(standing, entry)).stat().st_size < 2 * RAW + 60_000
     (tmp_path / entry.file).write_bytes(raw + b" " * 8_000_000)
     with pytest.raises(DataError, match="Expected at most 2,000,000 bytes"):
         build_site(index, tmp_path, tmp_path / "other")
@@ -258,7 +258,7 @@ def test_a_file_elsewhere_is_refused_named_or_linked(index: Index, tmp_path: Pat
     secret.write_text((tmp_path / entry.file).read_text(encoding="utf-8"), encoding="utf-8")
     named = entry.model_copy(update={"file": f"../{secret.name}"})
     with pytest.raises(DataError, match=r"to be the file results/digits-eps1/"):
-        place.check_names(index.model_copy(update={"standings": (standing.model_copy(update={"entries": (named,)}),)}))
+        output.check_names(index.model_copy(update={"standings": (standing.model_copy(update={"entries": (named,)}),)}))
     (tmp_path / entry.file).unlink()
     (tmp_path / entry.file).symlink_to(secret)
     with pytest.raises(DataError, match="got a link to"):

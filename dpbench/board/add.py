@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.board.build import NotBuilt
-from dpbench.board.folder import Complaint, Place, Unfit, content_of, results_of
+from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, results_of
 from dpbench.board.verify.checks import Checked, departures
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.review import review_of
@@ -64,7 +64,7 @@ def add(files: Sequence[Path], root: Path, plugins: Registry) -> list[Filed]:
 
 def _matched(file: Path, root: Path, known: Known) -> tuple[Checked, list[str]]:
     """Check a file on its own, then beside the results of each board that it matches."""
-    (alone,) = review_of([Place(file, str(file), filed=False)], known).results
+    (alone,) = review_of([ResultFile(file, str(file), filed=False)], known).results
     if not alone.ok or alone.result is None:
         return alone, []
     matches = [name for name, board in known.boards.items() if not departures(board, alone.result.spec)]
@@ -73,7 +73,7 @@ def _matched(file: Path, root: Path, known: Known) -> tuple[Checked, list[str]]:
     there, _ = results_of(root, dict(known.boards))
     for board in matches:
         beside = [one for one in there if one.board == board and one.path.name != file.name]
-        *_, last = review_of([*beside, Place(file, str(file), board, filed=False)], known).results
+        *_, last = review_of([*beside, ResultFile(file, str(file), board, filed=False)], known).results
         if not last.ok:
             return last, []
     return alone, matches

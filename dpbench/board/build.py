@@ -56,7 +56,7 @@ def verified(root: Path, known: Known) -> Review:
     strays = list(found.strays) + edited(root, boards_of(root))
     for one in found.results:
         if one.result is not None:
-            strays += records_wrong(one.place, one.result, root)
+            strays += records_wrong(one.stored, one.result, root)
     return dataclasses.replace(found, strays=tuple(strays))
 
 
@@ -92,8 +92,8 @@ def index_of(root: Path, plugins: Registry) -> Index:
         raise NotBuilt(found.complaints)
     by_board: dict[str, list[Checked]] = defaultdict(list)
     for one in found.results:
-        if one.place.board is not None:
-            by_board[one.place.board].append(one)
+        if one.stored.board is not None:
+            by_board[one.stored.board].append(one)
     boards = sorted(boards_of(root).items())
     standings = [_standing(board, by_board[name], known, root, plugins) for name, board in boards]
     return Index(ranking=SENTENCE, standings=tuple(standings))
@@ -149,7 +149,7 @@ def _standing(board: Board, results: list[Checked], known: Known, root: Path, pl
     entries = []
     for one in results:
         assert one.result is not None
-        entries.append((entry_of(one, board, known, recorded(one.place, one.result, root)), one.result))
+        entries.append((entry_of(one, board, known, recorded(one.stored, one.result, root)), one.result))
     entries.sort(key=lambda pair: (-order_of(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     places = ranks([scores_of(result, board.metric) for _, result in ranked])

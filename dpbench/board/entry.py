@@ -25,7 +25,7 @@ def entry_of(checked: Checked, board: Board, known: Known, again: Rerun | None) 
     fits, on_cpu = len(result.seeds), result.provenance.get("device") == "cpu"
     commit, dirty = result.provenance.get("commit"), result.provenance.get("dirty")
     return Entry(
-        id=checked.place.path.stem, file=checked.place.file, role=role, rank=None, why=why,
+        id=checked.stored.path.stem, file=checked.stored.file, role=role, rank=None, why=why,
         learner=result.spec.learner.name, settings=_settings(result), command=command_of(result, board, known),
         selection=result.selection, tried=search.tried if search else 1, status=result.status,
         reads_labels=result.task.public_labels_seen, reads_private=bool(privacy.plan), trust=_trust(result, again),

@@ -54,7 +54,7 @@ class Complaint:
 
 
 @dataclass(frozen=True)
-class Place:
+class ResultFile:
     """A result file and what it is filed under."""
 
     path: Path
@@ -83,9 +83,9 @@ def boards_of(root: Path) -> dict[str, Board]:
     return found
 
 
-def results_of(root: Path, boards: dict[str, Board]) -> tuple[list[Place], list[Complaint]]:
+def results_of(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile], list[Complaint]]:
     """Return every result of a leaderboard in order, and what lies where only results belong."""
-    places: list[Place] = []
+    stored: list[ResultFile] = []
     wrong: list[Complaint] = []
     for part in ("results", "figures"):
         for entry in _entries(root / part):
@@ -98,24 +98,24 @@ def results_of(root: Path, boards: dict[str, Board]) -> tuple[list[Place], list[
                 wrong.append(Complaint(file, "file", "expected lower-case letters, digits, dots, dashes in its name"))
             else:
                 board = entry.name if part == "results" else None
-                found = [Place(Path(one.path), f"{file}/{one.name}", board) for one in _entries(Path(entry.path))]
-                places += [one for one in found if one.path.suffix == ".json"]
+                found = [ResultFile(Path(one.path), f"{file}/{one.name}", board) for one in _entries(Path(entry.path))]
+                stored += [one for one in found if one.path.suffix == ".json"]
                 drawn = {f"{entry.name}.png", f"{entry.name}.svg"} if part == "figures" else set()
                 others = [one for one in found if one.path.suffix != ".json" and one.path.name not in drawn]
                 said = "expected results alone, files that end in .json; remove it"
                 wrong += [Complaint(one.file, "file", said) for one in others]
-    return places, wrong
+    return stored, wrong
 
 
-def place_of(file: Path, root: Path) -> Place:
-    """Return the place of one file: under its board where it lies in the leaderboard's folder, else under none."""
+def stored_at(file: Path, root: Path) -> ResultFile:
+    """Return one file as it is filed: under its board where it lies in the leaderboard's folder, else under none."""
     try:
         inside = (file.parent.resolve() / file.name).relative_to(root.resolve())
     except ValueError:
-        return Place(file, str(file), filed=False)
+        return ResultFile(file, str(file), filed=False)
     filed = len(inside.parts) == 3 and inside.parts[0] in {"results", "figures"}
     board = inside.parts[1] if filed and inside.parts[0] == "results" else None
-    return Place(file, inside.as_posix(), board, filed)
+    return ResultFile(file, inside.as_posix(), board, filed)
 
 
 def content_of(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dpbench.board.card import card
 from dpbench.board.changes import Changes
 from dpbench.board.index import Index
 from dpbench.board.site import build_site
-from dpbench.board.site.place import source
+from dpbench.board.site.output import source
 from dpbench.errors import DataError
 from dpbench.registry import Registry
 

@@ -154,20 +154,20 @@ def _plugins() -> Registry:
 
 def _found(files: list[Path] | None, root: Path, known: Known) -> Review:
     from dpbench.board.build import verified
-    from dpbench.board.folder import place_of
+    from dpbench.board.folder import stored_at
     from dpbench.board.verify.review import review_of
 
-    return review_of([place_of(file, root) for file in files], known) if files else verified(root, known)
+    return review_of([stored_at(file, root) for file in files], known) if files else verified(root, known)
 
 
 def _line(one: Checked) -> str:
     if one.ok:
-        unfiled = "" if one.place.filed else " (of no board: no protocol to hold it against)"
+        unfiled = "" if one.stored.filed else " (of no board: no protocol to hold it against)"
         before = "" if one.result is None or one.result.privacy.repeatable else f" (by the code before {MECHANISM})"
-        return f"ok {one.place.file}{unfiled}{before}"
+        return f"ok {one.stored.file}{unfiled}{before}"
     most = 5
     more = f"; and {len(one.complaints) - most} more" if len(one.complaints) > most else ""
-    return f"FAILED {one.place.file}: {'; '.join(map(str, one.complaints[:most]))}{more}"
+    return f"FAILED {one.stored.file}: {'; '.join(map(str, one.complaints[:most]))}{more}"
 
 
 def _again(one: Checked, seed: int | None, plugins: Registry, device: str, root: Path) -> str:
@@ -178,10 +178,10 @@ def _again(one: Checked, seed: int | None, plugins: Registry, device: str, root:
     try:
         record = rerun.rerun(one.result, seed, plugins, device)
     except rerun.NotRun as error:
-        return f"ok {one.place.file}; not run: {error}"
+        return f"ok {one.stored.file}; not run: {error}"
     except DpbenchError as error:
-        return f"FAILED {one.place.file}: seeds: {error}"
-    if one.place.filed:
-        rerun.keep(record, one.place, root)
+        return f"FAILED {one.stored.file}: seeds: {error}"
+    if one.stored.filed:
+        rerun.keep(record, one.stored, root)
     said = f"seed {record.seed}: {record.outcome}, accuracy {record.accuracy:.6g}"
-    return f"ok {one.place.file}; {said}" if record.agrees else f"FAILED {one.place.file}: seeds: {said}"
+    return f"ok {one.stored.file}; {said}" if record.agrees else f"FAILED {one.stored.file}: seeds: {said}"

@@ -60,7 +60,7 @@ class Trial(BaseModel):
     error: str | None = None
 
 
-class Source(BaseModel):
+class TakenFrom(BaseModel):
     """The run or tuning that a setting was taken from; `selection` is the least clean rule of all before it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -87,4 +87,4 @@ class Selection(BaseModel):
     public_labels: int  # how many public labels were read for choosing
     chosen: dict[str, Any] | None  # None where each seed chose its own
     trials: tuple[Trial, ...] = ()
-    source: Source | None = None
+    source: TakenFrom | None = None

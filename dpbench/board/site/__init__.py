@@ -16,7 +16,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpbench.board.index import Index
-from dpbench.board.site import place
+from dpbench.board.site import output
 from dpbench.board.site.scripts import check_installed
 
 __all__ = ["build_site"]
@@ -35,8 +35,8 @@ def build_site(index: Index, root: Path, out: Path) -> None:
         OutputError: `out` holds what no build made, or cannot be written.
     """
     check_installed()
-    place.check_names(index)
+    output.check_names(index)
     from dpbench.board.site import entries, pages
 
-    with place.fresh(out) as site, entries.writing(index, root, site):
+    with output.fresh(out) as site, entries.writing(index, root, site):
         pages.write(index, site)

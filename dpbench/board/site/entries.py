@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.site import place, text
+from dpbench.board.site import output, text
 from dpbench.board.site.charts.classes import class_chart, class_specification
 from dpbench.board.site.render import Renderer, renderer
 from dpbench.errors import DataError
@@ -89,9 +89,9 @@ def _write(batch: Batch, shared: Renderer) -> None:
     for kind in ("entries", "results"):
         (batch.site / kind / batch.standing.board.name).mkdir(parents=True, exist_ok=True)
     for entry in batch.entries:
-        raw = _read(place.source(batch.root, entry))
+        raw = _read(output.source(batch.root, entry))
         (batch.site / entry.file).write_bytes(raw)
-        (batch.site / place.page(batch.standing, entry)).write_bytes(_page(batch, entry, raw, shared))
+        (batch.site / output.page(batch.standing, entry)).write_bytes(_page(batch, entry, raw, shared))
 
 
 def _read(file: Path) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.site import place, text, view
+from dpbench.board.site import output, text, view
 from dpbench.board.site.render import Renderer
 
 FIRST = 25  # entries that stand in the page itself, before any script has run
@@ -57,7 +57,7 @@ def overview(index: Index, renderer: Renderer) -> bytes:
 
 def _filled(standing: Standing) -> Filled:
     best = view.best(standing)
-    return Filled(standing, best, place.page(standing, best) if best else "", view.ceiling(standing))
+    return Filled(standing, best, output.page(standing, best) if best else "", view.ceiling(standing))
 
 
 def _filters(pairs: list[tuple[Standing, Entry]]) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def _cells(standing: Standing, entry: Entry) -> dict[str, Any]:
         text.NONE if entry.rank is None else entry.rank, text.budget(board.epsilon), board.name, board.dataset.name,
         board.extractor.names, entry.selection, f"{entry.compute:.2f}",
     )  # fmt: skip
-    return {"cells": cells, "page": place.page(standing, entry)}
+    return {"cells": cells, "page": output.page(standing, entry)}
 
 
 def _data(index: Index) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from dpbench.board.site import place, text, view, words
+from dpbench.board.site import output, text, view, words
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -66,7 +66,7 @@ def renderer() -> Renderer:
         status=words.STATUS,
         metric_name=view.metric_name,
         chance=view.chance,
-        page=place.page,
+        page=output.page,
     )
     return Renderer(environment)
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.board.folder import Complaint, Place, Unfit, content_of, fitted
+from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, fitted
 from dpbench.board.verify.declared import check_provenance, check_selection, check_task
 from dpbench.board.verify.derive import Question, bounds, question_of
 from dpbench.board.verify.known import Known, Wrong
@@ -43,7 +43,7 @@ COMPONENT = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 class Checked:
     """One file after its checks; epsilon is derived apart, as many results ask the same question."""
 
-    place: Place
+    stored: ResultFile
     complaints: tuple[Complaint, ...]
     result: Result | None = None
     question: Question | None = None
@@ -55,27 +55,27 @@ class Checked:
 
     def but(self, found: Iterator[tuple[str, str]]) -> Checked:
         """Return this with more complaints."""
-        more = tuple(Complaint(self.place.file, *one) for one in found)
-        return Checked(self.place, self.complaints + more, self.result, self.question)
+        more = tuple(Complaint(self.stored.file, *one) for one in found)
+        return Checked(self.stored, self.complaints + more, self.result, self.question)
 
 
-def check(place: Place, known: Known) -> Checked:
+def check(stored: ResultFile, known: Known) -> Checked:
     """Check one file, all but the value of epsilon."""
-    start = Checked(place, ())
+    start = Checked(stored, ())
     try:
-        content = content_of(place.path)
+        content = content_of(stored.path)
         result = fitted(Result, content)
     except Unfit as error:
         return start.but(iter([(error.field, error.said)]))
-    named = itertools.chain(_names(result), _filed(place, result))
-    wrong = list(itertools.chain(named, _sealed(content), _checks(result), _board(place, result, known)))
+    named = itertools.chain(_names(result), _filed(stored, result))
+    wrong = list(itertools.chain(named, _sealed(content), _checks(result), _board(stored, result, known)))
     wrong += check_provenance(result, known.installed)
     try:
         impossible = next(bounds(result.privacy, result.spec.epsilon), None)
         question = None if impossible else question_of(result)
     except DpbenchError as error:
         question, wrong = None, [*wrong, ("privacy.plan", str(error))]
-    return Checked(place, (), result, question).but(iter(wrong))
+    return Checked(stored, (), result, question).but(iter(wrong))
 
 
 def _names(result: Result) -> Wrong:
@@ -84,8 +84,8 @@ def _names(result: Result) -> Wrong:
             yield f"spec.{role}.name", f"expected lower-case letters, digits, dots and dashes, got {part.name[:80]!r}"
 
 
-def _filed(place: Place, result: Result) -> Wrong:
-    if place.path.name != result.file_name:
+def _filed(stored: ResultFile, result: Result) -> Wrong:
+    if stored.path.name != result.file_name:
         yield "file", f"expected it to be named {result.file_name[:200]!r}, by learner, dataset and digest"
 
 
@@ -123,10 +123,10 @@ def _checks(result: Result) -> Wrong:
     yield from check_scores(result)
 
 
-def _board(place: Place, result: Result, known: Known) -> Wrong:
-    board = known.boards.get(place.board or "")
+def _board(stored: ResultFile, result: Result, known: Known) -> Wrong:
+    board = known.boards.get(stored.board or "")
     for key, expected, got in departures(board, result.spec) if board else ():
-        yield f"spec.{key}", f"expected {expected}, as board {place.board}, got {got}"
+        yield f"spec.{key}", f"expected {expected}, as board {stored.board}, got {got}"
     if board and result.privacy.repeats and result.privacy.rng == "research":
         yield "privacy.rng", "expected secure with selection private-accounted: the number of runs follows from a seed"
 

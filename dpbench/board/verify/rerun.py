@@ -2,8 +2,8 @@
 
 Plan and sigma are those of the result, so that another version of an accountant changes nothing; settings that a
 search chose are taken from its record instead of being searched again. Research randomness repeats to the last bit on
-the same libraries and processor. Elsewhere sums are rounded otherwise, which may tip single examples: a stated share
-of test examples must be right or wrong alike. Secure randomness cannot be repeated: there the new accuracy must lie
+the same libraries and processor. Elsewhere features, public statistics and scores are rounded otherwise, which may tip
+single examples: a stated share of test examples must be right or wrong alike. Secure randomness cannot be repeated: there the new accuracy must lie
 within the noise of the stated seeds.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from dpbench.board.folder import Complaint, Place, Unfit, content_of, fitted
+from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, fitted
 from dpbench.board.verify.scores import correct_bits
 from dpbench.errors import DataError, DataMissing, DpbenchError, PrivacyError, SpecError
 from dpbench.privacy import MECHANISM
@@ -68,30 +68,30 @@ class Rerun(BaseModel):
         return self.outcome != "differs"
 
 
-def record_of(place: Place, root: Path) -> Path:
+def record_of(stored: ResultFile, root: Path) -> Path:
     """Return the file of a result's record."""
-    return root / "reruns" / place.path.parent.name / place.path.name
+    return root / "reruns" / stored.path.parent.name / stored.path.name
 
 
-def recorded(place: Place, result: Result, root: Path) -> Rerun | None:
+def recorded(stored: ResultFile, result: Result, root: Path) -> Rerun | None:
     """Return the record of a result as it is now, if there is one.
 
     Raises:
         Unfit: the record cannot be read.
     """
-    file = record_of(place, root)
+    file = record_of(stored, root)
     if not os.path.lexists(file):
         return None
     record = fitted(Rerun, content_of(file))
     return record if (record.digest, record.content) == (result.digest, _content(result)) else None
 
 
-def records_wrong(place: Place, result: Result, root: Path) -> list[Complaint]:
+def records_wrong(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
     """Return what is wrong with the record of a result: unreadable, or it says that the result was not reproduced."""
-    file = record_of(place, root)
+    file = record_of(stored, root)
     name = file.relative_to(root).as_posix()
     try:
-        record = recorded(place, result, root)
+        record = recorded(stored, result, root)
     except Unfit as error:
         return [Complaint(name, error.field, error.said)]
     if record is None:
@@ -132,13 +132,13 @@ def rerun(result: Result, seed: int | None, plugins: Registry, device: str = "au
     return _compared(result, stated, again, prepared.shared.provenance(str(prepared.roles.task.device)))
 
 
-def keep(record: Rerun, place: Place, root: Path) -> Path:
+def keep(record: Rerun, stored: ResultFile, root: Path) -> Path:
     """Write a record into the leaderboard and return the file.
 
     Raises:
         OutputError: it cannot be written.
     """
-    file = record_of(place, root)
+    file = record_of(stored, root)
     write_json(file, record.model_dump(mode="json"))
     return file
 

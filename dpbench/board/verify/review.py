@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from dpbench.board.folder import Complaint, Place, results_of
+from dpbench.board.folder import Complaint, ResultFile, results_of
 from dpbench.board.verify.checks import Checked, check
 from dpbench.board.verify.derive import Answer, Question, compare, derive
 from dpbench.board.verify.known import Known
@@ -54,14 +54,14 @@ def review(root: Path, known: Known) -> Review:
     Raises:
         DpbenchError: a board cannot be read.
     """
-    places, strays = results_of(root, dict(known.boards))
-    return Review(review_of(places, known).results, tuple(strays))
+    stored, strays = results_of(root, dict(known.boards))
+    return Review(review_of(stored, known).results, tuple(strays))
 
 
-def review_of(places: Sequence[Place], known: Known) -> Review:
+def review_of(stored: Sequence[ResultFile], known: Known) -> Review:
     """Check these results, epsilon and agreement with one another included."""
-    with _ordered_map(len(places)) as mapped:
-        checked = list(mapped(partial(check, known=known), places))
+    with _ordered_map(len(stored)) as mapped:
+        checked = list(mapped(partial(check, known=known), stored))
         questions = list(dict.fromkeys(one.question for one in checked if one.question is not None))
         answers = dict(zip(questions, mapped(derive, questions), strict=True))
     derived = [_compared(one, answers) for one in checked]
@@ -114,11 +114,11 @@ def _agreeing(results: list[Checked]) -> Iterator[Checked]:
     """Hold results of one board against what most good ones say of their common task; ties go to the first."""
     facts: dict[str, Counter[str]] = defaultdict(Counter)
     for one in results:
-        if one.ok and one.result is not None and one.place.board is not None:
-            facts[one.place.board][_facts(one.result)] += 1
+        if one.ok and one.result is not None and one.stored.board is not None:
+            facts[one.stored.board][_facts(one.result)] += 1
     common = {board: TaskFacts.model_validate_json(counted.most_common(1)[0][0]) for board, counted in facts.items()}
     for one in results:
-        board = one.place.board
+        board = one.stored.board
         if one.result is None or board is None or board not in common:
             yield one
         else:

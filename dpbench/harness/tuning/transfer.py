@@ -13,7 +13,7 @@ from dpbench.errors import DataError, SpecError
 from dpbench.harness.roles import SplitName
 from dpbench.records.overlap import COPIES
 from dpbench.records.result import Result, Tuning
-from dpbench.records.search import Selection, SelectionRule, Source, worst
+from dpbench.records.search import Selection, SelectionRule, TakenFrom, worst
 from dpbench.records.spec import Spec
 from dpbench.registry import fields_from
 
@@ -67,7 +67,7 @@ def record(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: Ima
         images: gives the hashes of a split here by its name, when it has to.
     """
     there = own_rule(earlier)
-    source = Source(
+    source = TakenFrom(
         digest=earlier.digest, dataset=earlier.spec.dataset.name, extractor=earlier.spec.extractor.names,
         epsilon="Infinity" if earlier.spec.epsilon == float("inf") else earlier.spec.epsilon, selection=there,
     )  # fmt: skip

@@ -123,6 +123,7 @@ class Curator(ABC):
 
         Raises:
             NotPlanned: the release is not in the plan, or all its steps are spent.
+            SpecError: a clip or a chunk size that is none, or a number of clips that is not that of the blocks.
             NotPerExample: a row differs when it is evaluated beside other rows, or among fewer.
             NotPure: `rows` changed what it can reach, or reaches what cannot be compared, such as an iterator.
             ComponentFailed: `rows` failed; type and line are told, its text may hold private values.
@@ -139,7 +140,7 @@ class Curator(ABC):
         otherwise where it stands elsewhere in a chunk: use `exact_linear`.
 
         Raises:
-            NotPerExample: a row differs when it is transformed alone.
+            NotPerExample, NotPure, ComponentFailed: as `noisy_sum` does, of `transform`.
         """
 
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
-DEPTH, ANGLES = 2, 8  # J and L of Tramèr and Boneh
-PATHS = 1 + DEPTH * ANGLES + ANGLES**2 * DEPTH * (DEPTH - 1) // 2  # 81 coefficients per channel and position
+DEPTH, ANGLES = 2, 8  # J and L of Tramèr and Boneh: 1 + J L + L^2 J (J - 1) / 2 = 81 coefficients per channel
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, by channel
 

@@ -1,4 +1,4 @@
-"""The three doors for plugins.
+"""The three hooks for plugins.
 
 A plugin is a module with any of these functions, named in the entry-point group `dpbench`.
 

@@ -52,10 +52,10 @@ def transfer(description: str, total: int) -> Iterator[tuple[Callable[[int], Non
 
 
 @contextmanager
-def meter(description: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+def meter(description: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar with count, rate and time left while the block runs; yield the function that advances it."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(description, total=total, completed=done)
+        task = progress.add_task(description, total=total)
         yield lambda units: progress.advance(task, units)

@@ -37,7 +37,7 @@ class Count:
 
 
 @contextmanager
-def shown(name: str, count: Count, interval: float = INTERVAL) -> Iterator[None]:
+def shown(name: str, count: Count) -> Iterator[None]:
     """Show the count while the block runs, on standard error."""
     console, ended = Console(stderr=True), threading.Event()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[count]}"))
@@ -45,7 +45,7 @@ def shown(name: str, count: Count, interval: float = INTERVAL) -> Iterator[None]
         task = progress.add_task(f"Sweep {name}", total=count.total, count=count)
 
         def refresh() -> None:
-            while not ended.wait(0.2 if console.is_terminal else interval):
+            while not ended.wait(0.2 if console.is_terminal else INTERVAL):
                 if console.is_terminal:
                     progress.update(task, completed=count.done + count.failed, count=str(count))
                 else:

@@ -1,10 +1,10 @@
 """A seed of a result run again, and what came out beside what is stated.
 
-Plan and sigma are those of the result, so that another version of an accountant changes nothing; settings that a
-search chose are taken from its record instead of being searched again. Research randomness repeats to the last bit on
-the same libraries and processor. Elsewhere features, public statistics and scores are rounded otherwise, which may tip
-single examples: a stated share of test examples must be right or wrong alike. Secure randomness cannot be repeated: there the new accuracy must lie
-within the noise of the stated seeds.
+Plan and sigma are those of the result, so that another version of an accountant changes nothing; settings that a search
+chose are taken from its record instead of being searched again. Research randomness repeats to the last bit on the same
+libraries and processor. Elsewhere features, public statistics and scores are rounded otherwise, which may tip single
+examples: a stated share of test examples must be right or wrong alike. Secure randomness cannot be repeated: there the
+new accuracy must lie within the noise of the stated seeds.
 """
 
 from __future__ import annotations

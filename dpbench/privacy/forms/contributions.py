@@ -55,7 +55,7 @@ class Contribution(ABC):
 
     @abstractmethod
     def dense(self) -> Tensor:
-        """Return the rows themselves, (c, ...): for checks, never in the fast path."""
+        """Return the rows themselves, (c, ...): for maps and checks, never for a sum."""
 
 
 @dataclass(frozen=True)

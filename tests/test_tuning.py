@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
@@ -16,8 +17,10 @@ from dpbench_pillar import Pillar
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from torch import Tensor
 
-from dpbench import Blocks, Budget, Curator, Learner, Predict, ProbeLearner, PublicData, Release, SpecError, Task
+from dpbench import Blocks, Budget, Chunk, Curator, Learner, Predict, ProbeLearner, PublicData, Release, SpecError, Task
+from dpbench.errors import PrivacyError
 from dpbench.harness.roles import Roles
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning import trials
@@ -236,6 +239,30 @@ def test_a_learner_that_recites_labels_gets_no_credit_and_of_equals_the_first_is
     found = chosen(Recites(), {"steps": (2, 1, 3)}, rule)
     assert [trial.accuracy for trial in found.trials] == [0.0] * 3
     assert found.chosen == {"steps": 2}
+
+
+@dataclass(frozen=True)
+class Catches(Recites):
+    """Remembers how many rows it saw, and catches the refusal."""
+
+    name: ClassVar[str] = "catches"
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        counts: list[int] = []
+
+        def look(chunk: Chunk) -> Tensor:
+            counts.append(len(chunk))
+            return chunk.x
+
+        with suppress(PrivacyError):
+            curator.noisy_sum(look, release="look", clip=1.0)
+        return lambda x: torch.eye(CLASSES)[[1] * len(x)]
+
+
+@pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
+def test_a_setting_whose_learner_catches_a_refusal_has_no_score(rule: str) -> None:
+    with pytest.raises(SpecError, match=r"None of the 1 settings .* closure variable `counts`"):
+        chosen(Catches(), {"steps": (1,)}, rule)
 
 
 @pytest.mark.parametrize("public", [PublicData(PUBLIC.x[:9], PUBLIC.y[:9]), PublicData(PUBLIC.x, None)])

@@ -146,7 +146,9 @@ class Bench:
         if fold.weight != 1:
             handle = SimulatedCurator(curator, sigmas(one.plan, one.sigma), fold.weight)
         start = curator.randomness.initialisation
-        return guarded(self.who("fit"), one.learner.fit, handle, own_copy(fold.public), start)
+        predict = guarded(self.who("fit"), one.learner.fit, handle, own_copy(fold.public), start)
+        curator.guard.conclude()
+        return predict
 
     def _hits(self, predict: Predict, fold: Fold) -> float | str:
         try:

@@ -15,7 +15,7 @@ from PIL import Image, ImageEnhance, ImageFilter
 
 from dpbench import DataError, Dataset, SpecError, Split, Splits
 from dpbench.data import duplicates
-from dpbench.data.duplicates import Hashes, hashes, repeats, repeats_within
+from dpbench.data.duplicates import Hashes, hashes, overlap_of, overlap_within
 from dpbench.data.survey import survey
 from dpbench.errors import OutputError
 from dpbench.records.overlap import Overlap
@@ -53,13 +53,13 @@ def hashed(images: Sequence[Picture], name: str = "") -> Hashes:
 
 
 def counted(of: Sequence[Picture], among: Sequence[Picture]) -> tuple[int, int]:
-    found = repeats(hashed(of), hashed(among))
+    found = overlap_of(hashed(of), hashed(among))
     assert found.among == len(of)
     return found.exact, found.near
 
 
 def within(images: Sequence[Picture]) -> tuple[int, int]:
-    found = repeats_within(hashed(images))
+    found = overlap_within(hashed(images))
     return found.exact, found.near
 
 
@@ -217,7 +217,7 @@ def test_a_sketch_that_is_none_is_refused() -> None:
 
 def test_rows_are_taken_as_asked() -> None:
     taken = hashed(PHOTOS).take(np.array([5, 2]))
-    assert (len(taken), repeats(taken, hashed([photo(2)])).exact) == (2, 1)
+    assert (len(taken), overlap_of(taken, hashed([photo(2)])).exact) == (2, 1)
 
 
 @dataclass
@@ -242,7 +242,7 @@ def test_a_second_look_reads_no_image() -> None:
     assert images.read == 40
     assert first.digest == again.digest
     assert first.exact.tolist() == again.exact.tolist()
-    assert repeats_within(again) == repeats_within(first)
+    assert overlap_within(again) == overlap_within(first)
     for data, name, size in (("other", "train", 40), ("data", "test", 40), ("data", "train", 39)):
         images.read = 0
         hashes(Split(Counted(PHOTOS[:size]), np.zeros(size, np.int64)), data, name)
@@ -269,10 +269,10 @@ def test_a_damaged_cache_is_computed_again(fresh_cache: Path, damage: str) -> No
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"exact": -1, "near": 0, "among": 1}', "\xff", '{"a": 1}'])
 def test_a_damaged_count_is_counted_again(fresh_cache: Path, content: str) -> None:
     of, among = hashed(PHOTOS[:3]), hashed(PHOTOS[2:])
-    first = repeats(of, among)
+    first = overlap_of(of, among)
     (file,) = fresh_cache.rglob("*.json")
     file.write_bytes(content.encode("latin-1"))
-    assert repeats(of, among) == first == Overlap(exact=1, near=1, among=3)
+    assert overlap_of(of, among) == first == Overlap(exact=1, near=1, among=3)
     assert Overlap.model_validate_json(file.read_text()) == first
 
 

@@ -349,7 +349,7 @@ def test_an_unusable_device_is_refused() -> None:
 def test_splits_that_share_images_are_a_warning_and_on_a_board_a_refusal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(duplicates, "repeats", lambda of, _: Overlap(exact=9, near=9, among=len(of)))
+    monkeypatch.setattr(duplicates, "overlap_of", lambda of, _: Overlap(exact=9, near=9, among=len(of)))
     said = "Test in private: expected at most 1% of the 359 images of the smaller split to be exact copies, got 9."
     assert said in ran().remarks
     assert called("run", "--learner", "class-means", "--seeds", "1", "--out", str(tmp_path)) == 0

@@ -85,18 +85,18 @@ class Hashes:
         return torch.where(norms >= FLAT * SIDE, grey / norms.clamp(min=1e-6), 0)
 
 
-def repeats(of: Hashes, among: Hashes) -> Overlap:
+def overlap_of(of: Hashes, among: Hashes) -> Overlap:
     """Count the images of `of` that are the same, or near the same, as one of `among`; once on this machine."""
     file = cache_folder() / "hashes" / f"{canonical_digest([NEAR, of.digest, among.digest])[:32]}.json"
     try:
         return Overlap(**json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        counted = _repeats(of, among)
+        counted = _counted(of, among)
         write_json(file, counted.model_dump())
         return counted
 
 
-def _repeats(of: Hashes, among: Hashes) -> Overlap:
+def _counted(of: Hashes, among: Hashes) -> Overlap:
     exact = np.isin(of.exact, among.exact)
     near = torch.from_numpy(exact.copy())
     for start in range(0, len(of), BLOCK):
@@ -107,7 +107,7 @@ def _repeats(of: Hashes, among: Hashes) -> Overlap:
     return Overlap(exact=int(exact.sum()), near=int(near.sum()), among=len(of))
 
 
-def repeats_within(hashes: Hashes) -> Overlap:
+def overlap_within(hashes: Hashes) -> Overlap:
     """Count the images that are the same, or near the same, as another one of their own split."""
     _, places, counts = np.unique(hashes.exact, return_inverse=True, return_counts=True)
     exact = counts[places] > 1

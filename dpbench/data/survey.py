@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dpbench.api import Dataset, Split
 from dpbench.data import sources
-from dpbench.data.duplicates import hashes, repeats, repeats_within
+from dpbench.data.duplicates import hashes, overlap_of, overlap_within
 from dpbench.errors import DataError
 from dpbench.records.overlap import Overlap
 from dpbench.support.guard import guarded
@@ -62,9 +62,9 @@ def survey(dataset: Dataset) -> Survey:
     if not sum(counts[0]):
         raise DataError(f"The train split of dataset {dataset.name!r} has no images.")
     train = hashes(splits.train, splits.digest, "train")
-    overlap = {"train, repeated within": repeats_within(train)}
+    overlap = {"train, repeated within": overlap_within(train)}
     if len(splits.test.labels):
-        overlap["test, repeated in train"] = repeats(hashes(splits.test, splits.digest, "test"), train)
+        overlap["test, repeated in train"] = overlap_of(hashes(splits.test, splits.digest, "test"), train)
     first = guarded("Decoding image 0 of the train split", lambda: splits.train.images[0])
     source = dataset.source()
     return Survey(

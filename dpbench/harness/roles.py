@@ -99,7 +99,7 @@ def _compared(images: Callable[[SplitName], Hashes]) -> Compared:
         "test in public": (test, public),
         "public in private": (public, private),
     }
-    overlap = {name: duplicates.repeats(of, among) for name, (of, among) in pairs.items()}
+    overlap = {name: duplicates.overlap_of(of, among) for name, (of, among) in pairs.items()}
     return Compared(overlap, public.sketch)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dpbench.api import Budget, Learner, Predict, PublicData, Task
 from dpbench.errors import LawBroken
+from dpbench.harness.roles import seen
 from dpbench.harness.scoring import predict_all
 from dpbench.privacy.accounting.calibration import calibrate
 from dpbench.privacy.binding import bind
@@ -126,8 +127,7 @@ class LearnerSuite(Laws):
         return World(x, y, public, test_x, test_y.numpy())
 
     def _allowed(self, x: Tensor, y: Tensor) -> PublicData:
-        wanted = self.subject().public
-        return PublicData(x if wanted != "none" else x[:0], y if wanted == "labelled" else None)
+        return seen(PublicData(x, y), self.subject())
 
     def _noise_as_public(self) -> PublicData:
         generator = torch.Generator().manual_seed(5)

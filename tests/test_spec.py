@@ -45,6 +45,11 @@ def test_an_option_that_is_no_pair_is_refused(text: str) -> None:
         spec(learner=text)
 
 
+def test_an_option_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"^Expected option 'k' of 'pillar' once, got it twice in 'pillar:k=1,k=2'"):
+        Component.parse("pillar:k=1,k=2")
+
+
 def test_an_unknown_key_is_refused_with_the_nearest() -> None:
     with pytest.raises(SpecError, match=r"Unknown key 'epsilom' of the test\. Did you mean 'epsilon'\?.*delta"):
         spec(epsilom=1)

@@ -73,6 +73,8 @@ class Component(BaseModel):
                 raise SpecError(
                     f"Expected key=value after {name!r}, got {pair!r}. Write it like pillar:k=40,center=false."
                 )
+            if key.strip() in options:
+                raise SpecError(f"Expected option {key.strip()!r} of {name!r} once, got it twice in {text!r}.")
             options[key.strip()] = value.strip()
         return cls(name=name, options=options)
 

@@ -23,5 +23,5 @@ def device_named(name: str) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise SpecError(f"Device {name!r} cannot be used: {reason} Use --device cpu or auto.") from error
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise SpecError(f"Device {name!r} cannot be used: {reason}. Use --device cpu or auto.") from error

@@ -201,8 +201,8 @@ def exact_product(a: Tensor | Quantised, b: Tensor | Quantised, count: int) -> T
     (left, one), (right, other) = (_in_slices(rows, count) for rows in (a, b))
     total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
     for i, part in enumerate(right):
-        for j, term in enumerate(product(torch.cat(left), part.T).chunk(len(left))):
-            total.add_(term, alpha=2.0 ** (-SLICE * (i + j)))
+        for j, other_part in enumerate(left):
+            total.add_(product(other_part, part.T), alpha=2.0 ** (-SLICE * (i + j)))
     return total.mul_(one.unsqueeze(1)).mul_(other)
 
 

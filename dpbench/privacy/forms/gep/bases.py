@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DEFECT_LIMIT = 1e-4
 MOST = 2**12  # directions: what a float64 sum of 20 by 18 bits has room for
-WIDE = 4  # slices that hold a float32 number to 2^-27 of the largest
+WIDE = 5  # slices that hold numbers to 2^-34 of the largest, where badly conditioned anchors magnify what is left out
 
 
 class Basis(ABC):
@@ -71,8 +71,11 @@ class Basis(ABC):
         """Frobenius norm of what rounding to `integers` changes in V after the embedding was fixed, at most."""
 
     def rounding(self, exact: bool) -> float:
-        """Return a bound on |δ| / |G|; `exact` where rows are in float32, and products those of integers."""
-        return (2**-22 + 2**-25 * self.terms**0.5 if exact else (self.terms + 8) * 2**-53) * self.spread
+        """Return a bound on |δ| / |G|; `exact` where rows are in float32, and products those of integers.
+
+        Then what is rounded to float32 is ê itself, and slices leave out 2^-33 sqrt(terms) of a product's factors.
+        """
+        return 2**-22 + 2**-32 * self.terms**0.5 * self.spread if exact else (self.terms + 8) * 2**-53 * self.spread
 
     def along(self, embedding: Tensor, step: Tensor) -> Tensor:
         """Return V @ embedding (k,) int64, times `step` a column, rounded down to whole numbers: int64, like one row.
@@ -284,7 +287,7 @@ class AnchorBasis(Basis):
         if not exact:
             return super().rounding(exact)
         largest = float(self.mixing.double().abs().amax(0).norm()) * float(self.anchors.norms().max())
-        return super().rounding(exact) + 2**-25 * len(self.mixing) * largest
+        return super().rounding(exact) + 2**-32 * len(self.mixing) * largest
 
     @cached_property
     def _written_out(self) -> tuple[Tensor, float, float]:

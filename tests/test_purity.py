@@ -487,6 +487,18 @@ class TestFailures:
             assert not isinstance(told, KeyError)
             told = told.__context__
 
+    def test_a_failure_is_final_for_no_noise_covers_whether_a_row_fails(self) -> None:
+        curator = curator_over(private_rows(), PLAN)
+
+        def rows(chunk: Chunk) -> Tensor:
+            raise ValueError("a label of five")
+
+        for function in (rows, lambda chunk: chunk.x):
+            with pytest.raises(ComponentFailed, match="ValueError"):
+                curator.noisy_sum(function, release="sum", clip=1.0)
+        with pytest.raises(ComponentFailed, match="ValueError"):
+            curator.guard.conclude()
+
     def test_a_refusal_that_a_plugin_writes_itself_is_withheld_too(self) -> None:
         def rows(chunk: Chunk) -> Tensor:
             raise SpecError(f"label {int(chunk.y[0])}")

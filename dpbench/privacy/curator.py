@@ -66,11 +66,12 @@ class LedgerCurator:
         chunks = self.rows.chunks(sample, draws.row_base(), chunk_size, self.task.device)
         exact = self.sigma[release] > 0  # without noise there is nothing to guarantee
         totals: list[Any] = []
-        for blocks in self.guard.contributions(rows, chunks, release, clips):
-            paired = _paired(blocks, clips, release)
-            sums = [block.integers(bound) if exact else clipped_sum(block, bound) for block, bound in paired]
-            totals = [total + part for total, part in zip(totals, sums, strict=True)] if totals else sums
-            del blocks, paired  # or two chunks of rows would be held at once
+        with self.guard.judging():
+            for blocks in self.guard.contributions(rows, chunks, release, clips):
+                paired = _paired(blocks, clips, release)
+                sums = [block.integers(bound) if exact else clipped_sum(block, bound) for block, bound in paired]
+                totals = [total + part for total, part in zip(totals, sums, strict=True)] if totals else sums
+                del blocks, paired  # or two chunks of rows would be held at once
         spread = self.sigma[release] * math.sqrt(len(clips))
         if not exact:
             answers = tuple(total.float() for total in totals)

@@ -499,6 +499,19 @@ class TestFailures:
         with pytest.raises(ComponentFailed, match="ValueError"):
             curator.guard.conclude()
 
+    def test_after_a_failure_no_chunk_is_left_whoever_holds_the_traceback(self) -> None:
+        rows, held = private_rows(), []
+
+        def fails(chunk: Chunk) -> Tensor:
+            raise ValueError
+
+        try:
+            curator_over(rows, PLAN).noisy_sum(fails, release="sum", clip=1.0)
+        except ComponentFailed as error:
+            held.append(error)
+        assert held
+        assert curator_over(rows, PLAN).noisy_sum(lambda chunk: chunk.x, release="sum", clip=1.0) is not None
+
     def test_a_refusal_that_a_plugin_writes_itself_is_withheld_too(self) -> None:
         def rows(chunk: Chunk) -> Tensor:
             raise SpecError(f"label {int(chunk.y[0])}")

@@ -11,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from dpbench.api import Release
+from dpbench.errors import SpecError
 from dpbench.privacy.exact.sums import IntegerSum
 from dpbench.privacy.forms.contributions import Contribution, RankOne, Rows, Scaled
 from dpbench.privacy.mechanisms import clipped_sum, noised
 from dpbench.privacy.randomness import Draws, Randomness, poisson_sample
+from dpbench.privacy.rows import PrivateRows
+from tests.worlds import curator_over
 
 
 def _generator(seed: int = 0) -> np.random.Generator:
@@ -132,3 +136,15 @@ def test_answers_are_multiples_of_the_sums_own_grid() -> None:
 )
 def test_a_huge_row_moves_the_sum_by_no_more_than_a_tiny_clip(row: Contribution, clip: float) -> None:
     assert float(clipped_sum(row, clip).norm()) <= clip * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_noise_that_64_bits_cannot_hold_is_refused(sign: float) -> None:
+    """Cast to integers it would be one constant, and the answer's sign that of the sum without noise."""
+    rows = PrivateRows(torch.full((4, 2), sign), torch.zeros(4, dtype=torch.int64), torch.arange(4))
+    huge = curator_over(rows, [Release("sum", relative_noise=1e15)], sigma=1.0)
+    with pytest.raises(SpecError, match="relative_noise"):
+        huge.noisy_sum(lambda chunk: chunk.x, release="sum", clip=1.0)
+    wide = Scaled(RankOne(torch.ones(4, 1), torch.ones(4, 2)), torch.tensor([[2e-8, 9e7]]))
+    with pytest.raises(SpecError, match="scale varies less"):
+        noised(wide.integers(1.0), 10.0, Randomness.research(0, "a test").draws("sum", 1))

@@ -487,6 +487,31 @@ class TestFailures:
             assert not isinstance(told, KeyError)
             told = told.__context__
 
+    def test_a_failure_is_final_for_no_noise_covers_whether_a_row_fails(self) -> None:
+        curator = curator_over(private_rows(), PLAN)
+
+        def rows(chunk: Chunk) -> Tensor:
+            raise ValueError("a label of five")
+
+        for function in (rows, lambda chunk: chunk.x):
+            with pytest.raises(ComponentFailed, match="ValueError"):
+                curator.noisy_sum(function, release="sum", clip=1.0)
+        with pytest.raises(ComponentFailed, match="ValueError"):
+            curator.guard.conclude()
+
+    def test_after_a_failure_no_chunk_is_left_whoever_holds_the_traceback(self) -> None:
+        rows, held = private_rows(), []
+
+        def fails(chunk: Chunk) -> Tensor:
+            raise ValueError
+
+        try:
+            curator_over(rows, PLAN).noisy_sum(fails, release="sum", clip=1.0)
+        except ComponentFailed as error:
+            held.append(error)
+        assert held
+        assert curator_over(rows, PLAN).noisy_sum(lambda chunk: chunk.x, release="sum", clip=1.0) is not None
+
     def test_a_refusal_that_a_plugin_writes_itself_is_withheld_too(self) -> None:
         def rows(chunk: Chunk) -> Tensor:
             raise SpecError(f"label {int(chunk.y[0])}")

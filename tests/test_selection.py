@@ -51,6 +51,8 @@ class Fitted(DPSGD):
         EVENTS.append("fit")
         if self.learning_rate == 1e-5:
             raise ZeroDivisionError("no luck")
+        if self.learning_rate == 1e-6:
+            curator.noisy_sum(lambda chunk: chunk.x / (1 // 0), release="gradient", clip=1.0)
         predict = super().fit(curator, public, generator)
         SCORES.append(float(predict(torch.ones(1, 64))[0, 0]))
         return predict
@@ -210,6 +212,11 @@ def test_the_best_of_a_random_number_of_runs_wins_and_a_run_that_fails_counts_as
 def test_where_all_runs_behind_a_seed_fail_the_outcome_knows_nothing() -> None:
     found = ran("private-accounted", learner="fitted:steps=3,init=uniform", space={"learning_rate": (1e-5,)})
     assert all(seed.setting == {} and seed.accuracy < 0.2 for seed in found.seeds)
+
+
+def test_a_search_ends_where_a_run_fails_on_rows_for_that_is_not_noisy() -> None:
+    with pytest.raises(ComponentFailed, match="ZeroDivisionError"):
+        ran("private-accounted", learner="fitted:steps=3", space={"learning_rate": (1e-6,)})
 
 
 def _with_runs(monkeypatch: pytest.MonkeyPatch, count: int) -> Result:

@@ -26,10 +26,12 @@ from dpbench import (
     Release,
     Residual,
     Scaled,
+    SpecError,
     exact_linear,
     quantise,
     residuals,
 )
+from dpbench.errors import NotPerExample, PrivacyError
 from dpbench.learning.stack import Stacked
 from dpbench.privacy.exact import products
 from dpbench.privacy.exact.sums import IntegerSum
@@ -123,11 +125,10 @@ def test_the_same_integers_on_two_threads_in_any_order_in_any_chunks_and_without
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(products, "has_int8", lambda device: False)
         assert torch.equal(form.integers(0.7).total, expected.total)
-    if "residual" not in name and c:  # the part along a basis is rounded once a chunk
+    if c:
         parts = [form.take(one) for one in torch.split(order, max(1, c // 3))]
-        assert torch.equal(
-            sum((part.integers(0.7).total for part in parts[1:]), parts[0].integers(0.7).total), expected.total
-        )
+        together = sum((part.integers(0.7) for part in parts[1:]), parts[0].integers(0.7))
+        assert torch.equal(together.total, expected.total)
 
 
 def _value(summed: IntegerSum) -> Tensor:
@@ -304,3 +305,53 @@ def test_answers_do_not_depend_on_what_is_set_around_the_question(
     for one, other in zip(found, expected, strict=True):
         assert one.dtype == torch.float32
         assert torch.equal(one, other)
+
+
+def test_a_residual_moves_a_sum_by_itself_alone_however_later_rows_fall_into_chunks() -> None:
+    """Rounded in every chunk, V times the embeddings would move by a step with each pair that is split otherwise."""
+    basis, clip = DenseBasis(torch.full((4, 1024, 1), 2.0**-6)), 1.0
+    half_a_step = torch.tensor([1.0, 1.0, 0.0, 0.0]).repeat(50) * 1.0001 * 2.0**-22
+    left, right = half_a_step[:, None].expand(-1, 4), quantise(torch.ones(200, 1024))
+    form = Residual(RankOne(left, right), basis)
+    whole, rest = (
+        sum((part.integers(clip) for part in parts[1:]), parts[0].integers(clip))
+        for parts in ([form.take(one) for one in torch.split(torch.arange(start, 200), 2)] for start in (0, 1))
+    )
+    assert torch.equal(whole.grid, rest.grid)
+    assert int((whole.total - rest.total).abs().max()) <= 1
+
+
+def test_chunks_of_other_shapes_or_scales_are_not_added() -> None:
+    """One-hot labels are as wide as a chunk's largest label: added by broadcasting, a row would count several times."""
+
+    def one_hot(chunk: Chunk) -> Tensor:
+        return torch.nn.functional.one_hot(chunk.y).float()
+
+    y = torch.tensor([2, 2, 2, 2, 0, 0, 0, 0])
+    private = PrivateRows(torch.ones(8, 1), y, torch.arange(8))
+    curator = curator_over(private, [Release("sum", steps=2)], sigma=1.0)
+    with pytest.raises(NotPerExample, match=r"task\.classes"):
+        curator.noisy_sum(one_hot, release="sum", clip=1.0, chunk_size=4)
+    with pytest.raises(NotPerExample):
+        curator.noisy_sum(lambda chunk: chunk.x, release="sum", clip=1.0)
+    outer = RankOne(torch.ones(2, 1), torch.ones(2, 2))
+    with pytest.raises(NotPerExample):
+        Scaled(outer, torch.ones(1, 2)).integers(1.0) + Scaled(outer, torch.full((1, 2), 1.5)).integers(1.0)
+    with pytest.raises(NotPerExample):
+        outer.integers(1.0) + Rows(torch.ones(2, 1)).integers(1.0)
+
+
+def test_the_scale_of_a_bias_leaves_room_for_sums_in_64_bits() -> None:
+    outer = RankOne(torch.ones(2, 1), torch.ones(2, 1), bias=True)
+    with pytest.raises(SpecError, match="Raise the small scales"):
+        Scaled(outer, torch.tensor([[1e-6, 1e7]])).integers(1.0)
+    form = Scaled(RankOne(torch.full((20_000, 1), 1e3), torch.ones(20_000, 1), bias=True), torch.tensor([[1.0, 6e7]]))
+    one = form.take(torch.tensor([0])).integers(1.0)
+    assert torch.equal(form.integers(1.0).total, 20_000 * one.total)
+
+
+def test_rows_in_8_bits_whose_integers_were_replaced_are_refused() -> None:
+    right = quantise(torch.eye(2, 40))
+    right.q = torch.full_like(right.q, 127)
+    with pytest.raises(PrivacyError, match=r"\.float\(\)"):
+        RankOne(torch.ones(2, 1), right).integers(1.0)

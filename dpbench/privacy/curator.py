@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -66,11 +67,12 @@ class LedgerCurator:
         chunks = self.rows.chunks(sample, draws.row_base(), chunk_size, self.task.device)
         exact = self.sigma[release] > 0  # without noise there is nothing to guarantee
         totals: list[Any] = []
-        for blocks in self.guard.contributions(rows, chunks, release, clips):
-            paired = _paired(blocks, clips, release)
-            sums = [block.integers(bound) if exact else clipped_sum(block, bound) for block, bound in paired]
-            totals = [total + part for total, part in zip(totals, sums, strict=True)] if totals else sums
-            del blocks, paired  # or two chunks of rows would be held at once
+        with self.guard.judging(), closing(chunks):  # wiped at once, whatever a traceback holds
+            for blocks in self.guard.contributions(rows, chunks, release, clips):
+                paired = _paired(blocks, clips, release)
+                sums = [block.integers(bound) if exact else clipped_sum(block, bound) for block, bound in paired]
+                totals = [total + part for total, part in zip(totals, sums, strict=True)] if totals else sums
+                del blocks, paired  # or two chunks of rows would be held at once
         spread = self.sigma[release] * math.sqrt(len(clips))
         if not exact:
             answers = tuple(total.float() for total in totals)
@@ -87,9 +89,10 @@ class LedgerCurator:
         exact = any(self.sigma.values())
         gathering = Gathering(len(self.rows))
         chunks = self.rows.chunks(sample, 0, self.rows.per_chunk(MAPPED_BYTES), self.task.device)
-        for (block,) in self.guard.mapped(transform, chunks):
-            kept = block.dense().to(self.rows.held.device, torch.float32)
-            gathering.add(quantise(kept) if exact else kept)
+        with closing(chunks):
+            for (block,) in self.guard.mapped(transform, chunks):
+                kept = block.dense().to(self.rows.held.device, torch.float32)
+                gathering.add(quantise(kept) if exact else kept)
         x = gathering.rows()
         task = dataclasses.replace(self.task, example_shape=tuple(x.shape[1:]))
         rows = PrivateRows(x, self.rows.y, torch.arange(len(self.rows)))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dpbench.errors import SpecError
 from dpbench.privacy.exact.sums import IntegerSum
 from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.forms.rounding import weights_for
 from dpbench.privacy.randomness import Draws
+
+LARGEST = 2.0**56  # standard deviation of noise in grid steps: sums and noise stay inside 64 bits
 
 
 def clipped_sum(contribution: Contribution, clip: float) -> Tensor:
@@ -35,8 +38,16 @@ def noised(summed: IntegerSum, std: float, draws: Draws) -> Tensor:
 
     Covered: a sum of sensitivity s is (epsilon, delta)-DP as the accountant says for sigma = std / s.
     Not covered: research draws are normals rounded to the grid, by a generator that is not cryptographic.
+
+    Raises:
+        SpecError: noise of some coordinate that 64 bits cannot hold; what does not fit would be no noise.
     """
     steps = (std / summed.grid).cpu()
+    if steps.numel() and not float(steps.max()) <= LARGEST:
+        raise SpecError(
+            f"Expected noise of at most 2^56 grid steps, got {float(steps.max()):.2g}. Plan a smaller relative_noise, "
+            "or a Scaled contribution whose scale varies less."
+        )
     spread = float(steps) if steps.numel() == 1 else steps.numpy()
     noise = torch.from_numpy(draws.noise(tuple(summed.total.shape), spread)).to(summed.total.device)
     return (summed.total + noise).double().mul_(summed.grid).float()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -102,7 +102,9 @@ class PrivateRows:
         """Shape of one row."""
         return tuple(self.held.shape[1:])
 
-    def chunks(self, sample: np.ndarray, base: int, limit: int | None, device: torch.device) -> Iterator[Chunk]:
+    def chunks(
+        self, sample: np.ndarray, base: int, limit: int | None, device: torch.device
+    ) -> Generator[Chunk, None, None]:
         """Yield the sampled rows in chunks of at most `limit`, at least one chunk, all in one buffer.
 
         A chunk is a copy: nothing done to it reaches the data. The buffer is overwritten by the next chunk, and wiped

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 
 from dpbench.api import Budget, Learner, Predict, Release, Task
-from dpbench.errors import DpbenchError, NotPerExample, NotPure, PlanError, SpecError
+from dpbench.errors import DpbenchError, PlanError, SpecError
 from dpbench.harness.roles import Roles, own_copy
 from dpbench.harness.scoring import predict_all
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.privacy.accounting.private_selection import Repeats, draw
 from dpbench.privacy.binding import bind
+from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.plan import check_plan
 from dpbench.privacy.randomness import Randomness, choosing
 from dpbench.records.result import Privacy
@@ -96,12 +97,12 @@ def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Sp
     for run in range(1, draw(repeats, chance) + 1):
         setting = wanted[chance.randrange(len(wanted))]
         randomness = Randomness.of(privacy.rng, seed, identity, run)
+        curator = bind(fold.rows, roles.task, privacy.plan, privacy.sigma, randomness)
         try:
             one = spaces.candidate(learner, setting)
-            score, winner = _one(one, setting, who, fold, roles.task, privacy, randomness)
-        except (NotPerExample, NotPure):
-            raise  # what it may have remembered, another run may use
+            score, winner = _one(one, setting, who, fold, curator, randomness.initialisation)
         except DpbenchError:
+            curator.guard.conclude()  # what it remembered another run may use, and what failed on rows is not noisy
             continue
         if best is None or score > best[0]:
             best = score, winner
@@ -109,13 +110,11 @@ def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Sp
 
 
 def _one(
-    learner: Learner, setting: spaces.Setting, who: Who, fold: Fold, task: Task, privacy: Privacy,
-    randomness: Randomness,
-) -> tuple[float, Winner]:  # fmt: skip
-    curator = bind(fold.rows, task, privacy.plan, privacy.sigma, randomness)
-    predict = guarded(who("fit"), learner.fit, curator.handle(), own_copy(fold.public), randomness.initialisation)
+    learner: Learner, setting: spaces.Setting, who: Who, fold: Fold, curator: LedgerCurator, generator: torch.Generator
+) -> tuple[float, Winner]:
+    predict = guarded(who("fit"), learner.fit, curator.handle(), own_copy(fold.public), generator)
     curator.guard.conclude()
-    scores = guarded(who("predict"), predict_all, predict, fold.x, task)
+    scores = guarded(who("predict"), predict_all, predict, fold.x, curator.task)
     hits = float(np.mean(scores.argmax(1) == fold.y))
     return hits, Winner(predict, setting, dict(curator.ledger.spent))
 

@@ -74,13 +74,13 @@ class Quantised:
         """Refuse rows that were changed after their lengths were measured.
 
         Raises:
-            PrivacyError: a tensor of these rows was written to.
+            PrivacyError: a tensor of these rows was written to, or another one put in its place.
         """
         if self._seen() != self._versions:
             raise PrivacyError("Quantised rows were changed in place. Work on .float(), which is a copy.")
 
-    def _seen(self) -> tuple[int, ...]:
-        return tuple(0 if part.is_inference() else part._version for part in (self.q, self.scale, self.lengths))
+    def _seen(self) -> list[tuple[int, int]]:
+        return [(id(part), 0 if part.is_inference() else part._version) for part in self.parts]
 
 
 def quantise(rows: Tensor) -> Quantised:

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dpbench.errors import NotPerExample, SpecError
 from dpbench.privacy.exact.elementwise import TINY, folded, roundings
 from dpbench.privacy.exact.products import product
 from dpbench.privacy.exact.quantised import FINE, LARGEST, SLICE, Quantised, sliced
 
 DENSE_BITS = 24  # the grid of dense rows is clip * 2^-24: float32 holds every integer up to 2^24
 BIAS_BITS = 20  # that of a bias column
+WIDEST = 2.0**26  # of a bias scale, in typical feature scales: 2^19 rows at the clip then add up inside 64 bits
 LEFT_LIMIT = 127 * 2**SLICE  # two slices hold integers up to this
 BLOCK = 2**12  # entries whose squares are added up at once: what long rows take beside themselves
 COLUMNS = 2**18  # entries of all dense rows that are rounded at once, to stay in the processor's cache
@@ -33,7 +35,14 @@ class IntegerSum:
     grid: Tensor  # float64, broadcasts with `total`: public, from the clip and the row's shape alone
 
     def __add__(self, other: IntegerSum) -> IntegerSum:
-        """Return the sum of both, which share their grid: parts of one sample."""
+        """Return the sum of both: parts of one sample.
+
+        Raises:
+            NotPerExample: they differ in form, shape or grid; broadcast, a row would count several times.
+        """
+        same = type(other) is IntegerSum and self.total.shape == other.total.shape
+        if not same or not torch.equal(self.grid, other.grid):
+            raise misfit()
         return IntegerSum(self.total + other.total, self.grid)
 
     def value(self) -> Tensor:
@@ -91,6 +100,14 @@ def outer_bits(features: int) -> int:
     return 21 + max(0, (features // 256).bit_length() - 1) // 2
 
 
+def misfit() -> NotPerExample:
+    """Return the refusal of chunks whose sums cannot be added."""
+    return NotPerExample(
+        "Two chunks of one sample contributed rows of another form, shape or scale. Expected these to be the same for "
+        "all chunks: name them by public values, such as task.classes, and not by what a chunk holds."
+    )
+
+
 @dataclass(frozen=True)
 class OuterRows:
     """Outer products rounded to integers under each of s settings: row i of setting s is left[s, :, i] x right.q[i].
@@ -111,7 +128,7 @@ class OuterRows:
         grid = column_grids(self.right, self.column is not None, self.grids).unsqueeze(1)
         if self.column is None:
             return IntegerSum(total, grid)
-        column = self.column.sum(2, dtype=torch.float64).to(torch.int64)
+        column = self.column.to(torch.int64).sum(2)
         return IntegerSum(torch.cat([total, column.unsqueeze(2)], 2), grid)
 
 
@@ -181,6 +198,9 @@ def scaled_sum(left: Tensor, right: Quantised, bias: bool, scale: Tensor, clip: 
     `left` is (1, m, c) and the scale (m, d) or, with bias, (m, d + 1). Rows are clipped after the division: the norm is
     that of the quantised row, each square weighed by an integer that is at least 1 / scale^2.
     Sensitivity: at most `clip`, under adding or removing one row.
+
+    Raises:
+        SpecError: a scale of the bias so far above those of the features that sums would not fit into 64 bits.
     """
     right.check()
     features, inverse = right.shape[1], 1 / scale.double()
@@ -190,6 +210,11 @@ def scaled_sum(left: Tensor, right: Quantised, bias: bool, scale: Tensor, clip: 
     squares = folded(left[0].double().square_().mul_(whole)).unsqueeze(0)  # (1, c)
     norms = squares.sqrt_().mul_(1 + 2.0**-30)
     typical = float(inverse[:, :features].square().mean().rsqrt().log2().floor())
+    if bias and not float(scale[:, features:].max()) <= WIDEST * 2.0**typical:
+        raise SpecError(
+            f"Expected the scale of a bias to be at most {WIDEST:.0f} times those of the features, got "
+            f"{float(scale[:, features:].max()):.3g} beside about {2.0**typical:.3g}. Raise the small scales."
+        )
     grids = torch.full(
         (1,), clip * 2.0 ** (typical + 2 - outer_bits(features)), dtype=torch.float64, device=left.device
     )

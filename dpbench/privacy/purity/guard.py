@@ -24,7 +24,7 @@ import numpy as np
 from torch import Tensor
 
 from dpbench.api import Chunk
-from dpbench.errors import NotPerExample, NotPure, PrivacyError
+from dpbench.errors import DpbenchError, NotPerExample, NotPure
 from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.purity.failures import withheld
@@ -40,13 +40,16 @@ ADVICE = (
 
 
 class Guard:
-    """Judges the functions that one fit hands to its curators; a refusal is final, even if the learner catches it."""
+    """Judges the functions that one fit hands to its curators; a refusal is final, even if the learner catches it.
+
+    So is a failure: whether a row function fails may depend on a row, and no noise covers what a learner makes of that.
+    """
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
         self._moments: dict[str, Moments] = {}
         self._latest: Held | None = None
-        self._refusal: PrivacyError | None = None
+        self._refusal: DpbenchError | None = None
 
     def contributions(
         self, rows: Evaluate, chunks: Iterable[Chunk], release: str, clips: Sequence[float]
@@ -59,7 +62,7 @@ class Guard:
             PrivacyError: an earlier question was refused.
         """
         moments = self._moments.setdefault(release, Moments(QUESTIONS, self._generator))
-        with self._judging():
+        with self.judging():
             yield from self._hold(rows, f"A row function of release {release!r}").over(chunks, clips, moments)
 
     def mapped(
@@ -70,25 +73,30 @@ class Guard:
         Raises:
             PrivacyError: as `contributions` does.
         """
-        with self._judging():
+        with self.judging():
             held = self._hold(lambda chunk: transform(chunk.x), "A transform given to map")
             yield from held.over(chunks, (1.0,), Moments(MAPS, self._generator))
 
     def conclude(self) -> None:
-        """Raise what was refused, if anything was.
+        """Raise what was refused or failed, if anything was.
 
         Raises:
-            PrivacyError: a question was refused.
+            DpbenchError: a question was refused, or failed.
         """
         if self._refusal is not None:
             raise type(self._refusal)(*self._refusal.args)
 
     @contextmanager
-    def _judging(self) -> Iterator[None]:
+    def judging(self) -> Iterator[None]:
+        """Remember what is refused in here.
+
+        Raises:
+            DpbenchError: an earlier question was refused, or failed.
+        """
         self.conclude()
         try:
             yield
-        except PrivacyError as error:
+        except DpbenchError as error:
             self._refusal = error.with_traceback(None)
             raise
 

@@ -84,6 +84,7 @@ class Residual(Contribution):
         import torch
 
         from dpbench.privacy.exact import sums
+        from dpbench.privacy.forms.gep.residual_sum import ResidualSum
 
         if self.outer.left.dtype != torch.float32:
             raise SpecError("Expected residuals in float32, got float64. Call .float() on the factors.")
@@ -105,8 +106,8 @@ class Residual(Contribution):
         found = sums.round_outer(left, right, bias, weights, grids).total()
         factors = weights[0].unsqueeze(1) / step
         along = torch.where(factors > 0, self._embedding.double() * factors, 0).round_().sum(0).to(torch.int64)
-        total = found.total[0] - self.basis.along(along, step / entries)
-        return sums.IntegerSum(total, found.grid[0])
+        outer = sums.IntegerSum(found.total[0], found.grid[0])
+        return ResidualSum(outer, along, step / entries, self.basis)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the outer products' weighted sum less its part along the basis."""

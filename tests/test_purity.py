@@ -9,6 +9,7 @@ import functools
 import itertools
 import math
 import random
+import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -176,7 +177,25 @@ def test_buffers_of_a_module_in_training_and_not_in_evaluation() -> None:
     ask(rows, 20)
 
 
-def test_generators_that_a_row_function_draws_from() -> None:
+def test_another_threads_draws_are_not_a_row_functions() -> None:
+    draws, over = [], threading.Event()
+
+    def elsewhere() -> None:
+        while not over.is_set():
+            draws.append(random.random())
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    try:
+        ask(lambda chunk: chunk.x, 3)
+    finally:
+        over.set()
+        thread.join()
+    assert draws
+
+
+def test_generators_that_a_row_function_draws_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "active_count", lambda: 1)  # whatever runs the tests may have threads
     own, numpys, pythons, legacy = (
         torch.Generator(),
         np.random.default_rng(0),

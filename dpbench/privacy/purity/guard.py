@@ -7,8 +7,8 @@ Covered: closure variables, defaults, attributes, slots, bound objects, `functoo
 tensors and arrays, modules' parameters, gradients and buffers, and generators: by identity, length and torch's version
 counters around every chunk. Around the chunks that the harness draws, the first of a release among them, also globals
 that the code names, in its own module and those of the functions that it calls; attributes of classes; the global
-generators of torch, numpy and `random`; and what tensors and arrays hold: every byte up to a mebibyte, a checksum
-above. On those chunks rows are evaluated again, too: see `spotchecks`.
+generators of torch, numpy and, where no other thread runs, `random`; and what tensors and arrays hold: every byte up to
+a mebibyte, a checksum above. On those chunks rows are evaluated again, too: see `spotchecks`.
 Not covered: files, the environment, other threads, frames, settings and attributes of libraries (`LIBRARIES`), globals
 that no code names (`globals()[...]`), and what a tensor's version counter does not see (`.data`, `.numpy()`) between
 the chunks that are drawn. Python cannot sandbox malice.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import random
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -226,10 +227,12 @@ _CLASSES = Kind(_classes, lambda thing: [f"class `{cls.__name__}`" for cls in _c
 
 
 def _generators() -> Iterator[Entry]:
-    for name, kind in (
-        ("torch's global generator", Kind(state=lambda _: torch_state(torch.default_generator))),
-        ("numpy's global generator", Kind(state=lambda _: words_of(np.random.mtrand.get_bit_generator()))),
-        ("the global generator of `random`", Kind(state=lambda _: random.getstate())),
-        ("a GPU's global generator", Kind(state=lambda _: [*map(torch_state, torch.cuda.default_generators)])),
-    ):
+    kinds = {
+        "torch's global generator": Kind(state=lambda _: torch_state(torch.default_generator)),
+        "numpy's global generator": Kind(state=lambda _: words_of(np.random.mtrand.get_bit_generator())),
+        "a GPU's global generator": Kind(state=lambda _: [*map(torch_state, torch.cuda.default_generators)]),
+    }
+    if threading.active_count() == 1:  # threads of other libraries draw from it: Dask's, a notebook's
+        kinds["the global generator of `random`"] = Kind(state=lambda _: random.getstate())
+    for name, kind in kinds.items():
         yield Entry(None, kind, None, 0, name)

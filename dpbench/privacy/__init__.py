@@ -33,6 +33,7 @@ norms are never under-estimated                            forms.rounding       
 a block has a clip of its own, and other forms are refused forms.blocks                 test_binding, test_bases
 a basis that is not orthonormal is refused                 forms.gep.bases              test_bases
 a residual is no longer than its bound                     forms.gep.residual           test_bases, test_residual_guards
+how a sample is cut into chunks moves no residual          forms.gep.residual_sum       test_sums
 epsilon follows from plan and sigma, as two libraries say  accounting.accountant        test_accountant
 sigma reaches the budget from below                        accounting.accountant        test_accountant
 a remembered sigma is believed only if it passes           accounting.calibration       test_calibration

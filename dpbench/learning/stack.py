@@ -51,10 +51,10 @@ class Stack:
 
     All see the Poisson samples that the first one draws; each has its own sigma, clip, noise stream and ledger.
 
-    Covered: each answer is what that fit's own curator would give for this sample: beside noise the same integers. A row
-    that is not finite under a setting counts as zero under that setting.
-    Not covered: what row functions remember or read of other rows, which nothing compares here; the fits together. They are several mechanisms on the same data: publishing more than one, or choosing
-    by what they give, composes.
+    Covered: each answer is what that fit's own curator would give for this sample, beside noise to the same integers. A
+    row that is not finite under a setting counts as zero under that setting.
+    Not covered: what row functions remember or read of other rows, which nothing compares here; and the fits together.
+    They are several mechanisms on the same data: publishing more than one, or choosing by what they give, composes.
     """
 
     curators: tuple[LedgerCurator, ...]

@@ -101,6 +101,8 @@ def run_arguments(out: Path, *more: str) -> list[str]:
         ("--learner dp-sgd --seeds 0", "at least one"),
         ("--learner dp-sgd --public-dataset digits --public-fraction 0.1", "not from both"),
         ("--learner dp-sgd --train-fraction 0.0001", "No private example is left"),
+        ("--learner dp-sgd --imbalance 0.5", "imbalance=0.5"),
+        ("--learner dp-sgd --imbalance nan", "imbalance=nan"),
         ("--learner dp-sgd --device abacus", "Device 'abacus' cannot be used"),
         ("--dataset digits", "Expected 'learner'"),
     ],

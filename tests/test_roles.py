@@ -112,6 +112,58 @@ def test_the_test_split_is_whole() -> None:
     assert roles(train_fraction=0.1).test().x[:, 0].tolist() == list(range(TEST))
 
 
+@dataclass(frozen=True)
+class Sorted(Numbered):
+    """The label is the place's tens: 20 training and 5 test examples a class."""
+
+    name: ClassVar[str] = "sorted"
+
+    def split(self, size: int) -> Split:
+        return Split(super().split(size).images, np.arange(size, dtype=np.int64) * 10 // size)
+
+
+def sizes(labels: Any) -> list[int]:
+    return np.bincount(np.asarray(labels), minlength=10).tolist()
+
+
+def test_imbalance_keeps_the_first_class_whole_and_of_the_last_its_share() -> None:
+    found = roles(Sorted(), imbalance=20, public_fraction=0)
+    assert sizes(found.private.y) == [20, 14, 10, 7, 5, 4, 3, 2, 1, 1]
+    assert found.task.size == len(found.private) == 67
+
+
+def test_imbalance_is_that_of_public_and_test_data_too() -> None:
+    found = roles(Sorted(), imbalance=20, public_fraction=0.3)
+    both = [*private_places(found), *public_places(found)]
+    assert len(set(both)) == len(both)
+    assert sizes(np.array(both) // 20) == [20, 14, 10, 7, 5, 4, 3, 2, 1, 1]
+    assert sizes(found.test().y) == [5, 4, 3, 2, 1, 1, 1, 1, 1, 1]
+
+
+def test_the_images_on_record_are_those_that_imbalance_keeps() -> None:
+    found = roles(Sorted(), imbalance=20)
+    played = {"private": len(found.private), "public": len(found.public.x), "test": len(found.test().y)}
+    assert {name: len(found.images(name)) for name in ("private", "public", "test")} == played  # type: ignore[arg-type]
+    assert found.compared().overlap["test in private"].among == played["test"]
+
+
+def test_labels_stay_with_their_images_in_an_unbalanced_part() -> None:
+    found = roles(Sorted(), imbalance=4)
+    assert found.private.y.tolist() == [place // 20 for place in private_places(found)]
+    assert found.test().y.tolist() == [int(place) // 5 for place in found.test().x[:, 0]]
+
+
+def test_the_split_seed_decides_which_examples_of_a_class_are_kept() -> None:
+    kept = [set(private_places(roles(Sorted(), imbalance=4, public_fraction=0, split_seed=seed))) for seed in (0, 0, 1)]
+    assert kept[0] == kept[1] != kept[2]
+    assert set(range(20)) <= kept[0] & kept[2]
+
+
+def test_a_public_dataset_stays_as_it_was_published_beside_an_unbalanced_part() -> None:
+    found = roles(Sorted(), public=Numbered(first=50), imbalance=20)
+    assert (len(found.public.x), len(found.private)) == (TRAIN, 67)
+
+
 def test_the_task_states_size_shape_and_classes() -> None:
     task = roles(public_fraction=0.3, train_fraction=0.5).task
     assert (task.size, task.example_shape, task.classes) == (70, (4,), 10)

@@ -88,6 +88,8 @@ def test_an_epsilon_that_guarantees_nothing_is_refused(epsilon: object) -> None:
         ("public_fraction", -0.1),
         ("train_fraction", 0),
         ("train_fraction", 1.1),
+        ("imbalance", 1),
+        ("imbalance", math.inf),
         ("split_seed", -1),
         ("seeds", [0, -1]),
         ("seeds", [0.5]),
@@ -151,6 +153,7 @@ def test_a_spec_with_a_public_dataset_survives_json() -> None:
         {"public_dataset": "digits"},
         {"public_labels": True},
         {"train_fraction": 0.5},
+        {"imbalance": 20},
         {"split_seed": 1},
         {"seeds": [4, 3, 2, 1, 0]},
         {"secure_rng": True},
@@ -164,6 +167,11 @@ def test_the_digest_changes_with_every_field(change: dict[str, object]) -> None:
 def test_every_field_but_the_one_adjacency_there_is_can_change_the_digest() -> None:
     cases = test_the_digest_changes_with_every_field.pytestmark[0].args[1]  # type: ignore[attr-defined]
     assert {key for case in cases for key in case} == set(Spec.model_fields) - {"adjacency"}
+
+
+def test_what_is_not_unbalanced_is_written_and_named_as_before_there_was_imbalance() -> None:
+    assert "imbalance" not in spec().model_dump_json()
+    assert spec(learner="dp-sgd").digest.startswith("04ff923ec5550fd6")
 
 
 def test_the_digest_ignores_the_order_of_keys() -> None:

@@ -23,6 +23,10 @@ PublicFraction = Annotated[float | None, typer.Option(help="Share of the trainin
 PublicDataset = Annotated[str | None, typer.Option(help="Dataset to use as public data instead.")]
 PublicLabels = Annotated[bool | None, typer.Option("--public-labels", help="Let the learner read public labels.")]
 TrainFraction = Annotated[float | None, typer.Option(help="Share of the private split to keep. \\[default: 1]")]
+Imbalance = Annotated[
+    float | None,
+    typer.Option(help="Keep fewer of each class than of the one before: 20 of the first to 1 of the last."),
+]
 SplitSeed = Annotated[int | None, typer.Option(help="Seed of the public/private split. \\[default: 0]")]
 SpecFile = Annotated[Path | None, typer.Option(help="TOML file with any of these keys; flags override it.")]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1 ...")]

@@ -35,6 +35,7 @@ def run(
     public_dataset: flags.PublicDataset = None,
     public_labels: flags.PublicLabels = None,
     train_fraction: flags.TrainFraction = None,
+    imbalance: flags.Imbalance = None,
     split_seed: flags.SplitSeed = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 5 means 0 to 4. \\[default: 5]")] = None,
     secure_rng: Annotated[
@@ -70,7 +71,8 @@ def run(
     given = {
         "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
         "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
-        "public_labels": public_labels, "train_fraction": train_fraction, "split_seed": split_seed, "seeds": seeds,
+        "public_labels": public_labels, "train_fraction": train_fraction, "imbalance": imbalance,
+        "split_seed": split_seed, "seeds": seeds,
         "secure_rng": secure_rng, "search": search,
     }  # fmt: skip
     with interruptible("Extracted features are kept; repeat the command to continue."):

@@ -27,6 +27,7 @@ def tune(
     public_dataset: flags.PublicDataset = None,
     public_labels: flags.PublicLabels = None,
     train_fraction: flags.TrainFraction = None,
+    imbalance: flags.Imbalance = None,
     split_seed: flags.SplitSeed = None,
     selection: Annotated[
         str | None,
@@ -45,7 +46,8 @@ def tune(
     given = {
         "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
         "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
-        "public_labels": public_labels, "train_fraction": train_fraction, "split_seed": split_seed, "search": search,
+        "public_labels": public_labels, "train_fraction": train_fraction, "imbalance": imbalance,
+        "split_seed": split_seed, "search": search,
     }  # fmt: skip
     asked = flags.spec_of(given, spec, "tune")
 

@@ -15,6 +15,7 @@ from dpbench.data import cache, duplicates
 from dpbench.data.concat import Concat
 from dpbench.data.duplicates import Hashes
 from dpbench.errors import DataError, SpecError
+from dpbench.harness.unbalanced import kept
 from dpbench.privacy.plan import check_budget
 from dpbench.privacy.rows import PrivateRows
 from dpbench.records.overlap import Overlap
@@ -57,8 +58,9 @@ class Roles:
 def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     """Load, split and extract.
 
-    The published training split is cut by `split_seed` into public (`public_fraction`) and private, of which
-    `train_fraction` is kept; with a public dataset, all of its training split is public instead.
+    The published training split, or what `imbalance` keeps of it, is cut by `split_seed` into public
+    (`public_fraction`) and private, of which `train_fraction` is kept; with a public dataset, all of its training split
+    is public instead. The test split is whole, or what `imbalance` keeps of it.
 
     Raises:
         DataError, DataMissing: the data is malformed or not here.
@@ -67,7 +69,7 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     dataset, extractor = parts.dataset, parts.extractor
     splits = _loaded(parts, "dataset")
     labels = _labels(splits.train, "train", dataset)
-    public_rows, private_rows = _cut(len(splits.train.labels), spec)
+    public_rows, private_rows = _cut(_kept(splits, "train", dataset, spec), spec)
     check_budget(Budget(spec.epsilon, spec.delta), _task((), dataset, len(private_rows), device))
     train = _features(splits, "train", extractor, device)
     if parts.public_dataset is None:
@@ -82,13 +84,14 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
 
     def images(name: SplitName) -> Hashes:
         if name == "test":
-            return duplicates.hashes(splits.test, splits.digest, "test")
+            whole = duplicates.hashes(splits.test, splits.digest, "test")
+            return whole.take(_kept(splits, "test", dataset, spec))
         of = splits if name == "private" else other
         hashed = duplicates.hashes(of.train, of.digest, "train")
         return hashed if of is not splits else hashed.take(private_rows if name == "private" else public_rows)
 
     return Roles(
-        task, private, public, lambda: _test(splits, parts, device), digests, images, lambda: _compared(images)
+        task, private, public, lambda: _test(splits, parts, spec, device), digests, images, lambda: _compared(images)
     )
 
 
@@ -115,9 +118,17 @@ def own_copy(public: PublicData) -> PublicData:
     return PublicData(public.x.clone(), None if public.y is None else public.y.clone())
 
 
-def _test(splits: Splits, parts: Parts, device: torch.device) -> Test:
-    labels = _labels(splits.test, "test", parts.dataset)
-    return Test(_features(splits, "test", parts.extractor, device), labels.numpy())
+def _test(splits: Splits, parts: Parts, spec: Spec, device: torch.device) -> Test:
+    labels, x = _labels(splits.test, "test", parts.dataset), _features(splits, "test", parts.extractor, device)
+    if spec.imbalance is None:
+        return Test(x, labels.numpy())
+    rows = _kept(splits, "test", parts.dataset, spec)
+    return Test(x[torch.from_numpy(rows)], labels.numpy()[rows])
+
+
+def _kept(splits: Splits, name: Literal["train", "test"], dataset: Dataset, spec: Spec) -> np.ndarray:
+    labels = (splits.train if name == "train" else splits.test).labels
+    return kept(labels, len(dataset.classes), spec.imbalance, spec.split_seed, 1 if name == "train" else 2)
 
 
 def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
@@ -129,8 +140,9 @@ def _task(shape: tuple[int, ...], dataset: Dataset, size: int, device: torch.dev
     return Task(shape, len(dataset.classes), size, device)
 
 
-def _cut(size: int, spec: Spec) -> tuple[Tensor, Tensor]:
-    order = np.random.default_rng(np.random.SeedSequence(spec.split_seed)).permutation(size)
+def _cut(rows: np.ndarray, spec: Spec) -> tuple[Tensor, Tensor]:
+    size = len(rows)
+    order = rows[np.random.default_rng(np.random.SeedSequence(spec.split_seed)).permutation(size)]
     public = round(spec.public_fraction * size)
     private = round(spec.train_fraction * (size - public))
     if private < 1:

@@ -92,6 +92,6 @@ class Shared:
 def data_of(spec: Spec) -> str:
     """Return what decides a spec's roles, budget aside."""
     fields: set[Any] = {
-        "dataset", "extractor", "public_dataset", "public_fraction", "train_fraction", "split_seed"
+        "dataset", "extractor", "public_dataset", "public_fraction", "train_fraction", "imbalance", "split_seed"
     }  # fmt: skip
     return spec.model_dump_json(include=fields)

@@ -141,6 +141,8 @@ class Protocol(BaseModel):
     public_dataset: Named | None = None
     public_labels: bool = False
     train_fraction: float = Field(1.0, gt=0, le=1)
+    # The first class to the last, in shares kept. Not written where there is none: such a protocol keeps its digest.
+    imbalance: float | None = Field(None, gt=1, allow_inf_nan=False, exclude_if=lambda value: value is None)
     split_seed: int = Field(0, ge=0)
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(first_seeds)] = (0, 1, 2, 3, 4)
 

@@ -38,6 +38,7 @@ def _protocol(standing: Standing) -> list[tuple[str, str]]:
         *facts,
         ("Public data", f"{public}, {'labelled' if board.public_labels else 'unlabelled'}"),
         ("Private share kept", f"{board.train_fraction:.4g}"),
+        *([("Classes, first to last", f"{board.imbalance:g} : 1")] if board.imbalance else []),
         ("ε, δ", f"{text.budget(board.epsilon)}, {board.delta:g}"),
         ("Accountant", board.accountant),
         ("Neighbours", board.adjacency),

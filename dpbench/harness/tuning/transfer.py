@@ -19,7 +19,7 @@ from dpbench.registry import fields_from
 
 Earlier = Result | Tuning
 Images = Callable[[SplitName], Hashes]
-_SPLIT = {"dataset", "public_dataset", "public_fraction", "split_seed"}
+_SPLIT = {"dataset", "public_dataset", "public_fraction", "imbalance", "split_seed"}
 _NO_MATTER = {"search", "seeds", "learner", "secure_rng"}  # a setting is carried across as if it were chosen here
 
 

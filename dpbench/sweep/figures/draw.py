@@ -30,6 +30,7 @@ WORDS = {
     "learner.k": "k (dimensions kept)",
     "public_fraction": "share of the training split that is public",
     "train_fraction": "share of the private split that is kept",
+    "imbalance": "first class to last, in shares kept",
     "public_dataset": "public data",
 }
 ACROSS = 3  # panels in a row

@@ -376,7 +376,12 @@ def test_settings_that_an_older_file_calls_transferred_count_as_what_they_were_f
 
 @pytest.mark.parametrize(
     ("there", "rule"),
-    [({}, "transfer"), ({"split_seed": 1}, "private-unaccounted"), ({"public_fraction": 0.5}, "private-unaccounted")],
+    [
+        ({}, "transfer"),
+        ({"split_seed": 1}, "private-unaccounted"),
+        ({"public_fraction": 0.5}, "private-unaccounted"),
+        ({"imbalance": 4}, "private-unaccounted"),
+    ],
 )
 def test_the_same_images_under_another_name_are_the_same_data(tmp_path: Path, there: dict[str, Any], rule: str) -> None:
     """Labels that were public there are private here, which the sketch of the public images shows."""
@@ -451,7 +456,8 @@ def test_the_spec_of_a_run_with_settings_from_elsewhere_names_them(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "there", [{"split_seed": 1}, {"public_fraction": 0.9}, {"dataset": "sealed", "public_dataset": "digits"}]
+    "there",
+    [{"split_seed": 1}, {"public_fraction": 0.9}, {"imbalance": 3}, {"dataset": "sealed", "public_dataset": "digits"}],
 )
 def test_settings_chosen_by_labels_that_are_private_here_touch_private_records(
     tmp_path: Path, there: dict[str, Any]

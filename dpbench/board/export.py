@@ -23,7 +23,7 @@ def table(index: Index) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(list(_columns()))
     for row in rows:
-        writer.writerow([_safe(row[name]) for name in _columns()])
+        writer.writerow([safe(row[name]) for name in _columns()])
     return text.getvalue()
 
 
@@ -67,5 +67,6 @@ def _row(standing: Standing, entry: Entry) -> dict[str, object]:
     return {**{name: getattr(entry, name) for name in _columns() if name in Entry.model_fields}, **row}
 
 
-def _safe(value: object) -> object:
+def safe(value: object) -> object:
+    """Return a value for a spreadsheet: a text that it would take for a formula begins with an apostrophe."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

@@ -8,7 +8,21 @@ import sys
 
 import typer
 
-from dpbench.cli import budget, check, components, data, inspect, leaderboard, plot, plugin, pretrain, run, sweep, tune
+from dpbench.cli import (
+    budget,
+    check,
+    components,
+    data,
+    inspect,
+    leaderboard,
+    plot,
+    plugin,
+    pretrain,
+    results,
+    run,
+    sweep,
+    tune,
+)
 from dpbench.errors import DpbenchError
 
 app = typer.Typer(
@@ -23,6 +37,8 @@ app.command("tune")(tune.tune)
 app.command("list")(components.list_components)
 app.command("sweep")(sweep.sweep)
 app.command("plot")(plot.plot)
+app.add_typer(results.app, name="results")
+app.command("compare")(results.compare)
 app.command("inspect")(inspect.inspect)
 app.command("pretrain")(pretrain.pretrain)
 app.add_typer(data.app, name="data")

@@ -1,0 +1,181 @@
+"""Results -> tables: one for each protocol, a row for each learner, a column for each ε, best first.
+
+Two results stand in one table if they differ at most in learner, settings, ε, seeds and whether public labels were
+read. In a column, those that a paired test cannot tell from the best (`board.ranking`) are best as well. What reads no
+private row, and what has no privacy, is a reference: it stands below and is never best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpbench.board.ranking import ranks, scores_of
+from dpbench.board.tables.collect import Filed
+from dpbench.records.metrics import Metric
+from dpbench.records.protocol import Protocol
+from dpbench.records.result import Interval, Result
+
+FREE = {"epsilon", "seeds", "public_labels"}
+"""What may differ within a table, beside the learner and its settings."""
+WORDS = {"epsilon": "ε", "delta": "δ"}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One cell: a score, and whether it cannot be told from the best of its column."""
+
+    score: Interval
+    best: bool
+    filed: Filed
+
+
+@dataclass(frozen=True)
+class Row:
+    """One learner: a cell for each column, None where there is no result."""
+
+    label: str
+    cells: tuple[Measured | None, ...]
+    reference: bool
+
+
+@dataclass(frozen=True)
+class Table:
+    """All results of one protocol."""
+
+    title: str
+    metric: Metric
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def arrange(filed: Sequence[Filed], metric: Metric = "accuracy") -> list[Table]:
+    """Return the tables of some results, in the order of their titles; results without the metric are left out."""
+    having = [one for one in filed if metric in one.result.metrics]
+    grounds: dict[str, list[Filed]] = defaultdict(list)
+    titles = _titles([one.result for one in having])
+    for one, title in zip(having, titles, strict=True):
+        grounds[title].append(one)
+    return [_table(title, ones, metric) for title, ones in sorted(grounds.items())]
+
+
+def _titles(results: Sequence[Result]) -> list[str]:
+    """Name each result's protocol: dataset, extractor, and what differs between these results or from the default."""
+    fields = [name for name in Protocol.model_fields if name not in {*FREE, "dataset", "extractor"}]
+    told = [
+        name
+        for name in fields
+        if len({str(getattr(one.spec, name)) for one in results}) > 1
+        or any(getattr(one.spec, name) != Protocol.model_fields[name].default for one in results)
+    ]
+    return [", ".join([f"{one.spec.dataset}, {one.spec.extractor}", *_said(one, told)]) for one in results]
+
+
+def _said(result: Result, names: Iterable[str]) -> Iterable[str]:
+    for name in names:
+        value = getattr(result.spec, name)
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        yield f"{WORDS.get(name, name.replace('_', ' '))} {text}"
+
+
+def _table(title: str, filed: Sequence[Filed], metric: Metric) -> Table:
+    ceilings = _only_without_privacy(filed)
+    lines = [one for one in filed if one.result.spec.learner.name in ceilings or not one.result.privacy.plan]
+    entries = [one for one in filed if one not in lines]
+    columns = sorted({one.result.spec.epsilon for one in entries}) or [math.inf]
+    rows = [_row(label, ones, columns, entries, metric) for label, ones in _by_label(entries).items()]
+    rows = sorted(rows, key=lambda row: _behind(row, rows))
+    beside = [_reference(label, ones, columns, metric) for label, ones in _by_label(lines).items()]
+    beside.sort(key=lambda row: max(cell.score.mean for cell in row.cells if cell))
+    return Table(
+        title, metric, tuple(f"ε {'∞' if math.isinf(one) else f'{one:g}'}" for one in columns), (*rows, *beside)
+    )
+
+
+def _only_without_privacy(filed: Sequence[Filed]) -> set[str]:
+    """Return the learners that have results at ε = ∞ alone, beside others that have privacy."""
+    without = {one.result.spec.learner.name for one in filed if math.isinf(one.result.spec.epsilon)}
+    private = {one.result.spec.learner.name for one in filed if not math.isinf(one.result.spec.epsilon)}
+    return without - private if private else set()
+
+
+def _by_label(filed: Sequence[Filed]) -> dict[str, list[Filed]]:
+    """Group results by learner and how its settings were chosen; by settings too where those decide."""
+    groups: dict[str, list[Filed]] = defaultdict(list)
+    for one in filed:
+        groups[label(one.result)].append(one)
+    split: dict[str, list[Filed]] = {}
+    for name, ones in groups.items():
+        taken = Counter(one.result.spec.epsilon for one in ones)
+        differing = _differing(ones) if max(taken.values()) > 1 else []
+        for one in ones:
+            options = one.result.spec.learner.options
+            parts = [f"{option}={options[option]}" for option in differing if option in options]
+            if max(taken.values()) > 1 and not differing:
+                parts = [one.result.digest[:8]]
+            split.setdefault(f"{name}:{','.join(parts)}" if parts else name, []).append(one)
+    return split
+
+
+def label(result: Result) -> str:
+    """Return the learner, how its settings were chosen, and whether it read public labels."""
+    chosen = {"default": "", "by-hand": "", "public-validation": "tuned"}.get(result.selection, result.selection)
+    notes = [
+        *filter(None, [chosen]),
+        *["reads public labels"] * result.task.public_labels_seen,
+        *["no private data"] * (not result.privacy.plan),
+    ]
+    return result.spec.learner.name + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _differing(filed: Sequence[Filed]) -> list[str]:
+    options: list[dict[str, Any]] = [one.result.spec.learner.options for one in filed]
+    names = dict.fromkeys(name for one in options for name in one)
+    return [name for name in names if len({str(one.get(name)) for one in options}) > 1]
+
+
+def _row(label: str, filed: Sequence[Filed], columns: Sequence[float], entries: Sequence[Filed], metric: Metric) -> Row:
+    at = {one.result.spec.epsilon: one for one in filed}
+    cells: list[Measured | None] = []
+    for epsilon in columns:
+        mine = at.get(epsilon)
+        rivals = [one for one in entries if one.result.spec.epsilon == epsilon]
+        cells.append(Measured(mine.result.metrics[metric], _ties(mine, rivals, metric), mine) if mine else None)
+    return Row(label, tuple(cells), reference=False)
+
+
+def _ties(mine: Filed, rivals: Sequence[Filed], metric: Metric) -> bool:
+    """Say whether a result is the best of its column, or cannot be told from it."""
+    best = max(rivals, key=lambda one: one.result.metrics[metric].mean)
+    if mine is best:
+        return len(rivals) > 1
+    if tested_on(mine.result) != tested_on(best.result):
+        return False  # other seeds or another test split: nothing to pair
+    return ranks([scores_of(one.result, metric) for one in (best, mine)])[1] == 1
+
+
+def tested_on(result: Result) -> tuple[object, ...]:
+    """Return what two results must share to be paired: the data, how much of it is tested on, and the seeds."""
+    return result.spec.seeds, result.task.digests.get("private"), result.task.test
+
+
+def _reference(name: str, filed: Sequence[Filed], columns: Sequence[float], metric: Metric) -> Row:
+    """Return a row that holds at every ε: the newest result in each column."""
+    at = {one.result.spec.epsilon: one for one in filed}
+    chosen = [at.get(epsilon, filed[-1]) for epsilon in columns]
+    note = "" if not filed[0].result.privacy.plan else " (no privacy)"
+    cells = tuple(Measured(one.result.metrics[metric], best=False, filed=one) for one in chosen)
+    return Row(name + note, cells, reference=True)
+
+
+def _behind(row: Row, rows: Sequence[Row]) -> tuple[float, str]:
+    """Return by how much a row is behind the best, on average over its columns."""
+    gaps = [
+        max(other.score.mean for one in rows if (other := one.cells[place])) - cell.score.mean
+        for place, cell in enumerate(row.cells)
+        if cell
+    ]
+    return sum(gaps) / len(gaps), row.label

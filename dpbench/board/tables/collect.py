@@ -1,0 +1,60 @@
+"""The results below some folders, the newest of each spec."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.errors import DataError
+from dpbench.records.result import Result
+
+
+@dataclass(frozen=True)
+class Filed:
+    """A result and where it lies."""
+
+    file: Path
+    result: Result
+
+
+def read(places: Sequence[Path]) -> tuple[list[Filed], list[str]]:
+    """Return the results in files and below folders, and why some files could not be read.
+
+    JSON files that are no results are passed over. Of several results of one spec, the newest file counts.
+
+    Raises:
+        DataError: a place does not exist, or there is no result in any of them.
+    """
+    found: dict[str, Filed] = {}
+    damaged: list[str] = []
+    for file in sorted(_files(places), key=lambda file: (file.stat().st_mtime_ns, file)):
+        try:
+            if file in places or _is_result(file):
+                result = Result.read(file)
+                found[result.digest] = Filed(file, result)
+        except DataError as error:
+            damaged.append(str(error))
+    if not found:
+        where = " or ".join(map(str, places))
+        why = f" {damaged[0]}" if damaged else " dpbench run and dpbench sweep write them."
+        raise DataError(f"Expected results in {where}, found none.{why}")
+    return sorted(found.values(), key=lambda filed: str(filed.file)), damaged
+
+
+def _files(places: Sequence[Path]) -> Iterator[Path]:
+    for place in places:
+        if not place.exists():
+            raise DataError(f"Expected a folder of results or a result file, got {place}, which does not exist.")
+        yield from place.rglob("*.json") if place.is_dir() else [place]
+
+
+def _is_result(file: Path) -> bool:
+    try:
+        content = json.loads(file.read_bytes())
+    except OSError as error:
+        raise DataError(f"Cannot read {file}: {error.strerror}.") from error
+    except ValueError as error:
+        raise DataError(f"{file} is not JSON: {error}.") from error
+    return isinstance(content, dict) and content.keys() >= {"spec", "privacy", "seeds"}

@@ -1,0 +1,151 @@
+"""A table as text, Markdown, LaTeX, HTML or, row by row at full precision, CSV. Scores in percent, ties bold."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from dpbench.board.export import safe
+from dpbench.board.tables.arrange import Measured, Row, Table
+from dpbench.board.tables.collect import Filed
+from dpbench.records.metrics import METRICS
+from dpbench.records.result import Interval
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+LEGEND = "Percent, mean over seeds with its 95% interval. Bold: cannot be told from the best of its column."
+
+
+def percent(score: Interval) -> str:
+    """Return a score in percent, with half its interval where there is one.
+
+    >>> percent(Interval(mean=0.7231, low=0.72, high=0.7262)), percent(Interval(mean=0.5, low=None, high=None))
+    ('72.31 ± 0.31', '50.00')
+    """
+    half = "" if score.high is None else f"{100 * (score.high - score.mean):.2f}"
+    return f"{100 * score.mean:.2f}" + (f" ± {half}" if half not in {"", "0.00"} else "")
+
+
+def terminal(table: Table) -> RichTable:
+    """Return a table for a terminal."""
+    from rich.table import Column
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(
+        "learner",
+        *(Column(name, justify="right", no_wrap=True) for name in table.columns),
+        box=None,
+        title=f"{table.title}: {_word(table)}",
+        title_justify="left",
+        title_style="bold",
+    )
+    for row in table.rows:
+        cells = [Text(_text(cell), style="bold" if cell and cell.best else "") for cell in row.cells]
+        drawn.add_row(Text(row.label), *cells, style="dim" if row.reference else "")
+    return drawn
+
+
+def markdown(tables: Sequence[Table]) -> str:
+    """Return tables in Markdown, a heading before each."""
+    parts = []
+    for table in tables:
+        head = ["learner", *table.columns]
+        lines = [_pipes(head), _pipes(["---", *["---:"] * len(table.columns)])]
+        lines += [_pipes([f"`{row.label}`", *_cells(row, lambda text: f"**{text}**")]) for row in table.rows]
+        parts.append("\n".join([f"### {table.title}: {_word(table)}", "", *lines]))
+    return "\n\n".join([*parts, LEGEND]) + "\n"
+
+
+def latex(tables: Sequence[Table]) -> str:
+    """Return tables in LaTeX; they need the package booktabs."""
+    parts = []
+    for table in tables:
+        rows, lines = [row for row in table.rows if not row.reference], [row for row in table.rows if row.reference]
+        body = [_ampersands(row) for row in rows] + ["\\midrule"] * bool(rows and lines) + list(map(_ampersands, lines))
+        head = " & ".join(["learner", *map(_tex, table.columns)]) + r" \\"
+        parts.append("\n".join([
+            f"% {table.title}: {_word(table)}", f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule", head,
+            r"\midrule", *body, r"\bottomrule", r"\end{tabular}",
+        ]))  # fmt: skip
+    return "\n\n".join([*parts, f"% {LEGEND}"]) + "\n"
+
+
+def web(tables: Sequence[Table]) -> str:
+    """Return tables in HTML, for a notebook."""
+    parts = []
+    for table in tables:
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in ("learner", *table.columns))
+        rows = [
+            "".join(
+                f"<td>{text}</td>" for text in [html.escape(row.label), *_cells(row, lambda text: f"<b>{text}</b>")]
+            )
+            for row in table.rows
+        ]
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        caption = html.escape(f"{table.title}: {_word(table)}")
+        parts.append(f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    return "".join([*parts, f"<p>{LEGEND}</p>"])
+
+
+def values(filed: Sequence[Filed]) -> str:
+    """Return results as CSV: one row each, scores as shares of 1 at full precision."""
+    text = io.StringIO()
+    rows = [_values(one) for one in filed]
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: safe(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _values(filed: Filed) -> dict[str, object]:
+    result, spec = filed.result, filed.result.spec
+    row: dict[str, object] = {
+        "dataset": str(spec.dataset), "extractor": str(spec.extractor), "learner": spec.learner.name,
+        "settings": " ".join(f"{name}={value}" for name, value in spec.learner.options.items()),
+        "selection": result.selection, "target_epsilon": spec.epsilon, "delta": spec.delta, "seeds": len(spec.seeds),
+        "private": result.task.private, "public": result.task.public, "test": result.task.test,
+        "public_labels": result.task.public_labels_seen,
+    }  # fmt: skip
+    for metric in METRICS:
+        found = result.metrics.get(metric)
+        row |= {
+            metric: found and found.mean,
+            f"{metric}_low": found and found.low,
+            f"{metric}_high": found and found.high,
+        }
+    privacy = result.privacy
+    return {
+        **row, "epsilon": privacy.epsilon, "sigma": privacy.sigma, "rng": privacy.rng, "mechanism": privacy.mechanism,
+        "seconds": sum(result.seconds.values()), "commit": result.provenance.get("commit"), "file": str(filed.file),
+    }  # fmt: skip
+
+
+def _word(table: Table) -> str:
+    return table.metric.replace("_", " ")
+
+
+def _text(cell: Measured | None) -> str:
+    return percent(cell.score) if cell else ""
+
+
+def _cells(row: Row, bold: Callable[[str], str]) -> list[str]:
+    return [bold(_text(cell)) if cell and cell.best else _text(cell) for cell in row.cells]
+
+
+def _pipes(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _ampersands(row: Row) -> str:
+    cells = [text.replace("±", r"$\pm$") for text in _cells(row, lambda text: rf"\textbf{{{text}}}")]
+    return " & ".join([_tex(row.label), *cells]) + r" \\"
+
+
+def _tex(text: str) -> str:
+    words = {"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "ε": r"$\varepsilon$", "∞": r"$\infty$"}
+    return "".join(words.get(letter, letter) for letter in text)

@@ -1,0 +1,134 @@
+"""`dpbench results`: what runs and sweeps have written, as tables; and one result in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+from dpbench.errors import SpecError
+from dpbench.records.metrics import METRICS
+
+if TYPE_CHECKING:
+    from dpbench.board.tables import Filed
+    from dpbench.board.tables import Table as Tables
+    from dpbench.records.metrics import Metric
+
+ScoredBy = StrEnum("ScoredBy", list(METRICS))  # type: ignore[misc]
+
+
+class _TableByDefault(TyperGroup):
+    """`dpbench results DIR` is `dpbench results table DIR`."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Put the default command before arguments that name none."""
+        named = args and (args[0] in self.commands or args[0] == "--help")
+        parsed: list[str] = super().parse_args(ctx, args if named else ["table", *args])
+        return parsed
+
+
+app = typer.Typer(cls=_TableByDefault, help="Show results: a table of many (the default), or one in words.")
+
+
+@app.command("table")
+def table(
+    places: Annotated[
+        list[Path] | None, typer.Argument(help="Folders and result files. \\[default: dpbench-results]")
+    ] = None,
+    learner: Annotated[str | None, typer.Option(help="Only these learners, like pillar,dp-sgd.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Only these datasets.")] = None,
+    epsilon: Annotated[str | None, typer.Option(help="Only these ε, like 0.1,1,inf.")] = None,
+    metric: Annotated[ScoredBy, typer.Option(help="Metric.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV: all that results say, a row each.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, for the package booktabs.")] = False,
+) -> None:
+    """Show results as tables: learners by ε, best first, ties bold; one table for each protocol."""
+    from dpbench.board.tables import arrange, read, render
+
+    if csv + markdown + latex > 1:
+        raise SpecError("Expected at most one of --csv, --markdown and --latex.")
+    filed, damaged = read(places or [Path("dpbench-results")])
+    for said in damaged:
+        typer.echo(f"dpbench: {said} Left out.", err=True)
+    chosen = [one for one in filed if _wanted(one, learner, dataset, epsilon)]
+    if not chosen:
+        raise SpecError(f"Expected results of {_asked(learner, dataset, epsilon)}: none of the {len(filed)} found is.")
+    if csv:
+        print(render.values(chosen), end="")
+    elif markdown or latex:
+        print((render.markdown if markdown else render.latex)(arrange(chosen, _metric(metric))), end="")
+    else:
+        show_tables(arrange(chosen, _metric(metric)), Console())
+
+
+@app.command("show")
+def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
+    """Say everything that a result says, in words."""
+    from dpbench.board.tables import read, words
+
+    (filed,), _ = read([_file(file)])
+    table = Table.grid(Column(style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
+    for heading, text in words.told(filed):
+        table.add_row(heading, Text(text))
+    Console().print(table)
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(help="A result file.")],
+    second: Annotated[Path, typer.Argument(help="Another, on the same test examples and seeds.")],
+    metric: Annotated[ScoredBy, typer.Option(help="Metric.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
+) -> None:
+    """Say by how much two results differ, and whether that is more than noise, by the boards' paired test."""
+    from dpbench.board.tables import read, words
+
+    one, other = (read([_file(file)])[0][0] for file in (first, second))
+    for line in words.difference(one, other, _metric(metric)):
+        print(line)
+
+
+def show_tables(tables: Sequence[Tables], console: Console) -> None:
+    """Print tables and what their marks mean."""
+    from dpbench.board.tables import render
+
+    for one in tables:
+        console.print(render.terminal(one), end="\n\n")
+    console.print(render.LEGEND, highlight=False, soft_wrap=True)
+
+
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise SpecError(f"Expected a result file, got {path}, which is {'a folder' if path.is_dir() else 'not there'}.")
+    return path
+
+
+def _metric(chosen: ScoredBy) -> Metric:
+    return next(metric for metric in METRICS if metric == chosen.value)
+
+
+def _wanted(one: Filed, learner: str | None, dataset: str | None, epsilon: str | None) -> bool:
+    spec = one.result.spec
+    return (
+        spec.learner.name in (learner or spec.learner.name).split(",")
+        and spec.dataset.name in (dataset or spec.dataset.name).split(",")
+        and (epsilon is None or spec.epsilon in _numbers(epsilon))
+    )
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(one) for one in text.split(",")]
+    except ValueError:
+        raise SpecError(f"Expected --epsilon as numbers like 0.1,1,inf, got {text!r}.") from None
+
+
+def _asked(learner: str | None, dataset: str | None, epsilon: str | None) -> str:
+    given = {"learner": learner, "dataset": dataset, "ε": epsilon}
+    return ", ".join(f"{name} {value}" for name, value in given.items() if value)

@@ -1,0 +1,182 @@
+"""Results as tables: who is best, who ties, what is a reference, and in which form."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dpbench import cli
+from dpbench.board.tables import Filed, arrange, read, render, words
+from dpbench.board.tables.arrange import Row, Table
+from dpbench.errors import DataError, SpecError
+from dpbench.records.result import Interval
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "leaderboard" / "results"
+LOW, HIGH = RESULTS / "pneumonia-lite0-eps0.1", RESULTS / "pneumonia-lite0-eps0.7"
+DIGITS = RESULTS / "digits-eps1"
+
+
+def table(*places: Path) -> Table:
+    found, damaged = read(places)
+    (only,) = arrange(found)
+    assert damaged == []
+    return only
+
+
+def one(folder: Path, learner: str) -> Filed:
+    (found,) = (filed for filed in read([folder])[0] if filed.result.spec.learner.name == learner
+                and filed.result.selection == "default")  # fmt: skip
+    return found
+
+
+def by_label(table: Table) -> dict[str, Row]:
+    return {row.label: row for row in table.rows}
+
+
+def test_budgets_stand_side_by_side_and_learners_below_each_other_best_first() -> None:
+    found = table(HIGH, LOW)
+    assert found.columns == ("ε 0.1", "ε 0.7")
+    rows = by_label(found)
+    pillar = [cell.score.mean for cell in rows["pillar"].cells if cell]
+    assert pillar == [one(folder, "pillar").result.metrics["accuracy"].mean for folder in (LOW, HIGH)]
+    entries = [row for row in found.rows if not row.reference]
+    behind = [sum(max(c.score.mean for r in entries if (c := r.cells[at])) - cell.score.mean
+                  for at, cell in enumerate(row.cells) if cell) for row in entries]  # fmt: skip
+    assert behind == sorted(behind)
+
+
+def test_what_reads_no_private_row_or_has_no_privacy_is_a_reference_below_and_never_best() -> None:
+    found = table(DIGITS)
+    beside = [row.label for row in found.rows if row.reference]
+    assert beside == [row.label for row in found.rows[-3:]]
+    assert {label.split(" ")[0] for label in beside} == {"public-only", "non-private"}
+    assert not any(cell.best for row in found.rows if row.reference for cell in row.cells if cell)
+
+
+def test_all_that_the_paired_test_cannot_tell_from_the_best_are_best() -> None:
+    found = read([DIGITS])[0]
+    entries = [row for row in arrange(found)[0].rows if not row.reference]
+    leader = max(entries, key=lambda row: row.cells[0].score.mean if row.cells[0] else 0).cells[0]
+    assert leader
+    for row in entries:
+        cell = row.cells[0]
+        assert cell and cell.best == (cell is leader or not words.compared(leader.filed, cell.filed).differs)
+    assert 1 < sum(bool(row.cells[0] and row.cells[0].best) for row in entries) < len(entries)
+
+
+def test_other_data_are_another_table() -> None:
+    titles = [found.title for found in arrange(read([LOW, DIGITS])[0])]
+    assert len(titles) == 2
+    assert titles[0].startswith("digits, pixels")
+    assert titles[1].startswith("pneumonia, efficientnet-lite0")
+
+
+def test_two_settings_of_a_learner_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+    original = one(DIGITS, "pillar")
+    shutil.copy(original.file, tmp_path)
+    spec = original.result.spec
+    learner = spec.learner.model_copy(update={"options": {**spec.learner.options, "k": 7}})
+    changed = original.result.model_copy(
+        update={"spec": spec.model_copy(update={"learner": learner}), "digest": "0" * 64, "selection": "by-hand"}
+    )
+    changed.write(tmp_path)
+    assert {row.label for row in table(tmp_path).rows} == {"pillar:k=40", "pillar:k=7"}
+
+
+def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> None:
+    original = one(DIGITS, "pillar")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    original.result.write(tmp_path / "old")
+    new = original.result.model_copy(update={"metrics": {"accuracy": Interval(mean=0.25, low=None, high=None)}})
+    new.write(tmp_path / "new")
+    (cell,) = table(tmp_path).rows[0].cells
+    assert cell and cell.score.mean == 0.25
+
+
+def test_damaged_files_are_named_and_other_files_passed_over(tmp_path: Path) -> None:
+    shutil.copy(one(DIGITS, "pillar").file, tmp_path)
+    (tmp_path / "half.json").write_text('{"spec":', encoding="utf-8")
+    (tmp_path / "settings.json").write_text('{"other": 1}', encoding="utf-8")
+    found, damaged = read([tmp_path])
+    assert len(found) == 1
+    assert len(damaged) == 1 and "half.json is not JSON" in damaged[0]
+
+
+def test_nothing_to_show_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"found none\. dpbench run and dpbench sweep write them"):
+        read([tmp_path])
+    with pytest.raises(DataError, match="does not exist"):
+        read([tmp_path / "nowhere"])
+
+
+def test_every_form_has_every_cell() -> None:
+    found = table(LOW, HIGH)
+    cells = [render.percent(cell.score) for row in found.rows for cell in row.cells if cell]
+    for text in (render.markdown([found]), render.web([found])):
+        assert all(cell in text for cell in cells)
+    assert all(cell.replace("±", r"$\pm$") in render.latex([found]) for cell in cells)
+    rows = list(csv.DictReader(io.StringIO(render.values(read([LOW, HIGH])[0]))))
+    assert len(rows) == len({file.name for folder in (LOW, HIGH) for file in folder.iterdir()})
+    assert {row["target_epsilon"] for row in rows} == {"0.1", "0.7", "inf"}
+
+
+def test_html_of_a_strangers_names_runs_nothing() -> None:
+    row = Row("<script>x</script>", (None,), reference=False)
+    text = render.web([Table("<img src=x>", "accuracy", ("<b>",), (row,))])
+    assert "<script" not in text and "<img" not in text and "<b>" not in text
+
+
+def test_the_difference_of_two_results_has_its_interval_and_a_verdict() -> None:
+    said = "\n".join(words.difference(one(LOW, "pillar"), one(LOW, "dp-raft")))
+    assert "A: pillar, ε 0.1: 78.81" in said
+    assert "A - B: +9.26 ±" in said
+    assert said.endswith("More than noise, at 5%.")
+
+
+def test_results_on_other_data_or_seeds_are_not_compared() -> None:
+    with pytest.raises(SpecError, match=r"624 examples of pneumonia.*359 examples of digits"):
+        words.compared(one(LOW, "pillar"), one(DIGITS, "pillar"))
+
+
+def test_one_result_is_told_whole() -> None:
+    filed = one(LOW, "pillar")
+    told = dict(words.told(filed))
+    assert told["privacy"].startswith("ε 0.0999999 by pld, 0.09799 to 0.102 by prv-accountant")
+    assert told["release gradient"] == "100 steps, each example with chance 1, σ 307.5"
+    assert "k=40" in told["settings"]
+    assert filed.result.digest == told["digest"]
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["results", *arguments])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_the_command_shows_a_table_and_filters_it(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = said(capsys, str(LOW), "--learner", "pillar,gep", "--markdown")
+    assert "`gep`" in shown and "`pillar (tuned)`" in shown and "dp-sgd" not in shown
+    assert "pneumonia" in said(capsys, str(LOW))
+    assert "gep" in said(capsys, "show", str(one(LOW, "gep").file))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--csv", "--latex"], "at most one of --csv, --markdown and --latex"),
+        (["--epsilon", "small"], "as numbers like 0.1,1,inf, got 'small'"),
+        (["--learner", "nobody"], "Expected results of learner nobody: none of the 19 found is"),
+    ],
+)
+def test_bad_requests_are_one_sentence(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["results", str(LOW), *arguments])
+    assert ended.value.code == 1
+    assert expected in capsys.readouterr().err

@@ -78,7 +78,8 @@ def refusal(capsys: Output, *arguments: str) -> str:
 
 
 def run_arguments(out: Path, *more: str) -> list[str]:
-    return ["run", "--device", "cpu", "--seeds", "1", "--out", str(out / "results"), *more]
+    usual = {"--device": "cpu", "--seeds": "1", "--out": str(out / "results")}
+    return ["run", *(word for flag in usual.items() if flag[0] not in more for word in flag), *more]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
 
 import typer
 
@@ -23,6 +24,7 @@ from dpbench.cli import (
     sweep,
     tune,
 )
+from dpbench.cli.once import Once
 from dpbench.errors import DpbenchError
 
 app = typer.Typer(
@@ -32,18 +34,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("run")(run.run)
-app.command("tune")(tune.tune)
-app.command("list")(components.list_components)
-app.command("sweep")(sweep.sweep)
-app.command("plot")(plot.plot)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run.run, "tune": tune.tune, "sweep": sweep.sweep, "plot": plot.plot, "compare": results.compare,
+    "list": components.list_components, "inspect": inspect.inspect, "check": check.check, "budget": budget.budget,
+    "pretrain": pretrain.pretrain,
+}  # fmt: skip
+for name, command in COMMANDS.items():
+    app.command(name, cls=Once)(command)
 app.add_typer(results.app, name="results")
-app.command("compare")(results.compare)
-app.command("inspect")(inspect.inspect)
-app.command("pretrain")(pretrain.pretrain)
 app.add_typer(data.app, name="data")
-app.command("check")(check.check)
-app.command("budget")(budget.budget)
 app.add_typer(plugin.app, name="plugin")
 app.add_typer(leaderboard.app, name="leaderboard")
 

@@ -28,6 +28,25 @@ Imbalance = Annotated[
     typer.Option(help="Keep fewer of each class than of the one before: 20 of the first to 1 of the last."),
 ]
 SplitSeed = Annotated[int | None, typer.Option(help="Seed of the public/private split. \\[default: 0]")]
+Learners = Annotated[
+    list[str] | None, typer.Option("--learner", help="Learner, like pillar:k=40,center=false; or several: pillar,jl.")
+]
+Datasets = Annotated[
+    list[str] | None,
+    typer.Option("--dataset", help="Dataset with the private and test data; or several. \\[default: digits]"),
+]
+Extractors = Annotated[
+    list[str] | None,
+    typer.Option("--extractor", help="Feature extractor; side by side: A+B; several: A,B. \\[default: pixels]"),
+]
+Epsilons = Annotated[
+    list[str] | None,
+    typer.Option("--epsilon", help="Target epsilon in nats, or several: 0.1,1; inf for no privacy. \\[default: 1]"),
+]
+TrainFractions = Annotated[
+    list[str] | None,
+    typer.Option("--train-fraction", help="Share of the private split to keep, or several. \\[default: 1]"),
+]
 SpecFile = Annotated[Path | None, typer.Option(help="TOML file with any of these keys; flags override it.")]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1 ...")]
 Out = Annotated[Path, typer.Option(help="Results folder.")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli import flags
+from dpbench.cli import flags, several
 from dpbench.cli.output import interruptible, printed_if_unwritable
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 def run(
-    learner: flags.Learner = None,
+    learner: flags.Learners = None,
     board: Annotated[
         str | None, typer.Option(help="Board of the leaderboard (name or file) that fixes everything but the learner.")
     ] = None,
-    dataset: flags.Dataset = None,
-    extractor: flags.Extractor = None,
-    epsilon: flags.Epsilon = None,
+    dataset: flags.Datasets = None,
+    extractor: flags.Extractors = None,
+    epsilon: flags.Epsilons = None,
     delta: flags.Delta = None,
     accountant: flags.Accountant = None,
     public_fraction: flags.PublicFraction = None,
     public_dataset: flags.PublicDataset = None,
     public_labels: flags.PublicLabels = None,
-    train_fraction: flags.TrainFraction = None,
+    train_fraction: flags.TrainFractions = None,
     imbalance: flags.Imbalance = None,
     split_seed: flags.SplitSeed = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 5 means 0 to 4. \\[default: 5]")] = None,
@@ -64,19 +64,30 @@ def run(
     out: flags.Out = Path("dpbench-results"),
     as_json: flags.Json = False,
 ) -> None:
-    """Fit once per seed, score on the test split, write one JSON result."""
+    """Fit once per seed, score on the test split, write one JSON result; of several learners or ε, one each."""
     if tune and selection is not None:
         raise SpecError("--tune means --selection public-validation: use only one of them.")
     search = flags.search_of("public-validation" if tune else selection, space, tries, search_seed, repeats)
+    axes: dict[str, list[Any]] = {
+        "learner": several.components(learner), "dataset": several.components(dataset),
+        "extractor": several.components(extractor), "epsilon": several.numbers(epsilon, "--epsilon"),
+        "train_fraction": several.numbers(train_fraction, "--train-fraction"),
+    }  # fmt: skip
+    many = several.axes(axes)
     given = {
-        "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
+        **{name: values[0] for name, values in axes.items() if values and name not in many}, "delta": delta,
         "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
-        "public_labels": public_labels, "train_fraction": train_fraction, "imbalance": imbalance,
-        "split_seed": split_seed, "seeds": seeds,
+        "public_labels": public_labels, "imbalance": imbalance, "split_seed": split_seed, "seeds": seeds,
         "secure_rng": secure_rng, "search": search,
     }  # fmt: skip
     with interruptible("Extracted features are kept; repeat the command to continue."):
         values, origin = flags.values_of(given, spec, "run"), flags.origin_of(spec, "run")
+        if many:
+            for flag, is_given in (("--board", board), ("--settings", settings), ("--json", as_json)):
+                if is_given:
+                    raise SpecError(f"Expected one value of {_flags(many)} with {flag}, got several.")
+            several.run_all(values, many, out, device)
+            return
         result, written = _run(
             lambda plugins: _spec(values, origin, board, plugins), device, out, settings, for_board=board is not None
         )
@@ -84,6 +95,10 @@ def run(
         print(result.model_dump_json(indent=2))
     else:
         _show(result, written, Console())
+
+
+def _flags(axes: Mapping[str, Any]) -> str:
+    return " and ".join(f"--{name.replace('_', '-')}" for name in axes)
 
 
 def _spec(values: dict[str, Any], origin: str, board: str | None, plugins: Registry) -> Spec:

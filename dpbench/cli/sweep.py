@@ -9,12 +9,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli import flags
+from dpbench.cli import flags, several
 from dpbench.cli.output import interruptible
 from dpbench.sweep.figures import ready
 
 if TYPE_CHECKING:
-    from dpbench.sweep import Overview, Summary
+    from dpbench.sweep import Overview
     from dpbench.sweep.resources import ExecutorName
 
 
@@ -54,9 +54,7 @@ def sweep(
         return
     with interruptible("Finished cells are kept; repeat the command to continue."):
         summary = sweeps.sweep(definition, out, resources=resources, retry_failed=retry_failed, plugins=plugins)
-    _show(summary, Console())
-    if summary.failed:
-        raise typer.Exit(1)
+    several.show(summary, Console(), "--retry-failed runs them again")
 
 
 def _show_overview(overview: Overview, console: Console) -> None:
@@ -79,14 +77,3 @@ def _estimate(overview: Overview) -> str:
     if overview.seconds is None:
         return "No estimate: no finished result of these learners here."
     return f"About {duration(overview.seconds)} with one worker, judging by finished results of the same learners."
-
-
-def _show(summary: Summary, console: Console) -> None:
-    for cell, error in summary.failed:
-        console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
-    console.print(
-        f"{summary.grid.name}: {summary.ran} cells run, {summary.skipped} done before, {len(summary.failed)} failed"
-        + ("; --retry-failed runs them again" if summary.failed else ""),
-        soft_wrap=True,
-    )
-    console.print(f"Results in {summary.folder.path}", soft_wrap=True)

@@ -1,0 +1,131 @@
+"""Several values of a flag, like `--learner pillar,dp-sgd --epsilon 0.1,1`: a sweep underneath, a table at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from dpbench.errors import SpecError
+
+if TYPE_CHECKING:
+    from dpbench.board.tables import Filed
+    from dpbench.registry import Registry
+    from dpbench.sweep import Summary
+
+AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
+"""What may have several values, in the order in which cells run: what shares features and rows stands together."""
+
+
+def components(texts: Sequence[str] | None) -> list[str]:
+    """Return the components that flags name, each of which may hold several, separated by commas.
+
+    A part with `key=value` alone is one more option of the component before it.
+
+    >>> components(["pillar:k=40,steps=30,dp-sgd", "jl"])
+    ['pillar:k=40,steps=30', 'dp-sgd', 'jl']
+    """
+    found: list[str] = []
+    for text in texts or ():
+        for place, part in enumerate(text.split(",")):
+            option = place > 0 and "=" in part.partition(":")[0]
+            if option:
+                found[-1] += f",{part}"
+            else:
+                found.append(part.strip())
+    return found
+
+
+def numbers(texts: Sequence[str] | None, flag: str) -> list[float]:
+    """Return the numbers that flags hold, separated by commas.
+
+    Raises:
+        SpecError: one is no number.
+    """
+    try:
+        return [float(part) for text in texts or () for part in text.split(",")]
+    except ValueError:
+        said = ", ".join(texts or ())
+        raise SpecError(f"Expected {flag} as a number, or several like 0.1,1, got {said!r}.") from None
+
+
+def axes(given: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return the flags with several values.
+
+    Raises:
+        SpecError: a value stands twice.
+    """
+    several = {name: given[name] for name in AXES if len(given.get(name) or ()) > 1}
+    for name, values in several.items():
+        for value in values:
+            if values.count(value) > 1:
+                raise SpecError(f"Expected each value of --{name.replace('_', '-')} once, got {value} twice.")
+    return several
+
+
+def definition(values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], plugins: Registry) -> dict[str, Any]:
+    """Return the sweep over some axes; a learner that is the ceiling runs once, without privacy."""
+    fixed = {name: value for name, value in values.items() if name not in several}
+    learners = list(several.get("learner", ()))
+    ceilings = [one for one in learners if plugins.find("learner", one.partition(":")[0]).cls.reference]
+    if not ceilings:
+        return {"name": "run", "fixed": fixed, "grid": dict(several)}
+    shared = {name: values for name, values in several.items() if name not in {"learner", "epsilon"}}
+    epsilons = list(several.get("epsilon", [fixed.pop("epsilon", 1.0)]))
+    others = [one for one in learners if one not in ceilings]
+    grids = [{"learner": others, "epsilon": epsilons}] * bool(others) + [{"learner": ceilings, "epsilon": [math.inf]}]
+    return {"name": "run", "fixed": fixed, "grid": shared, "grids": grids}
+
+
+def run_all(values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], out: Path, device: str) -> None:
+    """Run the product of some axes into `out`, results of earlier calls left out, and print the table.
+
+    Raises:
+        SpecError: a cell is invalid; nothing is run.
+        typer.Exit: with code 1, where a cell failed.
+    """
+    from dpbench import sweep as sweeps
+    from dpbench.registry import load
+
+    plugins = load()
+    plugins.report_broken()
+    cells, resources = definition(values, several, plugins), sweeps.Resources(device=device)
+    summary = sweeps.sweep(cells, out, resources=resources, retry_failed=True, plugins=plugins)
+    show(summary, Console(), "the same command runs them again")
+
+
+def show(summary: Summary, console: Console, advice: str) -> None:
+    """Print a table of a sweep's results, and how many cells there were; `advice` is for those that failed.
+
+    Raises:
+        typer.Exit: with code 1, where a cell failed.
+    """
+    from dpbench.board.tables import arrange
+    from dpbench.cli.results import show_tables
+
+    for cell, error in summary.failed:
+        console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
+    filed = list(_filed(summary))
+    if filed:
+        show_tables(arrange(filed), console)
+    console.print(
+        f"{summary.grid.name}: {summary.ran} cells run, {summary.skipped} done before, {len(summary.failed)} failed"
+        + (f"; {advice}" if summary.failed else ""),
+        soft_wrap=True,
+    )
+    console.print(f"Results in {summary.folder.path}", soft_wrap=True)
+    if summary.failed:
+        raise typer.Exit(1)
+
+
+def _filed(summary: Summary) -> Iterator[Filed]:
+    from dpbench.board.tables import Filed
+
+    for cell in summary.grid.cells:
+        result = summary.folder.result(cell)
+        if result is not None:
+            yield Filed(summary.folder.path / cell.file_name, result)

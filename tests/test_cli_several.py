@@ -1,0 +1,74 @@
+"""Several learners or budgets in one command, and flags that must not stand twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpbench import cli
+from dpbench.cli import several
+from dpbench.errors import SpecError
+
+
+def called(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(arguments))
+    return int(ended.value.code or 0)
+
+
+def test_learners_with_options_are_told_apart_at_commas() -> None:
+    assert several.components(["pillar:k=40,steps=30,dp-sgd:clip=2,jl"]) == [
+        "pillar:k=40,steps=30",
+        "dp-sgd:clip=2",
+        "jl",
+    ]
+    assert several.components(["torchvision:resnet18,tag=DEFAULT,pixels:size=8+scatternet"]) == [
+        "torchvision:resnet18,tag=DEFAULT",
+        "pixels:size=8+scatternet",
+    ]
+    assert several.components(["a", "b,c"]) == ["a", "b", "c"]
+    assert several.components(None) == []
+
+
+def test_the_same_value_twice_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"each value of --epsilon once, got 1\.0 twice"):
+        several.axes({"epsilon": several.numbers(["1,2", "1.0"], "--epsilon")})
+
+
+RUN = ["run", "--learner", "class-means:k=5,dp-sgd:steps=3,non-private", "--epsilon", "0.5,2", "--seeds", "1"]
+
+
+def test_several_run_in_one_command_with_one_table_and_are_not_run_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(*RUN, "--out", str(tmp_path)) == 0
+    first = capsys.readouterr().out
+    assert first.index("non-private (no privacy)") > max(first.index("class-means"), first.index("dp-sgd"))
+    assert "ε 0.5" in first and "ε 2" in first and "5 cells run, 0 done before, 0 failed" in first
+    results = [json.loads(file.read_text(encoding="utf-8")) for file in tmp_path.glob("*.json")]
+    assert sorted((one["spec"]["learner"]["name"], one["spec"]["epsilon"]) for one in results) == [
+        ("class-means", 0.5), ("class-means", 2.0), ("dp-sgd", 0.5), ("dp-sgd", 2.0), ("non-private", "Infinity"),
+    ]  # fmt: skip
+    assert called(*RUN, "--out", str(tmp_path)) == 0
+    assert "0 cells run, 5 done before" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--learner", "pillar,jl", "--json"], "Expected one value of --learner with --json, got several"),
+        (["--learner", "pillar", "--delta", "1e-5", "--delta", "1e-6"], "Expected --delta once, got it more than once"),
+        (["--learner", "pillar", "--seeds=2", "--seeds", "3"], "Expected --seeds once"),
+        (["--learner", "pillar", "--epsilon", "one"], "a number, or several like 0.1,1, got 'one'"),
+        (["--learner", "pillar,pilar"], "Unknown learner 'pilar'. Did you mean 'pillar'?"),
+        (["--learner", "pillar,jl", "--epsilon", "0.1,-1"], "epsilon=-1.0"),
+    ],
+)
+def test_bad_requests_are_one_sentence(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called("run", *arguments, "--out", str(tmp_path)) == 1
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.glob("*.json")) == []

@@ -20,12 +20,14 @@ from dpbench.api import (
     Split,
     Splits,
     Task,
+    settled,
 )
 from dpbench.data.sources import locate
 from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, SpecError
 from dpbench.learning.linear import LinearProbe, Standardise, residuals, standardisation, unit_norm
 from dpbench.learning.probes import ProbeLearner
 from dpbench.learning.trainable import Trainable
+from dpbench.privacy.accounting.accountant import gaussian_sigma
 from dpbench.privacy.exact.elementwise import folded
 from dpbench.privacy.exact.quantised import exact_linear, quantise
 from dpbench.privacy.forms.blocks import Blocks
@@ -71,10 +73,12 @@ __all__ = [
     "data_folders",
     "exact_linear",
     "folded",
+    "gaussian_sigma",
     "hookimpl",
     "locate",
     "quantise",
     "residuals",
+    "settled",
     "standardisation",
     "unit_norm",
 ]

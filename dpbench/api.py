@@ -6,10 +6,13 @@ Array axes in comments: n examples, c rows of a chunk, d features, k classes.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, final
+
+from dpbench.errors import SpecError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from dpbench.privacy.forms.contributions import Contribution
 
 Adjacency = Literal["add-or-remove-one"]
+T = TypeVar("T")
 Predict = Callable[["Tensor"], "Tensor"]
 """(c, *example_shape) float32 -> (c, classes) scores, higher is more likely; each row independently."""
 
@@ -64,6 +68,7 @@ class Task:
     classes: int
     size: int  # n of the private split: public by declaration, see README, "Not covered"
     device: torch.device
+    public: int = 0  # examples of public data that the learner sees
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,11 @@ class Curator(ABC):
 
 
 class Learner(ABC):
-    """A private learner. Subclass it as a frozen dataclass, whose fields are its settings (hyperparameters)."""
+    """A private learner. Subclass it as a frozen dataclass, whose fields are its settings (hyperparameters).
+
+    A setting may be left to the budget: a field that is None, `auto` in a spec, becomes what `auto` makes of it before
+    the learner plans. A result states both, and a re-run takes the number.
+    """
 
     name: ClassVar[str]
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
@@ -157,6 +166,24 @@ class Learner(ABC):
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """The grid that the paper searched, if it gives one: `--space paper`."""
 
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return what settings become that are None: a function of public numbers and of the settings that are given.
+
+        What somebody set is kept, whatever this returns for it. Numbers are rounded (a learning rate to three digits),
+        so that every machine settles for the same.
+        """
+        return {}
+
+    @final
+    def settle(self, task: Task, budget: Budget) -> Self:
+        """Return the learner with every setting that is None as `auto` has it; whoever asks for a plan settles first.
+
+        Raises:
+            SpecError: the numbers do not fit the learner.
+        """
+        numbers = {name: value for name, value in self.auto(task, budget).items() if getattr(self, name) is None}
+        return dataclasses.replace(self, **numbers)  # type: ignore[type-var]
+
     @abstractmethod
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Declare every use of the private data, before any private row is read."""
@@ -164,6 +191,17 @@ class Learner(ABC):
     @abstractmethod
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Learn from noisy answers and public data; `generator` (on the CPU) is the only other source of randomness."""
+
+
+def settled(setting: T | None) -> T:
+    """Return a setting that was left to the budget, and is a number by now.
+
+    Raises:
+        SpecError: it is None still.
+    """
+    if setting is None:
+        raise SpecError("Expected a number, got a setting that is auto still. Call learner.settle(task, budget) first.")
+    return setting
 
 
 class Images(Protocol):

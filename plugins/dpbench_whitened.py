@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench import Learner, Predict, ProbeLearner, PublicData, SpecError, Task, exact_linear, hookimpl, standardisation
+from dpbench import (
+    Budget,
+    Learner,
+    Predict,
+    ProbeLearner,
+    PublicData,
+    SpecError,
+    Task,
+    exact_linear,
+    hookimpl,
+    settled,
+    standardisation,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -53,12 +66,15 @@ class Whitened(ProbeLearner):
         if not (self.ridge > 0 and self.sharpness > 0):
             raise SpecError(f"Expected ridge={self.ridge} and sharpness={self.sharpness} > 0 in learner 'whitened'.")
 
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Keep 200 components, or all where there are fewer."""
+        return {"k": min(200, task.public, prod(task.example_shape))}
+
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
         """Return the projection on public components divided by powers of their deviations."""
         import torch
 
-        x = public.x.flatten(1)  # (m, d)
-        k = min(200, *x.shape) if self.k is None else self.k
+        x, k = public.x.flatten(1), settled(self.k)  # (m, d)
         if not 1 <= k <= min(x.shape):
             raise SpecError(
                 f"Expected k={k} in 1..{min(x.shape)} in learner 'whitened': there are {len(x)} public examples and "

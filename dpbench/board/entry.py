@@ -98,6 +98,7 @@ def _settings(result: Result) -> dict[str, str]:
         options |= search.chosen
     elif search is not None:
         options |= dict.fromkeys(search.space, "chosen for each seed")
+    options |= result.settled
     return {name: str(value) for name, value in sorted(options.items())}
 
 

@@ -154,9 +154,14 @@ def _show(result: Result, written: Path, console: Console) -> None:
     for remark in result.remarks:
         console.print(f"Warning: {remark}", soft_wrap=True, markup=False)
     if result.search and result.search.chosen is not None:
-        options = ", ".join(f"{name}={value}" for name, value in result.search.chosen.items())
-        console.print(f"Chosen: {options}", soft_wrap=True, markup=False)
+        console.print(f"Chosen: {_listed(result.search.chosen)}", soft_wrap=True, markup=False)
+    if result.settled:
+        console.print(f"Settled by the budget: {_listed(result.settled)}", soft_wrap=True, markup=False)
     console.print(f"Wrote {written}", soft_wrap=True)
+
+
+def _listed(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={'auto' if value is None else value}" for name, value in settings.items())
 
 
 def _percent(result: Result) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from dpbench import registry
-from dpbench.api import Budget, PublicData
+from dpbench.api import Budget, Learner, PublicData, Task
 from dpbench.errors import SpecError
 from dpbench.harness.guarantee import Rng, planned
 from dpbench.harness.roles import Roles, Test, seen
@@ -26,6 +28,8 @@ from dpbench.registry import Registry
 from dpbench.registry.components import Parts, resolve, spelled_out, written
 from dpbench.support import progress
 from dpbench.support.device import device_named
+from dpbench.support.fields import filled
+from dpbench.support.guard import guarded
 from dpbench.support.phases import Phases
 
 
@@ -60,6 +64,12 @@ class Prepared:
     privacy: Privacy  # whose plan and sigma every fit is held to
     phases: Phases  # which the fits go on counting
     shared: Shared
+    settled: Mapping[str, Any]  # settings that were left to the budget, as `parts.learner` has them
+
+    @property
+    def asked(self) -> Learner:
+        """The learner with its settings as they were chosen, before those left to the budget were settled."""
+        return dataclasses.replace(self.parts.learner, **dict.fromkeys(self.settled))  # type: ignore[type-var]
 
     @property
     def identity(self) -> str:
@@ -99,14 +109,16 @@ def prepare(
         with phases("compare"):
             _refuse_overlap(roles)
     with phases("tune"):
-        parts, search = _settled(opened)
+        asked, search = _chosen(opened)
     with phases("load"):
         test = roles.test()
     with phases("calibrate"), progress.status("Calibrating sigma"):
-        plan, budget = planned(parts, roles.task, spec), Budget(spec.epsilon, spec.delta, spec.adjacency)
+        budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
+        parts, numbers = _settled(asked, roles.task, budget, spec)
+        plan = planned(parts, roles.task, spec)
         rng: Rng = "secure" if spec.secure_rng else "research"
         privacy = opened.shared.state(plan, budget, spec.accountant, rng, private.repeats_of(spec.search))
-    return Prepared(spec, parts, roles, opened.public, test, search, privacy, phases, opened.shared)
+    return Prepared(spec, parts, roles, opened.public, test, search, privacy, phases, opened.shared, numbers)
 
 
 def open_(
@@ -131,6 +143,8 @@ def open_(
     with phases("load"):
         roles = shared.roles(parts, whole, there)
         public = _visible(roles.public, parts, whole)
+        task = dataclasses.replace(roles.task, public=len(public.x))
+        roles = dataclasses.replace(roles, task=task)
     return Opened(whole, parts, roles, public, earlier, phases, shared)
 
 
@@ -158,7 +172,15 @@ def _refuse_overlap(roles: Roles) -> None:
         raise SpecError(f"No board takes this run. {pair.capitalize()}: {said}. Run it without --board.")
 
 
-def _settled(opened: Opened) -> tuple[Parts, Selection | None]:
+def _settled(parts: Parts, task: Task, budget: Budget, spec: Spec) -> tuple[Parts, dict[str, Any]]:
+    """Return the parts with settings as numbers, and those that were not; a private search settles each of its runs."""
+    if private.repeats_of(spec.search) is not None:
+        return parts, {}
+    learner = guarded(parts.who("learner", "settle"), parts.learner.settle, task, budget)
+    return dataclasses.replace(parts, learner=learner), filled(parts.learner, learner)
+
+
+def _chosen(opened: Opened) -> tuple[Parts, Selection | None]:
     """Return the parts with the learner's settings chosen, and the record of it where there is one."""
     parts, roles, spec = opened.parts, opened.roles, opened.spec
     if opened.earlier is not None:

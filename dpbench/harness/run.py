@@ -79,7 +79,8 @@ def tune(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -
 def _result(prepared: Prepared, seeds: Sequence[SeedResult], compared: Compared) -> Result:
     spec, parts, search, phases = prepared.spec, prepared.parts, prepared.search, prepared.phases
     return Result(
-        digest=spec.digest, spec=spec, selection=search.rule if search else selection(parts.learner), search=search,
+        digest=spec.digest, spec=spec, selection=search.rule if search else selection(prepared.asked), search=search,
+        settled=dict(prepared.settled),
         task=_facts(prepared, compared), privacy=prepared.privacy, seeds=tuple(seeds), metrics=summarise(seeds),
         seconds=_publishable(phases.seconds, prepared.privacy),
         cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy),

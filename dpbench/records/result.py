@@ -153,6 +153,7 @@ class Result(_Frozen):
     status: Literal["submitted", "verified", "disputed", "withdrawn"] = "submitted"
     selection: SelectionRule
     search: Selection | None = None
+    settled: dict[str, Any] = {}  # settings that were left to the budget (None, or `auto`), as the run had them
     task: TaskFacts
     privacy: Privacy
     seeds: tuple[SeedResult, ...]

@@ -119,7 +119,9 @@ def fields_from(cls: type[Any], options: Mapping[str, object], owner: str) -> di
 def _typed(what: str, value: object, hint: Any) -> Any:
     text = value.strip().lower() if isinstance(value, str) else value
     try:
-        return TypeAdapter(hint).validate_python(None if text == "none" and type(None) in _union(hint) else value)
+        return TypeAdapter(hint).validate_python(
+            None if text in {"none", "auto"} and type(None) in _union(hint) else value
+        )
     except ValidationError as error:
         expected = getattr(hint, "__name__", str(hint))
         raise SpecError(f"Expected {what} to be {expected}: {misfit(error).said}.") from None

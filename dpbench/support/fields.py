@@ -20,5 +20,19 @@ def changed(part: Any) -> dict[str, Any]:
     return {field.name: value for field in fields if (value := getattr(part, field.name)) != _default(field)}
 
 
+def filled(before: Any, after: Any) -> dict[str, Any]:
+    """Return the fields of `after` that were None in `before`, another of its class, and are not any more.
+
+    >>> @dataclasses.dataclass
+    ... class Some:
+    ...     size: int | None = None
+    ...     name: str | None = None
+    >>> filled(Some(name="a"), Some(8, "b"))
+    {'size': 8}
+    """
+    pairs = [(field.name, getattr(after, field.name)) for field in dataclasses.fields(before)]
+    return {name: value for name, value in pairs if value is not None and getattr(before, name) is None}
+
+
 def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -12,21 +12,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Budget, Curator, Predict, Task
+from dpbench.api import Budget, Curator, Learner, Predict, Task
 from dpbench.errors import DpbenchError, LawBroken, PrivacyError
 from dpbench.privacy.plan import check_plan
 from dpbench.privacy.randomness import Randomness
 from dpbench.testing.curators import Answering, Asking, Watching, pure_noise, replay
 from dpbench.testing.laws import expect
-from dpbench.testing.worlds import CHANCE, MARGIN, TINY, WORLD, LearnerSuite, World, sharing_half
+from dpbench.testing.worlds import CHANCE, DELTA, MARGIN, SIZE, TINY, WORLD, LearnerSuite, World, sharing_half
 
 
 class LearnerLaws(LearnerSuite):
     """Inherit and set `learner`; set `example_shape` too if it needs images."""
 
     def test_the_plan_repeats(self) -> None:
-        """The plan is a function of task and budget alone, and well formed."""
-        plans = [check_plan(self.subject().plan(*self._asked()), self.subject().name) for _ in range(2)]
+        """Settings left to the budget and the plan are functions of task and budget alone, and well formed."""
+        settled = [self.subject().settle(*self._asked()) for _ in range(2)]
+        expect(settled[0] == settled[1], f"It settles twice for the same budget, and differs: {settled}.")
+        plans = [check_plan(one.plan(*self._asked()), one.name) for one in settled]
         expect(plans[0] == plans[1], f"Two plans for the same task and budget differ: {plans[0]} and {plans[1]}.")
 
     def test_no_release_outside_the_plan(self) -> None:
@@ -40,7 +42,7 @@ class LearnerLaws(LearnerSuite):
     def test_every_planned_step_is_asked(self) -> None:
         """What is planned is asked: a step that is not has cost noise all the same; without noise it costs nothing."""
         predict, watching, _ = self._watched()
-        planned = {release.name: release.steps for release in self.subject().plan(*self._asked())}
+        planned = {release.name: release.steps for release in self._ample().plan(*self._asked())}
         spent = {} if predict is None or math.isinf(self.ample) else watching.curator.ledger.spent
         left = [f"{name} ({steps} of {planned[name]})" for name, steps in spent.items() if steps < planned[name]]
         expect(not left, f"Fitting asked for less than it planned: {', '.join(left)}. Plan what is asked.")
@@ -48,7 +50,7 @@ class LearnerLaws(LearnerSuite):
     def test_rows_ignore_their_neighbours(self) -> None:
         """A row is the same alone, in any order and beside any others; an empty chunk gives no rows."""
         _, watching, error = self._watched()
-        asked = bool(watching.log.answers) or error is not None or not self.subject().plan(*self._asked())
+        asked = bool(watching.log.answers) or error is not None or not self._ample().plan(*self._asked())
         expect(asked, "Fitting asked the curator nothing of what it planned.")
         refused = [text for text in watching.log.refusals if "evaluated" in text or "per example" in text]
         expect(not (watching.log.complaints or refused), lambda: (watching.log.complaints or refused)[0])
@@ -76,7 +78,7 @@ class LearnerLaws(LearnerSuite):
         if predict is None:
             raise LawBroken(f"Fitting was refused: {error}")
         elsewhere = Answering(self._curator(other, self.ample, seed=7), replay(watching.log.answers))
-        again = self.subject().fit(elsewhere, world.public, Randomness.research(0, WORLD).initialisation)
+        again = self._ample().fit(elsewhere, world.public, Randomness.research(0, WORLD).initialisation)
         same = np.array_equal(self._predictions(predict, world), self._predictions(again, world))
         expect(same, "Its predictor depends on private data beyond the curator's answers.")
 
@@ -103,12 +105,15 @@ class LearnerLaws(LearnerSuite):
                 expect(not held, "The predictor holds a private row, or the curator that holds them.")
 
     def _asked(self) -> tuple[Task, Budget]:
-        return self._task(1500), Budget(self.ample, 1e-5)
+        return self._task(SIZE), Budget(self.ample, DELTA)
+
+    def _ample(self) -> Learner:
+        return self._settled(self.ample)
 
     def _refuses_finite_budgets(self) -> None:
         for epsilon in (TINY, 1.0, 1e6):
             try:
-                self.subject().plan(self._task(1500), Budget(epsilon, 1e-5))
+                self.subject().plan(self._task(SIZE), Budget(epsilon, DELTA))
             except DpbenchError:
                 continue
             expect(False, f"It made a plan for epsilon {epsilon:g}; a reference has no guarantee and refuses all.")
@@ -117,13 +122,13 @@ class LearnerLaws(LearnerSuite):
         curator: Curator = Answering(
             self._curator(world, self.ample, seed), pure_noise(torch.Generator().manual_seed(seed))
         )
-        return self.subject().fit(curator, self._noise_as_public(), Randomness.research(seed, WORLD).initialisation)
+        return self._ample().fit(curator, self._noise_as_public(), Randomness.research(seed, WORLD).initialisation)
 
     def _questions(self, world: World, earlier: Asking | None = None) -> Asking:
         curator = self._curator(world, self.ample)
         asking = Asking(curator, earlier)
         try:
-            self.subject().fit(asking, self._world(0).public, Randomness.research(0, WORLD).initialisation)
+            self._ample().fit(asking, self._world(0).public, Randomness.research(0, WORLD).initialisation)
             curator.guard.conclude()
         except PrivacyError as error:
             raise LawBroken(f"Fitting was refused: {error}") from None
@@ -137,7 +142,7 @@ class LearnerLaws(LearnerSuite):
         world = self._world(0)
         watching = Watching(self._curator(world, self.ample))
         try:
-            predict = self.subject().fit(watching, world.public, Randomness.research(0, WORLD).initialisation)
+            predict = self._ample().fit(watching, world.public, Randomness.research(0, WORLD).initialisation)
             watching.curator.guard.conclude()
         except PrivacyError as error:
             return None, watching, error

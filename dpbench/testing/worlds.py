@@ -24,6 +24,7 @@ from dpbench.privacy.rows import PrivateRows
 from dpbench.testing.laws import Laws, expect
 
 LARGE, TINY = 20.0, 1e-3  # epsilon at which a learner must, and must not, learn 1,500 examples
+SIZE, PUBLIC, DELTA = 1500, 300, 1e-5  # examples of each split, and the delta of all budgets
 HOPELESS = 1e7  # a noise multiplier above what epsilon 0.001 needs, for any plan of up to 10^7 steps
 WORLD = "a law"  # what noise in these worlds is derived from, beside a seed
 CHANCE, MARGIN = 0.1, 0.2  # ten classes; five fits average to within 0.2 of chance unless something leaks
@@ -110,7 +111,12 @@ class LearnerSuite(Laws):
         expect(mean > CHANCE + MARGIN, f"It scores {mean:.2f} at epsilon {self.ample:g}; chance is {CHANCE}.")
 
     def _task(self, size: int) -> Task:
-        return Task(self.example_shape, 10, size, torch.device("cpu"))
+        public = 0 if self.subject().public == "none" else PUBLIC
+        return Task(self.example_shape, 10, size, torch.device("cpu"), public)
+
+    def _settled(self, epsilon: float) -> Learner:
+        """Return the learner as a run at this epsilon has it."""
+        return self.subject().settle(self._task(SIZE), Budget(epsilon, DELTA))
 
     def _world(self, seed: int) -> World:
         generator = torch.Generator().manual_seed(seed)
@@ -122,7 +128,7 @@ class LearnerSuite(Laws):
             x = centres[y] + 0.5 * torch.randn(n, sides, generator=generator)
             return x.reshape(n, *self.example_shape), y
 
-        (x, y), (public_x, public_y), (test_x, test_y) = draw(1500), draw(300), draw(400)
+        (x, y), (public_x, public_y), (test_x, test_y) = draw(SIZE), draw(PUBLIC), draw(400)
         public = self._allowed(public_x, public_y)
         return World(x, y, public, test_x, test_y.numpy())
 
@@ -131,18 +137,18 @@ class LearnerSuite(Laws):
 
     def _noise_as_public(self) -> PublicData:
         generator = torch.Generator().manual_seed(5)
-        x = torch.randn(300, *self.example_shape, generator=generator)
-        return self._allowed(x, torch.randint(10, (300,), generator=generator))
+        x = torch.randn(PUBLIC, *self.example_shape, generator=generator)
+        return self._allowed(x, torch.randint(10, (PUBLIC,), generator=generator))
 
     def _curator(self, world: World, epsilon: float, seed: int = 0) -> LedgerCurator:
-        task, budget = self._task(len(world.y)), Budget(epsilon, 1e-5)
-        plan = check_plan(self.subject().plan(task, budget), self.subject().name)
+        task, budget = self._task(len(world.y)), Budget(epsilon, DELTA)
+        plan = check_plan(self._settled(epsilon).plan(task, budget), self.subject().name)
         base = HOPELESS if epsilon == TINY else calibrate(plan, budget, "rdp")  # rdp: the quickest, and not below
         return bind(world.rows, task, plan, base, Randomness.research(seed, WORLD))
 
     def _fit(self, world: World, epsilon: float, seed: int = 0) -> Predict:
         curator = self._curator(world, epsilon, seed)
-        predict = self.subject().fit(curator.handle(), world.public, curator.randomness.initialisation)
+        predict = self._settled(epsilon).fit(curator.handle(), world.public, curator.randomness.initialisation)
         curator.guard.conclude()
         return predict
 

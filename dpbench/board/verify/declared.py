@@ -63,6 +63,7 @@ def check_selection(result: Result) -> Wrong:
     """Yield where the rule, the record of the search, what the spec asks and the account contradict each other."""
     asked, record = result.spec.search, result.search
     yield from _repeats(result)
+    yield from _settled(result)
     if record is None:
         if asked is not None:
             yield "search", f"expected the record of the search that the spec asks for ({asked.rule})"
@@ -113,6 +114,15 @@ def _repeats(result: Result) -> Wrong:
         stated = (result.privacy.repeats.mean, result.privacy.repeats.shape)
         if stated != (asked.repeats, asked.shape):
             yield "privacy.repeats", f"expected mean and shape as the spec asks, {asked.repeats}, {asked.shape}"
+
+
+def _settled(result: Result) -> Wrong:
+    """Yield settings that are said to follow from the budget, and were given."""
+    chosen = (result.search.chosen if result.search else None) or {}
+    given = {**result.spec.learner.options, **chosen}
+    for name in result.settled:
+        if given.get(name, ...) is not None:
+            yield f"settled.{name}", "expected a setting that the spec leaves to the budget (null)"
 
 
 def _taken(result: Result, record: Selection) -> Wrong:

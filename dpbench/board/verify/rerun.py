@@ -1,10 +1,10 @@
 """A seed of a result run again, and what came out beside what is stated.
 
 Plan and sigma are those of the result, so that another version of an accountant changes nothing; settings that a search
-chose are taken from its record instead of being searched again. Research randomness repeats to the last bit on the same
-libraries and processor. Elsewhere features, public statistics and scores are rounded otherwise, which may tip single
-examples: a stated share of test examples must be right or wrong alike. Secure randomness cannot be repeated: there the
-new accuracy must lie within the noise of the stated seeds.
+chose, or that followed from the budget, are taken from its record instead of being chosen again. Research randomness
+repeats to the last bit on the same libraries and processor. Elsewhere features, public statistics and scores are
+rounded otherwise, which may tip single examples: a stated share of test examples must be right or wrong alike. Secure
+randomness cannot be repeated: there the new accuracy must lie within the noise of the stated seeds.
 """
 
 from __future__ import annotations
@@ -160,12 +160,13 @@ def _check_installed(role: str, brought: Any, result: Result, plugins: Registry)
 
 
 def _spec(result: Result, seed: int) -> Spec:
-    """Return the spec of one seed: its settings as they were chosen, unless choosing is a part of the mechanism."""
+    """Return the spec of one seed: its settings as numbers, unless choosing them is a part of the mechanism."""
     spec, search = result.spec, result.search
     changed: dict[str, Any] = {"seeds": (seed,)}
+    options = spec.learner.options
     if spec.search is not None and search is not None and search.chosen is not None:
-        options = {**spec.learner.options, **search.chosen}
-        changed |= {"search": None, "learner": spec.learner.model_copy(update={"options": options})}
+        options, changed["search"] = {**options, **search.chosen}, None
+    changed["learner"] = spec.learner.model_copy(update={"options": {**options, **result.settled}})
     return spec.model_copy(update=changed)
 
 

@@ -22,6 +22,7 @@ from dpbench.privacy.randomness import Randomness, choosing
 from dpbench.records.result import Privacy
 from dpbench.records.search import Search, Selection
 from dpbench.records.spec import Spec
+from dpbench.support.fields import filled
 from dpbench.support.guard import guarded
 
 Who = Callable[[str], str]
@@ -71,7 +72,8 @@ def common_plan(learner: Learner, who: Who, task: Task, spec: Spec) -> tuple[Rel
     if draw_ != "grid":
         raise SpecError(f"Expected at most {_MOST_SETTINGS:,} settings in a private search. Name a smaller --space.")
     budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
-    asked = [guarded(who("plan"), spaces.candidate(learner, one).plan, task, budget) for one in wanted]
+    tries = [_settled(learner, one, who, task, budget) for one in wanted]
+    asked = [guarded(who("plan"), one.plan, task, budget) for one in tries]
     plans = {check_plan(plan, learner.name) for plan in asked}
     if len(plans) > 1:
         raise PlanError(
@@ -91,6 +93,7 @@ def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Sp
     search, repeats = spec.search, repeats_of(spec.search)
     assert search is not None and isinstance(search.space, dict) and repeats is not None
     wanted, _ = spaces.settings(search.space, _MOST_SETTINGS, search.seed)
+    budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
     fold = folds_of(roles.private, roles.public, learner, search)[0]
     chance = choosing(privacy.rng, seed, identity)
     best: tuple[float, Winner] | None = None
@@ -99,14 +102,18 @@ def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Sp
         randomness = Randomness.of(privacy.rng, seed, identity, run)
         curator = bind(fold.rows, roles.task, privacy.plan, privacy.sigma, randomness)
         try:
-            one = spaces.candidate(learner, setting)
-            score, winner = _one(one, setting, who, fold, curator, randomness.initialisation)
+            one = _settled(learner, setting, who, roles.task, budget)
+            score, winner = _one(one, setting | filled(learner, one), who, fold, curator, randomness.initialisation)
         except DpbenchError:
             curator.guard.conclude()  # what it remembered another run may use, and what failed on rows is not noisy
             continue
         if best is None or score > best[0]:
             best = score, winner
     return best[1] if best else _nothing(roles.task, privacy)
+
+
+def _settled(learner: Learner, setting: spaces.Setting, who: Who, task: Task, budget: Budget) -> Learner:
+    return guarded(who("settle"), spaces.candidate(learner, setting).settle, task, budget)
 
 
 def _one(

@@ -112,7 +112,8 @@ class Bench:
     def _planned(self, index: int, setting: spaces.Setting, learner: Learner) -> Tried:
         budget = Budget(self.spec.epsilon, self.spec.delta, self.spec.adjacency)
         try:
-            one = spaces.candidate(learner, setting)
+            asked = spaces.candidate(learner, setting)
+            one = guarded(self.who("settle"), asked.settle, self.task, budget)
             plan = check_plan(guarded(self.who("plan"), one.plan, self.task, budget), learner.name)
             return Tried(index, setting, one, plan, calibration.calibrate(plan, budget, self.spec.accountant))
         except DpbenchError as error:

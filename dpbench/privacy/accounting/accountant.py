@@ -27,7 +27,7 @@ from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
 from dpbench.api import Budget, Release
-from dpbench.errors import PlanError
+from dpbench.errors import PlanError, SpecError
 
 AccountantName = Literal["pld", "rdp", "prv"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "rdp", "prv")
@@ -119,22 +119,38 @@ def smallest_sigma(reached: Callable[[float], float], target: float, guess: floa
     return sigma
 
 
+def gaussian_sigma(budget: Budget) -> float:
+    """Return the noise multiplier of one release over all examples that spends the whole budget; 0 without privacy.
+
+    The analytic Gaussian mechanism (Balle and Wang 2018, theorem 8). The noise of one sum of vectors of norm 1 has this
+    std, so n / sigma says how many examples outweigh it: what settings of a learner may follow. What a run adds is
+    calibrated to its own plan.
+
+    Raises:
+        SpecError: epsilon is not positive, or delta is not in (0, 1).
+    """
+    from dp_accounting import get_sigma_gaussian
+
+    if not (budget.epsilon > 0 and 0 < budget.delta < 1):
+        raise SpecError(f"Expected epsilon={budget.epsilon} > 0 and delta={budget.delta} in (0, 1).")
+    return 0.0 if math.isinf(budget.epsilon) else float(get_sigma_gaussian(budget.epsilon, budget.delta))
+
+
 def first_guess(plan: Sequence[Release], budget: Budget) -> float:
     """Return a sigma near the one that calibrates a plan, by the central limit theorem for its sampled steps.
 
     Raises:
         PlanError: delta is no smaller than the chance of being sampled at all, so that any sigma would do.
     """
-    from dp_accounting import get_sigma_gaussian
-
     chance = sum(release.steps * release.sample_rate for release in plan)
     if chance <= budget.delta:
         raise PlanError(
             f"Expected delta={budget.delta:g} below {chance:g}, the chance that an example is sampled at all: the "
             "plan meets this delta without any noise, which protects nobody who is sampled. Use a smaller delta."
         )
-    whole = float(get_sigma_gaussian(budget.epsilon, budget.delta))
-    return max(0.5, whole * math.sqrt(sum(r.steps * (r.sample_rate / r.relative_noise) ** 2 for r in plan)))
+    return max(
+        0.5, gaussian_sigma(budget) * math.sqrt(sum(r.steps * (r.sample_rate / r.relative_noise) ** 2 for r in plan))
+    )
 
 
 def _rounded_up(sigma: float) -> float:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -322,3 +323,19 @@ def test_light_commands_import_no_torch() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Usage:") == 3
     assert "--resume" in done.stdout
+
+
+@pytest.mark.parametrize(("what", "name"), [("boards", "digits-eps1"), ("figures", "pillar-figure-4")])
+def test_boards_and_figures_are_listed_with_what_they_show(
+    what: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called("list", what, "--json") == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows[name]["shows"] and name in rows[name]["command"]
+    assert called("list", what) == 0
+    assert name in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("--version") == 0
+    assert capsys.readouterr().out == f"dpbench {metadata.version('dpbench-vision')}\n"

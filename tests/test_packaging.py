@@ -148,3 +148,14 @@ def test_the_wheel_brings_the_plugins_and_works(wheel: Path, tmp_path: Path) -> 
     result = json.loads(_run(*run, "--out", str(tmp_path / "out"), PYTHONPATH=str(content)))
     assert result["spec"]["epsilon"] == 1.0
     assert result["provenance"]["commit"] is None
+
+
+def test_the_licence_the_version_and_the_citation_agree(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as files:
+        (text,) = (files.read(name).decode() for name in files.namelist() if name.endswith("/LICENSE"))
+        (facts,) = (files.read(name).decode() for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+    assert "Apache License" in text and "Version 2.0, January 2004" in text
+    cited = dict(line.split(": ", 1) for line in (readme.ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+                 if line[0] not in " -" and ": " in line)  # fmt: skip
+    assert f"\nVersion: {cited['version']}\n" in facts
+    assert f"\nLicense-Expression: {cited['license']}\n" in facts

@@ -6,11 +6,13 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
 from dpbench.cli import (
     budget,
+    cache,
     check,
     components,
     data,
@@ -29,9 +31,8 @@ from dpbench.errors import DpbenchError
 
 app = typer.Typer(
     name="dpbench",
-    help="Benchmark differentially private image classification: the harness owns privacy.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -43,8 +44,26 @@ for name, command in COMMANDS.items():
     app.command(name, cls=Once)(command)
 app.add_typer(results.app, name="results")
 app.add_typer(data.app, name="data")
+app.add_typer(cache.app, name="cache")
 app.add_typer(plugin.app, name="plugin")
 app.add_typer(leaderboard.app, name="leaderboard")
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"dpbench {version('dpbench-vision')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Benchmark differentially private image classification: the harness owns privacy."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 from collections.abc import Callable
 from enum import StrEnum
@@ -13,8 +14,10 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from dpbench.cli.presence import HERE, dataset_facts, extractor_facts
+from dpbench.records.board import Board, board_files
 from dpbench.registry import KINDS, Kind, Registry, load
 from dpbench.support.messages import bytes_in_words
+from dpbench.sweep.figures import ready
 
 FACTS: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
     "dataset": dataset_facts,
@@ -34,13 +37,18 @@ class Listed(StrEnum):
     datasets = "datasets"
     extractors = "extractors"
     learners = "learners"
+    boards = "boards"
+    figures = "figures"
 
 
 def list_components(
     what: Annotated[Listed | None, typer.Argument(help="Show only these.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show every dataset, extractor and learner, where each comes from, and broken plugins."""
+    """Show every dataset, extractor and learner, where each comes from, and broken plugins; or boards or figures."""
+    if what in FILED:
+        _show_filed(FILED[what](), as_json)
+        return
     registry = load()
     kinds = [kind for kind in KINDS if what is None or what == f"{kind}s"]
     if as_json:
@@ -62,6 +70,39 @@ def list_components(
         )
     for broken in registry.broken:
         console.print(str(broken), style="red", markup=False)
+
+
+def _boards() -> list[dict[str, str]]:
+    """Return every board that --board takes."""
+    boards = map(Board.read, board_files().values())
+    return [
+        {"name": board.name, "shows": board.title, "command": f"dpbench run --board {board.name} --learner ..."}
+        for board in sorted(boards, key=lambda board: board.name)
+    ]
+
+
+def _figures() -> list[dict[str, str]]:
+    """Return every ready-made sweep, with the first comment of its file."""
+    rows = []
+    for name in ready.names():
+        lines = itertools.takewhile(lambda line: line.startswith("#"), ready.lines(name))
+        said = " ".join(line.lstrip("# ") for line in lines)
+        rows.append({"name": name, "shows": said.partition(". ")[0].rstrip("."), "command": f"dpbench sweep {name}"})
+    return rows
+
+
+FILED: dict[Listed | None, Callable[[], list[dict[str, str]]]] = {Listed.boards: _boards, Listed.figures: _figures}
+
+
+def _show_filed(rows: list[dict[str, str]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table(Column("name", no_wrap=True), "shows", box=None)
+    for row in rows:
+        table.add_row(row["name"], row["shows"])
+    Console().print(table)
+    print(f"To run one: {rows[0]['command']}" if rows else "None.")
 
 
 def _rows(registry: Registry, kind: Kind) -> list[dict[str, Any]]:

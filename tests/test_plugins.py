@@ -156,6 +156,14 @@ class TestEfficientNetLite0(ExtractorLaws):
     extractor = _built("extractor", "efficientnet-lite0")  # type: ignore[assignment]
 
 
+class TestEfficientNetLite1(ExtractorLaws):
+    extractor = _built("extractor", "efficientnet-lite1", size=64, views="mirror")  # type: ignore[assignment]
+
+
+class TestEfficientNetLite2(ExtractorLaws):
+    extractor = _built("extractor", "efficientnet-lite2", size=64, precision="bfloat16")  # type: ignore[assignment]
+
+
 @pytest.fixture(scope="module")
 def random_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("weights")

@@ -88,13 +88,13 @@ def run(
                     raise SpecError(f"Expected one value of {_flags(many)} with {flag}, got several.")
             several.run_all(values, many, out, device)
             return
-        result, written = _run(
+        result, written, replaced = _run(
             lambda plugins: _spec(values, origin, board, plugins), device, out, settings, for_board=board is not None
         )
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
-        _show(result, written, Console())
+        _show(result, written, replaced, Console())
 
 
 def _flags(axes: Mapping[str, Any]) -> str:
@@ -112,7 +112,7 @@ def _spec(values: dict[str, Any], origin: str, board: str | None, plugins: Regis
 
 def _run(
     ask: Callable[[Registry], Spec], device: str, out: Path, settings: Path | None, for_board: bool
-) -> tuple[Result, Path]:
+) -> tuple[Result, Path, str]:
     from dpbench.registry import load
     from dpbench.registry.components import check_components
     from dpbench.support.files import check_writable
@@ -123,14 +123,16 @@ def _run(
     check_components(spec, plugins)
     check_writable(out)
 
+    from dpbench.board.tables import words
     from dpbench.harness.run import run
 
     result = run(spec, device=device, plugins=plugins, settings=settings, for_board=for_board)
+    replaced = words.replaced(result, out / result.file_name)
     with printed_if_unwritable(result):
-        return result, result.write(out)
+        return result, result.write(out), replaced
 
 
-def _show(result: Result, written: Path, console: Console) -> None:
+def _show(result: Result, written: Path, replaced: str, console: Console) -> None:
     spec, privacy, task = result.spec, result.privacy, result.task
     console.print(
         f"{spec.learner.name} on {spec.dataset.name} ({spec.extractor.names}): {task.private:,} private, "
@@ -157,7 +159,7 @@ def _show(result: Result, written: Path, console: Console) -> None:
         console.print(f"Chosen: {_listed(result.search.chosen)}", soft_wrap=True, markup=False)
     if result.settled:
         console.print(f"Settled by the budget: {_listed(result.settled)}", soft_wrap=True, markup=False)
-    console.print(f"Wrote {written}", soft_wrap=True)
+    console.print(f"Wrote {written}{replaced}", soft_wrap=True)
 
 
 def _listed(settings: Mapping[str, Any]) -> str:

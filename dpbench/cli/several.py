@@ -94,7 +94,7 @@ def run_all(values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], out
     plugins = load()
     plugins.report_broken()
     cells, resources = definition(values, several, plugins), sweeps.Resources(device=device)
-    summary = sweeps.sweep(cells, out, resources=resources, retry_failed=True, plugins=plugins)
+    summary = sweeps.sweep(cells, out, resources=resources, retry_failed=True, refresh=True, plugins=plugins)
     show(summary, Console(), "the same command runs them again")
 
 
@@ -117,6 +117,12 @@ def show(summary: Summary, console: Console, advice: str) -> None:
         + (f"; {advice}" if summary.failed else ""),
         soft_wrap=True,
     )
+    if summary.changed:
+        console.print(
+            f"{len(summary.changed)} of those done before were run with other code of a plugin; --refresh runs them "
+            "again",
+            soft_wrap=True,
+        )
     console.print(f"Results in {summary.folder.path}", soft_wrap=True)
     if summary.failed:
         raise typer.Exit(1)

@@ -12,6 +12,7 @@ from rich.table import Table
 from dpbench.cli import flags, several
 from dpbench.cli.output import interruptible
 from dpbench.sweep.figures import ready
+from dpbench.sweep.folder import STATES
 
 if TYPE_CHECKING:
     from dpbench.sweep import Overview
@@ -33,6 +34,9 @@ def sweep(
     workers: Annotated[int | None, typer.Option(help="Cells at a time. \\[default: cores / threads, or GPUs]")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads per worker. \\[default: cores / workers]")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Run cells again that were run with other code of a plugin.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells and their state; run nothing.")] = False,
     slurm: Annotated[
         list[str] | None,
@@ -53,7 +57,9 @@ def sweep(
         _show_overview(sweeps.overview(definition, out, plugins), Console())
         return
     with interruptible("Finished cells are kept; repeat the command to continue."):
-        summary = sweeps.sweep(definition, out, resources=resources, retry_failed=retry_failed, plugins=plugins)
+        summary = sweeps.sweep(
+            definition, out, resources=resources, retry_failed=retry_failed, refresh=refresh, plugins=plugins
+        )
     several.show(summary, Console(), "--retry-failed runs them again")
 
 
@@ -63,7 +69,7 @@ def _show_overview(overview: Overview, console: Console) -> None:
     for cell, state in zip(overview.grid.cells, overview.states, strict=True):
         table.add_row(*(str(cell.values.get(axis, "")) for axis in axes), state)
     console.print(table)
-    counts = ", ".join(f"{overview.states.count(state)} {state}" for state in ("done", "failed", "to do"))
+    counts = ", ".join(f"{overview.states.count(state)} {state}" for state in STATES if state in overview.states)
     duplicates = f"; {overview.grid.duplicates} duplicates" if overview.grid.duplicates else ""
     console.print(f"{len(overview.grid.cells)} cells: {counts}{duplicates}", soft_wrap=True)
     console.print(_estimate(overview), soft_wrap=True)

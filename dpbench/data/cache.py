@@ -32,10 +32,16 @@ from dpbench.data import extraction
 from dpbench.data.concat import Concat
 from dpbench.errors import DamagedFile, OutputError
 from dpbench.records.protocol import CONCAT
+from dpbench.support.code import code_of
 from dpbench.support.fields import changed
 from dpbench.support.files import canonical_digest, sha256, write_json
 from dpbench.support.guard import guarded
 from dpbench.support.paths import cache_folder
+
+CHANGED = (
+    "The code of extractor {name!r} has changed since its features were extracted. If that changes features, extract "
+    "them again: dpbench cache clear {entry}"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,18 +68,18 @@ def features(split: Split, source: Source, extractor: Extractor | Concat, device
     Two processes asking at once extract once. A damaged file is named on stderr and rebuilt. Features of several
     extractors are put together, flattened, of what is cached for each.
     """
-    folder = cache_folder() / "features" / source.key
+    folder, code = cache_folder() / "features" / source.key, code_of(type(extractor))
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_suffix(".lock")):
             if folder.exists():
                 try:
-                    return _open(folder)
+                    return _open(folder, code)
                 except DamagedFile as error:
                     print(f"dpbench: {error} It is extracted again.", file=sys.stderr)
                     shutil.rmtree(folder)
             _build(folder, split, source, extractor, device)
-            return _open(folder)
+            return _open(folder, code)
     except (OSError, OutputError) as error:  # the second, of one file, comes from the first
         reason = error.__cause__ if isinstance(error, OutputError) else error
         raise OutputError(
@@ -91,12 +97,14 @@ def source_of(data: str, split: str, rows: int, extractor: Extractor | Concat) -
     return Source(data, split, rows, extractor.name, extractor.version, changed(extractor), weights)
 
 
-def _open(folder: Path) -> Tensor:
+def _open(folder: Path, code: str | None) -> Tensor:
     file = folder / "features.npy"
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         if manifest["sha256"] != sha256(file):
             raise DamagedFile(f"The cache file {file} fails its checksum.")
+        if manifest.get("code", code) != code:
+            print(f"dpbench: {CHANGED.format(name=manifest['extractor'], entry=folder.name[:12])}", file=sys.stderr)
         # Copy-on-write: pages are shared between processes, and no one can change the file through the tensor.
         return torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -113,7 +121,8 @@ def _build(folder: Path, split: Split, source: Source, extractor: Extractor | Co
         blocks = extraction.extract(split.images, extractor, partial, device)
     file = partial / "features.npy"
     _write(blocks, source.rows, file)
-    write_json(partial / "manifest.json", {**dataclasses.asdict(source), "sha256": sha256(file)})
+    made = {"sha256": sha256(file), "code": code_of(type(extractor))}
+    write_json(partial / "manifest.json", {**dataclasses.asdict(source), **made})
     for left in partial.iterdir():
         if left.name not in {"features.npy", "manifest.json"}:  # shards, and what killed processes left half-written
             left.unlink()

@@ -27,6 +27,7 @@ from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import Parts, resolve, spelled_out, written
 from dpbench.support import progress
+from dpbench.support.code import code_of
 from dpbench.support.device import device_named
 from dpbench.support.fields import filled
 from dpbench.support.guard import guarded
@@ -154,6 +155,11 @@ def brought(parts: Parts) -> dict[str, Brought]:
         role: Brought(plugin=item.plugin, distribution=item.distribution, version=item.version)
         for role, item in parts.brought.items()
     }
+
+
+def code(parts: Parts) -> dict[str, str]:
+    """Return a digest of the code of each component's plugin, where it has files."""
+    return {role: found for role, item in parts.brought.items() if (found := code_of(item.cls))}
 
 
 def _with_settings(settings: Path, parts: Parts, spec: Spec) -> tuple[Parts, transfer.Earlier]:

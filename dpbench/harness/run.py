@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpbench.errors import SpecError
 from dpbench.harness.fit import fit
-from dpbench.harness.prepare import Prepared, brought, open_, prepare
+from dpbench.harness.prepare import Prepared, brought, code, open_, prepare
 from dpbench.harness.roles import Compared
 from dpbench.harness.shared import Shared
 from dpbench.harness.tuning import trials
 from dpbench.records.result import Privacy, Result, SeedResult, TaskFacts, Tuning, summarise
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
-from dpbench.registry.components import selection
+from dpbench.registry.components import Parts, selection
 from dpbench.support import progress
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T", int, float)
 
@@ -72,7 +76,7 @@ def tune(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -
     return Tuning(
         digest=opened.spec.digest, spec=opened.spec, selection=chosen, digests=roles.digests,
         sketch=roles.images("public").sketch, seconds=phases.seconds, components=brought(parts),
-        provenance=opened.shared.provenance(str(roles.task.device)),
+        provenance=_made(parts, opened.shared, roles.task.device),
     )  # fmt: skip
 
 
@@ -85,8 +89,12 @@ def _result(prepared: Prepared, seeds: Sequence[SeedResult], compared: Compared)
         seconds=_publishable(phases.seconds, prepared.privacy),
         cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy),
         peak_bytes=_publishable(phases.peak_bytes, prepared.privacy),
-        components=brought(parts), provenance=prepared.shared.provenance(str(prepared.roles.task.device)),
+        components=brought(parts), provenance=_made(parts, prepared.shared, prepared.roles.task.device),
     ).sealed()  # fmt: skip
+
+
+def _made(parts: Parts, shared: Shared, device: torch.device) -> dict[str, Any]:
+    return {**shared.provenance(str(device)), "code": code(parts), "date": datetime.now(UTC).date().isoformat()}
 
 
 def _facts(prepared: Prepared, compared: Compared) -> TaskFacts:

@@ -10,8 +10,10 @@ from typing import Any
 
 from dpbench import registry
 from dpbench.errors import DpbenchError, OutputError
+from dpbench.records.result import Result
 from dpbench.registry import Registry
-from dpbench.registry.components import check_components
+from dpbench.registry.components import check_components, kind_of
+from dpbench.support.code import code_of
 from dpbench.sweep.display import Count, shown
 from dpbench.sweep.folder import Folder, State
 from dpbench.sweep.grid import Cell, Grid, read_grid
@@ -41,6 +43,7 @@ class Summary:
     ran: int  # cells finished by this call
     skipped: int  # cells that were done before
     failed: tuple[tuple[Cell, str], ...]  # in this call or an earlier one, with the error
+    changed: tuple[Cell, ...] = ()  # left as they are: done by a plugin whose files have changed since
 
 
 def overview(
@@ -56,8 +59,9 @@ def overview(
     Raises:
         SpecError: the definition is invalid; see `read_grid`.
     """
-    grid = read_grid(definition, plugins or registry.load())
-    return _overview(grid, _folder(out, grid))
+    plugins = plugins or registry.load()
+    grid = read_grid(definition, plugins)
+    return _overview(grid, _folder(out, grid), plugins)
 
 
 def sweep(
@@ -66,11 +70,13 @@ def sweep(
     *,
     resources: Resources | None = None,
     retry_failed: bool = False,
+    refresh: bool = False,
     plugins: Registry | None = None,
 ) -> Summary:
     """Run every cell of a sweep that is not done; each result is written to its own file as it comes.
 
-    Cells with a result in the folder are skipped, and so are failed ones unless `retry_failed`. A sweep that was
+    Cells with a result in the folder are skipped, unless it is `refresh` and the code of a plugin has changed since;
+    failed ones are skipped unless `retry_failed`. A sweep that was
     stopped, even killed, continues when it is called again and ends with the same numbers. Arguments as in `overview`.
 
     Raises:
@@ -84,25 +90,26 @@ def sweep(
         check_components(spec, plugins)
     folder = _folder(out, grid)
     with folder.held():
-        before = _overview(grid, folder)
-        left = before.cells("to do", "failed") if retry_failed else before.cells("to do")
+        before = _overview(grid, folder, plugins)
+        left = before.cells("to do", *["failed"] * retry_failed, *["other code"] * refresh)  # type: ignore[arg-type]
         folder.log(f"begin    {grid.name}: {len(left)} of {len(grid.cells)} cells to do, {resources}")
         ran = _run(left, before, resources, plugins) if left else 0
         failed = tuple((cell, error) for cell in grid.cells if (error := folder.failure(cell)) is not None)
         folder.log(f"end      {grid.name}: {ran} cells done, {len(failed)} failed")
-    return Summary(grid, folder, ran, len(before.cells("done")), failed)
+    changed = () if refresh else tuple(before.cells("other code"))
+    return Summary(grid, folder, ran, len(before.cells("done")) + len(changed), failed, changed)
 
 
 def _folder(out: Path | None, grid: Grid) -> Folder:
     return Folder(out or Path("dpbench-results") / grid.name)
 
 
-def _overview(grid: Grid, folder: Folder) -> Overview:
+def _overview(grid: Grid, folder: Folder, plugins: Registry) -> Overview:
     states: list[State] = []
     took: dict[str, list[float]] = {}  # learner -> seconds of its results
     for cell in grid.cells:
         result = folder.result(cell)
-        states.append("done" if result else "to do" if folder.failure(cell) is None else "failed")
+        states.append(_state(cell, result, folder, plugins))
         if result:
             took.setdefault(cell.spec.learner.name, []).append(sum(result.seconds.values()))
     means = {name: sum(seconds) / len(seconds) for name, seconds in took.items()}
@@ -110,6 +117,14 @@ def _overview(grid: Grid, folder: Folder) -> Overview:
     known = [means[name] for name in left if name in means]
     # Learners without a result are assumed to be as slow as those with one.
     return Overview(grid, folder, tuple(states), sum(known) / len(known) * len(left) if known else None)
+
+
+def _state(cell: Cell, result: Result | None, folder: Folder, plugins: Registry) -> State:
+    if result is None:
+        return "to do" if folder.failure(cell) is None else "failed"
+    made: Mapping[str, str] = result.provenance.get("code", {})  # empty in results from before it was noted
+    now = {role: code_of(plugins.find(kind_of(role), part.name).cls) for role, part in cell.spec.roles.items()}
+    return "other code" if any(now.get(role, digest) != digest for role, digest in made.items()) else "done"
 
 
 def _run(left: Sequence[Cell], before: Overview, resources: Resources, plugins: Registry) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from filelock import FileLock, Timeout
 
@@ -25,7 +25,9 @@ from dpbench.records.result import Result
 from dpbench.support.files import check_writable, write_json
 from dpbench.sweep.grid import Cell
 
-State = Literal["done", "failed", "to do"]
+State = Literal["done", "other code", "failed", "to do"]
+"""`other code`: done, by a plugin whose files have changed since."""
+STATES: tuple[State, ...] = get_args(State)
 
 
 @dataclass(frozen=True)

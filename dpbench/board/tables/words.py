@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
 from dpbench.board.ranking import Compared, over_examples, over_seeds, scores_of
 from dpbench.board.tables.arrange import label, tested_on
 from dpbench.board.tables.collect import Filed
 from dpbench.board.tables.render import percent
-from dpbench.errors import SpecError
+from dpbench.errors import DataError, SpecError
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import Result
 from dpbench.support.messages import duration
@@ -84,8 +85,25 @@ def _origin(filed: Filed) -> Iterator[Line]:
     for role, item in result.components.items():
         yield f"{role.replace('_', ' ')} from", f"{item.distribution} {item.version}, plugin {item.plugin}"
     written = datetime.fromtimestamp(filed.file.stat().st_mtime).astimezone().isoformat(" ", "minutes")
+    yield "date", str(made.get("date", "not noted"))
     yield "file", f"{filed.file}, written {written}"
     yield "digest", result.digest
+
+
+def replaced(result: Result, file: Path) -> str:
+    """Say what a result is about to replace in its file: nothing, the same predictions, or others."""
+    try:
+        before = Result.read(file)
+    except DataError:
+        return ""
+    if result.privacy.rng == "secure":
+        return ", in place of another draw" + _was(before)
+    guesses = [[seed.predictions for seed in one.seeds] for one in (before, result)]
+    return ", in place of the same predictions" if guesses[0] == guesses[1] else f", in place of others{_was(before)}"
+
+
+def _was(before: Result) -> str:
+    return f" (accuracy {percent(before.metrics['accuracy'])}%)"
 
 
 def difference(first: Filed, second: Filed, metric: Metric = "accuracy") -> Iterator[str]:

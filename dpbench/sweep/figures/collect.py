@@ -52,7 +52,7 @@ def collect(named: Path, results: Path | None = None, plugins: Registry | None =
     if plot is None:
         raise SpecError(f'Expected a table [plot] in {file}: how results are drawn, like x = "epsilon".')
     series = published.chosen(plot, str(file))
-    kept = {cell.digest: result for cell in found.cells("done") if (result := found.folder.result(cell))}
+    kept = {cell.digest: result for cell in found.cells("done", "other code") if (result := found.folder.result(cell))}
     if not kept:
         out = f" --out {results}" if results else ""
         raise DataMissing(

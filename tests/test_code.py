@@ -1,0 +1,125 @@
+"""What was made by other code than is installed is not taken for new."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpbench import cli
+from dpbench.data.concat import Concat
+from dpbench.records.result import Result
+from dpbench.support import code
+from dpbench.support.code import code_of
+
+CELLS = """
+name = "cells"
+[fixed]
+dataset = "digits"
+seeds = 1
+[grid]
+learner = ["class-means:k=5"]
+epsilon = [0.5, 1.0]
+"""
+
+
+class Here:
+    """A class of this file."""
+
+
+def module(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> type:
+    """Return the class of a plugin written to `folder`."""
+    monkeypatch.syspath_prepend(folder)
+    code._digest.cache_clear()
+    sys.modules.pop(name, None)
+    found = __import__(name).Plugin
+    assert isinstance(found, type)
+    return found
+
+
+def test_a_digest_follows_every_file_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "a_plugin"
+    package.mkdir()
+    (package / "__init__.py").write_text("class Plugin: ...\n", encoding="utf-8")
+    (package / "part.py").write_text("x = 1\n", encoding="utf-8")
+    first = code_of(module(tmp_path, "a_plugin", monkeypatch))
+    assert first is not None and len(first) == 16
+    assert code_of(module(tmp_path, "a_plugin", monkeypatch)) == first
+    (package / "part.py").write_text("x = 2\n", encoding="utf-8")
+    assert code_of(module(tmp_path, "a_plugin", monkeypatch)) != first
+
+
+def test_a_class_without_files_and_dpbench_itself_have_none() -> None:
+    assert code_of(Here) is not None
+    assert code_of(type("Typed", (), {"__module__": "__main__nowhere"})) is None
+    assert code_of(Concat) is None
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> list[str]:
+    """Return the arguments of a sweep that has run once."""
+    file = tmp_path / "cells.toml"
+    file.write_text(CELLS, encoding="utf-8")
+    arguments = ["sweep", str(file), "--out", str(tmp_path / "out"), "--workers", "1"]
+    assert called(*arguments) == 0
+    return arguments
+
+
+def called(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(arguments))
+    return int(ended.value.code or 0)
+
+
+def edited(folder: Path) -> None:
+    """Let the results say that they were made by other code, as if the plugin had been edited since."""
+    for file in folder.glob("*.json"):
+        result = Result.read(file)
+        made = {**result.provenance, "code": {**result.provenance["code"], "learner": "0" * 16}}
+        result.model_copy(update={"provenance": made}).sealed().write(folder)
+
+
+def test_cells_that_other_code_ran_are_said_and_run_again_on_request(
+    swept: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(tmp_path / "out")
+    capsys.readouterr()
+    assert called(*swept) == 0
+    assert "2 of those done before were run with other code of a plugin; --refresh runs" in capsys.readouterr().out
+    assert called(*swept, "--dry-run") == 0
+    assert "2 other code" in capsys.readouterr().out
+    assert called(*swept, "--refresh") == 0
+    assert "2 cells run, 0 done before" in capsys.readouterr().out
+    assert called(*swept) == 0
+    assert "0 cells run, 2 done before" in capsys.readouterr().out
+
+
+def test_a_run_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["run", "--learner", "class-means:k=5", "--seeds", "1", "--out", str(tmp_path)]
+    assert called(*arguments) == 0
+    assert "in place of" not in capsys.readouterr().out
+    assert called(*arguments) == 0
+    assert "in place of the same predictions" in capsys.readouterr().out.replace("\n", " ")
+    (file,) = tmp_path.glob("*.json")
+    result = Result.read(file)
+    seeds = tuple(seed.model_copy(update={"predictions": "0" * 64}) for seed in result.seeds)
+    result.model_copy(update={"seeds": seeds}).write(tmp_path)
+    assert called(*arguments) == 0
+    assert "in place of others (accuracy " in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_features_that_other_code_extracted_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path / "cache"))
+    arguments = ["run", "--learner", "class-means:k=5", "--seeds", "1", "--out", str(tmp_path)]
+    assert called(*arguments) == 0
+    assert "has changed since" not in capsys.readouterr().err
+    for manifest in (tmp_path / "cache" / "features").glob("*/manifest.json"):
+        text = manifest.read_text(encoding="utf-8")
+        manifest.write_text(text.replace('"code": "', '"code": "0'), encoding="utf-8")
+    assert called(*arguments) == 0
+    told = capsys.readouterr().err
+    assert told.count("The code of extractor 'pixels' has changed since its features were extracted") == 2
+    assert "dpbench cache clear " in told

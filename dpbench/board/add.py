@@ -9,7 +9,7 @@ from typing import Any
 
 from dpbench.board.build import NotBuilt
 from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, results_of
-from dpbench.board.verify.checks import Checked, departures
+from dpbench.board.verify.checks import Checked, departures, today
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.review import review_of
 from dpbench.records.result import Result
@@ -67,7 +67,8 @@ def _matched(file: Path, root: Path, known: Known) -> tuple[Checked, list[str]]:
     (alone,) = review_of([ResultFile(file, str(file), filed=False)], known).results
     if not alone.ok or alone.result is None:
         return alone, []
-    matches = [name for name, board in known.boards.items() if not departures(board, alone.result.spec)]
+    spec = today(alone.result.spec, known)
+    matches = [name for name, board in known.boards.items() if not departures(board, spec)]
     if not matches:
         return alone.but(_nearest(alone.result, known)), []
     there, _ = results_of(root, dict(known.boards))
@@ -81,7 +82,8 @@ def _matched(file: Path, root: Path, known: Known) -> tuple[Checked, list[str]]:
 
 def _nearest(result: Result, known: Known) -> Iterator[tuple[str, str]]:
     """Say what misses on the board that a result comes closest to."""
-    found = {name: departures(board, result.spec) for name, board in known.boards.items()}
+    spec = today(result.spec, known)
+    found = {name: departures(board, spec) for name, board in known.boards.items()}
     name = min(found, key=lambda one: (len(found[one]), one))
     for key, expected, got in found[name]:
         yield f"spec.{key}", f"expected {expected}, as the nearest board {name} has it, got {got}: it matches none"

@@ -6,6 +6,7 @@ A spec adds these (`records.spec`); a board freezes a protocol for all of its en
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -96,6 +97,10 @@ class Component(BaseModel):
     def parts(self) -> tuple[Component, ...]:
         """The components that a concat joins; of any other, itself."""
         return tuple(Component(**part) for part in self.options["of"]) if self.name == CONCAT else (self,)
+
+    def with_parts(self, parts: Sequence[Component]) -> Component:
+        """Return the component that joins other parts, as this one joins its own; `parts` is its inverse."""
+        return Component(name=CONCAT, options={"of": parts}) if self.name == CONCAT else parts[0]
 
     @property
     def names(self) -> str:

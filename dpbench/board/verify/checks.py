@@ -32,9 +32,11 @@ from dpbench.board.verify.scores import check_scores
 from dpbench.errors import DpbenchError
 from dpbench.records.board import Board
 from dpbench.records.checksums import broken_fields
+from dpbench.records.protocol import Component
 from dpbench.records.result import Result, not_covered
 from dpbench.records.spec import Spec
 from dpbench.records.tolerance import close
+from dpbench.registry.components import kind_of
 
 COMPONENT = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 
@@ -125,10 +127,24 @@ def _checks(result: Result) -> Wrong:
 
 def _board(stored: ResultFile, result: Result, known: Known) -> Wrong:
     board = known.boards.get(stored.board or "")
-    for key, expected, got in departures(board, result.spec) if board else ():
+    for key, expected, got in departures(board, today(result.spec, known)) if board else ():
         yield f"spec.{key}", f"expected {expected}, as board {stored.board}, got {got}"
     if board and result.privacy.repeats and result.privacy.rng == "research":
         yield "privacy.rng", "expected secure with selection private-accounted: the number of runs follows from a seed"
+
+
+def today(spec: Spec, known: Known) -> Spec:
+    """Return a spec with the options that its data and extractor gained since it ran, at the defaults they have."""
+    whole: dict[str, Any] = {}
+    for role in ("dataset", "public_dataset", "extractor"):
+        part: Component | None = getattr(spec, role)
+        whole[role] = part and part.with_parts([_gained(one, role, known) for one in part.parts])
+    return spec.model_copy(update=whole)
+
+
+def _gained(part: Component, role: str, known: Known) -> Component:
+    here = known.installed.get((kind_of(role), part.name))
+    return Component(name=part.name, options={**(here.defaults if here else {}), **part.options})
 
 
 def departures(board: Board, spec: Spec) -> list[tuple[str, str, str]]:

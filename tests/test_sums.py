@@ -209,9 +209,9 @@ def test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks(
 def test_settings_together_have_the_integers_that_each_has_alone(s: int, m: int, c: int, d: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     left, right = torch.randn(s, m, c, generator=draw), quantise(torch.randn(c, d, generator=draw))
-    clips = torch.logspace(-1, 1, s, dtype=torch.float64)
+    clips = tuple(torch.logspace(-1, 1, s, dtype=torch.float64).tolist())
     together = Stacked(left, right).integers(clips)
-    for index, clip in enumerate(clips.tolist()):
+    for index, clip in enumerate(clips):
         alone = RankOne(left[index].T, right, bias=True).integers(clip)
         assert torch.equal(together.total[index], alone.total)
         assert torch.equal(together.grid[index], alone.grid)

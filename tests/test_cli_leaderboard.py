@@ -17,6 +17,7 @@ from dpbench.board.diff import diff
 from dpbench.board.export import table
 from dpbench.board.index import Index
 from dpbench.cli import main
+from dpbench.privacy import MECHANISM
 from dpbench.records.result import Result
 from tests import boards
 
@@ -169,9 +170,9 @@ def test_a_result_of_the_code_before_is_checked_and_said_to_be_one_and_not_run_a
         seed["commitment"] = None
     file.write_text(json.dumps(boards.resealed(made)))
     assert ask("verify", "--root", root, file) == 0
-    assert f"ok results/tiny/{file.name} (by the code before exact-sums-1)" in capsys.readouterr().out
+    assert f"ok results/tiny/{file.name} (by the code before {MECHANISM})" in capsys.readouterr().out
     assert ask("verify", "--rerun", "--root", root, file) == 0
-    assert "; not run: It was made by the code before exact-sums-1 (float sums)" in capsys.readouterr().out
+    assert f"; not run: It was made by the code before {MECHANISM} (float sums)" in capsys.readouterr().out
     assert not (root / "reruns").exists()
 
 

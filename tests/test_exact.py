@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,7 +17,7 @@ from dpbench import exact_linear, quantise, residuals, unit_norm
 from dpbench.errors import PrivacyError, SpecError
 from dpbench.privacy.exact import products
 from dpbench.privacy.exact.elementwise import exp_, folded, softmax_
-from dpbench.privacy.exact.products import by_float, by_int8, has_int8, product
+from dpbench.privacy.exact.products import by_float, by_int8, by_narrow_int8, is_right, product, way
 from dpbench.privacy.exact.quantised import Quantised, exact_product, rounded, sliced
 from dpbench.privacy.exact.sums import lengths
 
@@ -47,9 +48,10 @@ def test_products_are_exact_by_either_way(rows: int, inner: int, columns: int, s
     expected = a.long() @ b.long()
     assert torch.equal(by_float(a, b).long(), expected)
     assert torch.equal(product(a, b).long(), expected)
-    if has_int8("cpu"):
-        assert torch.equal(by_int8(a, b).long(), expected)
-        assert torch.equal(by_int8(a, b.T.contiguous().T).long(), expected)
+    for one in (by_int8, by_narrow_int8):
+        if is_right(one, "cpu"):
+            assert torch.equal(one(a, b).long(), expected)
+            assert torch.equal(one(a // 2, b.T.contiguous().T).long(), (a // 2).long() @ b.long())
 
 
 @pytest.mark.parametrize("value", [-128, 127])
@@ -68,26 +70,39 @@ def test_products_of_nothing_are_zero(shape: tuple[int, int, int]) -> None:
 
 
 def test_instructions_that_saturate_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As vpmaddubsw does: pairs of products are added up in 16 bits."""
+    """As vpmaddubsw does: pairs of products of the first matrix, 128 added, are added up in 16 bits."""
 
     def saturating(a: Tensor, b: Tensor) -> Tensor:
         inner = a.shape[1] // 2 * 2
-        terms = a[:, :inner].int().unsqueeze(2) * b[:inner].int()  # (p, c, d)
+        terms = (a[:, :inner].int() + 128).unsqueeze(2) * b[:inner].int()  # (p, c, d)
         pairs = (terms[:, ::2] + terms[:, 1::2]).clamp(-(2**15), 2**15 - 1)
-        total: Tensor = pairs.sum(1) + a[:, inner:].int() @ b[inner:].int()
+        total: Tensor = pairs.sum(1) - 128 * b[:inner].int().sum(0) + a[:, inner:].int() @ b[inner:].int()
         return total.int()
 
-    monkeypatch.setattr(products, "by_int8", saturating)
-    assert not has_int8.__wrapped__("cpu")
+    monkeypatch.setattr(torch, "_int_mm", saturating)
+    assert not is_right(by_int8, "cpu")
+    assert is_right(by_narrow_int8, "cpu")
+    monkeypatch.setattr(products, "_is_quick", lambda one, device: True)
+    assert way.__wrapped__("cpu") is by_narrow_int8
+
+
+def test_instructions_that_a_library_emulates_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(a: Tensor, b: Tensor) -> Tensor:
+        time.sleep(0.01)
+        return (a.long() @ b.long()).int()
+
+    monkeypatch.setattr(torch, "_int_mm", slow)
+    assert is_right(by_int8, "cpu")
+    assert way.__wrapped__("cpu") is by_float
 
 
 def test_without_int8_instructions_products_are_taken_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(a: Tensor, b: Tensor) -> Tensor:
         raise RuntimeError("no such operation")
 
-    monkeypatch.setattr(products, "by_int8", missing)
-    assert not has_int8.__wrapped__("cpu")
-    monkeypatch.setattr(products, "has_int8", has_int8.__wrapped__)
+    monkeypatch.setattr(torch, "_int_mm", missing)
+    assert way.__wrapped__("cpu") is by_float
+    monkeypatch.setattr(products, "way", way.__wrapped__)
     a = _int8(torch.Generator().manual_seed(0), 5, 70)
     assert torch.equal(product(a, a.T).long(), a.long() @ a.long().T)
 

@@ -44,6 +44,7 @@ from tests.worlds import curator_over, private_rows
 SEEDS = st.integers(0, 2**32 - 1)
 POWERS = st.sampled_from([-30, -12, -3, 0, 0, 3, 12, 24, 30])
 CLIPS = st.sampled_from([1e-9, 0.3, 1.0, 1e3, 1e9])
+WAYS = [way for way in (products.by_int8, products.by_narrow_int8, products.by_float) if products.is_right(way, "cpu")]
 FORMS = ("rows", "joined", "rank one", "with bias", "scaled", "scaled with bias", "residual", "residual of anchors")
 
 
@@ -122,9 +123,10 @@ def test_the_same_integers_on_two_threads_in_any_order_in_any_chunks_and_without
     order = torch.randperm(c, generator=torch.Generator().manual_seed(seed))
     with threads(2):
         assert torch.equal(form.take(order).integers(0.7).total, expected.total)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "has_int8", lambda device: False)
-        assert torch.equal(form.integers(0.7).total, expected.total)
+    for way in WAYS:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(products, "way", lambda device, way=way: way)
+            assert torch.equal(form.integers(0.7).total, expected.total)
     if c:
         parts = [form.take(one) for one in torch.split(order, max(1, c // 3))]
         together = sum((part.integers(0.7) for part in parts[1:]), parts[0].integers(0.7))
@@ -209,9 +211,9 @@ def test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks(
 def test_settings_together_have_the_integers_that_each_has_alone(s: int, m: int, c: int, d: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     left, right = torch.randn(s, m, c, generator=draw), quantise(torch.randn(c, d, generator=draw))
-    clips = torch.logspace(-1, 1, s, dtype=torch.float64)
+    clips = tuple(torch.logspace(-1, 1, s, dtype=torch.float64).tolist())
     together = Stacked(left, right).integers(clips)
-    for index, clip in enumerate(clips.tolist()):
+    for index, clip in enumerate(clips):
         alone = RankOne(left[index].T, right, bias=True).integers(clip)
         assert torch.equal(together.total[index], alone.total)
         assert torch.equal(together.grid[index], alone.grid)
@@ -269,7 +271,7 @@ def _set(setter: Callable[[Any], None], value: object, before: object) -> Iterat
         setter(before)
 
 
-@pytest.mark.parametrize("native", [True, False], ids=["int8", "float32"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "surroundings",
     [
@@ -283,10 +285,9 @@ def _set(setter: Callable[[Any], None], value: object, before: object) -> Iterat
     ids=["autocast", "inference", "precision", "dtype", "functions", "operations"],
 )
 def test_answers_do_not_depend_on_what_is_set_around_the_question(
-    surroundings: Callable[[], AbstractContextManager[object]], native: bool, monkeypatch: pytest.MonkeyPatch
+    surroundings: Callable[[], AbstractContextManager[object]], way: products.Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not native:
-        monkeypatch.setattr(products, "has_int8", lambda device: False)
+    monkeypatch.setattr(products, "way", lambda device: way)
     rows, weights = private_rows(500, 20), torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
     scale = torch.rand(3, 21, generator=torch.Generator().manual_seed(1)) + 0.5
     basis = _basis(torch.Generator().manual_seed(2), 3, 20, anchored=True)

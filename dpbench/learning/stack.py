@@ -33,7 +33,7 @@ class Stacked:
     left: Tensor  # (s, m, c)
     right: Tensor | Quantised  # (c, d)
 
-    def integers(self, clips: Tensor) -> IntegerSum:
+    def integers(self, clips: tuple[float, ...]) -> IntegerSum:
         """Return the clipped sums (s, m, d + 1) under clips (s,), each as its own fit's `RankOne` gives it."""
         right = self.right if isinstance(self.right, Quantised) else quantise(self.right)
         return outer_sum(self.left, right, True, clips)
@@ -69,21 +69,22 @@ class Stack:
     def noisy_sums(self, rows: Callable[[Chunk], Stacked], *, release: str, clips: Sequence[float]) -> Tensor:
         """Return the clipped, noised sums under every setting, float32 (s, m, d + 1), over one Poisson sample."""
         steps = [curator.ledger.spend(release) for curator in self.curators]
-        bounds = torch.tensor(checked_clips(clips), dtype=torch.float64, device=self.task.device)
+        bounds = checked_clips(clips)
+        limits = torch.tensor(bounds, dtype=torch.float64, device=self.task.device)
         draws = [curator.randomness.draws(release, curator.ledger.spent[release]) for curator in self.curators]
         lead = self.curators[0]
         sample = draws[0].sample(len(lead.rows), steps[0].sample_rate)
         exact = any(curator.sigma[release] > 0 for curator in self.curators)
         parts: list[Any] = []
         for chunk in lead.rows.chunks(sample, draws[0].row_base(), None, self.task.device):
-            part = rows(chunk).integers(bounds) if exact else _clipped_sums(rows(chunk), bounds)
+            part = rows(chunk).integers(bounds) if exact else _clipped_sums(rows(chunk), limits)
             parts = [parts[0] + part] if parts else [part]
         if not exact:
             return torch.as_tensor(parts[0]).float() * self.weight
         answers = [
             noised(IntegerSum(total, grid), curator.sigma[release] * clip, each)
             for total, grid, curator, clip, each in zip(
-                parts[0].total, parts[0].grid, self.curators, clips, draws, strict=True
+                parts[0].total, parts[0].grid, self.curators, bounds, draws, strict=True
             )
         ]
         return torch.stack(answers).mul_(self.weight)

@@ -42,5 +42,5 @@ the best of several runs has the epsilon of the search     accounting.private_se
 ========================================================== ============================ ================================
 """
 
-MECHANISM = "exact-sums-1"
+MECHANISM = "exact-sums-2"
 """How samples, sums and noise are made: results of one word repeat each other. Another word with every change."""

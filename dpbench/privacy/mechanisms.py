@@ -42,12 +42,11 @@ def noised(summed: IntegerSum, std: float, draws: Draws) -> Tensor:
     Raises:
         SpecError: noise of some coordinate that 64 bits cannot hold; what does not fit would be no noise.
     """
-    steps = (std / summed.grid).cpu()
-    if steps.numel() and not float(steps.max()) <= LARGEST:
+    steps = std / summed.grid.cpu().numpy()
+    if steps.size and not steps.max() <= LARGEST:
         raise SpecError(
-            f"Expected noise of at most 2^56 grid steps, got {float(steps.max()):.2g}. Plan a smaller relative_noise, "
+            f"Expected noise of at most 2^56 grid steps, got {steps.max():.2g}. Plan a smaller relative_noise, "
             "or a Scaled contribution whose scale varies less."
         )
-    spread = float(steps) if steps.numel() == 1 else steps.numpy()
-    noise = torch.from_numpy(draws.noise(tuple(summed.total.shape), spread)).to(summed.total.device)
-    return (summed.total + noise).double().mul_(summed.grid).float()
+    noise = draws.noise(summed.total.shape, float(steps) if steps.size == 1 else steps)
+    return torch.from_numpy(noise).to(summed.total.device).add_(summed.total).mul(summed.grid).float()

@@ -231,9 +231,13 @@ def row_seeds(base: int, rows: np.ndarray) -> np.ndarray:
 
     A row's seed depends on no other row, so augmentation stays a per-example operation.
     """
-    with np.errstate(over="ignore"):
-        z = np.uint64(base) + (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
-    return (z >> np.uint64(1)).astype(np.int64)
+    z = rows.astype(np.uint64)
+    z += np.uint64(1)
+    z *= np.uint64(0x9E3779B97F4A7C15)
+    z += np.uint64(base)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z ^= z >> np.uint64(shift)
+        z *= np.uint64(factor)
+    z ^= z >> np.uint64(31)
+    z >>= np.uint64(1)
+    return z.view(np.int64)

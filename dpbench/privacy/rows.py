@@ -51,6 +51,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._buffers: tuple[Tensor, ...] = ()
+        self._kinds: list[tuple[torch.Size, torch.dtype]] = []
         self._lent = False
 
     @contextmanager
@@ -71,11 +72,12 @@ class Scratch:
             self._lent = False
 
     def _rows(self, count: int, like: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
-        wanted = [(tensor.shape[1:], tensor.dtype) for tensor in like]
-        if [(held.shape[1:], held.dtype) for held in self._buffers] != wanted or len(self._buffers[0]) < count:
+        kinds = [(tensor.shape[1:], tensor.dtype) for tensor in like]
+        if kinds != self._kinds or len(self._buffers[0]) < count:
             # Samples vary in size. Fresh memory may hold what other tensors left in it.
             wide = count + count // 4
-            self._buffers = tuple(torch.empty((wide, *shape), dtype=kind, device=device) for shape, kind in wanted)
+            self._buffers = tuple(torch.empty((wide, *shape), dtype=kind, device=device) for shape, kind in kinds)
+            self._kinds = kinds
             wipe(*self._buffers)
         return tuple(held[:count] for held in self._buffers)
 
@@ -116,8 +118,10 @@ class PrivateRows:
             for start in range(0, max(1, len(sample)), size):
                 rows = sample[start : start + size]
                 local = torch.from_numpy(rows)
-                held = tuple(buffer[: len(rows)] for buffer in buffers)
-                wipe(*(buffer[len(rows) :] for buffer in buffers))
+                held = buffers
+                if len(rows) < len(buffers[0]):
+                    held = tuple(buffer[: len(rows)] for buffer in buffers)
+                    wipe(*(buffer[len(rows) :] for buffer in buffers))
                 x, y = self._gather(local, held), self.y.index_select(0, local).to(device)
                 seeds = torch.from_numpy(row_seeds(base, rows)).to(device)
                 try:
@@ -131,10 +135,11 @@ class PrivateRows:
 
     def _gather(self, local: Tensor, into: tuple[Tensor, ...]) -> Tensor | Quantised:
         rows = self.index.index_select(0, local)
-        run = len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1  # neighbours are copied as they lie
+        first, last = (int(rows[0]), int(rows[-1])) if len(rows) else (0, 0)
+        run = last - first == len(rows) - 1  # neighbours are copied as they lie
         for part, buffer in zip(self._parts, into, strict=True):
             if run:
-                buffer.copy_(part[int(rows[0]) : int(rows[-1]) + 1])
+                buffer.copy_(part[first : last + 1])
             elif buffer.device == part.device:
                 torch.index_select(part, 0, rows, out=buffer)
             else:

@@ -28,15 +28,15 @@ LOWEST = -80.0  # exp of less is taken for exp(-80) = 2e-35
 
 def folded(terms: Tensor, axis: int = 0) -> Tensor:
     """Return the sum along an axis, by halves: a term is rounded at most twice for each halving."""
-    count = terms.shape[axis]
-    if count == 0:
+    if terms.shape[axis] == 0:
         return terms.sum(axis)
-    while count > 1:
-        half, odd = divmod(count, 2)
-        total = terms.narrow(axis, 0, half) + terms.narrow(axis, half, half)
-        if odd:
-            total.narrow(axis, 0, 1).add_(terms.narrow(axis, count - 1, 1))
-        terms, count = total, half
+    last: list[Tensor] = []  # the odd ones out
+    while (half := terms.shape[axis] // 2) > 0:
+        one, other, *odd = terms.split_with_sizes([half, half, 1][: 2 + terms.shape[axis] % 2], axis)
+        terms = one + other
+        last += odd
+    for odd_one in last:
+        terms.add_(odd_one)
     return terms.squeeze(axis)
 
 
@@ -46,7 +46,10 @@ def roundings(terms: int) -> int:
 
 
 def exp_(x: Tensor) -> Tensor:
-    """Return e^x of float32 `x` <= 0 in place, to a relative error of 1e-5 or, for x > -2, of 5e-7; NaN stays NaN."""
+    """Return e^x of float32 `x` <= 0, which is overwritten, to a relative error of 1e-5 or, for x > -2, of 5e-7.
+
+    NaN stays NaN.
+    """
     import torch
 
     x.clamp_(min=LOWEST).mul_(1 / math.log(2))
@@ -56,13 +59,11 @@ def exp_(x: Tensor) -> Tensor:
     for coefficient in POWERS[-2:0:-1]:
         power.add_(coefficient).mul_(x)
     power.add_(POWERS[0])
-    return x.copy_(power.mul_(whole.to(torch.int32).add_(127).bitwise_left_shift_(23).view(torch.float32)))
+    power.view(torch.int32).add_(whole.to(torch.int32), alpha=2**23)  # adds to the exponent
+    return power
 
 
 def softmax_(logits: Tensor) -> Tensor:
-    """Return the softmax of float32 (..., m, c) along m, in place: classes first, examples last."""
-    import torch
-
-    exp_(logits.sub_(logits.amax(-2, keepdim=True)))
-    total = folded(logits, -2).unsqueeze(-2)
-    return logits.mul_(torch.ones_like(total).div_(total))
+    """Return the softmax of float32 (..., m, c) along m, overwriting them: classes first, examples last."""
+    shares = exp_(logits.sub_(logits.amax(-2, keepdim=True)))
+    return shares.div_(folded(shares, -2).unsqueeze(-2))

@@ -6,6 +6,8 @@ exact up to 2^24, holds 2^10. Neither the order of a sum nor the number of threa
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -13,6 +15,9 @@ from torch import Tensor
 
 LONGEST = 2**17 - 8  # products that int32 adds up: 2^14 each, at most; a multiple of 8
 BLOCK = 2**9  # products that float32 adds up
+NARROW = 64  # two products of a number below 2^8 and one up to this fit into 16 bits
+
+Way = Callable[[Tensor, Tensor], Tensor]
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -24,11 +29,11 @@ def product(a: Tensor, b: Tensor) -> Tensor:
         return total
     if not a.numel() or not b.numel():
         return torch.zeros(len(a), b.shape[1], dtype=torch.int32, device=a.device)
-    return by_int8(a, b) if has_int8(a.device.type) else by_float(a, b)
+    return way(a.device.type)(a, b)
 
 
 def by_int8(a: Tensor, b: Tensor) -> Tensor:
-    """Return the product by the processor's own int8 instructions; `has_int8` says whether they are right."""
+    """Return the product by the processor's own int8 instructions."""
     if a.device.type == "cpu":
         return torch._int_mm(a, b)
     (rows, inner), columns = a.shape, b.shape[1]  # cuBLAS: 17 rows or more, and multiples of 8
@@ -37,10 +42,23 @@ def by_int8(a: Tensor, b: Tensor) -> Tensor:
     return wide[:rows, :columns]
 
 
+def by_narrow_int8(a: Tensor, b: Tensor) -> Tensor:
+    """Return the product by the int8 instructions of processors before VNNI, which add pairs of products in 16 bits.
+
+    They take the first matrix as unsigned, 128 added, so pairs fit if the second holds numbers up to 64: slices do, and
+    larger numbers are taken in halves.
+    """
+    if int(a.amax()) <= NARROW and int(a.amin()) >= -NARROW:
+        return torch._int_mm(b.T, a.T).T
+    half = a >> 1
+    one, other = torch._int_mm(b.T, torch.cat([half, a - half]).T).T.chunk(2)
+    return one + other
+
+
 def by_float(a: Tensor, b: Tensor) -> Tensor:
     """Return the product by float32 products of at most `BLOCK` terms, each exact, joined as integers.
 
-    Processors without int8 instructions, at about the price of a float32 product of as many numbers.
+    At about the price of a float32 product of as many numbers.
     """
     total = torch.zeros(len(a), b.shape[1], dtype=torch.int32, device=a.device)
     for left, right in zip(torch.split(a, BLOCK, 1), torch.split(b, BLOCK), strict=True):
@@ -49,27 +67,49 @@ def by_float(a: Tensor, b: Tensor) -> Tensor:
 
 
 @cache
-def has_int8(device: str) -> bool:
-    """Say whether int8 products are right on this kind of device, from the extremes of int8 at several shapes.
+def way(device: str) -> Way:
+    """Return how to take products on this kind of device: by its int8 instructions, if they are right and quick."""
+    ways: tuple[Way, ...] = (by_int8, by_narrow_int8)
+    return next((one for one in ways if is_right(one, device) and _is_quick(one, device)), by_float)
 
-    Older processors multiply unsigned by signed bytes and add pairs in 16 bits, which saturates at large values.
+
+def is_right(one: Way, device: str) -> bool:
+    """Say whether products come out right on this kind of device, from the extremes of int8 at several shapes.
+
+    Processors before VNNI multiply unsigned by signed bytes and add pairs in 16 bits, which saturate.
     """
     try:
         return all(
-            _right(shape, device) for shape in ((1, 1, 1), (2, 9, 5), (20, 64, 40), (20, 1000, 33), (3, 4096, 2))
+            _is_right(one, shape, device)
+            for shape in ((1, 1, 1), (2, 9, 5), (20, 64, 40), (20, 1000, 33), (3, 4096, 2))
         )
     except (RuntimeError, NotImplementedError, AttributeError):
         return False
 
 
-def _right(shape: tuple[int, int, int], device: str) -> bool:
+def _is_right(one: Way, shape: tuple[int, int, int], device: str) -> bool:
     rows, inner, columns = shape
     draw = torch.Generator().manual_seed(inner)
-    for low, high in ((-127, -126), (127, 128), (-127, 128), (-128, 128), (-128, -127)):
+    for low, high in ((-127, -126), (127, 128), (-127, 128), (-128, 128), (-128, -127), (-64, 65), (64, 65)):
         a = torch.randint(low, high, (rows, inner), generator=draw, dtype=torch.int8)
-        b = torch.randint(low, high, (columns, inner), generator=draw, dtype=torch.int8).T
+        b = torch.randint(2 * low, 2 * high - 1, (columns, inner), generator=draw).clamp(-128, 127).to(torch.int8).T
         for left, right in ((a, b), (-a.clamp(min=-127), b), (a, b.contiguous())):
-            found = by_int8(left.to(device), right.to(device)).cpu()
+            found = one(left.to(device), right.to(device)).cpu()
             if not torch.equal(found.long(), left.long() @ right.long()):
                 return False
     return True
+
+
+def _is_quick(one: Way, device: str) -> bool:
+    """Say whether it takes less than twice as long as floats: without instructions for it, a library loops."""
+    return device != "cpu" or _seconds(one) < 2 * _seconds(by_float)
+
+
+def _seconds(one: Way) -> float:
+    a, b = torch.ones(20, 512, dtype=torch.int8), torch.ones(512, 512, dtype=torch.int8)
+    times = []
+    for _ in range(4):
+        begin = time.perf_counter()
+        one(a, b)
+        times.append(time.perf_counter() - begin)
+    return min(times)

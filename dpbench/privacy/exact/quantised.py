@@ -116,24 +116,25 @@ def _lengths(q: Tensor) -> Tensor:
     return squares.double().sqrt_().mul_(1 + 2.0**-50)
 
 
-def sliced(numbers: Tensor, count: int) -> tuple[list[Tensor], Tensor]:
-    """Return int8 slices of each row of (r, ...) numbers, the highest first, and the rows' scales (r,): powers of two.
+def sliced(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return `count` int8 slices of each row of (r, ...) numbers, the highest first, and the rows' scales (r,).
 
-    Row i is scale[i] * sum of slices[j][i] 2^(-7 j) up to scale[i] * 2^(-7 (count - 1) - 1) in each entry, and scale[i]
-    is at most its largest entry / 32. No slice is above 64. A row that is not finite has an infinite scale.
+    Scales are powers of two. Row i is scale[i] * sum of slices[j][i] 2^(-7 j), up to scale[i] * 2^(-7 (count - 1) - 1)
+    in each entry, and scale[i] is at most its largest entry / 32. No slice is above 64. A row that is not finite has an
+    infinite scale.
     """
     import torch
 
     flat = numbers.detach().as_subclass(torch.Tensor).flatten(1)
     largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))
     scale = power_of_two(largest.clamp_(min=SMALLEST)).mul_(2.0**-5)
-    rest, slices = flat / scale.unsqueeze(1), []
+    rest, slices = flat / scale.unsqueeze(1), torch.empty(count, *flat.shape, dtype=torch.int8, device=flat.device)
     for place in range(count):
         whole = rest.round()
-        slices.append(whole.to(torch.int8).reshape(numbers.shape))
+        slices[place] = whole
         if place + 1 < count:
-            rest = rest.sub_(whole).mul_(2**SLICE)
-    return slices, scale
+            rest.sub_(whole).mul_(2**SLICE)
+    return slices.reshape(count, *numbers.shape), scale
 
 
 def power_of_two(numbers: Tensor) -> Tensor:
@@ -178,13 +179,11 @@ def exact_linear(x: Tensor | Quantised, weight: Tensor, bias: Tensor | None = No
 
 def exact_scores(x: Quantised, weights: Tensor) -> Tensor:
     """Return (s, k, c) float32, classes first: what each of s heads (s, k, d), 12 bits, makes of the rows (c, d)."""
-    import torch
-
     from dpbench.privacy.exact.products import product
 
     x.check()
     slices, scale = sliced(weights, 2)
-    high, low = product(torch.cat(slices).flatten(0, 1), x.q.T).float().chunk(2)  # (s k, c) each
+    high, low = product(slices.flatten(0, 2), x.q.T).float().chunk(2)  # (s k, c) each
     scores = high.add_(low, alpha=2.0**-SLICE).reshape(*weights.shape[:2], len(x))
     return scores.mul_((scale.reshape(-1, 1) * x.scale).unsqueeze(1))  # one scale for each setting and row
 
@@ -209,6 +208,6 @@ def exact_product(a: Tensor | Quantised, b: Tensor | Quantised, count: int) -> T
 def _in_slices(rows: Tensor | Quantised, count: int) -> tuple[list[Tensor], Tensor]:
     if not isinstance(rows, Quantised):
         slices, scale = sliced(rows, count)
-        return slices, scale.double()
+        return [*slices], scale.double()
     rows.check()
     return [rows.q], rows.scale.double()

@@ -10,6 +10,7 @@ entries by sqrt(t) / 2 grid steps at most: this `reserve` is kept free below the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ DENSE_BITS = 24  # the grid of dense rows is clip * 2^-24: float32 holds every i
 BIAS_BITS = 20  # that of a bias column
 WIDEST = 2.0**26  # of a bias scale, in typical feature scales: 2^19 rows at the clip then add up inside 64 bits
 LEFT_LIMIT = 127 * 2**SLICE  # two slices hold integers up to this
+STEEPEST = 2.0**100  # what a row may be multiplied by: float32 holds it
 BLOCK = 2**12  # entries whose squares are added up at once: what long rows take beside themselves
 COLUMNS = 2**18  # entries of all dense rows that are rounded at once, to stay in the processor's cache
 
@@ -55,9 +57,12 @@ def lengths(rows: Tensor, axis: int = 1) -> Tensor:
 
     Above 1e25, or NaN, for a row that counts as not finite.
     """
-    squares = [folded(part.square(), axis) for part in torch.split(rows, BLOCK, axis)] or [rows.sum(axis)]
-    total = (folded(torch.stack(squares)) if squares[1:] else squares[0]).double()
-    count = roundings(min(BLOCK, rows.shape[axis])) + roundings(len(squares)) + 8
+    count = roundings(min(BLOCK, rows.shape[axis])) + 8
+    if rows.shape[axis] <= BLOCK:
+        total = folded(rows.square(), axis).double()
+    else:
+        squares = torch.stack([folded(part.square(), axis) for part in torch.split(rows, BLOCK, axis)])
+        total, count = folded(squares).double(), count + roundings(len(squares))
     return total.sqrt_().mul_(1 + count * torch.finfo(rows.dtype).eps / 2).add_(TINY)
 
 
@@ -109,87 +114,84 @@ def misfit() -> NotPerExample:
 
 
 @dataclass(frozen=True)
-class OuterRows:
-    """Outer products rounded to integers under each of s settings: row i of setting s is left[s, :, i] x right.q[i].
+class OuterGrids:
+    """The grids of outer products with int8 rows under s settings: public, so made once and kept for all steps."""
 
-    A bias column is the left factor times a constant 1, on a grid of its own.
-    """
+    products: Tensor  # (s, 1) float64
+    column: Tensor | None  # (s, 1) float64: of a bias column, the left factor times a constant 1
+    entries: Tensor  # (s, 1, d) or, with bias, (s, 1, d + 1)
+    moves: tuple[Tensor, Tensor | float]  # (s, 1): how far rounding moves products, for each unit of reach, and a bias
 
-    slices: Tensor  # (2, s, m, c) int8: the left factors, high slices and low ones
-    right: Quantised  # (c, d)
-    column: Tensor | None  # (s, m, c) float32 integers
-    grids: Tensor  # (s,) float64, of the products
-
-    def total(self) -> IntegerSum:
-        """Return the sums over the rows, (s, m, d) or, with bias, (s, m, d + 1)."""
-        _, settings, outputs, _ = self.slices.shape
-        high, low = product(self.slices.flatten(0, 2), self.right.q).chunk(2)  # (s m, d)
-        total = high.to(torch.int64).mul_(2**SLICE).add_(low).reshape(settings, outputs, -1)
-        grid = column_grids(self.right, self.column is not None, self.grids).unsqueeze(1)
-        if self.column is None:
-            return IntegerSum(total, grid)
-        column = self.column.to(torch.int64).sum(2)
-        return IntegerSum(torch.cat([total, column.unsqueeze(2)], 2), grid)
+    def reserve(self, reach: Tensor) -> Tensor:
+        """Return (s, c) float64: how far rounding can move outer products with rows of lengths `reach` (c,)."""
+        return (reach * self.moves[0]).add_(self.moves[1])
 
 
-def outer_reserve(left: Tensor, reach: Tensor, grids: Tensor, columns: Tensor | None) -> Tensor:
-    """Return (s, c) float64: how far rounding to the grids (s,) can move left (s, m, c) x rows of lengths `reach` (c,).
-
-    `columns` (s,) are the grids of a bias column.
-    """
-    half = 0.5 * left.shape[1] ** 0.5 * (1 + 2.0**-40)
-    reserve: Tensor = reach * (grids * half).unsqueeze(1)
-    return reserve if columns is None else reserve.add_((columns * half).unsqueeze(1))
-
-
-def bias_grids(right: Quantised, grids: Tensor) -> Tensor:
-    """Return the grids of the bias column beside these of the products."""
-    return grids * 2.0 ** (outer_bits(right.shape[1]) - BIAS_BITS)
-
-
-def column_grids(right: Quantised, bias: bool, grids: Tensor) -> Tensor:
-    """Return the grids by column, (s, d) or, with bias, (s, d + 1)."""
-    columns = grids.unsqueeze(1).expand(-1, right.shape[1])
-    return torch.cat([columns, bias_grids(right, grids).unsqueeze(1)], 1) if bias else columns
+@lru_cache(64)
+def outer_grids(
+    products: tuple[float, ...], outputs: int, features: int, bias: bool, device: torch.device
+) -> OuterGrids:
+    """Return the grids of (outputs, features) products, given those of the products."""
+    grids = torch.tensor(products, dtype=torch.float64, device=device).unsqueeze(1)
+    half = 0.5 * outputs**0.5 * (1 + 2.0**-40)
+    entries = grids.expand(-1, features).unsqueeze(1)
+    if not bias:
+        return OuterGrids(grids, None, entries, (grids * half, 0.0))
+    column = grids * 2.0 ** (outer_bits(features) - BIAS_BITS)
+    return OuterGrids(grids, column, torch.cat([entries, column.unsqueeze(1)], 2), (grids * half, column * half))
 
 
-def fitting(left: Tensor, right: Quantised, grids: Tensor) -> Tensor:
+def fitting(left: Tensor, right: Quantised, grids: OuterGrids) -> Tensor:
     """Return (s, c) float64 weights so small that the left factors (s, m, c) fit into two slices."""
     largest = left.abs().amax(1).double().mul_(right.scale)  # (s, c), exact
-    return weights_within(largest, (LEFT_LIMIT - 1) * grids.unsqueeze(1))
+    return weights_within(largest, (LEFT_LIMIT - 1) * grids.products)
 
 
-def round_outer(left: Tensor, right: Quantised, bias: bool, weights: Tensor, grids: Tensor) -> OuterRows:
-    """Return the outer products times their weights (s, c), rounded to integers; left is (s, m, c), classes first."""
+def rounded_outer_sum(left: Tensor, right: Quantised, weights: Tensor, grids: OuterGrids) -> IntegerSum:
+    """Return the sums of outer products times their weights (s, c), rounded to integers: (s, m, d) or (s, m, d + 1).
+
+    `left` is (s, m, c), classes first. Row i of setting s adds whole numbers times the integers of right.q[i].
+    """
     right.check()
-    factors = weights * right.scale
-    if bool((weights == 0).any()):  # zero times NaN would be NaN
+    settings, outputs, count = left.shape
+    features = right.shape[1]
+    scales = right.scale
+    if count and not float(weights.amin()) > 0:  # zero times NaN would be NaN
         left = left.masked_fill((weights == 0).unsqueeze(1), 0)
-        factors.masked_fill_(weights == 0, 0)
-    column = None
-    if bias:
-        column = (left * (weights / bias_grids(right, grids).unsqueeze(1)).float().unsqueeze(1)).round_()
-    whole = (left * factors.div_(grids.unsqueeze(1)).float().unsqueeze(1)).round_()
-    slices = torch.empty(2, *left.shape, dtype=torch.int8, device=left.device)
+        scales = scales.nan_to_num()
+    whole = (left * _factors(weights * scales, grids.products)).round_()
+    slices = torch.empty(2, settings, outputs, count, dtype=torch.int8, device=left.device)
     high = (whole * 2.0**-SLICE).round_()
-    slices[0].copy_(high)
-    slices[1].copy_(whole.sub_(high, alpha=2**SLICE))
-    return OuterRows(slices, right, column, grids)
+    slices[0] = high
+    slices[1] = whole.sub_(high, alpha=2**SLICE)
+    high, low = product(slices.flatten(0, 2), right.q).reshape(2, settings, outputs, features).unbind()
+    total = torch.empty(settings, outputs, grids.entries.shape[2], dtype=torch.int64, device=left.device)
+    total.narrow(2, 0, features).copy_(high).mul_(2**SLICE).add_(low)
+    if grids.column is not None:
+        column = torch.mul(left, _factors(weights, grids.column), out=whole).round_()
+        total.select(2, features).copy_(column.sum(2, dtype=torch.float64))  # integers up to 2^20: exact
+    return IntegerSum(total, grids.entries)
 
 
-def outer_sum(left: Tensor, right: Quantised, bias: bool, clips: Tensor) -> IntegerSum:
-    """Return the clipped sums of outer products under s settings, clips (s,): (s, m, d) or, with bias, (s, m, d + 1).
+def _factors(weights: Tensor, grids: Tensor) -> Tensor:
+    """Return (s, 1, c) float32 weights in grid steps; beyond `STEEPEST` a row that needs more is made smaller."""
+    return (weights / grids).clamp_(max=STEEPEST).float().unsqueeze(1)
+
+
+def outer_sum(left: Tensor, right: Quantised, bias: bool, clips: tuple[float, ...]) -> IntegerSum:
+    """Return the clipped sums of outer products under s settings, one a clip: (s, m, d) or, with bias, (s, m, d + 1).
 
     A row of few large features counts as one of at least so many that its left factor fits into two slices.
     Sensitivity: under each setting at most its clip, under adding or removing one row.
     """
-    grids = clips * 2.0 ** -outer_bits(right.shape[1])
-    columns = bias_grids(right, grids) if bias else None
-    reach = right.lengths.clamp(min=2.0 ** outer_bits(right.shape[1]) / (LEFT_LIMIT - 2))  # (c,)
+    outputs, features = left.shape[1], right.shape[1]
+    bits = outer_bits(features)
+    grids = outer_grids(tuple(clip * 2.0**-bits for clip in clips), outputs, features, bias, left.device)
+    reach = right.lengths.clamp(min=2.0**bits / (LEFT_LIMIT - 2))  # (c,)
     widths = (reach * right.scale).square_().add_(float(bias)).sqrt_().mul_(1 + 2.0**-40)
-    room = clips.unsqueeze(1) - outer_reserve(left, reach, grids, columns)
+    room = grids.products * 2.0**bits - grids.reserve(reach)
     weights = weights_within(lengths(left).mul_(widths), room, LARGEST**2)
-    return round_outer(left, right, bias, weights, grids).total()
+    return rounded_outer_sum(left, right, weights, grids)
 
 
 def scaled_sum(left: Tensor, right: Quantised, bias: bool, scale: Tensor, clip: float) -> IntegerSum:
@@ -215,13 +217,14 @@ def scaled_sum(left: Tensor, right: Quantised, bias: bool, scale: Tensor, clip: 
             f"Expected the scale of a bias to be at most {WIDEST:.0f} times those of the features, got "
             f"{float(scale[:, features:].max()):.3g} beside about {2.0**typical:.3g}. Raise the small scales."
         )
-    grids = torch.full(
-        (1,), clip * 2.0 ** (typical + 2 - outer_bits(features)), dtype=torch.float64, device=left.device
-    )
-    steps = (spread * grids.square()).add_(last * bias_grids(right, grids).square())  # (m, c)
+    step = clip * 2.0 ** (typical + 2 - outer_bits(features))
+    grids = outer_grids((step,), len(scale), features, bias, left.device)
+    steps = spread * grids.products.square()  # (m, c)
+    if grids.column is not None:
+        steps.add_(last * grids.column.square())
     reserve = folded(steps).sqrt_().mul_(0.5 * (1 + 2.0**-30))
     weights = weights_within(norms, (clip - reserve).unsqueeze(0), LARGEST**2)
-    found = round_outer(left, right, bias, torch.minimum(weights, fitting(left, right, grids)), grids).total()
+    found = rounded_outer_sum(left, right, torch.minimum(weights, fitting(left, right, grids)), grids)
     return IntegerSum(found.total[0], found.grid[0] / scale)
 
 
@@ -232,7 +235,7 @@ def _weighted_squares(right: Quantised, shares: Tensor) -> Tensor:
     squares.mul_(squares)  # at most 127^2, in two slices
     total = torch.zeros(len(shares), len(right), dtype=torch.float64, device=shares.device)
     for part, worth in ((squares >> SLICE, 2.0**SLICE), (squares & 127, 1.0)):
-        terms = product(torch.cat(slices), part.to(torch.int8).T).chunk(FINE)
+        terms = product(slices.flatten(0, 1), part.to(torch.int8).T).chunk(FINE)
         for j, term in enumerate(terms):
             total.add_(term, alpha=worth * 2.0 ** (-SLICE * j))
     left_out = right.lengths.square() * 2.0 ** (-SLICE * (FINE - 1))

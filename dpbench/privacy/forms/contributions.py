@@ -189,12 +189,9 @@ class RankOne(Contribution):
 
     def integers(self, clip: float) -> IntegerSum:
         """Return the sum, (m, d) or, with bias, (m, d + 1): one integer product; see `exact.sums`."""
-        import torch
-
         from dpbench.privacy.exact.sums import IntegerSum, outer_sum
 
-        clips = torch.tensor([clip], dtype=torch.float64, device=self.left.device)
-        found = outer_sum(self.columns(), self.quantised(), self.bias, clips)
+        found = outer_sum(self.columns(), self.quantised(), self.bias, (clip,))
         return IntegerSum(found.total[0], found.grid[0])
 
     def weighted_sum(self, weights: Tensor) -> Tensor:

@@ -92,18 +92,19 @@ class Residual(Contribution):
         if not isinstance(right, Quantised):  # what is embedded must be what is summed
             return Residual(RankOne(self.outer.left, quantise(right), bias), self.basis).integers(clip)
         left = self.outer.columns()
-        grids = torch.full((1,), clip * 2.0 ** (2 - sums.outer_bits(right.shape[1])), dtype=torch.float64)
-        grids, step = grids.to(left.device), clip * 2.0**-EMBEDDING_BITS
+        features = right.shape[1]
+        grid = clip * 2.0 ** (2 - sums.outer_bits(features))
+        grids = sums.outer_grids((grid,), left.shape[1], features, bias, left.device)
+        step = clip * 2.0**-EMBEDDING_BITS
         norms, whole, embedded = self._norms()
-        entries = sums.column_grids(right, bias, grids)[0]  # (d,) or (d + 1,)
+        entries = grids.entries[0, 0]  # (d,) or (d + 1,)
         taken = float(entries.square().sum()) * left.shape[1]  # of the rounding of V times the embeddings, squared
         rest = 0.5 * step * self.basis.k**0.5 * (1 + 1e-3) + taken**0.5
-        columns = sums.bias_grids(right, grids) if bias else None
-        room = clip * (1 - 2.0**-30) - rest - sums.outer_reserve(left, right.lengths, grids, columns)
+        room = clip * (1 - 2.0**-30) - rest - grids.reserve(right.lengths)
         bounds = norms + 2.0**-22 * whole + 2.0**-50 * embedded  # float32 factors move whole rows
         weights = sums.weights_within(bounds.unsqueeze(0), room, LARGEST**2)
         weights = torch.minimum(weights, sums.fitting(left, right, grids))
-        found = sums.round_outer(left, right, bias, weights, grids).total()
+        found = sums.rounded_outer_sum(left, right, weights, grids)
         factors = weights[0].unsqueeze(1) / step
         along = torch.where(factors > 0, self._embedding.double() * factors, 0).round_().sum(0).to(torch.int64)
         outer = sums.IntegerSum(found.total[0], found.grid[0])

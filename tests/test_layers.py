@@ -26,7 +26,7 @@ LAYERS = (
     {"data"},
     {"registry"},
     {"harness"},
-    {"inspection", "sweep"},
+    {"audit", "inspection", "sweep"},
     {"board"},
     {"testing"},
     {"scaffold"},
@@ -93,8 +93,9 @@ def test_no_modules_import_each_other_not_even_for_their_types() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-FLOORS = 10
-"""From errors to the command line: errors, support, api, privacy, records, data, registry, harness, sweep, cli."""
+FLOORS = 11
+"""From errors to the command line: errors, support, api, privacy, records, data, registry, harness, audit, board,
+cli."""
 
 
 def test_the_rooms_lie_on_few_floors() -> None:
@@ -159,6 +160,7 @@ LIGHT = (
     "dpbench.records.spec",
     "dpbench.registry",
     "dpbench.privacy.accounting.accountant",
+    "dpbench.audit.figures",
     "dpbench.board.index",
     "dpbench.board.build",
     "dpbench.board.add",

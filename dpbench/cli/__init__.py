@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from dpbench.cli import (
+    audit,
     budget,
     cache,
     check,
@@ -38,7 +39,7 @@ app = typer.Typer(
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run, "tune": tune.tune, "sweep": sweep.sweep, "plot": plot.plot, "compare": results.compare,
     "list": components.list_components, "inspect": inspect.inspect, "check": check.check, "budget": budget.budget,
-    "pretrain": pretrain.pretrain,
+    "audit": audit.audit, "pretrain": pretrain.pretrain,
 }  # fmt: skip
 for name, command in COMMANDS.items():
     app.command(name, cls=Once)(command)

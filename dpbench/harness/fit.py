@@ -43,12 +43,12 @@ def _single(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:
     randomness = Randomness.of(privacy.rng, seed, prepared.identity)
     curator = bind(roles.private, roles.task, privacy.plan, privacy.sigma, randomness)
     who = prepared.parts.who("learner", "fit")
-    predict = guarded(who, _learned, prepared, curator.handle(), randomness.initialisation)
+    predict = guarded(who, learned, prepared, curator.handle(), randomness.initialisation)
     curator.guard.conclude()
     return predict, {"spent": dict(curator.ledger.spent)}
 
 
-def _learned(prepared: Prepared, curator: Curator, generator: torch.Generator) -> Predict:
+def learned(prepared: Prepared, curator: Curator, generator: torch.Generator) -> Predict:
     """Have the learner fit; a probe with the map that an earlier run may have made of the same public data."""
     learner, public = prepared.parts.learner, own_copy(prepared.public)
     if not stackable(learner):

@@ -2,9 +2,10 @@
 
 To be read in this order: `curator` (what answers a learner), `binding` (what makes one), `plan`, `rows`, `purity` (what
 a row function may not do), `randomness`, `discrete` (noise of --secure-rng), `mechanisms`, `exact` (sums in integers),
-`forms` (what a row may contribute), `accounting` (epsilon from plan and sigma). Private rows: `rows.PrivateRows`.
-For a learner, only a curator reads them, or, in searches that no epsilon is stated for, `learning.stack`; `dpbench
-inspect` reads them where it is told to, and says so. `harness.guarantee` computes a result's epsilon by `accounting`.
+`forms` (what a row may contribute), `accounting` (epsilon from plan and sigma), `witness` (what an audit sees). Private
+rows: `rows.PrivateRows`. For a learner, only a curator reads them, or, in searches that no epsilon is stated for,
+`learning.stack`; `dpbench inspect` reads them where it is told to, and says so, and `dpbench audit` asks questions
+again over some of them. `harness.guarantee` computes a result's epsilon by `accounting`.
 
 ========================================================== ============================ ================================
 claim                                                      where                        tested in
@@ -39,6 +40,7 @@ sigma reaches the budget from below                        accounting.accountant
 a remembered sigma is believed only if it passes           accounting.calibration       test_calibration
 accountants that contradict each other refuse a run        accounting.crosscheck        test_accountant
 the best of several runs has the epsilon of the search     accounting.private_selection test_private_selection
+an audit sees sums of published randomness alone           witness                      test_audit
 ========================================================== ============================ ================================
 """
 

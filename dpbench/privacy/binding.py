@@ -12,10 +12,18 @@ from dpbench.privacy.plan import Ledger, Planned, sigmas
 from dpbench.privacy.purity.guard import Guard
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.witness import NOBODY, Witness
 
 
-def bind(rows: PrivateRows, task: Task, plan: Sequence[Planned], sigma: float, randomness: Randomness) -> LedgerCurator:
-    """Return the curator of one fit over `rows`: runs, searches, re-runs and laws all make theirs here.
+def bind(
+    rows: PrivateRows,
+    task: Task,
+    plan: Sequence[Planned],
+    sigma: float,
+    randomness: Randomness,
+    witness: Witness = NOBODY,
+) -> LedgerCurator:
+    """Return the curator of one fit over `rows`: runs, searches, re-runs, audits and laws all make theirs here.
 
     Noise, sample rates and the ledger follow from this plan and this base sigma, and from nothing else: a release has
     sigma * relative_noise as its noise multiplier, its own sample rate, and as many answers as it has steps.
@@ -31,10 +39,13 @@ def bind(rows: PrivateRows, task: Task, plan: Sequence[Planned], sigma: float, r
         plan: checked by `check_plan`, as calibrated.
         sigma: the base noise multiplier that was calibrated for the plan.
         randomness: the streams of this fit.
+        witness: an audit's, which learns the sums before noise.
 
     Raises:
-        PrivacyError: a sigma that is negative or not finite.
+        PrivacyError: a sigma that is negative or not finite, or a witness beside secure randomness.
     """
     if not 0 <= sigma < math.inf:
         raise PrivacyError(f"Expected sigma={sigma} to be finite and at least 0: the plan's base noise multiplier.")
-    return LedgerCurator(rows, task, sigmas(plan, sigma), Ledger(plan), randomness, Guard(randomness.checks))
+    if witness is not NOBODY and randomness.key is None:
+        raise PrivacyError("An audit sees sums before noise: it is for research randomness, which is published anyway.")
+    return LedgerCurator(rows, task, sigmas(plan, sigma), Ledger(plan), randomness, Guard(randomness.checks), witness)

@@ -26,6 +26,7 @@ from dpbench.privacy.plan import Ledger
 from dpbench.privacy.purity.guard import Guard
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import Gathering, PrivateRows
+from dpbench.privacy.witness import NOBODY, Witness
 
 CLIPS = (1e-9, 1e9)
 MAPPED_BYTES = 2 * 2**20  # of a chunk that is mapped: what a map makes of it on the way is several times as large
@@ -48,6 +49,7 @@ class LedgerCurator:
     ledger: Ledger
     randomness: Randomness
     guard: Guard
+    witness: Witness = NOBODY
 
     def handle(self) -> Curator:
         """Return what a learner may hold."""
@@ -63,7 +65,8 @@ class LedgerCurator:
         step = self.ledger.spend(release)
         clips = checked_clips(clip)
         draws = self.randomness.draws(release, self.ledger.spent[release])
-        sample = draws.sample(len(self.rows), step.sample_rate)
+        whole = draws.sample(len(self.rows) + self.witness.members, step.sample_rate)
+        sample, planted = self.witness.split(whole, len(self.rows))
         chunks = self.rows.chunks(sample, draws.row_base(), chunk_size, self.task.device)
         exact = self.sigma[release] > 0  # without noise there is nothing to guarantee
         totals: list[Any] = []
@@ -80,6 +83,8 @@ class LedgerCurator:
             if self.ledger.spent[release] == 1:
                 draws.afford(sum(summed.total.numel() for summed in totals), step.steps)
             answers = tuple(noised(summed, spread * bound, draws) for summed, bound in zip(totals, clips, strict=True))
+            stds = [(bound, spread * bound) for bound in clips]
+            self.witness.answered(release, totals, stds, draws, len(sample), planted)
         return answers[0] if isinstance(clip, (int, float)) else answers
 
     @own_arithmetic()

@@ -9,29 +9,23 @@ randomness cannot be repeated: there the new accuracy must lie within the noise 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, fitted
 from dpbench.board.verify.scores import correct_bits
-from dpbench.errors import DataError, DataMissing, DpbenchError, PrivacyError, SpecError
-from dpbench.privacy import MECHANISM
+from dpbench.errors import DataMissing, SpecError
+from dpbench.harness.again import NotRun, prepare_again
 from dpbench.records.metrics import METRICS
 from dpbench.records.result import Result, SeedResult
-from dpbench.records.spec import Spec
 from dpbench.records.tolerance import CLOSE, close
 from dpbench.registry import Registry
-from dpbench.registry.components import kind_of
 from dpbench.support.files import canonical_digest, write_json
-
-if TYPE_CHECKING:
-    from dpbench.harness.prepare import Prepared
 
 AGREEMENT = 0.98  # share of test examples that must be right or wrong alike
 DIFFERENCE = 0.01  # what accuracy may differ by
@@ -39,10 +33,6 @@ OTHERS = 0.05  # what the other scores may
 SCORES = METRICS[1:]  # beside accuracy
 
 Outcome = Literal["same predictions", "same within tolerance", "differs"]
-
-
-class NotRun(DpbenchError):
-    """A seed that cannot be run again on this machine, and why: nothing is said about the result."""
 
 
 class Rerun(BaseModel):
@@ -111,20 +101,11 @@ def rerun(result: Result, seed: int | None, plugins: Registry, device: str = "au
         DpbenchError: the run fails here, or its plan or data are not those of the result.
     """
     from dpbench.harness.fit import fit
-    from dpbench.harness.prepare import prepare
 
     stated = _stated(result, seed)
-    if not result.privacy.repeatable:
-        raise NotRun(
-            f"It was made by the code before {MECHANISM} ({result.privacy.mechanism or 'float sums'}): its samples, "
-            "sums and noise cannot be repeated. Run its spec again for a result of this code."
-        )
-    for role, brought in result.components.items():
-        _check_installed(role, brought, result, plugins)
+    prepared = prepare_again(result, stated.seed, plugins, device)
     try:
-        prepared = prepare(_spec(result, stated.seed), device=device, plugins=plugins)
-        _check_same(prepared, result)
-        again = fit(dataclasses.replace(prepared, privacy=result.privacy), stated.seed)
+        again = fit(prepared, stated.seed)
     except DataMissing as error:
         raise NotRun(str(error)) from error
     except ImportError as error:
@@ -148,38 +129,6 @@ def _stated(result: Result, seed: int | None) -> SeedResult:
         if seed is None or one.seed == seed:
             return one
     raise SpecError(f"Expected a seed of {result.file_name}, {', '.join(map(str, result.spec.seeds))}, got {seed}.")
-
-
-def _check_installed(role: str, brought: Any, result: Result, plugins: Registry) -> None:
-    kind, name = kind_of(role), result.spec.roles[role].name
-    item = plugins.components[kind].get(name)
-    here = item and (item.distribution, item.version)
-    if here != (brought.distribution, brought.version):
-        found = f"{here[0]} {here[1]} does" if here else "nothing does"
-        raise NotRun(f"{brought.distribution} {brought.version} brings {kind} {name!r}; here {found}.")
-
-
-def _spec(result: Result, seed: int) -> Spec:
-    """Return the spec of one seed: its settings as numbers, unless choosing them is a part of the mechanism."""
-    spec, search = result.spec, result.search
-    changed: dict[str, Any] = {"seeds": (seed,)}
-    options = spec.learner.options
-    if spec.search is not None and search is not None and search.chosen is not None:
-        options, changed["search"] = {**options, **search.chosen}, None
-    changed["learner"] = spec.learner.model_copy(update={"options": {**options, **result.settled}})
-    return spec.model_copy(update=changed)
-
-
-def _check_same(prepared: Prepared, result: Result) -> None:
-    """Refuse data and plans that are not those of the result: its plan and sigma would be of something else."""
-    task, name = prepared.roles.task, result.file_name
-    if prepared.roles.digests != result.task.digests:
-        raise DataError(f"Expected the data of {name}, digests {result.task.digests}, got others.")
-    if task.size != result.task.private:
-        raise DataError(f"Expected {result.task.private} private examples, got {task.size}.")
-    now, then = ([one.model_dump(exclude={"sigma"}) for one in it.plan] for it in (prepared.privacy, result.privacy))
-    if now != then:
-        raise PrivacyError(f"Learner {result.spec.learner.name!r} plans otherwise than {name} states.")
 
 
 def _compared(result: Result, stated: SeedResult, found: SeedResult, provenance: dict[str, Any]) -> Rerun:

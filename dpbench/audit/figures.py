@@ -1,0 +1,126 @@
+"""From the statistics of an audit to its figures and its verdict: pure, so that anybody computes them again.
+
+Every test of every part has one level, `FALSE_ALARMS` divided by how many there are: all together fail an honest run
+once in 100 times at most (Bonferroni), whatever they have to do with each other. Sensitivity is no test: it holds or it
+does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from dpbench.audit import bounds
+from dpbench.records.audit import Attack, Bound, Check, Figures, Noise, Sampled, Sensitivity
+
+FALSE_ALARMS = 0.01
+MANY = 10  # steps from which on sample sizes that vary too little tell: a few may well be what is expected
+SHIFT = 1e-3  # clips that a row may move others by, where its learner computes rows in floats of its own
+
+
+def figures(
+    epsilon: float, delta: float, sensitivity: Sensitivity | None, noise: Noise | None, attack: Attack | None
+) -> Figures:
+    """Return what follows from the three parts of an audit of a run that states (epsilon, delta)."""
+    checks = {"noise": list(_noise_checks(noise))} if noise else {}
+    doubts = [one for one in checks.get("noise", []) if one.p < FALSE_ALARMS]  # stricter than the verdict
+    if attack:
+        checks["attack"] = list(_attack_checks(attack, epsilon, delta))
+    level = FALSE_ALARMS / max(1, sum(map(len, checks.values())))
+    failed = [f"sensitivity: {one}" for one in _moved(sensitivity)] if sensitivity else []
+    failed += [
+        f"{part}: {one.name} (p {one.p:.1g})" for part, found in checks.items() for one in found if one.p < level
+    ]
+    low, high = interval(noise.numbers + noise.padding, noise.squares + noise.padding_squares) if noise else (0.0, 0.0)
+    trusted = noise is not None and not doubts
+    return Figures(
+        low=low, high=high, answers_p=_spread(noise.numbers, noise.squares) if noise else 1.0,
+        steinke=_steinke(attack, delta) if attack else None,
+        mahloujifar=_mahloujifar(attack, delta) if attack else None,
+        gauss=_gauss(attack, delta) if attack and trusted else None, failed=tuple(failed), level=level,
+    )  # fmt: skip
+
+
+def interval(numbers: int, squares: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the interval of sigma as found / sigma as stated: a sum of squares of normals is chi-square."""
+    from scipy.stats import chi2
+
+    if not numbers:
+        return 0.0, math.inf
+    tail = (1 - confidence) / 2
+    return math.sqrt(squares / chi2.isf(tail, numbers)), math.sqrt(squares / chi2.ppf(tail, numbers))
+
+
+def two_sided(z: float) -> float:
+    """Return the chance of a normal number as far from 0."""
+    return math.erfc(abs(z) / math.sqrt(2))
+
+
+def _moved(found: Sensitivity) -> Iterator[str]:
+    yield from found.complaints
+    if not found.largest <= 1 + 1e-12:
+        yield f"a row moved a sum by {found.largest:.4g} clips"
+    if not found.shift <= SHIFT:
+        yield f"a row moved a sum by {found.shift:.4g} clips more or less than its own contribution"
+
+
+def _spread(numbers: int, squares: float, both: bool = True) -> float:
+    """Return the chance of so large a sum of squares, or of so small a one as well."""
+    from scipy.stats import chi2
+
+    if not numbers:
+        return 1.0
+    above, below = float(chi2.sf(squares, numbers)), float(chi2.cdf(squares, numbers))
+    return min(1.0, 2 * min(above, below)) if both else above
+
+
+def _noise_checks(noise: Noise) -> Iterator[Check]:
+    yield Check(name="size of the noise in answers", p=_spread(noise.numbers, noise.squares))
+    if noise.padding:
+        squares = noise.squares + noise.padding_squares
+        yield Check(name="size of all noise", p=_spread(noise.numbers + noise.padding, squares))
+    for one in noise.samples:
+        yield from _sample_checks(one)
+    yield from noise.checks
+
+
+def _sample_checks(one: Sampled) -> Iterator[Check]:
+    for name, squares in (("sizes of the samples", one.sizes), ("private rows in the samples", one.rows)):
+        yield Check(name=f"{name} of {one.release!r}", p=_spread(one.steps, squares, one.steps >= MANY))
+    if one.counts is not None:
+        yield Check(name=f"who is in the samples of {one.release!r}", p=two_sided(one.counts), z=one.counts)
+
+
+def _attack_checks(attack: Attack, epsilon: float, delta: float) -> Iterator[Check]:
+    guessed = attack.canaries, attack.guesses, attack.correct
+    yield Check(name="guesses, as epsilon allows", p=bounds.steinke_p(epsilon, delta, *guessed))
+    if attack.mu is None:
+        return
+    yield Check(name="guesses, as a Gaussian mechanism allows", p=_smallest(attack, bounds.mu_of(epsilon, delta)))
+    _, error = bounds.gauss(attack.mu, attack.members, attack.canaries - attack.members)
+    z = (attack.mean - attack.mu) / error
+    yield Check(name="scores of members and others", p=two_sided(z), z=z)
+
+
+def _smallest(attack: Attack, mu: float) -> float:
+    """Return the smallest significance, to a factor of two, at which the guesses reject mu-Gaussian DP."""
+    guessed = attack.canaries, attack.guesses, attack.correct
+    found = 1.0
+    while found > 1e-12 and bounds.rejects_mu(mu, *guessed, found / 2):
+        found /= 2
+    return found
+
+
+def _steinke(attack: Attack, delta: float) -> Bound:
+    found, most = (bounds.steinke(delta, attack.canaries, attack.guesses, n) for n in (attack.correct, attack.guesses))
+    return Bound(epsilon=found, most=most)
+
+
+def _mahloujifar(attack: Attack, delta: float) -> Bound:
+    found, most = (bounds.mahloujifar(attack.canaries, attack.guesses, n) for n in (attack.correct, attack.guesses))
+    return Bound(epsilon=bounds.epsilon_of(found, delta), most=bounds.epsilon_of(most, delta))
+
+
+def _gauss(attack: Attack, delta: float) -> Bound:
+    low, _ = bounds.gauss(attack.mean, attack.members, attack.canaries - attack.members)
+    return Bound(epsilon=bounds.epsilon_of(max(0.0, low), delta), most=math.inf)  # scores may lie as far as they like

@@ -1,0 +1,191 @@
+"""One more fit of a run, listened to: `audit`. The harness' part; what is looked at is in the other files."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+
+from dpbench import registry
+from dpbench.api import Budget, Curator, Predict, PublicData, Release
+from dpbench.audit.attack import how_many, members
+from dpbench.audit.figures import figures
+from dpbench.audit.listening import Ears, Listening
+from dpbench.audit.sensitivity import Replays
+from dpbench.errors import SpecError
+from dpbench.harness import scoring
+from dpbench.harness.again import prepare_again
+from dpbench.harness.fit import learned
+from dpbench.harness.prepare import Prepared, brought, prepare
+from dpbench.harness.roles import own_copy
+from dpbench.harness.tuning import space as spaces
+from dpbench.harness.tuning.folds import Fold, folds_of
+from dpbench.privacy import MECHANISM
+from dpbench.privacy.accounting import accountant
+from dpbench.privacy.binding import bind
+from dpbench.privacy.randomness import Randomness
+from dpbench.privacy.witness import Canaries, Witness
+from dpbench.records.audit import Audit
+from dpbench.records.result import Privacy, Result
+from dpbench.records.spec import Spec
+from dpbench.registry import Registry
+from dpbench.support import progress
+from dpbench.support.files import canonical_digest
+from dpbench.support.guard import guarded
+
+Fit = Callable[[Curator, PublicData, torch.Generator], Predict]
+
+SELECTION = (
+    "how many runs a private search has and how it chooses: what was audited is one of its runs, with a setting drawn "
+    "from its space, and epsilon is that of one run"
+)
+SAMPLED = "the Gaussian mechanism's own trade-off: samples are drawn, and scores of canaries are not normal"
+_MOST_SETTINGS = 100_000
+
+
+def audit(
+    what: Spec | Result,
+    *,
+    seed: int | None = None,
+    canaries: int | None = None,
+    device: str = "auto",
+    plugins: Registry | None = None,
+) -> Audit:
+    """Fit once more through the one constructor, with a witness and canaries, and hold what is stated against it.
+
+    A result is audited with its own plan, sigma and first seed, so that the fit is the one whose scores it states: the
+    learner's answers are the same to the last bit. A spec is prepared as `dpbench run` does.
+
+    Args:
+        what: a result, or what to run.
+        seed: of the fit; the first of the result or spec unless it is given.
+        canaries: examples to plant; as many as the time of a run has room for unless it is given.
+        device: see `device_named`.
+        plugins: what is installed, if it is loaded already.
+
+    Raises:
+        NotRun: the result is of other code, data or plugins than are here.
+        SpecError: there is nothing to audit: secure randomness, no noise, or a plan without a question.
+        DpbenchError: the run is refused.
+    """
+    spec = what if isinstance(what, Spec) else what.spec
+    seed = spec.seeds[0] if seed is None else seed
+    if isinstance(what, Result):
+        _check_auditable(what.privacy, spec.learner.name)
+        prepared = prepare_again(what, seed, plugins or registry.load(), device)
+    else:
+        _check_randomness(spec)
+        prepared = prepare(spec, device=device, plugins=plugins)
+        _check_auditable(prepared.privacy, spec.learner.name)
+    return audit_of(prepared, seed, canaries, what if isinstance(what, Result) else None)
+
+
+def audit_of(prepared: Prepared, seed: int, canaries: int | None = None, result: Result | None = None) -> Audit:
+    """Audit one fit of a run that is prepared already; see `audit`.
+
+    Raises:
+        SpecError: the learner asks nothing.
+        DpbenchError: the fit is refused.
+    """
+    privacy, begin = prepared.privacy, time.perf_counter()
+    plan = tuple(Release(one.name, one.steps, one.sample_rate, one.relative_noise) for one in privacy.plan)
+    epsilon = accountant.epsilon(plan, privacy.sigma, privacy.delta) if privacy.repeats else privacy.epsilon
+    generator = _generator(prepared.identity, seed)
+    count = how_many(sum(one.steps for one in plan), epsilon) if canaries is None else canaries
+    member = members(count, generator)
+    replays = Replays(prepared.roles.task, generator)
+    other = partial(Randomness.research, seed + 1, prepared.identity)
+    ears = Ears(plan, {one.name: one.sigma for one in privacy.plan}, member, replays, generator, other)
+    with progress.status(f"Auditing {prepared.parts.learner.name}"):
+        predict, fold = _fit(prepared, seed, ears, Canaries(member))
+        replays.probe()
+    if not any(ears.asked.values()):
+        raise SpecError(f"Learner {prepared.parts.learner.name!r} planned questions and asked none: nothing to audit.")
+    found = replays.stated(), ears.noise.stated(), ears.scores.stated()
+    left_out = [SELECTION] * bool(privacy.repeats) + [SAMPLED] * any(one.sample_rate < 1 for one in plan)
+    same = _repeats(prepared, result, seed, predict) if result and not fold else None
+    return Audit(
+        digest=prepared.spec.digest if result is None else result.digest,
+        content=canonical_digest(result.seal) if result else None,
+        spec=prepared.spec if result is None else result.spec, seed=seed, repeats=same, epsilon=epsilon,
+        delta=privacy.delta, sigma=privacy.sigma, plan=privacy.plan, mechanism=privacy.mechanism or MECHANISM,
+        sensitivity=found[0], noise=found[1], attack=found[2],
+        figures=figures(epsilon, privacy.delta, *found), left_out=tuple(left_out),
+        seconds={**prepared.phases.seconds, "audit": time.perf_counter() - begin}, components=brought(prepared.parts),
+        provenance=prepared.shared.provenance(str(prepared.roles.task.device)),
+    )  # fmt: skip
+
+
+def _fit(prepared: Prepared, seed: int, ears: Ears, canaries: Canaries) -> tuple[Predict, Fold | None]:
+    """Fit as `harness.fit` does, listening; of a private search fit one run, on what each of its runs is fitted on."""
+    roles, privacy = prepared.roles, prepared.privacy
+    randomness = Randomness.research(seed, prepared.identity)
+    curator = bind(roles.private, roles.task, privacy.plan, privacy.sigma, randomness, Witness(ears.see, canaries))
+    listening, generator, who = (
+        Listening(curator, ears),
+        randomness.initialisation,
+        prepared.parts.who("learner", "fit"),
+    )
+    fold = None
+    if privacy.repeats:
+        fold, fit = _one_of_many(prepared, seed)
+        predict = guarded(who, fit, listening, own_copy(fold.public), generator)
+    else:
+        predict = guarded(who, learned, prepared, listening, generator)
+    curator.guard.conclude()
+    return predict, fold
+
+
+def _one_of_many(prepared: Prepared, seed: int) -> tuple[Fold, Fit]:
+    search, learner = prepared.spec.search, prepared.parts.learner
+    assert search is not None and isinstance(search.space, dict)
+    wanted, _ = spaces.settings(search.space, _MOST_SETTINGS, search.seed)
+    setting = wanted[random.Random(f"{prepared.identity} {seed}").randrange(len(wanted))]
+    fold = folds_of(prepared.roles.private, prepared.roles.public, learner, search)[0]
+    spec, who = prepared.spec, prepared.parts.who("learner", "settle")
+    budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
+    return fold, guarded(who, spaces.candidate(learner, setting).settle, prepared.roles.task, budget).fit
+
+
+def _repeats(prepared: Prepared, result: Result, seed: int, predict: Predict) -> bool | None:
+    """Return whether predictions are those of the result's seed; None where it does not have it."""
+    stated = [one.predictions for one in result.seeds if one.seed == seed and one.predictions]
+    if not stated:
+        return None
+    who = prepared.parts.who("learner", "predict")
+    scores = guarded(who, scoring.predict_all, predict, prepared.test.x, prepared.roles.task)
+    return bool(scoring.score(scores, prepared.test.y)["predictions"] == stated[0])
+
+
+def _check_randomness(spec: Spec) -> None:
+    if spec.secure_rng:
+        raise SpecError(
+            "An audit takes the noise out of answers, and --secure-rng keeps nothing that would give it back. "
+            "Audit the same spec without --secure-rng: all but the source of the noise is the same code."
+        )
+
+
+def _check_auditable(privacy: Privacy, learner: str) -> None:
+    if privacy.rng == "secure":
+        raise SpecError(
+            "An audit takes the noise out of answers, and a result with --secure-rng keeps nothing that would give it "
+            "back. Audit a run of its spec without --secure-rng: all but the source of the noise is the same code."
+        )
+    if not privacy.plan:
+        raise SpecError(
+            f"Learner {learner!r} asks nothing of the private data: its epsilon is 0, and there is nothing to audit."
+        )
+    if not privacy.sigma or math.isinf(privacy.epsilon):
+        raise SpecError("A run at epsilon = inf adds no noise and states no guarantee: there is nothing to audit.")
+
+
+def _generator(identity: str, seed: int) -> np.random.Generator:
+    """Return what canaries and replays are drawn by: nothing of the fit is."""
+    digest = hashlib.sha256(f"audit {identity} {seed}".encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:16]))

@@ -1,0 +1,154 @@
+"""`dpbench audit`: what a run states about privacy, held against one more run of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dpbench.cli import flags
+from dpbench.cli.output import interruptible, printed_if_unwritable
+from dpbench.errors import DpbenchError, SpecError
+from dpbench.records.audit import PARTS, Audit, Bound, Part
+from dpbench.support.messages import unknown
+
+if TYPE_CHECKING:
+    from dpbench.records.result import Result
+    from dpbench.records.spec import Spec
+    from dpbench.registry import Registry
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is audited, and where its audit is filed."""
+
+    name: str
+    file: Path  # of the spec or result
+    filed: Path | None = None  # in a leaderboard
+
+    def read(self) -> Spec | Result:
+        """Read it."""
+        from dpbench.records.result import Result
+        from dpbench.records.spec import make_spec, read_toml
+
+        return make_spec(read_toml(self.file), self.name) if self.file.suffix == ".toml" else Result.read(self.file)
+
+
+def audit(
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="TARGET...", help="A spec (TOML), a result (JSON), or BOARD or BOARD/ENTRY of --root."),
+    ],
+    seed: Annotated[int | None, typer.Option(help="Seed to fit. \\[default: the first of the result or spec]")] = None,
+    canaries: Annotated[
+        int | None,
+        typer.Option(min=1000, help="Examples to plant. \\[default: 100,000 to a million, by what they cost]"),
+    ] = None,
+    device: flags.Device = "auto",
+    root: Annotated[Path, typer.Option(help="Folder of the leaderboard.")] = Path("leaderboard"),
+    out: flags.Out = Path("dpbench-results"),
+    as_json: flags.Json = False,
+) -> None:
+    """Fit once more, and attack it: sensitivity in integers, noise to half a percent, planted examples end to end.
+
+    The audit goes to OUT/audit/, that of a board's entry to ROOT/audits/. The exit code is 1 where one fails.
+    """
+    wanted = [found for target in targets for found in _targets(target, root)]
+    from dpbench.registry import load
+
+    plugins, failed = load(), False
+    plugins.report_broken()
+    for target in wanted:
+        try:
+            with interruptible("Audits that ended are kept."):
+                found = _audited(target, seed, canaries, device, plugins)
+        except DpbenchError as error:
+            if len(wanted) == 1:
+                raise
+            print(f"{target.name}: not audited: {error}")
+            continue
+        with printed_if_unwritable(found):
+            written = found.write_to(target.filed) if target.filed else found.write(out)
+        failed |= not found.passed
+        if as_json:
+            print(found.model_dump_json(indent=2))
+        else:
+            _show(target.name, found, written, Console())
+    if failed:
+        raise typer.Exit(1)
+
+
+def _audited(target: Target, seed: int | None, canaries: int | None, device: str, plugins: Registry) -> Audit:
+    what = target.read()
+    from dpbench.audit.run import audit as audited
+
+    return audited(what, seed=seed, canaries=canaries, device=device, plugins=plugins)
+
+
+def _targets(name: str, root: Path) -> Iterator[Target]:
+    """Yield what a word on the command line names.
+
+    Raises:
+        SpecError: no file, and no board or entry either.
+    """
+    file = Path(name)
+    if file.suffix in {".toml", ".json"}:
+        yield Target(name, file)
+        return
+    board, _, entry = name.partition("/")
+    boards = sorted(one.name for one in (root / "results").glob("*") if one.is_dir())
+    if board not in boards:
+        raise SpecError(f"{unknown('board with results', board, boards)} Or name a spec (.toml) or a result (.json).")
+    entries = sorted((root / "results" / board).glob("*.json"))
+    chosen = [one for one in entries if entry in {"", one.stem}]
+    if not chosen:
+        raise SpecError(unknown(f"entry of board {board}", entry, [one.stem for one in entries]))
+    for one in chosen:
+        yield Target(f"{board}/{one.stem}", one, root / "audits" / board / one.name)
+
+
+def _show(name: str, found: Audit, written: Path, console: Console) -> None:
+    verdicts = {True: "passed", False: "FAILED", None: "does not apply"}
+    console.print(
+        f"{name}: seed {found.seed}, ε {found.epsilon:.4g}, δ {found.delta:g}, σ {found.sigma:.4g}"
+        + (", the predictions of the result" if found.repeats else ""),
+        soft_wrap=True, highlight=False,
+    )  # fmt: skip
+    table = Table("part", "verdict", "figures", box=None)
+    for part in PARTS:
+        table.add_row(part, verdicts[found.part(part)], said(found)[part])
+    console.print(table)
+    for line in found.figures.failed:
+        console.print(f"FAILED {line}", soft_wrap=True, markup=False, highlight=False)
+    for line in found.left_out:
+        console.print(f"Not audited: {line}.", soft_wrap=True, markup=False, highlight=False)
+    alarms = "an honest run fails once in 100 times at most"
+    console.print(f"{found.seconds['audit']:.1f} s; {alarms}. Wrote {written}", soft_wrap=True, highlight=False)
+
+
+def said(found: Audit) -> dict[Part, str]:
+    """Return the figures of each part in words."""
+    figures, moved, noise, attack = found.figures, found.sensitivity, found.noise, found.attack
+    words: dict[Part, str] = dict.fromkeys(PARTS, "")
+    if moved:
+        beside = f", beside itself by {moved.shift:.2g}" if moved.shift else ", and by nothing but itself"
+        words["sensitivity"] = f"{moved.rows:,} rows moved sums by up to {moved.largest:.6f} clips{beside}"
+    if noise:
+        numbers = noise.numbers + noise.padding
+        words["noise"] = f"{figures.low:.4f} to {figures.high:.4f} of σ (95%, {numbers:,} numbers)"
+    if attack:
+        bounds = {"Steinke": figures.steinke, "Mahloujifar": figures.mahloujifar, "Gaussian pair": figures.gauss}
+        shown = ", ".join(f"{name} {_bound(one)}" for name, one in bounds.items())
+        words["attack"] = f"ε at least: {shown}; {attack.canaries:,} canaries"
+    return words
+
+
+def _bound(one: Bound | None) -> str:
+    if one is None:
+        return "not estimated"
+    return f"{one.epsilon:.3g}" + (f" (of at most {one.most:.3g})" if one.most < float("inf") else "")

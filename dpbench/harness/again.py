@@ -1,0 +1,78 @@
+"""A run prepared once more from its result: its plan, sigma, data, plugins and their versions, or a refusal."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from dpbench.errors import DataError, DataMissing, DpbenchError, PrivacyError
+from dpbench.privacy import MECHANISM
+from dpbench.records.result import Result
+from dpbench.records.spec import Spec
+from dpbench.registry import Registry
+from dpbench.registry.components import kind_of
+
+if TYPE_CHECKING:
+    from dpbench.harness.prepare import Prepared
+
+
+class NotRun(DpbenchError):
+    """A run that cannot be repeated on this machine, and why: nothing is said about the result."""
+
+
+def prepare_again(result: Result, seed: int, plugins: Registry, device: str = "auto") -> Prepared:
+    """Return all that the fit of one seed needs, with the plan and sigma of the result.
+
+    Raises:
+        NotRun: the code, the data, a plugin or its version is not on this machine.
+        DpbenchError: the run cannot be prepared, or its plan or data are not those of the result.
+    """
+    from dpbench.harness.prepare import prepare
+
+    if not result.privacy.repeatable:
+        raise NotRun(
+            f"It was made by the code before {MECHANISM} ({result.privacy.mechanism or 'float sums'}): its samples, "
+            "sums and noise cannot be repeated. Run its spec again for a result of this code."
+        )
+    for role, brought in result.components.items():
+        _check_installed(role, brought, result, plugins)
+    try:
+        prepared = prepare(_spec(result, seed), device=device, plugins=plugins)
+    except DataMissing as error:
+        raise NotRun(str(error)) from error
+    except ImportError as error:
+        raise NotRun(f"A package is missing: {error}.") from error
+    _check_same(prepared, result)
+    return dataclasses.replace(prepared, privacy=result.privacy)
+
+
+def _check_installed(role: str, brought: Any, result: Result, plugins: Registry) -> None:
+    kind, name = kind_of(role), result.spec.roles[role].name
+    item = plugins.components[kind].get(name)
+    here = item and (item.distribution, item.version)
+    if here != (brought.distribution, brought.version):
+        found = f"{here[0]} {here[1]} does" if here else "nothing does"
+        raise NotRun(f"{brought.distribution} {brought.version} brings {kind} {name!r}; here {found}.")
+
+
+def _spec(result: Result, seed: int) -> Spec:
+    """Return the spec of one seed: its settings as numbers, unless choosing them is a part of the mechanism."""
+    spec, search = result.spec, result.search
+    changed: dict[str, Any] = {"seeds": (seed,)}
+    options = spec.learner.options
+    if spec.search is not None and search is not None and search.chosen is not None:
+        options, changed["search"] = {**options, **search.chosen}, None
+    changed["learner"] = spec.learner.model_copy(update={"options": {**options, **result.settled}})
+    return spec.model_copy(update=changed)
+
+
+def _check_same(prepared: Prepared, result: Result) -> None:
+    """Refuse data and plans that are not those of the result: its plan and sigma would be of something else."""
+    task, name = prepared.roles.task, result.file_name
+    if prepared.roles.digests != result.task.digests:
+        raise DataError(f"Expected the data of {name}, digests {result.task.digests}, got others.")
+    if task.size != result.task.private:
+        raise DataError(f"Expected {result.task.private} private examples, got {task.size}.")
+    now, then = ([one.model_dump(exclude={"sigma"}) for one in it.plan] for it in (prepared.privacy, result.privacy))
+    if now != then:
+        raise PrivacyError(f"Learner {result.spec.learner.name!r} plans otherwise than {name} states.")

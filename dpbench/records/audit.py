@@ -1,0 +1,157 @@
+"""An audit: one JSON file, which holds the statistics and the figures that follow from them. No torch here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dpbench.errors import DataError
+from dpbench.records.result import Brought, PlannedRelease
+from dpbench.records.spec import Spec
+from dpbench.support.files import write_json
+from dpbench.support.validation import misfit
+
+Part = Literal["sensitivity", "noise", "attack"]
+PARTS: tuple[Part, ...] = ("sensitivity", "noise", "attack")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Check(_Frozen):
+    """One test of the claim: `p` is the chance of something as odd, if the claim holds."""
+
+    name: str
+    p: float = Field(ge=0, le=1)
+    z: float | None = None  # where the statistic is a standard normal
+
+
+class Sensitivity(_Frozen):
+    """What rows of every kind moved sums by."""
+
+    questions: int = Field(ge=0)  # that were asked again over other rows
+    rows: int = Field(ge=0)  # that were tried, over all questions
+    largest: float  # the longest contribution, in clips
+    shift: float  # what a row moved beside its own contribution, at most, in clips: 0 where rows are exact
+    complaints: tuple[str, ...] = ()
+
+
+class Sampled(_Frozen):
+    """The sizes of a release's samples, and how often each canary was in one."""
+
+    release: str
+    steps: int = Field(ge=1)
+    sizes: float = Field(ge=0)  # squared deviations from the expected size, in variances: chi-square with `steps`
+    rows: float = Field(ge=0)  # the same of private rows alone, canaries left out
+    counts: float | None  # how much the canaries differ in how often they were sampled: a standard normal
+
+
+class Noise(_Frozen):
+    """What was added to sums, in units of the stated standard deviation."""
+
+    numbers: int = Field(ge=0)  # coordinates of all answers
+    squares: float = Field(ge=0)  # the sum of their squares
+    padding: int = Field(ge=0)  # coordinates of the canaries
+    padding_squares: float = Field(ge=0)
+    samples: tuple[Sampled, ...] = ()
+    checks: tuple[Check, ...] = ()  # of shape and independence
+
+
+class Attack(_Frozen):
+    """Guesses about canaries, made once, by the highest scores."""
+
+    canaries: int = Field(ge=1)
+    members: int = Field(ge=1)  # of them in the data
+    guesses: int = Field(ge=1)  # fixed in advance
+    correct: int = Field(ge=0)
+    mean: float  # difference between members and others of the mean score, in standard deviations
+    mu: float | None  # that it should have: None where samples are drawn, and scores not normal
+
+
+class Bound(_Frozen):
+    """A lower bound on epsilon, beside the largest that this design could have given."""
+
+    epsilon: float = Field(ge=0)
+    most: float = Field(ge=0)
+
+
+class Figures(_Frozen):
+    """What follows from the statistics; see `dpbench.audit.figures`."""
+
+    low: float  # sigma as found / sigma as stated: its 95% interval
+    high: float
+    answers_p: float
+    steinke: Bound | None  # of epsilon: a certificate
+    mahloujifar: Bound | None  # of the epsilon of a Gaussian mechanism: a certificate
+    gauss: Bound | None  # an estimate, None where noise or its independence is in doubt
+    failed: tuple[str, ...]  # which checks, by part: none where the audit passes
+    level: float  # of each check, so that all together fail an honest run once in 100 times at most
+
+
+class Audit(_Frozen):
+    """One audit, whole: what was stated, what was found."""
+
+    schema_version: Literal[1] = 1
+    digest: str  # of the spec
+    content: str | None  # digest of the result's seal, where a result was audited: one that changed was not audited
+    spec: Spec | None  # None for a loop that is not dpbench's
+    seed: int
+    repeats: bool | None  # whether the fit gave the predictions that the result has for its seed
+    epsilon: float = Field(gt=0)  # as stated; of one run where a search has several
+    delta: float = Field(gt=0, lt=1)
+    sigma: float = Field(gt=0)
+    plan: tuple[PlannedRelease, ...]
+    mechanism: str
+    sensitivity: Sensitivity | None
+    noise: Noise | None
+    attack: Attack | None
+    figures: Figures
+    left_out: tuple[str, ...] = ()  # what does not apply, and why
+    seconds: dict[str, float] = {}
+    components: dict[str, Brought] = {}
+    provenance: dict[str, Any] = {}
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing contradicts what is stated."""
+        return not self.figures.failed
+
+    def part(self, name: Part) -> bool | None:
+        """Return whether a part passed; None where it does not apply."""
+        applies = getattr(self, name) is not None
+        return not any(one.startswith(name) for one in self.figures.failed) if applies else None
+
+    def write(self, folder: Path) -> Path:
+        """Write the audit as `audit/<digest>.json` into `folder`, atomically, and return the file.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        return self.write_to(folder / "audit" / f"{self.digest[:16]}.json")
+
+    def write_to(self, file: Path) -> Path:
+        """Write the audit into this file, atomically, and return it.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        write_json(file, json.loads(self.model_dump_json()))
+        return file
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read an audit and check it against the schema.
+
+        Raises:
+            DataError: names the file and the first field that does not fit.
+        """
+        try:
+            return cls.model_validate_json(file.read_bytes())
+        except OSError as error:
+            raise DataError(f"Cannot read audit {file}: {error.strerror}.") from error
+        except ValidationError as error:
+            raise DataError(f"Audit {file} does not fit the schema at {misfit(error)}.") from error

@@ -18,7 +18,9 @@ from dpbench.harness.prepare import Prepared, prepare
 from dpbench.privacy import binding, curator, randomness
 from dpbench.privacy import plan as plans
 from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.exact.sums import IntegerSum, OuterRows
+from dpbench.privacy.exact import sums
+from dpbench.privacy.exact.quantised import Quantised
+from dpbench.privacy.exact.sums import IntegerSum
 from dpbench.privacy.forms import contributions
 from dpbench.privacy.forms.contributions import RankOne
 from dpbench.privacy.randomness import Draws, Randomness
@@ -199,13 +201,13 @@ def _(patch: Patch) -> None:
 
 @broken("sums: added up in float32")
 def _(patch: Patch) -> None:
-    plain = OuterRows.total
+    plain = sums.rounded_outer_sum
 
-    def rounded(self: OuterRows) -> IntegerSum:
-        found = plain(self)
+    def rounded(left: Tensor, right: Quantised, weights: Tensor, grids: sums.OuterGrids) -> IntegerSum:
+        found = plain(left, right, weights, grids)
         return IntegerSum(found.total.float().to(torch.int64), found.grid)
 
-    patch.setattr(OuterRows, "total", rounded)
+    patch.setattr(sums, "rounded_outer_sum", rounded)
 
 
 @broken("sums: chunks are added up in bfloat16", SAMPLED)

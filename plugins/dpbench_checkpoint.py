@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from dpbench_vision import Photographs
 from dpbench_weights import (
     candidates,
     digest,
-    features_of,
     first_file,
     load_exactly,
     read_state,
@@ -39,11 +39,12 @@ MOCO_V3 = ("module.base_encoder.", "base_encoder.")
 DROPPED = re.compile(
     r"(module\.)?[^.]*(fc|head|classifier|proj|pred|prototype|momentum|target|teacher|queue|encoder_k)[^.]*(\.|$)"
 )
+SIDE = 224  # pixels
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, by channel
 
 
 @dataclass(frozen=True)
-class Backbone(Extractor):
+class Backbone(Photographs):
     """A torchvision network without its last layer, with the weights of the file at `path`.
 
     `path` is absolute, or relative to the working folder or to a folder of `DPBENCH_DATA`. The digest of the file, not
@@ -84,10 +85,15 @@ class Backbone(Extractor):
         return digest(self._file)
 
     def prepare(self, image: Image) -> Tensor:
-        """Return (3, 224, 224) float32: short side to 256 (bilinear), centre crop, scaled as the recipe says."""
+        """Return (3, 224, 224) float32: short side to 256 (bilinear), centre crop, scaled as the recipe says.
+
+        Another `size` than 224 keeps that proportion.
+        """
         from torchvision.transforms import functional
 
-        image = functional.center_crop(functional.resize(image.convert("RGB"), [256]), [224, 224])
+        size = self.size or SIDE
+        image = functional.resize(image.convert("RGB"), [size * 256 // SIDE])
+        image = functional.center_crop(image, [size, size])
         pixels: Tensor = functional.to_tensor(image)  # in [0, 1]
         return functional.normalize(pixels, MEAN, STD) if self._normalised else pixels
 
@@ -102,7 +108,7 @@ class Backbone(Extractor):
         state = backbone(read_state(self._file), wanted, self.prefixes)
         _check_first_layer(state, wanted, self._file)
         load_exactly(network, state, self._file)
-        return features_of(network, device)
+        return self.features_of(network, device)
 
 
 def backbone(state: dict[str, Tensor], wanted: dict[str, Tensor], prefixes: Sequence[str]) -> dict[str, Tensor]:
@@ -155,6 +161,9 @@ class Checkpoint(Backbone):
             raise SpecError(
                 f"{unknown('arch', self.arch, names)} Extractor 'checkpoint' takes torchvision's classifiers."
             )
+        super().__post_init__()
+        if self.arch.startswith(("vit_", "maxvit")):
+            self.check_sizes(SIDE, least=None)
 
     @property
     def _model(self) -> str:

@@ -13,7 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench_weights import digest, features_of, first_file, in_hub_cache, read_state, unknown
+from dpbench_vision import Photographs
+from dpbench_weights import digest, first_file, in_hub_cache, read_state, unknown
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
 
@@ -25,8 +26,15 @@ if TYPE_CHECKING:
 FILES = ("model.safetensors", "pytorch_model.bin")
 
 
-class Pretrained(Extractor):
+@dataclass(frozen=True, kw_only=True)
+class Pretrained(Photographs):
     """A timm network without its classifier; `chosen` names it."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that a network of one size does not take."""
+        super().__post_init__()
+        if (self.size or self.views != "one") and self._entry.fixed_input_size:
+            self.check_sizes(self._entry.input_size[-1], least=None)
 
     @property
     @abstractmethod
@@ -55,7 +63,7 @@ class Pretrained(Extractor):
         import timm.data
 
         data: Any = timm.data
-        recipe = data.resolve_data_config(pretrained_cfg=self._entry.to_dict())
+        recipe = data.resolve_data_config({"img_size": self.size}, pretrained_cfg=self._entry.to_dict())
         transform: Callable[[Image], Tensor] = data.create_transform(**recipe, is_training=False)
         return transform
 
@@ -120,7 +128,7 @@ class Pretrained(Extractor):
                 "Check which model the file belongs to."
             ) from error
         network.reset_classifier(0)
-        return features_of(network, device)
+        return self.features_of(network, device)
 
 
 def _size(model: str) -> str:
@@ -149,8 +157,9 @@ class Timm(Pretrained):
     model: str
 
     def __post_init__(self) -> None:
-        """Refuse names that timm does not have."""
+        """Refuse names that timm does not have, and sizes that the model does not take."""
         _ = self._entry
+        super().__post_init__()
 
     @property
     def chosen(self) -> str:

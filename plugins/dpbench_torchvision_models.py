@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dpbench_vision import Photographs
 from dpbench_weights import (
     digest,
-    features_of,
     first_file,
     load_exactly,
     read_state,
@@ -37,8 +37,17 @@ RESNET50 = ("resnet50", "IMAGENET1K_V1")
 RESNET50_FILE = "resnet50-0676ba61.pth"  # so that listing the defaults imports nothing
 
 
-class Classifier(Extractor):
+@dataclass(frozen=True, kw_only=True)
+class Classifier(Photographs):
     """A torchvision classifier without its last layer; `chosen` names the model and its weights."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that the model does not take."""
+        super().__post_init__()
+        if self.size or self.views != "one":
+            model, meta, (side,) = self.chosen[0], self._entry.meta, self._entry.transforms().crop_size
+            fixed = model.startswith(("vit_", "maxvit"))
+            self.check_sizes(side, least=None if fixed else max(meta["min_size"]))
 
     @property
     @abstractmethod
@@ -64,7 +73,11 @@ class Classifier(Extractor):
 
     @cached_property
     def _transform(self) -> Callable[[Image], Tensor]:
-        transform: Callable[[Image], Tensor] = self._entry.transforms()
+        recipe = self._entry.transforms()
+        if self.size:
+            (short,), (side,) = recipe.resize_size, recipe.crop_size
+            recipe = self._entry.transforms(crop_size=self.size, resize_size=self.size * short // side)
+        transform: Callable[[Image], Tensor] = recipe
         return transform
 
     def present(self) -> bool:
@@ -125,7 +138,7 @@ class Classifier(Extractor):
                 f"Expected a last linear layer to remove from model {model!r} of extractor {self.name!r}, found none. "
                 "Use a model whose head is linear, such as resnet50, convnext_tiny or vit_b_16."
             )
-        return features_of(network, device)
+        return self.features_of(network, device)
 
 
 def _candidates(name: str) -> list[Path]:
@@ -176,6 +189,7 @@ class TorchVision(Classifier):
         """Refuse names that torchvision does not have; the defaults need no import."""
         if self.chosen != RESNET50:
             _ = self._entry
+        super().__post_init__()
 
     @property
     def chosen(self) -> tuple[str, str]:

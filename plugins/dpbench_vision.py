@@ -45,6 +45,28 @@ class Photographs(Extractor):
                 "the network sees."
             )
 
+    def check_sizes(self, side: int, least: int | None) -> None:
+        """Refuse images that a network does not take.
+
+        `side` is the size of the weights and `least` the smallest that the network takes; None for one that takes no
+        other than `side`: transformers, whose positions are learnt.
+
+        Raises:
+            SpecError: an option asks for such a size.
+        """
+        largest = self.size or side
+        sides = [largest, round(SMALLER * largest)] if self._scaled else [largest]
+        if any(one != side if least is None else one < least for one in sides):
+            wanted = f"no other size than {side} pixels" if least is None else f"{least} pixels or more"
+            raise SpecError(
+                f"The network of extractor {self.name!r} takes {wanted}, got {' and '.join(map(str, sides))} by "
+                f"size={self.size} and views={self.views}. Change these options."
+            )
+
+    @property
+    def _scaled(self) -> bool:
+        return self.views in {"scales", "both"}
+
     def features_of(self, network: torch.nn.Module, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the map (c, 3, h, w) -> (c, d) of a network in evaluation mode: batch norm uses stored statistics."""
         import torch
@@ -66,7 +88,7 @@ class Photographs(Extractor):
         from torch.nn.functional import interpolate
 
         scales = [images]
-        if self.views in {"scales", "both"}:
+        if self._scaled:
             sides = [round(SMALLER * side) for side in images.shape[2:]]
             scales.append(interpolate(images, sides, mode="bicubic", antialias=True))
         for scale in scales:

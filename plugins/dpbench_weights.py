@@ -11,7 +11,7 @@ import functools
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,20 +158,6 @@ def without_head(network: torch.nn.Module) -> bool:
             head[-1] = torch.nn.Identity()
             return True
     return False
-
-
-def features_of(network: torch.nn.Module, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Return the map (c, 3, h, w) -> (c, d) of a network in evaluation mode: batch norm uses stored statistics."""
-    import torch
-
-    network = network.eval().requires_grad_(False).to(device).to(memory_format=torch.channels_last)
-
-    def embed(images: Tensor) -> Tensor:  # (c, 3, h, w) -> (c, d)
-        with torch.inference_mode():
-            features: Tensor = network(images.to(device, memory_format=torch.channels_last))
-        return features.flatten(1)
-
-    return embed
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

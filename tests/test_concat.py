@@ -24,7 +24,7 @@ from dpbench.board.verify.known import Known
 from dpbench.board.verify.rerun import NotRun, rerun
 from dpbench.cli import main
 from dpbench.data import cache
-from dpbench.data.concat import Concat
+from dpbench.data.concat import Concat, side_by_side
 from dpbench.errors import ComponentFailed, SpecError
 from dpbench.harness.run import run
 from dpbench.inspection.report import ask
@@ -160,11 +160,18 @@ def test_a_toml_file_joins_in_one_line_or_as_a_list_that_is_never_split(tmp_path
     assert spec(**read_toml(file)).extractor == Component(name="checkpoint", options={"path": "a+b"})
 
 
-def test_features_are_the_parts_flattened_side_by_side(fresh_cache: Path) -> None:
+def test_features_are_those_of_the_parts_side_by_side_each_of_norm_1(fresh_cache: Path) -> None:
     images, joined = pictures(40), built(JOINED)
     alone = [features(part, images).flatten(1) for part in joined.parts]
     assert [part.shape for part in alone] == [(40, 48), (40, 64)]
-    assert torch.equal(features(joined, images), torch.cat(alone, 1))
+    expected = torch.cat([part / part.norm(dim=1, keepdim=True) for part in alone], 1)
+    assert torch.allclose(features(joined, images), expected)
+
+
+def test_scales_of_the_parts_do_not_count() -> None:
+    rows = torch.rand(8, 3)
+    assert torch.allclose(side_by_side([rows, 1000 * rows]), side_by_side([rows, rows]))
+    assert torch.equal(side_by_side([torch.zeros(2, 3), torch.zeros(2, 1, 2)]), torch.zeros(2, 5))
 
 
 def test_a_part_shares_its_cache_with_the_extractor_alone(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

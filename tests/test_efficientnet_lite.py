@@ -5,18 +5,15 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 from itertools import combinations
-from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 from dpbench_efficientnet_lite import EfficientNetLite, EfficientNetLite0, EfficientNetLite1, EfficientNetLite2
-from dpbench_vision import Views
 from dpbench_weights import read_state
 from PIL import Image
 from sklearn.datasets import load_sample_image
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
 
 from dpbench import DataMissing, SpecError, registry
 from dpbench.data import cache
@@ -78,21 +75,6 @@ def test_every_weight_is_in_its_place(cls: type[EfficientNetLite]) -> None:
 def test_the_networks_differ() -> None:
     seen = [features(cls(size=64)) for cls in FAMILY]
     assert all((one - other).norm() > 0.5 * one.norm() for one, other in combinations(seen, 2))
-
-
-def test_views_are_averaged() -> None:
-    images = prepared(EfficientNetLite0(size=64))
-    opened = {views: EfficientNetLite0(size=64, views=views).open(CPU) for views in get_args(Views)}
-    one, mirror, scales, both = (opened[views] for views in ("one", "mirror", "scales", "both"))
-    assert torch.allclose(mirror(images), (one(images) + one(images.flip(3))) / 2, atol=1e-4)
-    assert torch.allclose(both(images), (scales(images) + scales(images.flip(3))) / 2, atol=1e-4)
-    assert torch.allclose(both(images), both(images.flip(3)), atol=1e-4)
-
-
-def test_scales_average_over_a_smaller_view_of_the_same_crop() -> None:
-    one, two = (features(EfficientNetLite0(size=96, views=views)) for views in ("one", "scales"))
-    smaller = 2 * two - one
-    assert cosine_similarity(smaller, features(EfficientNetLite0(size=72))).min() > 0.9
 
 
 def test_bfloat16_is_near_float32_and_comes_as_float32() -> None:

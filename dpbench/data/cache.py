@@ -29,7 +29,7 @@ from torch import Tensor
 
 from dpbench.api import Extractor, Split
 from dpbench.data import extraction
-from dpbench.data.concat import Concat
+from dpbench.data.concat import Concat, side_by_side
 from dpbench.errors import DamagedFile, OutputError
 from dpbench.records.protocol import CONCAT
 from dpbench.support.code import code_of
@@ -66,7 +66,7 @@ def features(split: Split, source: Source, extractor: Extractor | Concat, device
     """Return (n, *example_shape) float32, memory-mapped; extract first if this machine never did.
 
     Two processes asking at once extract once. A damaged file is named on stderr and rebuilt. Features of several
-    extractors are put together, flattened, of what is cached for each.
+    extractors are put together of what is cached for each (`side_by_side`).
     """
     folder, code = cache_folder() / "features" / source.key, code_of(type(extractor))
     try:
@@ -92,7 +92,7 @@ def source_of(data: str, split: str, rows: int, extractor: Extractor | Concat) -
     """Describe the features that `extractor` makes of one split; those of a concat by the sources of its parts."""
     if isinstance(extractor, Concat):
         made_of = [dataclasses.asdict(source_of(data, split, rows, part)) for part in extractor.parts]
-        return Source(data, split, rows, CONCAT, "1", {"parts": made_of}, "")
+        return Source(data, split, rows, CONCAT, "2", {"parts": made_of}, "")
     weights = guarded(f"The digest of the weights of extractor {extractor.name!r}", extractor.weights)
     return Source(data, split, rows, extractor.name, extractor.version, changed(extractor), weights)
 
@@ -116,7 +116,7 @@ def _build(folder: Path, split: Split, source: Source, extractor: Extractor | Co
     partial.mkdir(exist_ok=True)
     if isinstance(extractor, Concat):
         sources = [source_of(source.data, source.split, source.rows, part) for part in extractor.parts]
-        blocks = _side_by_side([features(split, *each, device) for each in zip(sources, extractor.parts, strict=True)])
+        blocks = _blocks([features(split, *each, device) for each in zip(sources, extractor.parts, strict=True)])
     else:
         blocks = extraction.extract(split.images, extractor, partial, device)
     file = partial / "features.npy"
@@ -129,9 +129,9 @@ def _build(folder: Path, split: Split, source: Source, extractor: Extractor | Co
     partial.rename(folder)
 
 
-def _side_by_side(parts: list[Tensor]) -> Iterator[np.ndarray]:
+def _blocks(parts: list[Tensor]) -> Iterator[np.ndarray]:
     for start in range(0, len(parts[0]), extraction.SHARD):
-        yield torch.cat([part[start : start + extraction.SHARD].flatten(1) for part in parts], 1).numpy()
+        yield side_by_side([part[start : start + extraction.SHARD] for part in parts]).numpy()
 
 
 def _write(blocks: Iterator[np.ndarray], rows: int, file: Path) -> None:

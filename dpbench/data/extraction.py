@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,15 +37,22 @@ def extract(images: Images, extractor: Extractor, folder: Path, device: torch.de
         ComponentFailed: the extractor raised.
     """
     shape: tuple[int, ...] | None = None
-    with progress.meter(f"Extracting {extractor.name}", len(images)) as advance, _threads() as pool:
+    doing = f"Extracting {extractor.name}"
+    with progress.meter(doing, len(images)) as advance, _threads() as pool:
         network: Network | None = None
+        estimate = progress.Estimate(doing)
         for start in range(0, len(images), SHARD):
             rows = range(start, min(start + SHARD, len(images)))
             shard = folder / f"shard-{start:09d}.npy"
             features = _kept(shard, len(rows), device)
             if features is None:
                 network = network or guarded(f"Opening extractor {extractor.name!r}", extractor.open, device)
-                features = _joined(_shard(images, rows, extractor, network, pool), extractor, advance)
+                parts = []
+                for part in _shard(images, rows, extractor, network, pool):
+                    parts.append(part)
+                    advance(len(part))
+                    estimate.update(len(part), len(images) - start - sum(map(len, parts)))
+                features = _joined(parts, extractor)
                 _keep(shard, features, device)
             else:
                 advance(len(rows))
@@ -54,13 +61,9 @@ def extract(images: Images, extractor: Extractor, folder: Path, device: torch.de
             yield features
 
 
-def _joined(parts: Iterator[np.ndarray], extractor: Extractor, advance: Callable[[int], None]) -> np.ndarray:
-    arrived = []
-    for part in parts:
-        advance(len(part))
-        arrived.append(part)
-    _check_shapes({part.shape[1:] for part in arrived}, extractor)
-    return np.ascontiguousarray(np.concatenate(arrived))
+def _joined(parts: Sequence[np.ndarray], extractor: Extractor) -> np.ndarray:
+    _check_shapes({part.shape[1:] for part in parts}, extractor)
+    return np.ascontiguousarray(np.concatenate(parts))
 
 
 def header(shape: tuple[int, ...]) -> bytes:

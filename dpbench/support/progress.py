@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 from rich.console import Console
 from rich.progress import (
@@ -18,6 +20,11 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.text import Text
+
+from dpbench.support.messages import duration
+
+MEASURED = 3.0  # seconds before an estimate is said
+LONG = 60.0  # seconds that are worth an estimate
 
 
 class _Rate(ProgressColumn):
@@ -59,3 +66,27 @@ def meter(description: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(description, total=total)
         yield lambda units: progress.advance(task, units)
+
+
+class Estimate:
+    """Says on standard error, terminal or not, how long something will take: once, soon, and where that is long."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+        self._begin: float | None = None
+        self._done = 0
+        self._said = False
+
+    def update(self, units: int, left: int) -> None:
+        """Hear that `units` more are done and how many are left; the first are left out, as they warm up."""
+        if self._begin is None:
+            self._begin = monotonic()
+            return
+        self._done += units
+        seconds = monotonic() - self._begin
+        if self._said or seconds < MEASURED:
+            return
+        self._said = True
+        rate = self._done / seconds
+        if left / rate >= LONG:
+            print(f"{self._doing}: {left:,} to go at {rate:.0f} a second, {duration(left / rate)}.", file=sys.stderr)

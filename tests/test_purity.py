@@ -518,6 +518,20 @@ class TestFailures:
         with pytest.raises(ComponentFailed, match="ValueError"):
             curator.guard.conclude()
 
+    @pytest.mark.parametrize("error", [MemoryError, lambda: RuntimeError("can't allocate memory")], ids=["python", "torch"])
+    def test_so_is_too_little_memory_for_a_row_may_ask_for_much(self, error: Any) -> None:
+        curator = curator_over(private_rows(), PLAN)
+
+        def rows(chunk: Chunk) -> Tensor:
+            raise error()
+
+        with pytest.raises(MemoryError, match="release 'sum'"):
+            curator.noisy_sum(rows, release="sum", clip=1.0)
+        with pytest.raises(ComponentFailed, match="MemoryError"):
+            curator.noisy_sum(lambda chunk: chunk.x, release="sum", clip=1.0)
+        with pytest.raises(ComponentFailed, match="MemoryError"):
+            curator.guard.conclude()
+
     def test_after_a_failure_no_chunk_is_left_whoever_holds_the_traceback(self) -> None:
         rows, held = private_rows(), []
 

@@ -77,8 +77,8 @@ class Shared:
         """Return `learner.features`, made once for all fits with the same public data and generator.
 
         So cells that differ in budget, steps, learning rate, clip ... alone make PILLAR's projection once. Rows and
-        products stay each cell's own. Trained stacked, as a search trains its settings, cells would round otherwise
-        (scores by up to 2e-5), and depend on their neighbours.
+        samples stay each cell's own: trained stacked, as a search trains its settings, cells would share samples, and a
+        cell's result would depend on the cells beside it.
         """
         drawn = generator.get_state().numpy().tobytes()
         key = (learner.map_key, data_of(spec), str(task.device), public.y is None, drawn)

@@ -24,7 +24,7 @@ import numpy as np
 from torch import Tensor
 
 from dpbench.api import Chunk
-from dpbench.errors import DpbenchError, NotPerExample, NotPure
+from dpbench.errors import ComponentFailed, DpbenchError, NotPerExample, NotPure
 from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.purity.failures import withheld
@@ -42,7 +42,8 @@ ADVICE = (
 class Guard:
     """Judges the functions that one fit hands to its curators; a refusal is final, even if the learner catches it.
 
-    So is a failure: whether a row function fails may depend on a row, and no noise covers what a learner makes of that.
+    So is a failure, for want of memory too: whether a question fails may depend on a row, and no noise covers what a
+    learner makes of that.
     """
 
     def __init__(self, generator: np.random.Generator) -> None:
@@ -98,6 +99,9 @@ class Guard:
             yield
         except DpbenchError as error:
             self._refusal = error.with_traceback(None)
+            raise
+        except Exception as error:  # what it says may tell private values
+            self._refusal = ComponentFailed(f"A question failed: {type(error).__name__}. No other one is answered.")
             raise
 
     def _hold(self, function: Evaluate, what: str) -> Held:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import dpbench_gep
 import pytest
@@ -25,6 +25,8 @@ from dpbench.privacy.rows import PrivateRows
 from tests.benchmarks.conftest import Ratios
 
 STEPS = 32
+BUDGET = Budget(1.0, 1e-5)
+L = TypeVar("L", bound=Learner)
 
 
 class World:
@@ -39,9 +41,13 @@ class World:
         self.rows = PrivateRows(x, y, torch.arange(self.n))
         self.seen = PublicData(x[: self.public].clone(), y[: self.public].clone())
 
+    def settled(self, learner: L) -> L:
+        """Return the learner with numbers for settings."""
+        return learner.settle(self.task, BUDGET)
+
     def curator(self, learner: Learner, noise: int = 0) -> LedgerCurator:
         """Return a fresh curator for one fit."""
-        plan = learner.plan(self.task, Budget(1.0, 1e-5))
+        plan = self.settled(learner).plan(self.task, BUDGET)
         return bind(self.rows, self.task, plan, 3.0, Randomness.tuning(0, "a benchmark", 0, noise))
 
     def fit(self, learner: Learner) -> Callable[[], object]:
@@ -49,17 +55,18 @@ class World:
 
         def fit() -> object:
             curator = self.curator(learner)
-            return learner.fit(curator.handle(), self.seen, curator.randomness.initialisation)
+            return self.settled(learner).fit(curator.handle(), self.seen, curator.randomness.initialisation)
 
         return fit
 
     def train(self, learner: ProbeLearner) -> Callable[[], object]:
         """Return the training of a probe on rows that are mapped already: steps alone."""
+        learner = self.settled(learner)
         features = learner.features(self.task, self.seen, torch.Generator().manual_seed(0))
         mapped = self.curator(learner).map(features)
 
         def train() -> object:
-            plan, randomness = learner.plan(self.task, Budget(1.0, 1e-5)), Randomness.tuning(0, "a benchmark", 0, 0)
+            plan, randomness = learner.plan(self.task, BUDGET), Randomness.tuning(0, "a benchmark", 0, 0)
             curator = bind(mapped.rows, mapped.task, plan, 3.0, randomness)
             return learner.probe.descend(curator.handle(), randomness.initialisation)
 

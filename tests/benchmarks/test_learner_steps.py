@@ -14,7 +14,7 @@ from dpbench_gep import GEP
 from dpbench_pillar import Pillar
 from torch import Tensor
 
-from dpbench import Budget, Learner, LinearProbe, PublicData, Task, residuals
+from dpbench import Budget, Learner, LinearProbe, PublicData, Task, residuals, settled
 from dpbench.learning.probes import ProbeLearner, fit_together
 from dpbench.learning.stack import Stack
 from dpbench.privacy.binding import bind
@@ -130,7 +130,7 @@ def test_making_a_basis_against_a_step_of_dp_sgd(benchmark: Any, ratios: Ratios,
     world = World(ratios)
     learner, _ = _gep(world, anchors if ratios.enabled else anchors // 40)
     gradients, draw = _anchors(world, learner.anchors or 0), torch.Generator().manual_seed(0)
-    ours = lambda: dpbench_gep.subspace(gradients, learner.k, 1, draw)
+    ours = lambda: dpbench_gep.subspace(gradients, settled(learner.k), 1, draw)
     benchmark.pedantic(ours, rounds=1)
     what = f"a basis of {learner.k} from {learner.anchors} anchors / a step of dp-sgd: d {world.d}, 10 classes"
     benchmark.extra_info["ratio"] = ratios.record(what, ours, world.fit(dp_sgd(world)), "none", (1, STEPS))
@@ -169,7 +169,9 @@ def _gep(world: World, anchors: int) -> tuple[GEP, Any]:
     learner = GEP(
         k=min(200, anchors), anchors=anchors, steps=STEPS, refresh=STEPS, sample_rate=world.rate, momentum=0.0
     )
-    return learner, dpbench_gep.subspace(_anchors(world, anchors), learner.k, 1, torch.Generator().manual_seed(0))
+    return learner, dpbench_gep.subspace(
+        _anchors(world, anchors), settled(learner.k), 1, torch.Generator().manual_seed(0)
+    )
 
 
 def _anchors(world: World, anchors: int) -> Any:

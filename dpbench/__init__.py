@@ -24,6 +24,7 @@ from dpbench.api import (
 )
 from dpbench.data.sources import locate
 from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, SpecError
+from dpbench.learning.defaults import components, effective_size, pace, travel
 from dpbench.learning.linear import LinearProbe, Standardise, residuals, standardisation, unit_norm
 from dpbench.learning.probes import ProbeLearner
 from dpbench.learning.trainable import Trainable
@@ -70,15 +71,19 @@ __all__ = [
     "Standardise",
     "Task",
     "Trainable",
+    "components",
     "data_folders",
+    "effective_size",
     "exact_linear",
     "folded",
     "gaussian_sigma",
     "hookimpl",
     "locate",
+    "pace",
     "quantise",
     "residuals",
     "settled",
     "standardisation",
+    "travel",
     "unit_norm",
 ]

@@ -165,6 +165,8 @@ class Learner(ABC):
     """Setting -> values worth trying: the default grid of a search."""
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """The grid that the paper searched, if it gives one: `--space paper`."""
+    paper: ClassVar[Mapping[str, Any]] = {}
+    """A setting of the paper, where the defaults differ: `--learner NAME:paper`; further options override it."""
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return what settings become that are None: a function of public numbers and of the settings that are given.

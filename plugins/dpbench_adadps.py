@@ -17,8 +17,11 @@ from dpbench import (
     SpecError,
     Task,
     hookimpl,
+    pace,
     residuals,
+    settled,
     standardisation,
+    travel,
 )
 
 if TYPE_CHECKING:
@@ -32,8 +35,8 @@ class AdaDPS(Learner):
 
     Every `refresh` steps the second moment of public per-example gradients at the current head gives
     A = sqrt(E[g^2]) + epsilon_c, scaled to mean 1 so that learning rate and clip keep their meaning; each private
-    gradient is divided by A, then clipped, then noised. Public labels are needed: the protocol must give them, and
-    results belong beside those of others that had them.
+    gradient is divided by A, then clipped, then noised. Steps and learning rate follow the budget (`travel`). Public
+    labels are needed: the protocol must give them, and results belong beside those of others that had them.
 
     Differs from the authors' code: no micro-batches (they average examples before clipping, which lets one record move
     the sum by twice the clip), Poisson samples, moments of per-example gradients instead of mini-batch means,
@@ -56,9 +59,9 @@ class AdaDPS(Learner):
 
     epsilon_c: float = 0.1
     refresh: int = 10
-    steps: int = 100
+    steps: int | None = None
     sample_rate: float = 1.0
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     momentum: float = 0.9
     clip: float = 1.0
     init: Literal["zero", "uniform"] = "zero"
@@ -69,6 +72,11 @@ class AdaDPS(Learner):
             raise SpecError(f"Expected epsilon_c={self.epsilon_c} to be positive and finite in learner 'adadps'.")
         if self.refresh < 1:
             raise SpecError(f"Expected refresh={self.refresh} >= 1 in learner 'adadps': steps between preconditioners.")
+
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return steps and learning rate."""
+        way = travel(task, budget)
+        return pace(way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip)
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release: the noisy preconditioned gradient of every step."""
@@ -91,7 +99,8 @@ class AdaDPS(Learner):
         return self._probe().train(curator, standardise, generator, scale=scale)
 
     def _probe(self) -> LinearProbe:
-        return LinearProbe(self.steps, self.sample_rate, self.learning_rate, self.momentum, self.clip, self.init)
+        steps, rate = settled(self.steps), settled(self.learning_rate)
+        return LinearProbe(steps, self.sample_rate, rate, self.momentum, self.clip, self.init)
 
 
 def preconditioner(head: Tensor, x: Tensor, y: Tensor, epsilon_c: float) -> Tensor:

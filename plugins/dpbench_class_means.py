@@ -17,9 +17,10 @@ from dpbench import (
     Release,
     SpecError,
     Task,
+    components,
     exact_linear,
     hookimpl,
-    standardisation,
+    settled,
     unit_norm,
 )
 
@@ -32,51 +33,60 @@ if TYPE_CHECKING:
 class ClassMeans(Learner):
     """Nearest class mean in publicly whitened space, from one noisy sum per class.
 
-    Linear discriminant analysis whose covariance is public and whose means are private: features are standardised,
-    projected on the leading `k` public principal components, divided by the public deviations along them, and scaled to
-    unit norm, so each example's contribution to its class has norm exactly 1 and clipping never acts. The inner product
-    with the noisy sums classifies. The whole budget goes into one release, so the noise on each sum has std
-    sigma(epsilon), not sigma times the root of the steps: it is at its best at tiny epsilon, and for few examples.
+    Linear discriminant analysis whose covariance is public and whose means are private: rows are brought to unit norm,
+    centred by the public mean, projected on the leading `k` public principal components, divided by the public
+    deviations along them, and brought to unit norm again. An example contributes the outer product of its one-hot
+    label, centred (less 1 / classes), and its whitened row, whose norm is sqrt(1 - 1 / classes), which is the clip: it
+    never acts. Centring leaves the classifier as it is, and takes a tenth of the noise for ten classes, 29% for two.
+    The inner product with the noisy sums classifies. The whole budget goes into one release, so the noise on each sum
+    has std sigma(epsilon), not sigma times the root of the steps: it is at its best at tiny epsilon, and for few
+    examples. `k` follows the budget (`components`).
     """
 
     name: ClassVar[str] = "class-means"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"k": (10, 20, 40, 80, 120, 200)}
 
-    k: int = 40
+    k: int | None = None
+
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return as many components as the budget carries."""
+        return {"k": components(task, budget)}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release over all examples."""
         return [Release("class-sums")]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Ask once for the sum of (one-hot label) x (whitened features)."""
+        """Ask once for the sum of (centred one-hot label) x (whitened features)."""
         from torch.nn.functional import one_hot
 
-        whiten, classes = self._whitening(public.x.flatten(1)), curator.task.classes
+        whiten, classes = self._whitening(public.x), curator.task.classes
 
         def rows(chunk: Chunk) -> RankOne:
-            return RankOne(one_hot(chunk.y, classes).float(), chunk.rows)
+            return RankOne(one_hot(chunk.y, classes) - 1 / classes, chunk.rows)
 
-        sums = curator.map(whiten).noisy_sum(rows, release="class-sums", clip=1.0)  # (classes, k)
+        clip = (1 - 1 / classes) ** 0.5
+        sums = curator.map(whiten).noisy_sum(rows, release="class-sums", clip=clip)  # (classes, k)
         return lambda x: whiten(x) @ sums.T
 
-    def _whitening(self, x: Tensor) -> Any:  # (m, d) -> the map (c, *shape) -> (c, k) of unit rows
+    def _whitening(self, public: Tensor) -> Any:  # (m, *shape) -> the map (c, *shape) -> (c, k) of unit rows
         import torch
 
-        examples, features = x.shape
-        if not 1 <= self.k <= min(examples - 1, features):
+        units, k = unit_norm(public).double(), settled(self.k)
+        examples, features = units.shape
+        if not 1 <= k <= min(examples - 1, features):
             raise SpecError(
-                f"Expected k={self.k} in 1..{min(examples - 1, features)} in learner 'class-means': whitening needs "
+                f"Expected k={k} in 1..{min(examples - 1, features)} in learner 'class-means': whitening needs "
                 f"more public examples ({examples}) than components, and no more of those than features ({features}). "
                 "Set class-means:k=..."
             )
-        scale = standardisation(x)
-        scaled = scale(x).double()
-        values, vectors = torch.linalg.eigh(scaled.T @ scaled / examples)
-        deviations = values[-self.k :].clamp(min=1e-12 * float(values[-1])).sqrt()
-        directions = (vectors[:, -self.k :] / deviations).T.float()  # (k, d)
-        return lambda rows: unit_norm(exact_linear(scale(rows), directions))
+        mean = units.mean(0)
+        values, vectors = torch.linalg.eigh((units - mean).T @ (units - mean) / examples)
+        deviations = values[-k:].clamp(min=1e-12 * float(values[-1])).sqrt()
+        directions = (vectors[:, -k:] / deviations).T  # (k, d)
+        weight, shift = directions.float(), (-directions @ mean).float()
+        return lambda rows: unit_norm(exact_linear(unit_norm(rows), weight, shift))
 
 
 @hookimpl

@@ -18,6 +18,7 @@ from dpbench import (
     SpecError,
     Task,
     hookimpl,
+    settled,
     unit_norm,
 )
 
@@ -31,8 +32,9 @@ class DPRAFT(Learner):
     """Full-batch linear probe with momentum, zero init and no bias (Panda et al. 2024; DP-RandP, appendix F).
 
     The linear scaling rule: learning rate times steps is `travel` times mu = sqrt(steps) / sigma, the privacy that the
-    budget buys (epsilon is nearly linear in it); the default is the line through table 22 of DP-RandP, at most
-    `rate_limit`. Features are divided by their own norm and multiplied by `feature_norm`. No public data is used.
+    budget buys (epsilon is nearly linear in it), at most `rate_limit`. The line through table 22 of DP-RandP has travel
+    4,000 for 50,000 examples (`dp-raft:paper`); by default travel is in proportion to their number, as noise is divided
+    by it. Features are divided by their own norm and multiplied by `feature_norm`. No public data is used.
 
     `private_mean` (DP-RandP, appendix G) first spends `mean_share` of the budget, measured in 1 / sigma^2, on the noisy
     mean of the features, a release of its own, and trains on centred features; the default share is that of table 23.
@@ -50,8 +52,10 @@ class DPRAFT(Learner):
         "private_mean": (False, True),
     }
 
+    paper: ClassVar[Mapping[str, Any]] = {"travel": 4000.0}
+
     steps: int = 100
-    travel: float = 4000.0
+    travel: float | None = None
     rate_limit: float = 60.0
     momentum: float = 0.9
     clip: float = 1.0
@@ -65,6 +69,10 @@ class DPRAFT(Learner):
             raise SpecError(f"Expected mean_share={self.mean_share} in (0, 1) in learner 'dp-raft'.")
         if not self.feature_norm > 0:
             raise SpecError(f"Expected feature_norm={self.feature_norm} > 0 in learner 'dp-raft'.")
+
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return the travel."""
+        return {"travel": float(f"{0.08 * task.size:.3g}")}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Every step's full-batch gradient, after the mean of the features where that is asked for."""
@@ -91,7 +99,7 @@ class DPRAFT(Learner):
 
     def learning_rate(self, sigma: float) -> float:
         """Return the rate of the linear scaling rule for a gradient release with noise multiplier `sigma`."""
-        return min(self.rate_limit, self.travel / (sigma * self.steps**0.5)) if sigma else self.rate_limit
+        return min(self.rate_limit, settled(self.travel) / (sigma * self.steps**0.5)) if sigma else self.rate_limit
 
     def _probe(self, rate: float) -> LinearProbe:
         return LinearProbe(self.steps, 1.0, rate, self.momentum, self.clip, bias=False)

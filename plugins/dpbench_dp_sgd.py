@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench import Learner, ProbeLearner, PublicData, Task, hookimpl, standardisation, unit_norm
+from dpbench import (
+    Budget,
+    Learner,
+    ProbeLearner,
+    PublicData,
+    Task,
+    hookimpl,
+    standardisation,
+    travel,
+    unit_norm,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -20,9 +30,8 @@ class DPSGD(ProbeLearner):
     `scaling` is applied to each example's features first: `public` standardises with the mean and deviation of public
     features (the authors' code of PILLAR does so for this baseline too), `norm` divides by the example's own norm,
     `none` leaves them. The defaults are full batches with momentum, which need no search over batch sizes; `steps` and
-    `learning_rate` were chosen at epsilon 0.1 to 1 on the labels of the public tenth of CIFAR-10 (efficientnet-lite0),
-    of which the learner itself sees none. A setting of the paper is sample_rate=0.0228, steps=1000, momentum=0,
-    init=uniform (batch 1,024 of 45,000); `paper_space` is its grid (appendix B.1) at that size.
+    `learning_rate` follow the budget (`travel`).
+    `dp-sgd:paper` is a setting of the paper (batch 1,024 of 45,000), `paper_space` its grid (appendix B.1).
 
     Differs from the authors' code: Poisson samples as the accountant assumes, division by the expected batch size,
     and public features without augmentation.
@@ -42,7 +51,19 @@ class DPSGD(ProbeLearner):
         "init": ("uniform",),
     }
 
+    paper: ClassVar[Mapping[str, Any]] = {
+        "sample_rate": 1024 / 45000,
+        "steps": 1000,
+        "learning_rate": 0.1,
+        "momentum": 0.0,
+        "init": "uniform",
+    }
+
     scaling: Literal["public", "norm", "none"] = "public"
+
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return steps and learning rate; on rows of norm 1 a head goes further."""
+        return self.paced(travel(task, budget) * (16 if self.scaling == "norm" else 1))
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
         """Return the scaling."""

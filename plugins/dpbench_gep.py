@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench import (
@@ -23,9 +24,12 @@ from dpbench import (
     Task,
     exact_linear,
     hookimpl,
+    pace,
     quantise,
     residuals,
+    settled,
     standardisation,
+    travel,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +46,7 @@ class GEP(Learner):
     iteration keeps `k` orthonormal directions. Each private gradient is released as its embedding there, clipped to
     `clip`, and as what is left of it, clipped to `residual_ratio` times that (the ratio that PILLAR used);
     `residual=false` drops the rest, which is B-GEP. Both parts come from one sample and are accounted as one release.
+    Steps and learning rate follow the budget (`travel`); `k` is 120, or as many as there are anchors.
 
     Differs from the authors' code: Poisson samples; the two parts are one Gaussian mechanism, not twice its Renyi
     divergence, which holds only without sampling; bases are orthonormal to 1e-4 or refused, where their Gram-Schmidt
@@ -65,21 +70,21 @@ class GEP(Learner):
         "anchors": (2000,),
     }
 
-    k: int = 120
+    k: int | None = None
     anchors: int | None = None
     power_iterations: int = 1
     refresh: int = 10
     residual: bool = True
-    steps: int = 100
+    steps: int | None = None
     sample_rate: float = 1.0
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     momentum: float = 0.9
     clip: float = 1.0
     residual_ratio: float = 0.2
 
     def __post_init__(self) -> None:
         """Refuse a subspace that cannot be, and settings that cannot train."""
-        if self.k < 1 or (self.anchors is not None and self.k > self.anchors):
+        if self.k is not None and not 1 <= self.k <= (self.anchors or self.k):
             raise SpecError(
                 f"Expected k={self.k} in 1..anchors={self.anchors} in learner 'gep': that many public gradients "
                 "span no more directions. Set gep:k=... or anchors=..."
@@ -88,15 +93,26 @@ class GEP(Learner):
             raise SpecError(
                 f"Expected refresh={self.refresh} and power_iterations={self.power_iterations} >= 1 in learner 'gep'."
             )
-        if not (self.learning_rate > 0 and 0 <= self.momentum < 1 and self.residual_ratio > 0):
+        if not (
+            (self.learning_rate is None or self.learning_rate > 0)
+            and 0 <= self.momentum < 1
+            and self.residual_ratio > 0
+        ):
             raise SpecError(
                 f"Expected learning_rate={self.learning_rate} > 0, momentum={self.momentum} in [0, 1) and "
                 f"residual_ratio={self.residual_ratio} > 0 in learner 'gep'."
             )
 
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return steps and learning rate, and k 120, or as many as there are anchors."""
+        k = min(120, self.anchors or task.public, task.classes * (prod(task.example_shape) + 1))
+        way = travel(task, budget)
+        paced = pace(way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip)
+        return {"k": k, **paced}
+
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release: embedding and residual of every step's sample are answered together."""
-        return [Release("gradient", steps=self.steps, sample_rate=self.sample_rate)]
+        return [Release("gradient", steps=settled(self.steps), sample_rate=self.sample_rate)]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train a linear head on standardised features from noisy embeddings and residuals."""
@@ -108,12 +124,12 @@ class GEP(Learner):
         head = torch.zeros(curator.task.classes, chosen.shape[1] + 1, device=curator.task.device)  # (m, d + 1)
         velocity = torch.zeros_like(head)
         expected = self.sample_rate * curator.task.size
-        for step in range(self.steps):
+        for step in range(settled(self.steps)):
             if step % self.refresh == 0:
-                basis = subspace(anchors_at(head, chosen, generator), self.k, self.power_iterations, generator)
+                basis = subspace(anchors_at(head, chosen, generator), settled(self.k), self.power_iterations, generator)
             noisy_gradient = self._ask(private, head, basis)
             velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
-            head.add_(velocity, alpha=-self.learning_rate)
+            head.add_(velocity, alpha=-settled(self.learning_rate))
         return lambda x: logits(head, standardise(x))
 
     def _chosen(self, features: Tensor, classes: int, generator: torch.Generator) -> Tensor:
@@ -121,9 +137,10 @@ class GEP(Learner):
 
         examples, parameters = len(features), classes * (features.shape[1] + 1)
         anchors = min(200, examples, parameters) if self.anchors is None else self.anchors
-        if not self.k <= anchors <= min(examples, parameters):
+        k = settled(self.k)
+        if not k <= anchors <= min(examples, parameters):
             raise SpecError(
-                f"Expected k={self.k} <= anchors={anchors} <= {min(examples, parameters)} in learner 'gep': there are "
+                f"Expected k={k} <= anchors={anchors} <= {min(examples, parameters)} in learner 'gep': there are "
                 f"{examples} public examples and {parameters} parameters. Set gep:k=...,anchors=..."
             )
         return features[torch.randperm(examples, generator=generator)[:anchors].to(features.device)]

@@ -6,7 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench import Learner, ProbeLearner, PublicData, SpecError, Task, exact_linear, hookimpl, standardisation
+from dpbench import (
+    Budget,
+    Learner,
+    ProbeLearner,
+    PublicData,
+    SpecError,
+    Task,
+    components,
+    exact_linear,
+    hookimpl,
+    settled,
+    standardisation,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -19,8 +31,8 @@ class Pillar(ProbeLearner):
 
     `center` subtracts the public mean before the projection, as the authors' code does; without it the components are
     those of the uncentred second moment, as algorithm 1 writes. `scaling=public` standardises first (the authors'
-    code), so that it and dp-sgd differ by the projection alone. Default k 40 is the paper's choice at epsilon 0.1;
-    200 is its choice at 0.7. The other defaults are those of dp-sgd.
+    code), so that it and dp-sgd differ by the projection alone. `k`, `steps` and `learning_rate` follow the budget
+    (`components`, `travel`). `pillar:paper` is the setting of the paper at epsilon 0.1; at 0.7 its k is 200.
 
     Differs from the authors' code: Poisson samples, the expected batch size, zero initialisation and full batches with
     momentum by default, and neither private nor public features are augmented (theirs are, unlike the paper says).
@@ -42,33 +54,44 @@ class Pillar(ProbeLearner):
         "init": ("uniform",),
     }
 
-    k: int = 40
+    paper: ClassVar[Mapping[str, Any]] = {
+        "k": 40,
+        "sample_rate": 1024 / 45000,
+        "steps": 1000,
+        "learning_rate": 0.1,
+        "momentum": 0.0,
+        "init": "uniform",
+    }
+
+    k: int | None = None
     center: bool = True
     scaling: Literal["public", "none"] = "public"
 
     def __post_init__(self) -> None:
         """Refuse an empty projection."""
-        if self.k < 1:
+        if self.k is not None and self.k < 1:
             raise SpecError(f"Expected k={self.k} >= 1 in learner 'pillar': the number of dimensions kept.")
+
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return steps and learning rate, and as many components as the budget carries."""
+        return {**super().auto(task, budget), "k": components(task, budget)}
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
         """Return the projection on the leading components of public features."""
         import torch
 
-        x = public.x.flatten(1)  # (m, d)
+        x, k = public.x.flatten(1), settled(self.k)  # (m, d)
         examples, features = x.shape
-        if self.k > min(examples, features):
+        if k > min(examples, features):
             raise SpecError(
-                f"Expected k={self.k} <= {min(examples, features)} in learner 'pillar': a projection has at most as "
+                f"Expected k={k} <= {min(examples, features)} in learner 'pillar': a projection has at most as "
                 f"many components as there are public examples ({examples}) and features ({features}). Set pillar:k=..."
             )
         scale = standardisation(x) if self.scaling == "public" else lambda rows: rows
         scaled = scale(x).double()
         mean = scaled.mean(0) if self.center else torch.zeros_like(scaled[0])
         moment = (scaled - mean).T @ (scaled - mean)  # (d, d)
-        components = (
-            torch.linalg.eigh(moment).eigenvectors[:, -self.k :].T.float()
-        )  # (k, d), of the largest eigenvalues
+        components = torch.linalg.eigh(moment).eigenvectors[:, -k:].T.float()  # (k, d), of the largest eigenvalues
         shift = -components @ mean.float()
         return lambda rows: exact_linear(scale(rows.flatten(1)), components, shift)
 

@@ -22,6 +22,7 @@ from dpbench import (
     Release,
     SpecError,
     Task,
+    effective_size,
     folded,
     hookimpl,
 )
@@ -131,8 +132,10 @@ class ScatterNetLinear(ProbeLearner):
     1, so that every example has about the same norm and nothing is learned from others. It takes any extractor whose
     features `groups` divides. No public data is used.
 
-    The defaults are those of the authors' README for the CIFAR-10 probe (batch 8,192 of 50,000, learning rate 4, clip
-    0.1, momentum 0.9, and 60 epochs, which its noise multiplier answers to); `paper_space` is their scripts' grid.
+    Sample rate, clip and momentum are those of the authors' README for the CIFAR-10 probe (batch 8,192 of 50,000, clip
+    0.1, momentum 0.9), and so are the steps, 360, its 60 epochs, which its noise multiplier answers to. The learning
+    rate is its 4 at n / sigma 36,000 (50,000 examples, epsilon 3) and above, and in proportion to n / sigma below;
+    `scatternet:paper` has 4 for any budget, and `paper_space` is their scripts' grid.
 
     Differs from the authors' code: Poisson samples as the accountant assumes, where theirs shuffles; sigma is
     calibrated to the steps; group normalisation for every set: their best CIFAR-10 figure normalises by noisy
@@ -151,9 +154,9 @@ class ScatterNetLinear(ProbeLearner):
         "groups": (9, 27, 81),
     }
 
-    steps: int = 360
+    paper: ClassVar[Mapping[str, Any]] = {"steps": 360, "learning_rate": 4.0}
+
     sample_rate: float = 8192 / 50_000
-    learning_rate: float = 4.0
     clip: float = 0.1
     groups: int = 27
 
@@ -161,6 +164,11 @@ class ScatterNetLinear(ProbeLearner):
         """Refuse no groups."""
         if self.groups < 1:
             raise SpecError(f"Expected groups={self.groups} >= 1 in learner 'scatternet'.")
+
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return the README's steps, and a learning rate in proportion to n / sigma."""
+        share = min(effective_size(task, budget) / 36_000, 1.0)
+        return {"steps": 360, "learning_rate": float(f"{4 * share:.3g}")}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release: the noisy gradient of every step.

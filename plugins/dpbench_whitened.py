@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench import (
@@ -15,6 +14,7 @@ from dpbench import (
     PublicData,
     SpecError,
     Task,
+    components,
     exact_linear,
     hookimpl,
     settled,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Whitened(ProbeLearner):
     """PILLAR's projection with softly whitened components, and a public student of the noisy head.
 
-    Standardised features are projected on the `k` leading public principal components (by default 200, or all where
-    there are fewer), and component j is divided by its public deviation to the power `whitening`: 0 is PILLAR, 1 is
+    Standardised features are projected on the `k` leading public principal components (as many as the budget carries,
+    see `components`), and component j is divided by its public deviation to the power `whitening`: 0 is PILLAR, 1 is
     full whitening, which makes gradient descent a Newton step with the public second moment (the Kronecker-factored
     preconditioner of a linear head, in closed form). Between them, noise that is equal in all directions costs least:
     small directions are learned sooner, and the noise in them is not yet magnified.
@@ -67,8 +67,8 @@ class Whitened(ProbeLearner):
             raise SpecError(f"Expected ridge={self.ridge} and sharpness={self.sharpness} > 0 in learner 'whitened'.")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Keep 200 components, or all where there are fewer."""
-        return {"k": min(200, task.public, prod(task.example_shape))}
+        """Return steps and learning rate, and as many components as the budget carries."""
+        return {**super().auto(task, budget), "k": components(task, budget)}
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
         """Return the projection on public components divided by powers of their deviations."""

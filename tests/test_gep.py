@@ -198,7 +198,7 @@ def test_nothing_as_large_as_a_batch_of_gradients_is_ever_made(
     monkeypatch.setattr("torch.utils._python_dispatch._disable_current_modes", contextlib.nullcontext)  # to look inside
     made: list[Basis] = []
     monkeypatch.setattr(dpbench_gep, "subspace", lambda *given: made.append(subspace(*given)) or made[-1])  # type: ignore[func-returns-value]
-    learner = GEP(k=k, anchors=anchors, steps=2)
+    learner = GEP(k=k, anchors=anchors, steps=2, learning_rate=0.1)
     rows, public = private_rows(n, d, classes), private_rows(300, d, classes, seed=1)
     curator = curator_over(rows, learner.plan(Task((d,), classes, n, rows.x.device), BUDGET), 1.0, classes)
     with Largest() as largest:  # type: ignore[no-untyped-call]

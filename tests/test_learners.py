@@ -53,7 +53,7 @@ def test_adadps_refreshes_the_preconditioner_as_often_as_asked(monkeypatch: pyte
         return honest(head, x, y, epsilon_c)
 
     monkeypatch.setattr(dpbench_adadps, "preconditioner", counted)
-    learner = dpbench_adadps.AdaDPS(steps=7, refresh=3)
+    learner = dpbench_adadps.AdaDPS(steps=7, refresh=3).settle(TASK, BUDGET)
     rows = private_rows(n=50, d=6)
     curator = curator_over(rows, learner.plan(TASK, BUDGET))
     learner.fit(curator.handle(), PublicData(rows.x, rows.y), torch.Generator())
@@ -78,7 +78,8 @@ def test_dp_rafts_default_share_is_that_of_the_paper() -> None:
 
 @pytest.mark.parametrize(("sigma", "rate"), [(72, 5.5), (38, 10), (21, 20), (8, 60), (7, 60)])
 def test_dp_rafts_learning_rate_follows_the_papers_table(sigma: float, rate: float) -> None:
-    learner = DPRAFT()
+    learner = DPRAFT().settle(dataclasses.replace(TASK, size=50_000), BUDGET)
+    assert learner == DPRAFT(**DPRAFT.paper)
     assert learner.learning_rate(sigma) == pytest.approx(rate, rel=0.2)
     assert learner.learning_rate(0.0) == learner.rate_limit
 
@@ -105,7 +106,7 @@ def test_jl_is_a_gaussian_matrix_that_keeps_norms_on_average() -> None:
     assert float(ratios.std()) == pytest.approx((2 * 200) ** -0.5, rel=0.5)
 
 
-def test_class_means_contributions_have_norm_one_so_that_clipping_never_acts() -> None:
+def test_class_means_rows_have_norm_one_so_that_clipping_never_acts() -> None:
     rows = private_rows(n=100, d=6)
     whiten = ClassMeans(k=4)._whitening(rows.x)
     torch.testing.assert_close(whiten(rows.x).norm(dim=1), torch.ones(100))
@@ -129,7 +130,7 @@ def test_public_only_never_predicts_a_class_that_has_no_public_label() -> None:
 
 @pytest.mark.parametrize("learner", [dpbench_adadps.AdaDPS(), PublicOnly()])
 def test_learners_that_need_public_labels_refuse_to_go_without(learner: Learner) -> None:
-    rows = private_rows(d=6)
+    rows, learner = private_rows(d=6), learner.settle(TASK, BUDGET)
     with pytest.raises(SpecError, match="--public-labels"):
         learner.fit(
             curator_over(rows, learner.plan(TASK, BUDGET)).handle(), PublicData(rows.x, None), torch.Generator()
@@ -154,7 +155,7 @@ def test_a_setting_that_makes_no_sense_is_refused(learner: Learner, option: str,
 
 @pytest.mark.parametrize("learner", [JL(k=7), ClassMeans(k=7), ClassMeans(k=0)])
 def test_more_components_than_features_are_refused(learner: Learner) -> None:
-    rows = private_rows(d=6)
+    rows, learner = private_rows(d=6), learner.settle(TASK, BUDGET)
     with pytest.raises(SpecError, match="k="):
         learner.fit(
             curator_over(rows, learner.plan(TASK, BUDGET)).handle(), PublicData(rows.x, None), torch.Generator()

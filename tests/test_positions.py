@@ -99,6 +99,7 @@ class Moving(Curator):
 def test_contributions_have_the_same_bits_wherever_a_row_stands(learner: Learner) -> None:
     rows, public = private_rows(N, D, CLASSES), private_rows(150, D, CLASSES, seed=1)
     task = Task((D,), CLASSES, N, torch.device("cpu"))
+    learner = learner.settle(task, Budget(1.0, 1e-5))
     plan = check_plan(learner.plan(task, Budget(1.0, 1e-5)), learner.name)
     moving = Moving(curator_over(rows, plan, 2.0, CLASSES))
     seen = PublicData(public.x, public.y if learner.public == "labelled" else None)

@@ -99,7 +99,7 @@ def test_rows_that_lie_in_the_span_of_a_basis_are_not_taken_for_rows_that_read_o
     for seed in range(3):
         rows = private_rows(n=400, d=30, classes=2, seed=seed)
         rows.x.mul_(10)
-        learner = GEP(k=60, anchors=60, steps=20, clip=10.0, power_iterations=3)
+        learner = GEP(k=60, anchors=60, steps=20, learning_rate=0.1, clip=10.0, power_iterations=3)
         curator = curator_over(
             rows, learner.plan(Task((30,), 2, 400, torch.device("cpu")), Budget(1.0, 1e-5)), classes=2, seed=seed
         )

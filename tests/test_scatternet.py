@@ -108,7 +108,10 @@ def test_features_that_do_not_fall_into_groups_are_refused(shape: tuple[int, ...
 
 
 def test_the_default_plan_is_60_epochs_of_the_authors_batches() -> None:
-    (release,) = ScatterNetLinear().plan(Task((15_552,), 10, 50_000, CPU), Budget(3.0, 1e-5))
+    task, budget = Task((15_552,), 10, 50_000, CPU), Budget(3.0, 1e-5)
+    learner = ScatterNetLinear().settle(task, budget)
+    assert learner.learning_rate == pytest.approx(4.0, rel=0.01)
+    (release,) = learner.plan(task, budget)
     assert (release.steps, release.sample_rate * 50_000) == (60 * (50_000 // 8192), 8192)
 
 
@@ -126,7 +129,7 @@ def stripes(count: int, seed: int) -> tuple[list[Image.Image], Tensor]:
 @needs_kymatio
 def test_the_probe_privately_tells_textures_apart_whose_pixels_have_the_same_means() -> None:
     (train, y), (test, truth), extractor = stripes(300, 0), stripes(100, 1), ScatterNet(size=16, grey=True)
-    x, learner = features(extractor, *train), ScatterNetLinear(steps=20, sample_rate=0.5)
+    x, learner = features(extractor, *train), ScatterNetLinear(steps=20, sample_rate=0.5, learning_rate=4.0)
     rows = PrivateRows(x, y, torch.arange(len(y)))
     curator = curator_over(rows, learner.plan(Task((1296,), 2, 300, CPU), Budget(1.0, 1e-5)), sigma=5.0, classes=2)
     predict = learner.fit(curator.handle(), PublicData(x[:0], None), torch.Generator())

@@ -25,7 +25,7 @@ from dpbench.records.result import Brought, Privacy
 from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
-from dpbench.registry.components import Parts, resolve, spelled_out, written
+from dpbench.registry.components import Parts, given, resolve, spelled_out, written
 from dpbench.support import progress
 from dpbench.support.code import code_of
 from dpbench.support.device import device_named
@@ -166,7 +166,7 @@ def _with_settings(settings: Path, parts: Parts, spec: Spec) -> tuple[Parts, tra
     if spec.search is not None:
         raise SpecError("Settings come from a file or from a search, not from both. Drop --settings or --selection.")
     learner, earlier = transfer.settings_from(settings, parts.learner)
-    for name in spec.learner.options:
+    for name in given(spec.learner, parts.learner).keys() - {""}:
         here, there = getattr(parts.learner, name), getattr(learner, name)
         if here != there:
             raise SpecError(f"Expected {name}={there}, as {settings} has it, or no {name} at all, got {name}={here}.")

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from dpbench.errors import SpecError
 from dpbench.harness.fit import fit
 from dpbench.harness.prepare import Prepared, brought, code, open_, prepare
@@ -103,7 +105,7 @@ def _facts(prepared: Prepared, compared: Compared) -> TaskFacts:
         example_shape=roles.task.example_shape, classes=dataset.classes, private=roles.task.size,
         public=len(public.x), test=len(prepared.test.y), public_labels_seen=public.y is not None,
         digests=roles.digests, licence=dataset.licence, overlap=compared.overlap,
-        sketch=compared.sketch,
+        largest=float(np.bincount(prepared.test.y).max() / len(prepared.test.y)), sketch=compared.sketch,
     )  # fmt: skip
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
-from dpbench.api import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task
+from dpbench.api import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task, settled
+from dpbench.learning.defaults import pace, travel
 from dpbench.learning.linear import LinearProbe, Transform
 
 if TYPE_CHECKING:
@@ -26,12 +27,13 @@ class ProbeLearner(Learner):
     """Private softmax regression on `features`, a map that reads public values only.
 
     A subclass defines `features`. Settings of it that share features, samples and steps are tuned together: one
-    gathered batch serves all their learning rates and clips.
+    gathered batch serves all their learning rates and clips. Steps and learning rate follow the budget unless they are
+    set: see `learning.defaults`.
     """
 
-    steps: int = 100
+    steps: int | None = None
     sample_rate: float = 1.0
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     momentum: float = 0.9
     clip: float = 1.0
     init: Literal["zero", "uniform"] = "zero"
@@ -46,6 +48,14 @@ class ProbeLearner(Learner):
     def refine(self, predict: Predict, features: Transform, public: PublicData) -> Predict:
         """Return what to predict with, given the trained head's predictor: post-processing with public data only."""
         return predict
+
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return steps and learning rate for features whose norm is well above 1."""
+        return self.paced(travel(task, budget))
+
+    def paced(self, way: float) -> dict[str, Any]:
+        """Return steps and learning rate with which the head travels `way` units of the clip."""
+        return pace(way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip)
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release: the noisy gradient of every step. The map reads public data only."""
@@ -62,7 +72,8 @@ class ProbeLearner(Learner):
     @property
     def probe(self) -> LinearProbe:
         """The linear head's training."""
-        return LinearProbe(self.steps, self.sample_rate, self.learning_rate, self.momentum, self.clip, self.init)
+        steps, rate = settled(self.steps), settled(self.learning_rate)
+        return LinearProbe(steps, self.sample_rate, rate, self.momentum, self.clip, self.init)
 
     @property
     def shared(self) -> Hashable:

@@ -133,6 +133,7 @@ class TaskFacts(_Frozen):
     digests: dict[str, str]
     licence: str
     overlap: dict[str, Overlap] | None = None  # "test in private" ...; None in results from before it was counted
+    largest: Share | None = None  # of the test split, in its largest class; None in results from before it was counted
     sketch: str | None = None  # of the public images (`Hashes.sketch`); None in results from before there was one
 
 
@@ -171,11 +172,11 @@ class Result(_Frozen):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a reader should know before the score: splits that share images, and budget that bought nothing."""
+        """What a reader should know before the score: shared images, budget for nothing, a score of a guess."""
         shared = [
             f"{pair.capitalize()}: {said}." for pair, said in too_much(self.task.overlap or {}, self.task.private)
         ]
-        return (*shared, *self._unused())
+        return (*shared, *self._unused(), *self._no_better())
 
     def _unused(self) -> list[str]:
         """Say where fewer steps of a release were asked for than were planned, and paid for in sigma."""
@@ -186,6 +187,17 @@ class Result(_Frozen):
             "accuracy and bought nothing. Plan what is asked."
             for release in self.privacy.plan
             if (least := min((seed.spent.get(release.name, 0) for seed in self.seeds), default=0)) < release.steps
+        ]
+
+    def _no_better(self) -> list[str]:
+        """Say where always guessing one class does as well."""
+        accuracy, balanced = (self.metrics[name].mean for name in ("accuracy", "balanced_accuracy"))
+        if self.task.largest is None or accuracy > self.task.largest:
+            return []
+        return [
+            f"Accuracy {accuracy:.1%} is not above the largest class's share of the test split, "
+            f"{self.task.largest:.1%}: always guessing that class does as well. Balanced accuracy is {balanced:.1%}, "
+            f"by chance {1 / len(self.task.classes):.1%}."
         ]
 
     @property

@@ -96,8 +96,13 @@ def spelled_out(spec: Spec, parts: Parts) -> Spec:
         "learner": parts.learner,
     }
     whole: dict[str, Any] = {role: part and written(part) for role, part in components.items()}
-    whole["search"] = spec.search and with_space(spec.search, parts.learner, spec.learner.options)
+    whole["search"] = spec.search and with_space(spec.search, parts.learner, given(spec.learner, parts.learner))
     return spec.model_copy(update=whole)
+
+
+def given(asked: Component, learner: Learner) -> Mapping[str, Any]:
+    """Return the settings of a learner that somebody named, those of its paper included where it was asked for."""
+    return {**learner.paper, **asked.options} if "" in asked.options else asked.options
 
 
 def with_space(search: Search, learner: Learner, fixed: Mapping[str, Any]) -> Search:

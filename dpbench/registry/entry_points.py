@@ -95,8 +95,10 @@ class Registry:
 
 
 def _named(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping[str, object]:
-    """Return the options with the one that was given without its name under its name."""
-    name, value = getattr(cls, "shorthand", ""), options[""]
+    """Return the options with the one that was given without its name under its name, or those of the paper."""
+    name, value, paper = getattr(cls, "shorthand", ""), options[""], getattr(cls, "paper", {})
+    if value == "paper" and paper:
+        return {**paper, **{key: one for key, one in options.items() if key}}
     if not name:
         raise SpecError(f"Expected key=value after {owner}, got {value!r}. Write it like pillar:k=40,center=false.")
     if name in options:

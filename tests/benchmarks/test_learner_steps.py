@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import dpbench_gep
 import pytest
@@ -14,7 +14,7 @@ from dpbench_gep import GEP
 from dpbench_pillar import Pillar
 from torch import Tensor
 
-from dpbench import Budget, Learner, LinearProbe, PublicData, Task, residuals
+from dpbench import Budget, Learner, LinearProbe, PublicData, Task, residuals, settled
 from dpbench.learning.probes import ProbeLearner, fit_together
 from dpbench.learning.stack import Stack
 from dpbench.privacy.binding import bind
@@ -25,6 +25,8 @@ from dpbench.privacy.rows import PrivateRows
 from tests.benchmarks.conftest import Ratios
 
 STEPS = 32
+BUDGET = Budget(1.0, 1e-5)
+L = TypeVar("L", bound=Learner)
 
 
 class World:
@@ -39,9 +41,13 @@ class World:
         self.rows = PrivateRows(x, y, torch.arange(self.n))
         self.seen = PublicData(x[: self.public].clone(), y[: self.public].clone())
 
+    def settled(self, learner: L) -> L:
+        """Return the learner with numbers for settings."""
+        return learner.settle(self.task, BUDGET)
+
     def curator(self, learner: Learner, noise: int = 0) -> LedgerCurator:
         """Return a fresh curator for one fit."""
-        plan = learner.plan(self.task, Budget(1.0, 1e-5))
+        plan = self.settled(learner).plan(self.task, BUDGET)
         return bind(self.rows, self.task, plan, 3.0, Randomness.tuning(0, "a benchmark", 0, noise))
 
     def fit(self, learner: Learner) -> Callable[[], object]:
@@ -49,17 +55,18 @@ class World:
 
         def fit() -> object:
             curator = self.curator(learner)
-            return learner.fit(curator.handle(), self.seen, curator.randomness.initialisation)
+            return self.settled(learner).fit(curator.handle(), self.seen, curator.randomness.initialisation)
 
         return fit
 
     def train(self, learner: ProbeLearner) -> Callable[[], object]:
         """Return the training of a probe on rows that are mapped already: steps alone."""
+        learner = self.settled(learner)
         features = learner.features(self.task, self.seen, torch.Generator().manual_seed(0))
         mapped = self.curator(learner).map(features)
 
         def train() -> object:
-            plan, randomness = learner.plan(self.task, Budget(1.0, 1e-5)), Randomness.tuning(0, "a benchmark", 0, 0)
+            plan, randomness = learner.plan(self.task, BUDGET), Randomness.tuning(0, "a benchmark", 0, 0)
             curator = bind(mapped.rows, mapped.task, plan, 3.0, randomness)
             return learner.probe.descend(curator.handle(), randomness.initialisation)
 
@@ -123,7 +130,7 @@ def test_making_a_basis_against_a_step_of_dp_sgd(benchmark: Any, ratios: Ratios,
     world = World(ratios)
     learner, _ = _gep(world, anchors if ratios.enabled else anchors // 40)
     gradients, draw = _anchors(world, learner.anchors or 0), torch.Generator().manual_seed(0)
-    ours = lambda: dpbench_gep.subspace(gradients, learner.k, 1, draw)
+    ours = lambda: dpbench_gep.subspace(gradients, settled(learner.k), 1, draw)
     benchmark.pedantic(ours, rounds=1)
     what = f"a basis of {learner.k} from {learner.anchors} anchors / a step of dp-sgd: d {world.d}, 10 classes"
     benchmark.extra_info["ratio"] = ratios.record(what, ours, world.fit(dp_sgd(world)), "none", (1, STEPS))
@@ -162,7 +169,9 @@ def _gep(world: World, anchors: int) -> tuple[GEP, Any]:
     learner = GEP(
         k=min(200, anchors), anchors=anchors, steps=STEPS, refresh=STEPS, sample_rate=world.rate, momentum=0.0
     )
-    return learner, dpbench_gep.subspace(_anchors(world, anchors), learner.k, 1, torch.Generator().manual_seed(0))
+    return learner, dpbench_gep.subspace(
+        _anchors(world, anchors), settled(learner.k), 1, torch.Generator().manual_seed(0)
+    )
 
 
 def _anchors(world: World, anchors: int) -> Any:

@@ -109,7 +109,7 @@ class _Problem:
         best, right, heads, worse = STRENGTHS[0], -1, None, 0
         found: Tensor | None = None
         for strength in STRENGTHS:
-            heads = self.fitted("folds", factor / strength, 1e-4, heads, FOLDS)
+            heads = self.fitted("folds", factor / strength, 1e-3, heads, FOLDS)
             correct = self._held_out(heads)
             worse = worse + 1 if correct <= right else 0
             if correct > right:

@@ -35,6 +35,7 @@ def boards_table() -> str:
         first = [entry for entry in ranked if entry.rank == ranked[0].rank]
         names = ", ".join(dict.fromkeys(f"`{entry.learner}`" for entry in first))
         alone = [entry for entry in standing.entries if entry.role == "entry" and not entry.reads_private]
+        alone.sort(key=lambda entry: entry.selection != "default")  # whose learning curve it is
         ceiling = [entry for entry in standing.entries if entry.role == "ceiling"]
         cells = [standing.board.title, str(len(standing.entries)), names]
         scores = [_percent(found[0] if found else None) for found in (first, alone, ceiling)]

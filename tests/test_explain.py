@@ -132,12 +132,12 @@ def test_a_lifted_curator_says_the_sigma_of_the_private_run_however_it_is_mapped
 
 
 def _command(out: Path, *more: str) -> Sequence[str]:
-    return ("explain", "--learner", "class-means", "--seeds", "1", "--device", "cpu", "--out", str(out), *more)
+    return ("explain", "--learner", "class-means", "--device", "cpu", "--out", str(out), *more)
 
 
 def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys: Output, tmp_path: Path) -> None:
     plot = tmp_path / "price.svg"
-    assert called(*_command(tmp_path, "--plot", str(plot))) == 0
+    assert called(*_command(tmp_path, "--seeds", "1", "--plot", str(plot))) == 0
     said = capsys.readouterr().out
     assert "none: reads private data without noise" in said
     assert "no board takes it" in said.replace("\n", " ")

@@ -266,6 +266,8 @@ class Dataset(ABC):
     classes: ClassVar[tuple[str, ...]]
     licence: ClassVar[str]
     citation: ClassVar[str]
+    test_differs: ClassVar[str] = ""
+    """How the published test split differs from the training split, where it does: why noise may beat the ceiling."""
     shorthand: ClassVar[str] = ""
     """The option that may be given without its name, as in `imagefolder:~/photos`."""
 

@@ -54,6 +54,9 @@ class Pneumonia(Dataset):
     name: ClassVar[str] = "pneumonia"
     classes: ClassVar[tuple[str, ...]] = ("normal", "pneumonia")
     licence: ClassVar[str] = "CC BY 4.0"
+    test_differs: ClassVar[str] = (
+        "test images come from other patients, and 38% of them are normal where 26% of the training images are"
+    )
     citation: ClassVar[str] = (
         "Kermany et al., Identifying Medical Diagnoses and Treatable Diseases by Image-Based Deep Learning, Cell 2018; "
         "doi:10.17632/rscbjbr9sj.2"

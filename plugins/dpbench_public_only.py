@@ -40,6 +40,7 @@ class PublicOnly(Learner):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Fit on public features and labels; a class without a public label is never predicted."""
+        import numpy as np
         import torch
         from sklearn.linear_model import LogisticRegression
 
@@ -51,7 +52,8 @@ class PublicOnly(Learner):
         present, classes = torch.from_numpy(model.classes_), curator.task.classes
 
         def predict(x: Tensor) -> Tensor:
-            known = torch.from_numpy(model.predict_log_proba(standardise(x).cpu().numpy())).float()
+            with np.errstate(divide="ignore"):  # a probability may round to zero
+                known = torch.from_numpy(model.predict_log_proba(standardise(x).cpu().numpy())).float()
             scores = torch.full((len(x), classes), -1e4)
             scores[:, present] = known.clamp(min=-1e3)
             return scores

@@ -26,17 +26,20 @@ def index() -> Index:
 def boards_table() -> str:
     """Return one line a board that has results: who is first, beside public labels alone and no privacy."""
     lines = [
-        "| board | entries | rank 1 | the first of them | public labels alone | without privacy |",
-        "|---|---|---|---|---|---|",
+        "| board | entries | rank 1 | the first of them | is worth so many public labels | all of those alone "
+        "| without privacy |",
+        "|---|---|---|---|---|---|---|",
     ]
     for standing in _filled():
         ranked = [entry for entry in standing.entries if entry.role == "entry" and entry.reads_private]
         first = [entry for entry in ranked if entry.rank == ranked[0].rank]
         names = ", ".join(dict.fromkeys(f"`{entry.learner}`" for entry in first))
         alone = [entry for entry in standing.entries if entry.role == "entry" and not entry.reads_private]
+        alone.sort(key=lambda entry: entry.selection != "default")  # whose learning curve it is
         ceiling = [entry for entry in standing.entries if entry.role == "ceiling"]
         cells = [standing.board.title, str(len(standing.entries)), names]
-        cells += [_percent(found[0] if found else None) for found in (first, alone, ceiling)]
+        scores = [_percent(found[0] if found else None) for found in (first, alone, ceiling)]
+        cells += [scores[0], str(first[0].worth or ""), *scores[1:]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -75,14 +75,14 @@ def test_the_constraints_are_names_and_exact_versions_only() -> None:
 
 GROUPS = {
     "data": ("list", "fetch", "import", "remove"),
-    "leaderboard": ("verify", "build", "add", "diff", "export", "serve", "publish"),
+    "leaderboard": ("verify", "build", "add", "exchange", "diff", "export", "serve", "publish"),
     "plugin": ("new",),
 }
 
 
 def test_every_flag_in_the_readme_exists_and_every_flag_of_run_is_in_the_readme() -> None:
     shown = _flags("run") | _flags("tune")
-    others = set().union(*(_flags(name) for name in ("inspect", "sweep", "plot", "pretrain")))
+    others = set().union(*(_flags(name) for name in ("explain", "inspect", "sweep", "plot", "pretrain")))
     others |= set().union(*(_flags(group, command) for group, commands in GROUPS.items() for command in commands))
     named = set(re.findall(r"(?<![\w|-])--[a-z][a-z-]+", readme.TEXT))
     elsewhere = {"--release", "--sigma", "--spec", "--check", "--benchmark-enable", "--help", "--hypothesis-profile"}

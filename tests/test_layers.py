@@ -26,7 +26,7 @@ LAYERS = (
     {"data"},
     {"registry"},
     {"harness"},
-    {"audit", "inspection", "sweep"},
+    {"audit", "explain", "inspection", "sweep"},
     {"board"},
     {"testing"},
     {"scaffold"},

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from dpbench_non_private import NonPrivate
+from dpbench_non_private import FOLDS, NonPrivate, _fold
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
@@ -44,7 +44,8 @@ def test_at_infinite_epsilon_the_reference_runs_and_beats_dp_sgd(capsys: Output,
     assert (ceiling.privacy.epsilon, ceiling.privacy.sigma) == (math.inf, 0.0)
     assert ceiling.metrics["accuracy"].mean > _by_command(capsys, tmp_path, "dp-sgd").metrics["accuracy"].mean
     planned = {release.name: release.steps for release in ceiling.privacy.plan}
-    assert all(0 < seed.spent["loss"] < planned["loss"] for seed in ceiling.seeds)  # it converged within its plan
+    for seed in ceiling.seeds:  # it converged within its plan
+        assert all(0 < seed.spent[name] < planned[name] for name in ("loss", "folds"))
 
 
 def _fitted(learner: NonPrivate, rows: PrivateRows, classes: int) -> Predict:
@@ -98,8 +99,40 @@ def test_of_a_single_class_that_class_is_predicted() -> None:
 def test_constant_features_do_no_harm() -> None:
     rows = _digits(lambda y: y % 3)
     wider = PrivateRows(torch.cat([rows.x, torch.full((len(rows), 2), 7.0)], 1), rows.y, rows.index)
-    found, expected = _fitted(NonPrivate(), wider, 3)(wider.x), _fitted(NonPrivate(), rows, 3)(rows.x)
+    found, expected = _fitted(NonPrivate(15.0), wider, 3)(wider.x), _fitted(NonPrivate(15.0), rows, 3)(rows.x)
     torch.testing.assert_close(found, expected, rtol=2e-3, atol=5e-3)
+
+
+def _world(n: int, d: int, signal: float, seed: int) -> PrivateRows:
+    """Two classes whose means lie `signal` apart, in the first of d dimensions."""
+    draw = torch.Generator().manual_seed(seed)
+    y = torch.randint(2, (n,), generator=draw)
+    x = torch.randn(n, d, generator=draw)
+    x[:, 0] += signal * (y - 0.5)
+    return PrivateRows(x, y, torch.arange(n))
+
+
+@pytest.mark.parametrize(("n", "d", "best"), [(120, 60, 1.0), (4000, 3, None)], ids=["few rows", "many rows"])
+def test_cross_validation_chooses_a_strength_that_holds_on_rows_it_never_saw(n: int, d: int, best: float) -> None:
+    """Among many useless features the strongest penalty is right; with rows in plenty none hurts."""
+    learned, fresh = _world(n, d, 2.0, seed=1), _world(5000, d, 2.0, seed=2)
+    right = lambda learner: float((_fitted(learner, learned, 2)(fresh.x).argmax(1) == fresh.y).float().mean())
+    weakest = right(NonPrivate(4.0**9))
+    if best is None:
+        assert abs(right(NonPrivate()) - weakest) < 0.01
+    else:
+        assert right(NonPrivate()) > weakest + 0.02
+        assert abs(right(NonPrivate()) - right(NonPrivate(best))) < 0.03
+
+
+def test_equal_rows_share_a_fold_and_the_folds_are_alike_in_size() -> None:
+    x = _digits(lambda y: y).x
+    folds = _fold(torch.cat([x, x]), 12345)
+    assert folds[: len(x)].equal(folds[len(x) :])
+    counts = torch.bincount(folds.long(), minlength=FOLDS)
+    assert len(counts) == FOLDS
+    assert bool((counts > 0.8 * counts.sum() / FOLDS).all())
+    assert not _fold(x, 12347).equal(folds[: len(x)])
 
 
 @pytest.mark.parametrize("strength", [0.0, -1.0, math.nan])

@@ -17,8 +17,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core import core_schema
 
 from dpbench.board.entry import entry_of
+from dpbench.board.exchange import curve_of, curves_wrong, worth
 from dpbench.board.folder import Complaint, boards_of
-from dpbench.board.index import Index, Standing
+from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.ranking import SENTENCE, order_of, ranks, scores_of
 from dpbench.board.verify.checks import Checked
 from dpbench.board.verify.known import Known
@@ -57,6 +58,8 @@ def verified(root: Path, known: Known) -> Review:
     for one in found.results:
         if one.result is not None:
             strays += records_wrong(one.stored, one.result, root)
+    filed = [(one.stored.board, one.result) for one in found.results if one.result and one.stored.board]
+    strays += curves_wrong(root, boards_of(root), filed)
     return dataclasses.replace(found, strays=tuple(strays))
 
 
@@ -146,17 +149,37 @@ def schema() -> dict[str, Any]:
 
 
 def _standing(board: Board, results: list[Checked], known: Known, root: Path, plugins: Registry) -> Standing:
-    entries = []
+    entries, curve = [], curve_of(root, board)
     for one in results:
         assert one.result is not None
-        entries.append((entry_of(one, board, known, recorded(one.stored, one.result, root)), one.result))
+        entry = entry_of(one, board, known, recorded(one.stored, one.result, root))
+        if curve is not None and entry.reads_private and entry.role != "ceiling":
+            scores = scores_of(one.result, board.metric).per_seed
+            entry = entry.model_copy(update={"worth": worth(curve, scores)})
+        entries.append((entry, one.result))
     entries.sort(key=lambda pair: (-order_of(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     places = ranks([scores_of(result, board.metric) for _, result in ranked])
     first = [entry.model_copy(update={"rank": rank}) for (entry, _), rank in zip(ranked, places, strict=True)]
     rest = [entry for entry, _ in entries if entry.role != "entry"]
     facts = _facts(results[0].result) if results and results[0].result else _facts_of_none(board, plugins)
-    return Standing(board=board, digest=board.digest, entries=(*first, *rest), **facts)
+    above = _above(entries, board, plugins)
+    return Standing(board=board, digest=board.digest, entries=(*first, *rest), above=above, **facts)
+
+
+def _above(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Registry) -> str:
+    """Say why the best ranked entry is above the ceiling, where it is by more than the test can be wrong."""
+    ceilings = [pair for pair in entries if pair[0].role == "ceiling"]
+    ranked = [pair for pair in entries if pair[0].role == "entry" and pair[0].reads_private]
+    if not ceilings or not ranked:
+        return ""
+    (best, result), (ceiling, reference) = ranked[0], ceilings[0]
+    gap = best.metrics[board.metric].mean - ceiling.metrics[board.metric].mean
+    if gap <= 0 or ranks([scores_of(result, board.metric), scores_of(reference, board.metric)]) == [1, 1]:
+        return ""
+    differs = plugins.find("dataset", board.dataset.name).cls.test_differs
+    why = differs or "nothing is on record that would explain it"
+    return f"{best.learner} is {100 * gap:.1f} points above {ceiling.learner}, fitted without privacy: {why}."
 
 
 def _facts(result: Result) -> dict[str, Any]:

@@ -35,6 +35,23 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
+class Worth(_Frozen):
+    """How many public labels alone score as much; see `board.exchange`. None: more than all there are."""
+
+    labels: int | None
+    low: int | None  # 95% bootstrap interval over draws of the labels and seeds
+    high: int | None
+    all: int  # public labels that the board has
+
+    def __str__(self) -> str:
+        if self.labels is None:
+            return f"more than all {self.all:,}"
+        if self.low == self.high:
+            return f"{self.labels:,}"
+        high = f"{self.high:,}" if self.high else f"more than {self.all:,}"
+        return f"{self.labels:,} ({self.low:,} to {high})"
+
+
 class Entry(_Frozen):
     """One result on one board."""
 
@@ -50,6 +67,7 @@ class Entry(_Frozen):
     tried: int | None  # settings that were tried, where that may be told
     reads_labels: bool  # of public data
     reads_private: bool  # False where the plan is empty
+    worth: Worth | None = None  # in public labels; None where private data are not read, or the board has no curve
     status: Literal["submitted", "verified", "disputed", "withdrawn"]
     trust: tuple[Trust, ...]
     metrics: dict[str, Interval]
@@ -84,6 +102,7 @@ class Standing(_Frozen):
     licence: str  # of the data
     overlap: dict[str, Overlap] = {}
     chance: float  # accuracy of a uniform guess
+    above: str = ""  # why an entry with noise is above the ceiling, where one is
     entries: tuple[Entry, ...]
 
 

@@ -17,6 +17,7 @@ from dpbench.cli import (
     check,
     components,
     data,
+    explain,
     inspect,
     leaderboard,
     plot,
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run, "tune": tune.tune, "sweep": sweep.sweep, "plot": plot.plot, "compare": results.compare,
+    "explain": explain.explain,
     "list": components.list_components, "inspect": inspect.inspect, "check": check.check, "budget": budget.budget,
     "audit": audit.audit, "pretrain": pretrain.pretrain,
 }  # fmt: skip

@@ -107,6 +107,22 @@ def add(
 
 
 @app.command()
+def exchange(
+    boards: Annotated[
+        list[str] | None, typer.Argument(metavar="[BOARD]...", help="\\[default: all with labels and results]")
+    ] = None,
+    device: flags.Device = "auto",
+    root: Root = LEADERBOARD,
+) -> None:
+    """Fit public labels alone, from ten to all: a board's learning curve, which entries are exchanged at."""
+    from dpbench.board.curve import curves
+
+    for file in curves(boards or [], root, device, _plugins()):
+        print(f"Wrote {file}")
+    print("Run dpbench leaderboard build: it says what each entry is worth.")
+
+
+@app.command()
 def diff(
     before: Annotated[Path, typer.Argument(help="A leaderboard.json.")],
     after: Annotated[Path, typer.Argument(help="Another.")],

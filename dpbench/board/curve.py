@@ -1,0 +1,118 @@
+"""How a board's learning curve is made: `public-only` fitted to more and more public labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dpbench.api import PublicData
+from dpbench.board.exchange import Curve
+from dpbench.board.folder import boards_of
+from dpbench.errors import SpecError
+from dpbench.harness import scoring
+from dpbench.harness.fit import fit
+from dpbench.harness.prepare import Prepared, brought, prepare
+from dpbench.harness.shared import Shared, data_of
+from dpbench.records.board import Board
+from dpbench.registry import Registry
+from dpbench.registry.boards import entry_spec
+from dpbench.registry.components import written
+from dpbench.support import progress
+from dpbench.support.messages import unknown
+
+LEARNER = "public-only"
+DRAWS, FIRST = 5, 10
+
+
+def curves(names: Sequence[str], root: Path, device: str, plugins: Registry) -> Iterator[Path]:
+    """Write the learning curves of boards, by default of all that have public labels and results; yield the files.
+
+    Boards that differ in what a fit without private data cannot tell (epsilon above all) share one set of fits.
+
+    Raises:
+        SpecError: there is no board of that name, or none with labels and results.
+        DpbenchError: as `learning_curve` does.
+    """
+    known, shared, made = boards_of(root), Shared(), dict[str, Curve]()
+    for name in names:
+        if name not in known:
+            raise SpecError(unknown("board", name, known))
+    filled = [name for name, board in known.items() if board.public_labels and any((root / "results" / name).glob("*"))]
+    if not (names or filled):
+        raise SpecError(f"Expected a board with public labels and results in {root}, found none. Name boards.")
+    for name in names or filled:
+        board = known[name]
+        same = data_of(entry_spec(board, {"learner": LEARNER}, plugins, name)) + board.metric
+        if same not in made:
+            made[same] = learning_curve(board, device=device, plugins=plugins, shared=shared)
+        yield made[same].model_copy(update={"board": name, "digest": board.digest}).write(root)
+
+
+def learning_curve(board: Board, *, device: str, plugins: Registry, shared: Shared) -> Curve:
+    """Return the scores of `public-only` on a board's test split for ten public labels, twenty, fifty ... and all.
+
+    No private row is read, and nothing is chosen: the curve costs no privacy.
+
+    Raises:
+        SpecError: the board's public data has no labels, or hardly any.
+        DpbenchError: as `prepare` and `fit` do.
+    """
+    if not board.public_labels:
+        raise SpecError(f"Expected labelled public data on board {board.name!r}: without labels there is no exchange.")
+    prepared = prepare(
+        entry_spec(board, {"learner": LEARNER}, plugins, "a learning curve"),
+        device=device, plugins=plugins, shared=shared,
+    )  # fmt: skip
+    sizes = sizes_up_to(len(prepared.public.x))
+    with progress.meter(f"Learning curve of {board.name}", DRAWS * len(sizes)) as advance:
+        rows = []
+        for draw in range(DRAWS):
+            order = _order(prepared, draw)
+            row = []
+            for size in sizes:
+                row.append(_score(prepared, order[:size], board.metric))
+                advance(1)
+            rows.append(tuple(row))
+    return Curve(
+        board=board.name, digest=board.digest, metric=board.metric, learner=written(prepared.parts.learner),
+        labels=sizes, scores=tuple(rows), split_digests=prepared.roles.digests, components=brought(prepared.parts),
+        provenance=shared.provenance(str(prepared.roles.task.device)),
+    )  # fmt: skip
+
+
+def sizes_up_to(count: int) -> tuple[int, ...]:
+    """Return 10, 20, 50, 100, 200 ... below `count`, and `count`.
+
+    >>> sizes_up_to(144)
+    (10, 20, 50, 100, 144)
+
+    Raises:
+        SpecError: so few labels have no curve.
+    """
+    if count <= FIRST:
+        raise SpecError(f"Expected more than {FIRST} public labels for a learning curve, got {count}.")
+    steps = (factor * 10**power for power in range(1, 10) for factor in (1, 2, 5))
+    return (*(size for size in steps if size < count), count)
+
+
+def _order(prepared: Prepared, draw: int) -> torch.Tensor:
+    """Return the public examples in the random order of a draw, all of them."""
+    spec = prepared.spec
+    random = np.random.default_rng(np.random.SeedSequence(spec.split_seed, spawn_key=(draw, 3)))
+    return torch.from_numpy(random.permutation(len(prepared.public.x)))
+
+
+def _score(prepared: Prepared, rows: torch.Tensor, metric: str) -> float:
+    public = prepared.public
+    assert public.y is not None
+    y = public.y[rows]
+    if len(torch.unique(y)) < 2:  # nothing to fit: that class is always guessed
+        guesses = np.zeros((len(prepared.test.y), prepared.roles.task.classes))
+        guesses[:, int(y[0])] = 1
+        return float(scoring.score(guesses, prepared.test.y)[metric])
+    part = dataclasses.replace(prepared, public=PublicData(public.x[rows], y))
+    return float(getattr(fit(part, 0), metric))

@@ -1,0 +1,135 @@
+"""The exchange rate: how many public labels are worth the private data at a board's epsilon.
+
+`public-only` learns from m public labels, for m from ten to all of them, several draws each, as a result of it does;
+its accuracy against m is the board's learning curve, kept in `curves/<board>.json`. An entry is worth the m at which
+the curve crosses its own score. All else follows from the curve and from results, and is made whenever the index is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from dpbench.board.folder import Complaint, Unfit, content_of, fitted
+from dpbench.board.index import Worth
+from dpbench.records.board import Board
+from dpbench.records.metrics import Metric
+from dpbench.records.protocol import Component
+from dpbench.records.result import Brought, Result, Share
+from dpbench.support.files import write_json
+
+FOLDER = "curves"
+RESAMPLES = 2000
+TAIL = 2.5  # percent on either side of the interval
+
+
+class Curve(BaseModel):
+    """What public labels alone reach on a board: one score a draw and number of labels."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    kind: Literal["learning curve"] = "learning curve"
+    schema_version: Literal[1] = 1
+    board: str
+    digest: str  # of the board
+    metric: Metric
+    learner: Component  # with its settings
+    labels: tuple[Annotated[int, Field(ge=2)], ...]  # ascending; the last is all public labels there are
+    scores: tuple[tuple[Share, ...], ...]  # one row a draw: the first labels of one random order
+    split_digests: dict[str, str]  # of the data
+    components: dict[str, Brought]
+    provenance: dict[str, Any]
+
+    def write(self, root: Path) -> Path:
+        """Write the curve where the leaderboard in `root` keeps it, atomically, and return the file.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        file = root / FOLDER / f"{self.board}.json"
+        write_json(file, json.loads(self.model_dump_json()))
+        return file
+
+
+def curve_of(root: Path, board: Board) -> Curve | None:
+    """Return a board's curve, or None where there is none.
+
+    Raises:
+        Unfit: the file is no curve of this board.
+    """
+    file = root / FOLDER / f"{board.name}.json"
+    if not file.exists():
+        return None
+    curve = fitted(Curve, content_of(file))
+    if (curve.board, curve.digest, curve.metric) != (board.name, board.digest, board.metric):
+        raise Unfit("digest", f"expected a curve of board {board.name} as it is: make it again")
+    if list(curve.labels) != sorted(set(curve.labels)) or len(curve.labels) < 2 or len(curve.scores) < 2:
+        raise Unfit("labels", "expected two numbers of labels or more, ascending, and two draws or more")
+    if any(len(row) != len(curve.labels) for row in curve.scores):
+        raise Unfit("scores", f"expected {len(curve.labels)} scores in each draw, one for each number of labels")
+    return curve
+
+
+def curves_wrong(root: Path, boards: dict[str, Board], results: Sequence[tuple[str, Result]]) -> list[Complaint]:
+    """Return what is wrong with the curves of a leaderboard; `results` with the board that each is filed under."""
+    wrong = []
+    for file in sorted((root / FOLDER).glob("*.json")):
+        name = f"{FOLDER}/{file.name}"
+        if file.stem not in boards:
+            wrong.append(Complaint(name, "file", f"no board is called {file.stem!r}: see boards/"))
+            continue
+        try:
+            curve = curve_of(root, boards[file.stem])
+        except Unfit as error:
+            wrong.append(Complaint(name, error.field, error.said))
+            continue
+        assert curve is not None
+        if any(one.task.digests != curve.split_digests for board, one in results if board == file.stem):
+            wrong.append(Complaint(name, "split_digests", "expected the data of the board's results: make it again"))
+    return wrong
+
+
+def worth(curve: Curve, scores: Sequence[float]) -> Worth:
+    """Return how many public labels score as much as a learner did, whose score of each seed is given.
+
+    The mean curve, made to never fall, is read between its points on a logarithmic scale. The interval is the
+    2.5th to 97.5th percentile over 2,000 bootstrap samples of draws and of seeds; the test examples are taken as given.
+    """
+    draws, own = np.array(curve.scores), np.array(scores)  # (draws, sizes), (seeds,)
+    random = np.random.default_rng(0)
+    rows = random.integers(len(draws), size=(RESAMPLES, len(draws)))
+    seeds = random.integers(len(own), size=(RESAMPLES, len(own)))
+    found = crossings(curve.labels, draws[rows].mean(1), own[seeds].mean(1))
+    (middle,) = crossings(curve.labels, draws.mean(0, keepdims=True), own.mean(keepdims=True))
+    low, high = np.sort(found)[[int(RESAMPLES * TAIL / 100), int(RESAMPLES * (1 - TAIL / 100)) - 1]]
+    return Worth(labels=_rounded(middle), low=_rounded(low), high=_rounded(high), all=curve.labels[-1])
+
+
+def crossings(labels: Sequence[int], curves: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return the labels (b,) at which each curve (b, sizes) reaches each score (b,), infinite where it never does.
+
+    A score below the first point is worth the first number of labels.
+    """
+    rising = np.maximum.accumulate(curves, axis=1)
+    reached = rising >= scores[:, None]
+    after = reached.argmax(1)
+    before, places = np.maximum(after - 1, 0), np.arange(len(curves))
+    step = rising[places, after] - rising[places, before]
+    share = np.where(step > 0, (scores - rising[places, before]) / np.where(step > 0, step, 1), 1.0)
+    logs = np.log(np.array(labels, dtype=float))
+    at = np.exp(logs[before] + share * (logs[after] - logs[before]))
+    return np.where(reached.any(1), at, math.inf)
+
+
+def _rounded(labels: float) -> int | None:
+    """Return two digits and zeros: no machine rounds otherwise, and no interval says more."""
+    if math.isinf(labels):
+        return None
+    unit = int(10 ** max(0, math.floor(math.log10(labels)) - 1))
+    return round(float(labels) / unit) * unit

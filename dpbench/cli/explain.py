@@ -1,0 +1,135 @@
+"""`dpbench explain`: what privacy costs a learner, taken apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dpbench.cli import flags, several
+from dpbench.cli.output import interruptible, printed_if_unwritable
+from dpbench.errors import SpecError
+from dpbench.records.spec import make_spec
+
+if TYPE_CHECKING:
+    from dpbench.explain.record import Explanation, Lift
+    from dpbench.records.result import Interval
+    from dpbench.records.spec import Spec
+    from dpbench.registry import Registry
+
+
+def explain(
+    learner: flags.Learners = None,
+    board: Annotated[
+        str | None, typer.Option(help="Board of the leaderboard (name or file) that fixes everything but the learner.")
+    ] = None,
+    dataset: flags.Dataset = None,
+    extractor: flags.Extractor = None,
+    epsilon: flags.Epsilon = None,
+    delta: flags.Delta = None,
+    accountant: flags.Accountant = None,
+    public_fraction: flags.PublicFraction = None,
+    public_dataset: flags.PublicDataset = None,
+    train_fraction: flags.TrainFraction = None,
+    imbalance: flags.Imbalance = None,
+    split_seed: flags.SplitSeed = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds: 3 means 0 to 2.")] = 3,
+    tune: Annotated[bool, typer.Option("--tune", help="Also say what settings chosen by public labels gain.")] = False,
+    tries: flags.Tries = None,
+    device: flags.Device = "auto",
+    out: flags.Out = Path("dpbench-results"),
+    as_json: flags.Json = False,
+    plot: Annotated[Path | None, typer.Option(help="Also plot it, as this PNG or SVG file.")] = None,
+) -> None:
+    """Run again with noise, clipping, projection, too few steps lifted one by one. Reads private data: no guarantee."""
+    from dpbench.support.charts import check_file
+    from dpbench.support.files import check_writable
+
+    names = several.components(learner)
+    if not names:
+        raise SpecError("Expected --learner with dpbench explain: one, or several like pillar,dp-sgd.")
+    if tries is not None and not tune:
+        raise SpecError("Expected --tune with --tries: without it nothing is searched.")
+    given = {
+        "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta, "accountant": accountant,
+        "public_fraction": public_fraction, "public_dataset": public_dataset, "train_fraction": train_fraction,
+        "imbalance": imbalance, "split_seed": split_seed,
+    }  # fmt: skip
+    values = {key: value for key, value in given.items() if value is not None}
+
+    from dpbench.registry import load
+    from dpbench.registry.components import check_components
+
+    plugins = load()
+    plugins.report_broken()
+    specs = [_spec({**values, "learner": name}, board, seeds, plugins) for name in names]
+    for spec in specs:
+        check_components(spec, plugins)
+    check_writable(out)
+    if plot is not None:
+        check_file(plot, "--plot")
+        check_writable(plot.parent)
+
+    from dpbench.explain.chart import write_plot
+    from dpbench.explain.ladder import explain as take_apart
+
+    search = {"rule": "public-validation", **({} if tries is None else {"tries": tries})}
+    tuned = [make_spec({**spec.model_dump(), "search": search}, "dpbench explain") for spec in specs if tune]
+    with interruptible("Extracted features are kept; repeat the command to continue."):
+        found = take_apart(specs, device=device, plugins=plugins, tuned=tuned)
+    with printed_if_unwritable(found):
+        written = [found.write(out)]
+        if plot is not None:
+            write_plot(found, plot)
+            written.append(plot)
+    if as_json:
+        print(found.model_dump_json(indent=2))
+    else:
+        _show(found, written, Console())
+
+
+def _spec(values: dict[str, Any], board: str | None, seeds: int, plugins: Registry) -> Spec:
+    origin = "the flags of dpbench explain"
+    if board is None:
+        return make_spec({**values, "seeds": seeds}, origin)
+    from dpbench.records.board import find_board
+    from dpbench.registry.boards import entry_spec
+
+    return make_spec({**entry_spec(find_board(board), values, plugins, origin).model_dump(), "seeds": seeds}, origin)
+
+
+def _show(found: Explanation, written: list[Path], console: Console) -> None:
+    spec = found.specs[0]
+    console.print(f"[bold]Guarantee[/bold] of all but the private runs: {found.guarantee}; no board takes it")
+    console.print(
+        f"{spec.extractor.names} on {spec.dataset.name}: {found.private:,} private, {found.test:,} test examples, "
+        f"ε {spec.epsilon:g}, {len(spec.seeds)} seed(s)",
+        soft_wrap=True,
+    )
+    stages = [lift.stage for lift in found.learners[0].ladder]
+    ladder = Table("learner", "private", *stages, "rest", found.ceiling.name, title="One on top of the other", box=None)
+    alone = Table("learner", *[lift.stage for lift in found.learners[0].alone], title="Each on its own", box=None)
+    for one in found.learners:
+        cells = [_points(lift) for lift in one.ladder]
+        ladder.add_row(
+            one.learner.name, f"{100 * one.private.mean:.2f}", *cells, _signed(one.rest),
+            f"{100 * found.accuracy.mean:.2f}",
+        )  # fmt: skip
+        alone.add_row(one.learner.name, *(_points(lift) for lift in one.alone))
+    console.print(ladder, alone)
+    for one in found.learners:
+        said = " ".join(lift.why for lift in one.ladder if lift.stage not in {"noise", "clipping"})
+        console.print(f"{one.learner.name}: {said}", soft_wrap=True, markup=False)
+    for file in written:
+        console.print(f"Wrote {file}", soft_wrap=True, markup=False)
+
+
+def _points(lift: Lift) -> str:
+    return "–" if lift.points is None else _signed(lift.points)
+
+
+def _signed(value: Interval) -> str:
+    return f"{100 * value.mean:+.2f}"

@@ -1,0 +1,1 @@
+"""The price of privacy, taken apart: the same run with noise, clipping, projection or too few steps lifted."""

@@ -1,0 +1,73 @@
+"""An explanation: one JSON file, of another kind than a result, which no board takes. No torch here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from dpbench.records.protocol import Component
+from dpbench.records.result import Brought, Interval
+from dpbench.records.spec import Spec
+from dpbench.support.files import write_json
+
+Stage = Literal["tuning", "noise", "clipping", "projection", "steps"]
+STAGES: tuple[Stage, ...] = ("tuning", "noise", "clipping", "projection", "steps")
+GUARANTEE: Literal["none: reads private data without noise"] = "none: reads private data without noise"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Lift(_Frozen):
+    """One thing lifted: the accuracy without it, and how much that is more than before."""
+
+    stage: Stage
+    accuracy: Interval | None  # None where it does not apply
+    points: Interval | None  # a difference of accuracies, paired by seeds
+    why: str = ""  # it does not apply; or what was lifted
+
+
+class Explained(_Frozen):
+    """One learner: its private run, what is lifted one after another up to the ceiling, and each thing on its own."""
+
+    learner: Component  # with its settings as they ran
+    digest: str  # of the private run's spec: its result, if there is one, is named so
+    epsilon: float
+    private: Interval
+    ladder: tuple[Lift, ...]  # each on top of those before
+    rest: Interval  # the ceiling less the last of the ladder: loss, penalty and features of the head
+    alone: tuple[Lift, ...]  # each from the private run alone; `tuning` stands in the ladder
+
+
+class Explanation(_Frozen):
+    """Several learners on one protocol, under one ceiling."""
+
+    kind: Literal["explanation"] = "explanation"
+    schema_version: Literal[1] = 1
+    guarantee: Literal["none: reads private data without noise"] = GUARANTEE
+    digest: str
+    specs: tuple[Spec, ...]
+    private: int
+    public: int
+    test: int
+    ceiling: Component
+    accuracy: Interval  # of the ceiling
+    learners: tuple[Explained, ...]
+    digests: dict[str, str]  # of the data
+    seconds: float
+    components: dict[str, Brought]
+    provenance: dict[str, Any]
+
+    def write(self, folder: Path) -> Path:
+        """Write the explanation into `folder`, atomically, and return the file.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        file = folder / f"explanation-{self.specs[0].dataset.name}-{self.digest[:16]}.json"
+        write_json(file, json.loads(self.model_dump_json()))
+        return file

@@ -1,0 +1,169 @@
+"""The price of privacy, taken apart: it adds up, it says that it guarantees nothing, and no board takes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dpbench import Blocks, Chunk, Curator, RankOne, Release, registry
+from dpbench.errors import SpecError
+from dpbench.explain.chart import stairs
+from dpbench.explain.ladder import explain
+from dpbench.explain.lifted import Kept, Lifted
+from dpbench.explain.record import Explained, Explanation
+from dpbench.harness.run import run
+from dpbench.records.spec import make_spec
+from tests.test_cli import Output, called, refusal
+from tests.worlds import curator_over, private_rows
+
+
+@pytest.fixture(scope="module")
+def explained() -> Explanation:
+    names = ("pillar:steps=10", "class-means")
+    specs = [make_spec({"learner": name, "epsilon": 0.5, "seeds": 2}, "the test") for name in names]
+    return explain(specs, device="cpu", plugins=registry.load())
+
+
+def lifts(one: Explained) -> dict[str, Any]:
+    return {lift.stage: lift for lift in one.ladder}
+
+
+def test_private_run_lifts_and_rest_add_up_to_the_ceiling(explained: Explanation) -> None:
+    for one in explained.learners:
+        steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
+        assert math.isclose(one.private.mean + math.fsum(steps) + one.rest.mean, explained.accuracy.mean, abs_tol=1e-12)
+        (*_, (last, _, top)) = stairs(one)
+        assert (last, round(top, 9)) == ("rest", round(100 * explained.accuracy.mean, 9))
+
+
+def test_the_private_rung_is_the_run_itself(explained: Explanation) -> None:
+    result = run(explained.specs[0], device="cpu")
+    assert explained.learners[0].private == result.metrics["accuracy"]
+    assert explained.learners[0].digest == result.digest
+
+
+def test_without_noise_a_run_is_the_one_at_infinite_epsilon(explained: Explanation) -> None:
+    """PILLAR's steps and learning rate do not follow the budget where they are given: the plan is the same."""
+    options = explained.learners[0].learner.options
+    free = {"learner": {"name": "pillar", "options": options}, "epsilon": "inf", "seeds": 2}
+    result = run(make_spec(free, "the test"), device="cpu")
+    lift = lifts(explained.learners[0])["noise"]
+    assert lift.accuracy.mean == pytest.approx(result.metrics["accuracy"].mean, abs=0.003)
+
+
+def test_what_a_learner_does_not_have_does_not_apply(explained: Explanation) -> None:
+    pillar, means = (lifts(one) for one in explained.learners)
+    assert means["steps"].points is None
+    assert means["steps"].why == "Does not apply: class-means has no steps."
+    assert pillar["steps"].why == "steps 40 instead of 10."
+    assert pillar["tuning"].points is None and "--tune" in pillar["tuning"].why
+
+
+def test_clipping_that_never_acts_costs_nothing(explained: Explanation) -> None:
+    """Rows of class-means have norm 1 and clip 1."""
+    assert lifts(explained.learners[1])["clipping"].points.mean == pytest.approx(0, abs=1e-12)
+
+
+def test_tuning_is_a_rung_of_its_own_where_it_is_asked_for() -> None:
+    asked = {"learner": "dp-sgd:steps=5", "epsilon": 1, "seeds": 1}
+    search = {"rule": "public-validation", "space": {"learning_rate": [0.01, 1.0]}}
+    specs = [make_spec(asked, "the test")], [make_spec({**asked, "search": search}, "the test")]
+    found = explain(specs[0], device="cpu", plugins=registry.load(), tuned=specs[1])
+    (one,) = found.learners
+    lift = lifts(one)["tuning"]
+    assert lift.points is not None and "learning_rate" in lift.why
+    assert one.private.mean + lift.points.mean == pytest.approx(run(specs[1][0], device="cpu").metrics["accuracy"].mean)
+    steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
+    assert one.private.mean + sum(steps) + one.rest.mean == pytest.approx(found.accuracy.mean)
+
+
+@pytest.mark.parametrize("learner", ["public-only", "non-private", "dp-sgd"])
+def test_a_run_that_pays_no_price_is_refused(learner: str) -> None:
+    epsilon = 1.0 if learner == "public-only" else "inf"
+    spec = make_spec({"learner": learner, "epsilon": epsilon, "public_labels": True, "seeds": 1}, "the test")
+    with pytest.raises(SpecError, match=f"a run that pays for privacy, one fit a seed, got '{learner}'"):
+        explain([spec], device="cpu", plugins=registry.load())
+
+
+def _curator(kept: Kept, sigma: float = 3.0, seed: int = 0) -> Curator:
+    plan = [Release("sums", steps=9)]
+    inner = curator_over(private_rows(), plan)
+    return Lifted(inner.handle(), {"sums": sigma}, kept, torch.Generator().manual_seed(seed))
+
+
+def _rows(chunk: Chunk) -> Tensor:
+    return chunk.x
+
+
+def test_without_clipping_all_rows_are_scaled_alike() -> None:
+    x = private_rows().x
+    factor = (0.5 / x.norm(dim=1)).clamp(max=1).mean()
+    found = _curator(Kept(noise=False, clipping=False)).noisy_sum(_rows, release="sums", clip=0.5)
+    torch.testing.assert_close(found, factor * x.sum(0), rtol=1e-4, atol=1e-4)
+
+
+def test_each_block_without_clipping_has_its_own_factor() -> None:
+    x = private_rows().x
+
+    def rows(chunk: Chunk) -> Blocks:
+        return Blocks((chunk.x, RankOne(torch.ones(len(chunk), 1), chunk.x)))
+
+    found = _curator(Kept(noise=False, clipping=False)).noisy_sum(rows, release="sums", clip=(0.5, 1e6))
+    torch.testing.assert_close(found[0], (0.5 / x.norm(dim=1)).clamp(max=1).mean() * x.sum(0), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[1], x.sum(0, keepdim=True), rtol=1e-4, atol=1e-4)
+
+
+def test_noise_that_is_kept_has_the_scale_of_the_private_run() -> None:
+    quiet = _curator(Kept(noise=False, clipping=True)).noisy_sum(_rows, release="sums", clip=0.5)
+    draws = [_curator(Kept(noise=True, clipping=True), seed=seed) for seed in range(200)]
+    noise = torch.stack([one.noisy_sum(_rows, release="sums", clip=0.5) - quiet for one in draws])
+    assert float(noise.std()) == pytest.approx(3.0 * 0.5, rel=0.1)
+
+
+def test_a_lifted_curator_says_the_sigma_of_the_private_run_however_it_is_mapped() -> None:
+    curator = _curator(Kept(noise=False, clipping=True))
+    assert curator.map(lambda x: 2 * x).sigma == curator.sigma == {"sums": 3.0}
+
+
+def _command(out: Path, *more: str) -> Sequence[str]:
+    return ("explain", "--learner", "class-means", "--device", "cpu", "--out", str(out), *more)
+
+
+def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys: Output, tmp_path: Path) -> None:
+    plot = tmp_path / "price.svg"
+    assert called(*_command(tmp_path, "--seeds", "1", "--plot", str(plot))) == 0
+    said = capsys.readouterr().out
+    assert "none: reads private data without noise" in said
+    assert "no board takes it" in said.replace("\n", " ")
+    (file,) = tmp_path.glob("explanation-digits-*.json")
+    assert Explanation.model_validate_json(file.read_bytes()).learners[0].learner.name == "class-means"
+    assert "class-means" in plot.read_text(encoding="utf-8")
+    assert called("leaderboard", "add", str(file)) == 1
+    assert called("leaderboard", "verify", str(file)) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--epsilon", "inf"), "a run that pays for privacy"),
+        (("--tries", "3"), "Expected --tune with --tries"),
+        (("--plot", "price.gif"), "Expected --plot price.gif to end in .png or .svg"),
+        (("--board", "digits-eps1", "--epsilon", "1"), "Expected no epsilon"),
+        (("--learner", "pilar"), "Unknown learner 'pilar'"),
+        (("--seeds", "0"), "at least one"),
+    ],
+)
+def test_a_bad_flag_is_refused_in_one_sentence(
+    capsys: Output, tmp_path: Path, more: tuple[str, ...], said: str
+) -> None:
+    assert said in refusal(capsys, *_command(tmp_path, *more))
+
+
+def test_a_learner_has_to_be_named(capsys: Output) -> None:
+    assert "Expected --learner with dpbench explain" in refusal(capsys, "explain")

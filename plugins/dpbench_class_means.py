@@ -50,8 +50,8 @@ class ClassMeans(Learner):
     k: int | None = None
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return as many components as the budget carries."""
-        return {"k": components(task, budget)}
+        """Return as many components as the budget carries, and at most 6 sqrt(m): more of m whitened rows mislead."""
+        return {"k": max(1, min(components(task, budget), round(6 * task.public**0.5)))}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release over all examples."""

@@ -46,8 +46,12 @@ def by_narrow_int8(a: Tensor, b: Tensor) -> Tensor:
     """Return the product by the int8 instructions of processors before VNNI, which add pairs of products in 16 bits.
 
     They take the first matrix as unsigned, 128 added, so pairs fit if the second holds numbers up to 64: slices do, and
-    larger numbers are taken in halves.
+    larger numbers are taken in halves. Of a vector and a matrix either may be the first one: vectors are taken twice.
     """
+    if len(a) == 1:
+        return by_narrow_int8(a.expand(2, -1).contiguous(), b)[:1]
+    if b.shape[1] == 1:
+        return by_narrow_int8(a, b.expand(-1, 2).contiguous())[:, :1]
     if int(a.amax()) <= NARROW and int(a.amin()) >= -NARROW:
         return torch._int_mm(b.T, a.T).T
     half = a >> 1
@@ -78,11 +82,10 @@ def is_right(one: Way, device: str) -> bool:
 
     Processors before VNNI multiply unsigned by signed bytes and add pairs in 16 bits, which saturate.
     """
+    shapes = ((1, 1, 1), (2, 9, 5), (20, 64, 40), (20, 1000, 33), (3, 4096, 2), (2, 1000, 300), (130, 70, 200))
+    vectors = ((1, 700, 90), (90, 700, 1), (1, 700, 1))
     try:
-        return all(
-            _is_right(one, shape, device)
-            for shape in ((1, 1, 1), (2, 9, 5), (20, 64, 40), (20, 1000, 33), (3, 4096, 2))
-        )
+        return all(_is_right(one, shape, device) for shape in (*shapes, *vectors))
     except (RuntimeError, NotImplementedError, AttributeError):
         return False
 
@@ -95,7 +98,7 @@ def _is_right(one: Way, shape: tuple[int, int, int], device: str) -> bool:
         b = torch.randint(2 * low, 2 * high - 1, (columns, inner), generator=draw).clamp(-128, 127).to(torch.int8).T
         for left, right in ((a, b), (-a.clamp(min=-127), b), (a, b.contiguous())):
             found = one(left.to(device), right.to(device)).cpu()
-            if not torch.equal(found.long(), left.long() @ right.long()):
+            if not torch.equal(found.double(), left.double() @ right.double()):  # far below 2^53: exact
                 return False
     return True
 

@@ -82,10 +82,10 @@ def test_extraction_against_the_bare_network(
             split = Split(images, np.zeros(len(images), np.int64))
             return cache.features(split, source, extractor, CPU)
 
-    assert torch.equal(bare(), ours())
+    assert torch.allclose(bare(), ours(), atol=1e-4)  # one thread a batch or all for one: other last bits
     benchmark.pedantic(ours, rounds=1)
     what = f"images a second, extraction / the network alone: {kind}, {side} x {side}"
-    benchmark.extra_info["ratio"] = ratios.record(what, bare, ours, ">= 0.85", (len(images), len(images)))
+    benchmark.extra_info["ratio"] = ratios.record(what, bare, ours, ">= 1", (len(images), len(images)))
 
 
 @pytest.mark.parametrize(

@@ -358,8 +358,8 @@ def test_settings_that_a_search_chose_are_run_again_and_not_searched_again(
 
 
 def test_what_is_not_on_this_machine_is_not_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpbench.board.verify.rerun import NotRun
     from dpbench.harness import roles
+    from dpbench.harness.again import NotRun
 
     result = Result.read(boards.file_of(root, "class-means"))
     other = result.components | {"learner": result.components["learner"].model_copy(update={"version": "7"})}

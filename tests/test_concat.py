@@ -21,11 +21,12 @@ from dpbench import Split, registry
 from dpbench.board.verify.checks import departures
 from dpbench.board.verify.declared import check_provenance
 from dpbench.board.verify.known import Known
-from dpbench.board.verify.rerun import NotRun, rerun
+from dpbench.board.verify.rerun import rerun
 from dpbench.cli import main
 from dpbench.data import cache
 from dpbench.data.concat import Concat, side_by_side
 from dpbench.errors import ComponentFailed, SpecError
+from dpbench.harness.again import NotRun
 from dpbench.harness.run import run
 from dpbench.inspection.report import ask
 from dpbench.records.board import Board

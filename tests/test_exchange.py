@@ -29,7 +29,7 @@ LABELS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 def curve(*draws: tuple[float, ...], labels: tuple[int, ...] = LABELS) -> Curve:
     about = {"board": "tiny", "digest": "0", "metric": "accuracy", "learner": {"name": "public-only"}}
-    rest = {"split_digests": {}, "components": {}, "provenance": {}}
+    rest: dict[str, dict[str, str]] = {"split_digests": {}, "components": {}, "provenance": {}}
     return Curve.model_validate({**about, **rest, "labels": labels, "scores": draws})
 
 

@@ -116,7 +116,10 @@ def _world(n: int, d: int, signal: float, seed: int) -> PrivateRows:
 def test_cross_validation_chooses_a_strength_that_holds_on_rows_it_never_saw(n: int, d: int, best: float) -> None:
     """Among many useless features the strongest penalty is right; with rows in plenty none hurts."""
     learned, fresh = _world(n, d, 2.0, seed=1), _world(5000, d, 2.0, seed=2)
-    right = lambda learner: float((_fitted(learner, learned, 2)(fresh.x).argmax(1) == fresh.y).float().mean())
+
+    def right(learner: NonPrivate) -> float:
+        return float((_fitted(learner, learned, 2)(fresh.x).argmax(1) == fresh.y).float().mean())
+
     weakest = right(NonPrivate(4.0**9))
     if best is None:
         assert abs(right(NonPrivate()) - weakest) < 0.01

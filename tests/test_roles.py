@@ -123,7 +123,7 @@ class Sorted(Numbered):
 
 
 def sizes(labels: Any) -> list[int]:
-    return np.bincount(np.asarray(labels), minlength=10).tolist()
+    return [int(count) for count in np.bincount(np.asarray(labels), minlength=10)]
 
 
 def test_imbalance_keeps_the_first_class_whole_and_of_the_last_its_share() -> None:
@@ -143,7 +143,7 @@ def test_imbalance_is_that_of_public_and_test_data_too() -> None:
 def test_the_images_on_record_are_those_that_imbalance_keeps() -> None:
     found = roles(Sorted(), imbalance=20)
     played = {"private": len(found.private), "public": len(found.public.x), "test": len(found.test().y)}
-    assert {name: len(found.images(name)) for name in ("private", "public", "test")} == played  # type: ignore[arg-type]
+    assert {name: len(found.images(name)) for name in ("private", "public", "test")} == played
     assert found.compared().overlap["test in private"].among == played["test"]
 
 

@@ -99,8 +99,9 @@ def show_tables(tables: Sequence[Tables], console: Console) -> None:
     from dpbench.board.tables import render
 
     for one in tables:
+        console.print(Text(render.heading(one), style="bold"), soft_wrap=True)
         console.print(render.terminal(one), end="\n\n")
-    console.print(render.LEGEND, highlight=False, soft_wrap=True)
+    console.print(render.STAR, highlight=False, soft_wrap=True)
 
 
 def _file(path: Path) -> Path:

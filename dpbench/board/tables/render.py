@@ -17,7 +17,8 @@ from dpbench.records.result import Interval
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-LEGEND = "Percent, mean over seeds with its 95% interval. Bold: cannot be told from the best of its column."
+LEGEND = "Percent, mean over seeds with its 95% interval. {}: cannot be told from the best of its column."
+STAR, BOLD = LEGEND.format("*"), LEGEND.format("Bold")
 
 
 def percent(score: Interval) -> str:
@@ -31,21 +32,14 @@ def percent(score: Interval) -> str:
 
 
 def terminal(table: Table) -> RichTable:
-    """Return a table for a terminal."""
+    """Return a table for a terminal, without its title: the best are starred."""
     from rich.table import Column
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(
-        "learner",
-        *(Column(name, justify="right", no_wrap=True) for name in table.columns),
-        box=None,
-        title=f"{table.title}: {_word(table)}",
-        title_justify="left",
-        title_style="bold",
-    )
+    drawn = RichTable("learner", *(Column(name, no_wrap=True) for name in table.columns), box=None)
     for row in table.rows:
-        cells = [Text(_text(cell), style="bold" if cell and cell.best else "") for cell in row.cells]
+        cells = [Text(f"{_text(cell)} *" if cell and cell.best else _text(cell)) for cell in row.cells]
         drawn.add_row(Text(row.label), *cells, style="dim" if row.reference else "")
     return drawn
 
@@ -57,8 +51,8 @@ def markdown(tables: Sequence[Table]) -> str:
         head = ["learner", *table.columns]
         lines = [_pipes(head), _pipes(["---", *["---:"] * len(table.columns)])]
         lines += [_pipes([f"`{row.label}`", *_cells(row, lambda text: f"**{text}**")]) for row in table.rows]
-        parts.append("\n".join([f"### {table.title}: {_word(table)}", "", *lines]))
-    return "\n\n".join([*parts, LEGEND]) + "\n"
+        parts.append("\n".join([f"### {heading(table)}", "", *lines]))
+    return "\n\n".join([*parts, BOLD]) + "\n"
 
 
 def latex(tables: Sequence[Table]) -> str:
@@ -69,10 +63,10 @@ def latex(tables: Sequence[Table]) -> str:
         body = [_ampersands(row) for row in rows] + ["\\midrule"] * bool(rows and lines) + list(map(_ampersands, lines))
         head = " & ".join(["learner", *map(_tex, table.columns)]) + r" \\"
         parts.append("\n".join([
-            f"% {table.title}: {_word(table)}", f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule", head,
+            f"% {heading(table)}", f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule", head,
             r"\midrule", *body, r"\bottomrule", r"\end{tabular}",
         ]))  # fmt: skip
-    return "\n\n".join([*parts, f"% {LEGEND}"]) + "\n"
+    return "\n\n".join([*parts, f"% {BOLD}"]) + "\n"
 
 
 def web(tables: Sequence[Table]) -> str:
@@ -87,9 +81,9 @@ def web(tables: Sequence[Table]) -> str:
             for row in table.rows
         ]
         body = "".join(f"<tr>{row}</tr>" for row in rows)
-        caption = html.escape(f"{table.title}: {_word(table)}")
+        caption = html.escape(heading(table))
         parts.append(f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
-    return "".join([*parts, f"<p>{LEGEND}</p>"])
+    return "".join([*parts, f"<p>{BOLD}</p>"])
 
 
 def values(filed: Sequence[Filed]) -> str:
@@ -125,8 +119,9 @@ def _values(filed: Filed) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _word(table: Table) -> str:
-    return table.metric.replace("_", " ")
+def heading(table: Table) -> str:
+    """Return the protocol and the metric."""
+    return f"{table.title}: {table.metric.replace('_', ' ')}"
 
 
 def _text(cell: Measured | None) -> str:

@@ -90,7 +90,7 @@ ATTACK = Attack(canaries=10_000, members=5_000, guesses=300, correct=200, mean=0
 
 def test_the_estimate_is_withheld_where_noise_is_in_doubt() -> None:
     fine = figures(1.0, 1e-5, None, _noise(Check(name="steps", p=0.4)), ATTACK)
-    doubted = figures(1.0, 1e-5, None, _noise(Check(name="steps", p=0.005)), ATTACK)
+    doubted = figures(1.0, 1e-5, None, _noise(Check(name="steps", p=0.0005)), ATTACK)
     assert fine.gauss is not None
     assert doubted.gauss is None and doubted.steinke == fine.steinke
     assert figures(1.0, 1e-5, None, None, ATTACK).gauss is None
@@ -151,6 +151,6 @@ def test_the_interval_of_sigma_is_that_of_chi_square() -> None:
 
 
 def test_what_no_epsilon_allows_is_rejected() -> None:
-    most = figures(1.0, 1e-5, None, None, ATTACK.model_copy(update={"correct": 300, "mean": 4.0}))
-    assert len(most.failed) == 3 and most.level == pytest.approx(0.01 / 3)
+    most = figures(1.0, 1e-7, None, None, ATTACK.model_copy(update={"correct": 300, "mean": 4.0}))
+    assert len(most.failed) == 3 and most.level == pytest.approx(0.001 / 3)
     assert figures(1.0, 1e-5, None, _noise(), ATTACK).failed == ()

@@ -34,6 +34,11 @@ def members(canaries: int, generator: np.random.Generator) -> np.ndarray:
     return generator.random(canaries) < 0.5
 
 
+def guesses_of(canaries: int) -> int:
+    """Return how many guesses are made about so many canaries."""
+    return max(2, round(SHARE * canaries))
+
+
 class Scores:
     """The canaries' scores, answer by answer."""
 
@@ -60,7 +65,7 @@ class Scores:
         Where samples are drawn, a low score may be that of a member who was never sampled: only the highest are used.
         """
         m = len(self._member)
-        guesses = max(2, round(SHARE * m))
+        guesses = guesses_of(m)
         low = 0 if self._sampled else guesses // 2
         order = np.argpartition(self._scores, sorted({max(low - 1, 0), m - guesses + low}))
         right = int(self._member[order[m - guesses + low :]].sum() + (~self._member[order[:low]]).sum())

@@ -1,8 +1,8 @@
 """From the statistics of an audit to its figures and its verdict: pure, so that anybody computes them again.
 
 Every test of every part has one level, `FALSE_ALARMS` divided by how many there are: all together fail an honest run
-once in 100 times at most (Bonferroni), whatever they have to do with each other. Sensitivity is no test: it holds or it
-does not.
+once in 1,000 times at most (Bonferroni), whatever they have to do with each other. Sensitivity is no test: it holds or
+it does not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dpbench.audit import bounds
 from dpbench.records.audit import Attack, Bound, Check, Figures, Noise, Sampled, Sensitivity
 
-FALSE_ALARMS = 0.01
+FALSE_ALARMS = 0.001
+DOUBTS = 0.01  # the same of the tests of noise, where the estimate that rests on them is withheld
 MANY = 10  # steps from which on sample sizes that vary too little tell: a few may well be what is expected
 SHIFT = 1e-3  # clips that a row may move others by, where its learner computes rows in floats of its own
 
@@ -23,7 +24,7 @@ def figures(
 ) -> Figures:
     """Return what follows from the three parts of an audit of a run that states (epsilon, delta)."""
     checks = {"noise": list(_noise_checks(noise))} if noise else {}
-    doubts = [one for one in checks.get("noise", []) if one.p < FALSE_ALARMS]  # stricter than the verdict
+    doubts = [one for found in checks.values() for one in found if one.p < DOUBTS / len(found)]
     if attack:
         checks["attack"] = list(_attack_checks(attack, epsilon, delta))
     level = FALSE_ALARMS / max(1, sum(map(len, checks.values())))

@@ -17,6 +17,7 @@ from dpbench.audit.independence import Independence
 from dpbench.privacy.exact.sums import IntegerSum
 from dpbench.records.audit import Check, Noise, Sampled
 
+FEWEST = 2_000  # numbers whose skewness and kurtosis are nearly normal themselves
 KEPT = 2**17  # numbers whose distribution is looked at
 
 
@@ -105,6 +106,6 @@ def shape_checks(numbers: np.ndarray) -> Iterator[Check]:
     """Yield whether numbers are standard normal: by Kolmogorov and Smirnov's test, and by skewness and kurtosis."""
     from scipy.stats import kstest, normaltest
 
-    if len(numbers) >= 200:
+    if len(numbers) >= FEWEST:
         yield Check(name="normal", p=float(kstest(numbers, "norm").pvalue))
         yield Check(name="tails", p=float(normaltest(numbers).pvalue))

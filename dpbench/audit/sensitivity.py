@@ -12,6 +12,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +37,7 @@ CHUNK = 97  # rows of a chunk, where the same sum is taken in other chunks
 LABELS = 24  # labels that a copy of a real row is given
 SIZES = (1e-30, 1e-8, 1e-2, 1.0, 1e4, 1e10, 1e20, 1e30)
 REPLAY = "replay"
+SEED = 0x5DEECE66D
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class Question:
     single: bool  # whether one clip was given, and not one a block
     chunk_size: int | None
     rate: float
+
+    def seedless(self, chunk: Chunk) -> Any:
+        """Return what rows contribute if all have one seed: a row that stands elsewhere would have another."""
+        return self.rows(Chunk(chunk.rows, chunk.y, torch.full_like(chunk.seeds, SEED)))
 
     @property
     def clip(self) -> float | tuple[float, ...]:
@@ -147,7 +153,7 @@ class Replays:
         plan = (Release(REPLAY, sample_rate=rate),)
         curator = bind(rows, task, plan, 1.0, randomness, Witness(seen.append))
         answer = curator.noisy_sum(
-            question.rows, release=REPLAY, clip=question.clip, chunk_size=chunk_size or question.chunk_size
+            question.seedless, release=REPLAY, clip=question.clip, chunk_size=chunk_size or question.chunk_size
         )
         return seen[0], answer if isinstance(answer, tuple) else (answer,)
 

@@ -21,6 +21,8 @@ from dpbench.board.exchange import curve_of, curves_wrong, worth
 from dpbench.board.folder import Complaint, boards_of
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.ranking import SENTENCE, order_of, ranks, scores_of
+from dpbench.board.verify.audits import audited, audits_wrong
+from dpbench.board.verify.audits import strays as stray_audits
 from dpbench.board.verify.checks import Checked
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.rerun import recorded, records_wrong
@@ -48,16 +50,17 @@ class NotBuilt(DataError):
 
 
 def verified(root: Path, known: Known) -> Review:
-    """Check everything that a leaderboard is made of: results, records of re-runs, and that no board was edited.
+    """Check everything that a leaderboard is made of: results, re-runs, audits, and that no board was edited.
 
     Raises:
         DpbenchError: a board cannot be read.
     """
     found = review(root, known)
     strays = list(found.strays) + edited(root, boards_of(root))
+    strays += stray_audits([one.stored for one in found.results], root)
     for one in found.results:
         if one.result is not None:
-            strays += records_wrong(one.stored, one.result, root)
+            strays += records_wrong(one.stored, one.result, root) + audits_wrong(one.stored, one.result, root)
     filed = [(one.stored.board, one.result) for one in found.results if one.result and one.stored.board]
     strays += curves_wrong(root, boards_of(root), filed)
     return dataclasses.replace(found, strays=tuple(strays))
@@ -152,7 +155,8 @@ def _standing(board: Board, results: list[Checked], known: Known, root: Path, pl
     entries, curve = [], curve_of(root, board)
     for one in results:
         assert one.result is not None
-        entry = entry_of(one, board, known, recorded(one.stored, one.result, root))
+        again, audit = recorded(one.stored, one.result, root), audited(one.stored, root)
+        entry = entry_of(one, board, known, again, audit)
         if curve is not None and entry.reads_private and entry.role != "ceiling":
             scores = scores_of(one.result, board.metric).per_seed
             entry = entry.model_copy(update={"worth": worth(curve, scores)})

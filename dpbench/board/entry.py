@@ -7,16 +7,17 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from dpbench.board.index import Entry, Role, Trust
+from dpbench.board.index import Audited, Entry, Role, Trust
 from dpbench.board.verify.checks import Checked
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.rerun import Rerun
+from dpbench.records.audit import Audit
 from dpbench.records.board import Board
 from dpbench.records.result import Result
 from dpbench.records.search import Search
 
 
-def entry_of(checked: Checked, board: Board, known: Known, again: Rerun | None) -> Entry:
+def entry_of(checked: Checked, board: Board, known: Known, again: Rerun | None, audit: Audit | None = None) -> Entry:
     """Return the entry of a result that passed every check, its rank left open."""
     result = checked.result
     assert result is not None and checked.ok
@@ -28,7 +29,8 @@ def entry_of(checked: Checked, board: Board, known: Known, again: Rerun | None) 
         id=checked.stored.path.stem, file=checked.stored.file, role=role, rank=None, why=why,
         learner=result.spec.learner.name, settings=_settings(result), command=command_of(result, board, known),
         selection=result.selection, tried=search.tried if search else 1, status=result.status,
-        reads_labels=result.task.public_labels_seen, reads_private=bool(privacy.plan), trust=_trust(result, again),
+        reads_labels=result.task.public_labels_seen, reads_private=bool(privacy.plan),
+        trust=_trust(result, again, audit), audit=_audited(audit) if audit and audit.passed else None,
         metrics=dict(sorted(result.metrics.items())), class_accuracy=_by_class(result), seeds=fits,
         epsilon=privacy.epsilon, independent=privacy.independent, sigma=privacy.sigma,
         steps=sum(release.steps for release in privacy.plan), seconds=result.seconds.get("fit", 0.0) / fits,
@@ -78,7 +80,16 @@ _CHOSEN = {
 }
 
 
-def _trust(result: Result, again: Rerun | None) -> tuple[Trust, ...]:
+def _audited(audit: Audit) -> Audited:
+    found, moved = audit.figures, audit.sensitivity
+    return Audited(
+        seed=audit.seed, noise_low=found.low, noise_high=found.high, steinke=found.steinke,
+        mahloujifar=found.mahloujifar, gauss=found.gauss.epsilon if found.gauss else None,
+        largest=moved.largest if moved else None, canaries=audit.attack.canaries if audit.attack else 0,
+    )  # fmt: skip
+
+
+def _trust(result: Result, again: Rerun | None, audit: Audit | None) -> tuple[Trust, ...]:
     """Return the badges; see `index.Trust`. Without private rows, or without privacy, epsilon has none."""
     found: list[Trust] = []
     if result.privacy.plan and not math.isinf(result.spec.epsilon):
@@ -87,6 +98,8 @@ def _trust(result: Result, again: Rerun | None) -> tuple[Trust, ...]:
             found.append("derived")
     if again is not None and again.agrees:
         found.append("reproduced")
+    if audit is not None and audit.passed:
+        found.append("audited")
     if result.privacy.rng == "secure":
         found.append("secure-rng")
     return tuple(found)

@@ -6,6 +6,7 @@ Layout::
     results/<board>/<id>.json    one result a file, named by `Result.file_name`
     figures/<sweep>/<id>.json    results that belong to a figure and to no board
     reruns/<board>/<id>.json     what came out when a seed of that result was run again
+    audits/<board>/<id>.json     what came out when it was audited (`dpbench audit`)
     leaderboard.json             made of all of these by `dpbench leaderboard build`
     schema.json                  of `leaderboard.json` and of a result
 

@@ -11,13 +11,14 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.errors import DataError
+from dpbench.records.audit import Bound
 from dpbench.records.board import Board
 from dpbench.records.overlap import Overlap
 from dpbench.records.result import Brought, Independent, Interval
 from dpbench.records.search import SelectionRule
 from dpbench.support.validation import misfit
 
-Trust = Literal["enforced", "derived", "reproduced", "secure-rng"]
+Trust = Literal["enforced", "derived", "reproduced", "audited", "secure-rng"]
 """What speaks for a number.
 
 ============ ======================================================================================================
@@ -25,6 +26,7 @@ Trust = Literal["enforced", "derived", "reproduced", "secure-rng"]
 `derived`    epsilon follows from plan and sigma by two accountants, and all else `verify` checks
 `reproduced` a seed was run again and gave the same predictions, or the same scores within a stated tolerance; the
              record is as good as who merged it
+`audited`    one more fit was listened to and attacked (`dpbench.audit`), and nothing contradicts what is stated
 `secure-rng` noise came from the operating system, so that no seed can take it off a released model
 ============ ======================================================================================================
 """
@@ -52,6 +54,19 @@ class Worth(_Frozen):
         return f"{self.labels:,} ({self.low:,} to {high})"
 
 
+class Audited(_Frozen):
+    """The figures of an audit that passed."""
+
+    seed: int
+    noise_low: float  # sigma as found / sigma as stated: its 95% interval
+    noise_high: float
+    largest: float | None  # what a row moved a sum by at most, in clips
+    canaries: int
+    steinke: Bound | None  # lower bounds on epsilon, beside the largest that the attack could have given
+    mahloujifar: Bound | None
+    gauss: float | None  # an estimate
+
+
 class Entry(_Frozen):
     """One result on one board."""
 
@@ -70,6 +85,7 @@ class Entry(_Frozen):
     worth: Worth | None = None  # in public labels; None where private data are not read, or the board has no curve
     status: Literal["submitted", "verified", "disputed", "withdrawn"]
     trust: tuple[Trust, ...]
+    audit: Audited | None = None
     metrics: dict[str, Interval]
     class_accuracy: tuple[float | None, ...]  # mean over seeds
     seeds: int

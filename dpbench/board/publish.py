@@ -57,6 +57,7 @@ def _files(index: Index, root: Path) -> dict[str, bytes]:
     """Return what a repository of the hub holds: all that `dpbench leaderboard verify` needs, a schema and a card."""
     entries = [entry for standing in index.standings for entry in standing.entries]
     reruns = [f"reruns/{entry.file.removeprefix('results/')}" for entry in entries if "reproduced" in entry.trust]
+    audits = [f"audits/{entry.file.removeprefix('results/')}" for entry in entries if entry.audit]
     boards = [f"boards/{standing.board.name}.toml" for standing in index.standings]
-    files = {path: (root / path).read_bytes() for path in (build.INDEX, build.SCHEMA, *boards, *reruns)}
+    files = {path: (root / path).read_bytes() for path in (build.INDEX, build.SCHEMA, *boards, *reruns, *audits)}
     return {**files, **{entry.file: source(root, entry).read_bytes() for entry in entries}, "README.md": card(index)}

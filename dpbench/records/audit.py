@@ -89,7 +89,7 @@ class Figures(_Frozen):
     mahloujifar: Bound | None  # of the epsilon of a Gaussian mechanism: a certificate
     gauss: Bound | None  # an estimate, None where noise or its independence is in doubt
     failed: tuple[str, ...]  # which checks, by part: none where the audit passes
-    level: float  # of each check, so that all together fail an honest run once in 100 times at most
+    level: float  # of each check, so that all together fail an honest run once in 1,000 times at most
 
 
 class Audit(_Frozen):

@@ -19,12 +19,14 @@ BADGES: Mapping[Trust, str] = {
     "enforced": "enforced",
     "derived": "re-derived",
     "reproduced": "re-run",
+    "audited": "audited",
     "secure-rng": "secure RNG",
 }
 TRUST: Mapping[Trust, str] = {
     "enforced": "Made by dpbench: its curator holds the private data, samples, clips, adds noise and keeps the ledger.",
     "derived": "ε follows from the stored plan and σ by two independent accountants, and all else that verify checks.",
     "reproduced": "A seed was run again and gave the same predictions, or the same scores within a stated tolerance.",
+    "audited": "One more fit was attacked: its sensitivity, its noise and planted examples contradict nothing here.",
     "secure-rng": "Noise came from the operating system, so that no seed can take it off a released model.",
 }
 RESEARCH = (

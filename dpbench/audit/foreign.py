@@ -1,0 +1,177 @@
+"""The audit of another library's training loop, for the tests of another project.
+
+>>> from dpbench.audit.foreign import Claim, audit_loop
+>>> def test_the_engine(): assert audit_loop(answers, Claim(sigma=1.0, steps=10, sample_rate=0.1)).passed
+
+The loop trains a linear softmax layer of two classes without bias, from zero weights, on examples that the audit makes,
+and hands out what each step released. An engine's clipping, noise and sampling do not ask what the model is; and of
+this one it is known what each example moves: column j of the gradient is 0 for examples whose feature j is 0.
+
+Three parts, as for dpbench's own runs. Sensitivity: the first answer on two datasets that differ in one example, with
+the same randomness. Noise: the columns that no example has. Attack: the columns that one canary each has, or no one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpbench.api import Release
+from dpbench.audit.attack import Scores, members
+from dpbench.audit.figures import figures
+from dpbench.audit.noise import NoiseLog
+from dpbench.errors import SpecError
+from dpbench.privacy.accounting import accountant
+from dpbench.privacy.plan import check_plan
+from dpbench.records.audit import Audit, Sensitivity
+from dpbench.records.result import PlannedRelease
+from dpbench.support.files import canonical_digest
+
+Answers = Callable[[Tensor, Tensor, int], Sequence[Tensor]]
+"""(x (n, d) float32, y (n,) in {0, 1}, seed) -> the noisy sum of clipped gradients (2, d) of each step.
+
+A loop that releases averages multiplies them by the expected batch size that it says is public: a number that the audit
+may not find to depend on n. With equal seeds the noise of the first step is the same, and so is who of the examples
+that two datasets share is in its sample, whether there is one more example at the end or not: give the sampler and the
+noise generators of their own. Learn slowly, or the loop learns the canaries by heart and they contribute less."""
+
+FEATURES = 8  # of the examples that are no canaries
+STRONG = 100.0  # a canary's feature, in clips: its gradient is far above the clip
+SIZES = (1e-30, 1e-8, 1.0, 1e8, 1e30, math.nan, math.inf, -math.inf)
+ROUNDING = 2.0**-18  # of answers in float32
+LOOP = "a loop of another library"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a loop states: `steps` sums over Poisson samples, each with noise of std sigma * clip.
+
+    `epsilon` is what it states for this at `delta`; that of the tightest accountant unless it is given.
+    """
+
+    sigma: float
+    steps: int = 1
+    sample_rate: float = 1.0
+    clip: float = 1.0
+    delta: float = 1e-5
+    epsilon: float | None = None
+
+    @property
+    def plan(self) -> tuple[Release, ...]:
+        """The claim as a plan of one release."""
+        return check_plan([Release("gradient", self.steps, self.sample_rate)], LOOP)
+
+    @property
+    def stated(self) -> float:
+        """The epsilon that is claimed."""
+        return self.epsilon if self.epsilon is not None else accountant.epsilon(self.plan, self.sigma, self.delta)
+
+
+def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: int = 2_000, seed: int = 0) -> Audit:
+    """Audit a training loop; see `Answers` for what it has to give, and `Audit.passed` for the verdict.
+
+    Args:
+        answers: runs the loop on a dataset and returns what its steps released.
+        claim: what it states.
+        size: examples beside the canaries. Neighbours are tried around it: bugs like round numbers.
+        canaries: examples that are planted or left out, each with chance 1/2.
+        seed: of the loop; the next one is taken too, whose noise has to be another.
+
+    Raises:
+        SpecError: the loop gives something else than it has to, or not the same with the same seed.
+    """
+    begin, generator = time.perf_counter(), np.random.default_rng(seed)
+    member = members(canaries, generator)
+    loop = _Loop(answers, claim, len(member) + FEATURES)
+    sensitivity = _sensitivity(loop, size, seed, generator)
+    x, y, labels = _planted(size, member, generator, claim.clip)
+    noise, scores = NoiseLog(claim.steps, member), Scores(member)
+    unit, nobody = claim.sigma * claim.clip, np.empty(0, np.int64)
+    silent = FEATURES + np.flatnonzero(~member)
+    for answer in loop(x, y, seed):
+        noise.add("gradient", [answer[:, silent] / unit], [], nobody)
+        along = (1 - 2 * labels) * (answer[1, FEATURES:] - answer[0, FEATURES:]) / math.sqrt(2)
+        scores.add([along / claim.clip], claim.sigma, claim.sample_rate)
+    noise.independence.other_seed("gradient", [loop(x, y, seed + 1)[0][:, silent] / unit])
+    found = sensitivity, noise.stated(), scores.stated()
+    plan = tuple(
+        PlannedRelease(
+            name=one.name, steps=one.steps, sample_rate=one.sample_rate, relative_noise=1.0, sigma=claim.sigma
+        )
+        for one in claim.plan
+    )
+    return Audit(
+        digest=canonical_digest([LOOP, claim.plan[0].__dict__, claim.sigma, claim.clip, size, canaries]), content=None,
+        spec=None, seed=seed, repeats=None, epsilon=claim.stated, delta=claim.delta, sigma=claim.sigma, plan=plan,
+        mechanism=LOOP, sensitivity=found[0], noise=found[1], attack=found[2],
+        figures=figures(claim.stated, claim.delta, *found),
+        left_out=("who is in a sample: another library does not tell",) * (claim.sample_rate < 1),
+        seconds={"audit": time.perf_counter() - begin},
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A loop whose answers are checked for what they have to be."""
+
+    answers: Answers
+    claim: Claim
+    columns: int
+
+    def __call__(self, x: Tensor, y: Tensor, seed: int) -> list[np.ndarray]:
+        found = [np.asarray(one.detach().cpu().double()) for one in self.answers(x, y, seed)]
+        if len(found) != self.claim.steps or {one.shape for one in found} != {(2, self.columns)}:
+            shapes = sorted({one.shape for one in found})
+            raise SpecError(
+                f"Expected {self.claim.steps} answers of shape (2, {self.columns}) from the loop, one a step, got "
+                f"{len(found)} of {', '.join(map(str, shapes)) or 'none'}."
+            )
+        return found
+
+
+def _sensitivity(loop: _Loop, size: int, seed: int, generator: np.random.Generator) -> Sensitivity:
+    """Ask for the first answer on pairs of neighbours; what it moves by beyond rounding is held against the clip."""
+    tried, largest, complaints, clip = 0, 0.0, list[str](), loop.claim.clip
+    for count in (size - 1, size):
+        x, y = _base(count, loop.columns, generator)
+        x[: count // 2], y[: count // 2] = 0, 0
+        x[: count // 2, 0] = STRONG * clip  # a sum of many clips: what is divided by n moves with one example
+        before = loop(x, y, seed)[0]
+        if not np.array_equal(before, loop(x, y, seed)[0]):
+            raise SpecError("Expected the loop to answer the same with the same data and seed. Seed all it draws.")
+        for strength in SIZES if count == size else (1.0,):
+            row = torch.zeros(1, loop.columns)
+            row[0, tried % 2 * int(generator.integers(loop.columns))] = strength * STRONG  # every second one opposes
+            label = torch.ones(1, dtype=torch.int64)
+            after = loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0]
+            tried += 1
+            if not np.isfinite(after).all():
+                complaints.append(f"an example of {strength:g} made an answer that is not finite")
+                continue
+            slack = ROUNDING * (float(np.linalg.norm(before)) + float(np.linalg.norm(after)))
+            largest = max(largest, (float(np.linalg.norm(after - before)) - slack) / clip)
+    return Sensitivity(questions=2, rows=tried, largest=largest, shift=0.0, complaints=tuple(dict.fromkeys(complaints)))
+
+
+def _base(size: int, columns: int, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+    x = torch.zeros(size, columns)
+    x[:, :FEATURES] = torch.from_numpy(generator.normal(size=(size, FEATURES)))
+    return x, torch.from_numpy(generator.integers(2, size=size))
+
+
+def _planted(
+    size: int, member: np.ndarray, generator: np.random.Generator, clip: float
+) -> tuple[Tensor, Tensor, np.ndarray]:
+    """Return examples with the members among them, and the labels of all canaries."""
+    x, y = _base(size, FEATURES + len(member), generator)
+    labels = generator.integers(2, size=len(member))
+    places = np.flatnonzero(member)
+    planted = torch.zeros(len(places), x.shape[1])
+    planted[torch.arange(len(places)), torch.from_numpy(FEATURES + places)] = STRONG * clip
+    return torch.cat([x, planted]), torch.cat([y, torch.from_numpy(labels[places])]), labels

@@ -1,0 +1,104 @@
+"""Audits of a leaderboard's results: each belongs to its result as it is now, and its figures follow from the rest.
+
+What the statistics are rests on who ran the audit; anybody can run it again (`dpbench audit BOARD/ENTRY`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from dpbench.audit.attack import guesses_of
+from dpbench.audit.figures import figures
+from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, fitted
+from dpbench.board.verify.known import Wrong
+from dpbench.records.audit import Audit, Figures
+from dpbench.records.result import Result
+from dpbench.records.tolerance import close
+from dpbench.support.files import canonical_digest
+
+
+def audit_file(stored: ResultFile, root: Path) -> Path:
+    """Return the file of a result's audit."""
+    return root / "audits" / stored.path.parent.name / stored.path.name
+
+
+def audited(stored: ResultFile, root: Path) -> Audit | None:
+    """Return the audit of a result, if there is one.
+
+    Raises:
+        Unfit: it cannot be read.
+    """
+    file = audit_file(stored, root)
+    return fitted(Audit, content_of(file)) if os.path.lexists(file) else None
+
+
+def audits_wrong(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
+    """Return what is wrong with the audit of a result: unreadable, of another result, or not passed."""
+    name = audit_file(stored, root).relative_to(root).as_posix()
+    try:
+        found = audited(stored, root)
+    except Unfit as error:
+        return [Complaint(name, error.field, error.said)]
+    return [Complaint(name, *one) for one in _wrong(found, result)] if found else []
+
+
+def strays(stored: Iterable[ResultFile], root: Path) -> list[Complaint]:
+    """Return the audits that no result belongs to."""
+    known = {audit_file(one, root) for one in stored}
+    found = sorted(file for file in (root / "audits").glob("*/*") if file not in known)
+    said = "there is no such result on this board: remove it"
+    return [Complaint(file.relative_to(root).as_posix(), "file", said) for file in found]
+
+
+def _wrong(audit: Audit, result: Result) -> Wrong:
+    privacy = result.privacy
+    if (audit.digest, audit.content) != (result.digest, canonical_digest(result.seal)):
+        yield "content", "it is of another result, or of this one before it changed: audit it again"
+        return
+    stated = {"delta": privacy.delta, "sigma": privacy.sigma, "plan": privacy.plan, "mechanism": privacy.mechanism}
+    stated |= {"components": result.components, "spec": result.spec}
+    if privacy.repeats is None:
+        stated["epsilon"] = privacy.epsilon
+    for field, expected in stated.items():
+        if getattr(audit, field) != expected:
+            yield field, f"expected what the result states, {str(expected)[:200]}"
+    if audit.seed not in result.spec.seeds:
+        yield "seed", f"expected one of the result's, {', '.join(map(str, result.spec.seeds))}, got {audit.seed}"
+    yield from _statistics(audit)
+    if not audit.passed and result.status not in {"disputed", "withdrawn"}:
+        yield "figures.failed", f"{audit.figures.failed[0]}: dispute the result, or mend what made it"
+
+
+def _statistics(audit: Audit) -> Wrong:
+    if audit.sensitivity is None or audit.noise is None or audit.attack is None:
+        yield "attack", "expected all three parts of an audit of dpbench's own"
+        return
+    attack = audit.attack
+    sampled = any(one.sample_rate < 1 for one in audit.plan)
+    if (attack.mu is None) != sampled:
+        yield "attack.mu", "expected none where samples are drawn, and one elsewhere"
+    if attack.guesses != guesses_of(attack.canaries) or attack.correct > attack.guesses:
+        yield "attack.guesses", f"expected {guesses_of(attack.canaries)}, fixed in advance, {attack.correct} right"
+        return
+    if abs(attack.members - attack.canaries / 2) > 3 * math.sqrt(attack.canaries):
+        yield "attack.members", "expected each canary to be in the data with chance 1/2"
+        return
+    found = figures(audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack)
+    if not _same(found, audit.figures):
+        yield "figures", "they do not follow from the statistics beside them: audit it again"
+
+
+def _same(found: Figures, stated: Figures) -> bool:
+    """Compare figures as they are computed here with those in a file, rounding apart."""
+    names = [[line.partition(" (p ")[0] for line in one.failed] for one in (found, stated)]
+    pairs = [(getattr(found, name), getattr(stated, name)) for name in ("low", "high", "answers_p", "level")]
+    for name in ("steinke", "mahloujifar", "gauss"):
+        here, there = getattr(found, name), getattr(stated, name)
+        if (here is None) != (there is None):
+            return False
+        if here is not None:
+            pairs += [(here.epsilon, there.epsilon), (here.most, there.most)]
+    return names[0] == names[1] and all(one == other or close(one, other) for one, other in pairs)

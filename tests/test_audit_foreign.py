@@ -1,0 +1,142 @@
+"""The audit of other people's training loops: Opacus' engine, and loops that are wrong on purpose."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
+
+from dpbench.audit.foreign import Claim, audit_loop
+from dpbench.errors import SpecError
+
+BATCH, RATE, STEPS, SIZE = 100, 0.1, 6, 1_000
+SAMPLED = Claim(sigma=1.0, steps=STEPS, sample_rate=RATE)
+WHOLE = Claim(sigma=2.0, steps=4)
+
+
+def engine(x: Tensor, y: Tensor, seed: int) -> Sequence[Tensor]:
+    """Opacus as its tutorials use it: the loader's length decides the sample rate and the divisor."""
+    from opacus import PrivacyEngine
+
+    layer = torch.nn.Linear(x.shape[1], 2, bias=False)
+    torch.nn.init.zeros_(layer.weight)
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(x, y), batch_size=BATCH, generator=torch.Generator().manual_seed(seed)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module, optimizer, drawn = PrivacyEngine(accountant="rdp").make_private(
+            module=layer, optimizer=torch.optim.SGD(layer.parameters(), lr=1e-3), data_loader=loader,
+            noise_multiplier=SAMPLED.sigma, max_grad_norm=SAMPLED.clip,
+            noise_generator=torch.Generator().manual_seed(seed + 10**6),
+        )  # fmt: skip
+        return list(itertools.islice(_released(module, optimizer, drawn), STEPS))
+
+
+def optimizer_alone(x: Tensor, y: Tensor, seed: int) -> Sequence[Tensor]:
+    """The same library with a sample rate and a divisor that do not depend on the data."""
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+    from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+
+    layer = torch.nn.Linear(x.shape[1], 2, bias=False)
+    torch.nn.init.zeros_(layer.weight)
+    sampler = UniformWithReplacementSampler(
+        num_samples=len(x), sample_rate=RATE, generator=torch.Generator().manual_seed(seed), steps=STEPS
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = GradSampleModule(layer)
+        optimizer = DPOptimizer(
+            torch.optim.SGD(layer.parameters(), lr=1e-3), noise_multiplier=SAMPLED.sigma,
+            max_grad_norm=SAMPLED.clip, expected_batch_size=BATCH,
+            generator=torch.Generator().manual_seed(seed + 10**6),
+        )  # fmt: skip
+        return list(_released(module, optimizer, ((x[rows], y[rows]) for rows in sampler)))
+
+
+def _released(module: Any, optimizer: Any, batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
+    for batch, labels in batches:
+        optimizer.zero_grad()
+        torch.autograd.backward(cross_entropy(module(batch), labels))
+        optimizer.pre_step()
+        yield optimizer.params[0].grad * BATCH
+        optimizer.original_optimizer.step()
+
+
+def test_the_engine_of_opacus_tells_how_many_examples_there_are() -> None:
+    """One example more makes 11 batches of 10: another sample rate, and int(1001 / 11) = 91 as the divisor."""
+    found = audit_loop(engine, SAMPLED, size=SIZE, canaries=500)
+    assert found.part("sensitivity") is False
+    assert found.sensitivity is not None and found.sensitivity.largest > 3
+
+
+def test_its_optimizer_with_a_public_batch_size_breaks_nothing_but_on_rows_that_are_not_finite() -> None:
+    found = audit_loop(optimizer_alone, SAMPLED, size=SIZE, canaries=1_500)
+    assert found.part("noise") is True and found.part("attack") is True, found.figures.failed
+    assert found.sensitivity is not None and found.sensitivity.largest <= 1
+    assert all("not finite" in one for one in found.sensitivity.complaints)
+
+
+def loop(x: Tensor, y: Tensor, seed: int, wrong: str = "") -> list[Tensor]:
+    """A loop of one's own, full batch, with one mistake or none."""
+    generator = torch.Generator().manual_seed(0 if wrong == "one seed" else seed)
+    weight, answers = torch.zeros(2, x.shape[1]), []
+    noise = torch.randn(2, x.shape[1], generator=generator)
+    for _ in range(WHOLE.steps):
+        if wrong != "one noise":
+            noise = torch.randn(2, x.shape[1], generator=generator)
+        if wrong == "one class":
+            noise[1] = noise[0]
+        rows = (torch.softmax(x @ weight.T, 1) - one_hot(y, 2)).nan_to_num(0, 0, 0)
+        features = x.nan_to_num(0, 0, 0)
+        norms = rows.norm(dim=1) * features.double().norm(dim=1)
+        weights = (WHOLE.clip / norms.clamp(min=1e-30)).clamp(max=1).float()
+        if wrong == "no clip":
+            weights = torch.ones_like(weights)
+        total = (rows * weights.unsqueeze(1)).T @ features
+        total = total * 1000 / len(x) if wrong == "drawn divisor" else total
+        answers.append(total + (0.95 if wrong == "short noise" else 1.0) * WHOLE.sigma * noise)
+        weight = weight - 1e-4 * answers[-1]
+    return answers
+
+
+def test_a_loop_that_is_right_passes_all_three_parts() -> None:
+    found = audit_loop(loop, WHOLE, canaries=1_500)
+    assert found.passed, found.figures.failed
+    assert found.attack is not None and found.attack.mu == pytest.approx(1.0)
+    assert found.attack.mean == pytest.approx(1.0, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "part"),
+    [
+        ("no clip", "sensitivity"),
+        ("drawn divisor", "sensitivity"),
+        ("short noise", "noise"),
+        ("one noise", "noise"),
+        ("one class", "noise"),
+        ("one seed", "noise"),
+    ],
+)
+def test_a_loop_that_is_wrong_fails_in_the_part_that_looks_there(wrong: str, part: str) -> None:
+    found = audit_loop(lambda x, y, seed: loop(x, y, seed, wrong), WHOLE, canaries=1_500)
+    assert any(line.startswith(part) for line in found.figures.failed), found.figures.failed
+
+
+def test_a_claim_of_a_smaller_epsilon_than_sigma_gives_fails_the_attack() -> None:
+    found = audit_loop(loop, Claim(sigma=WHOLE.sigma, steps=WHOLE.steps, epsilon=0.3), canaries=1_500)
+    assert found.part("attack") is False
+
+
+def test_what_a_loop_has_to_give_is_said_in_a_sentence() -> None:
+    with pytest.raises(SpecError, match=r"Expected 4 answers of shape \(2, 2008\) from the loop, one a step, got 1"):
+        audit_loop(lambda x, y, seed: loop(x, y, seed)[:1], WHOLE)
+    with pytest.raises(SpecError, match="the same with the same data and seed"):
+        audit_loop(lambda x, y, seed: [torch.randn(2, x.shape[1]) for _ in range(4)], WHOLE)

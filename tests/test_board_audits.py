@@ -1,0 +1,154 @@
+"""Audits on a leaderboard: the command files them, entries show them, and verify holds each against its result."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpbench import registry
+from dpbench.board.build import index_of, verified
+from dpbench.board.site import build_site
+from dpbench.board.verify.known import Known
+from dpbench.cli import main
+from dpbench.registry import Registry
+from tests import boards
+from tests.boards import edited
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Registry:
+    return registry.load()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A leaderboard whose board `tiny` was audited."""
+    root = boards.world(tmp_path_factory.mktemp("world"))
+    main_(["audit", "tiny", "--root", str(root), "--canaries", "2000", "--device", "cpu"])
+    return root
+
+
+@pytest.fixture
+def root(world: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(world, tmp_path / "leaderboard"))
+
+
+def main_(arguments: list[str]) -> int:
+    try:
+        main(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def audit_of(root: Path, learner: str) -> Path:
+    (file,) = (root / "audits" / "tiny").glob(f"{learner}-digits-*.json")
+    return file
+
+
+def complaints(root: Path, plugins: Registry) -> list[str]:
+    return [f"{one.file} {one}" for one in verified(root, Known.here(root, plugins)).complaints]
+
+
+def change(file: Path, field: str, value: Any) -> None:
+    file.write_text(json.dumps(edited(json.loads(file.read_text(encoding="utf-8")), field, value)), encoding="utf-8")
+
+
+def test_a_board_is_audited_entry_by_entry_and_what_cannot_be_says_why(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert {file.name.partition("-digits")[0] for file in root.glob("audits/tiny/*")} == {"class-means", "pillar"}
+    shutil.rmtree(root / "audits")
+    assert main_(["audit", "tiny", "--root", str(root), "--canaries", "1000", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "not audited: Learner 'public-only' asks nothing of the private data" in said
+    assert "not audited: A run at epsilon = inf adds no noise" in said
+    assert said.count("attack       passed") == 2
+
+
+def test_entries_carry_the_figures_and_the_page_shows_them(root: Path, plugins: Registry, tmp_path: Path) -> None:
+    index = index_of(root, plugins)
+    (standing,) = (one for one in index.standings if one.board.name == "tiny")
+    found = {one.learner: one for one in standing.entries}
+    audit = json.loads(audit_of(root, "pillar").read_text(encoding="utf-8"))
+    shown = found["pillar"].audit
+    assert shown is not None and "audited" in found["pillar"].trust
+    assert (shown.noise_low, shown.noise_high) == (audit["figures"]["low"], audit["figures"]["high"])
+    assert found["public-only"].audit is None and "audited" not in found["public-only"].trust
+    build_site(index, root, tmp_path / "site")
+    page = (tmp_path / "site" / "entries" / "tiny" / f"{found['pillar'].id}.html").read_text(encoding="utf-8")
+    assert f"{shown.noise_low:.4f} to {shown.noise_high:.4f} of the stated σ" in page
+    assert ">audited</li>" in page
+
+
+def test_audits_of_a_leaderboard_pass_its_checks(root: Path, plugins: Registry) -> None:
+    assert complaints(root, plugins) == []
+
+
+Change = tuple[str, Any, str]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("epsilon", 0.5, "epsilon: expected what the result states"),
+        ("sigma", lambda sigma: sigma * 1.01, "sigma: expected what the result states"),
+        ("plan.0.sigma", lambda sigma: sigma * 1.01, "plan: expected what the result states"),
+        ("mechanism", "floats-0", "mechanism: expected what the result states"),
+        ("components.learner.version", "0.0", "components: expected what the result states"),
+        ("content", "0" * 64, "content: it is of another result"),
+        ("seed", 99, "seed: expected one of the result's"),
+        ("noise.squares", lambda squares: squares * 1.02, "figures: they do not follow"),
+        ("attack.correct", 60, "figures: they do not follow"),
+        ("attack.guesses", lambda guesses: guesses // 2, "attack.guesses: expected"),
+        ("attack.members", 10, "attack.members: expected each canary"),
+        ("attack.mu", None, "attack.mu: expected none where samples are drawn"),
+        ("attack", None, "attack: expected all three parts"),
+        ("figures.failed", ["noise: size of all noise (p 1e-9)"], "figures: they do not follow"),
+        ("sensitivity.largest", 1.5, "figures: they do not follow"),
+        ("figures", "nothing", "figures"),
+    ],
+)
+def test_an_audit_that_is_not_that_of_its_result_is_found(
+    root: Path, plugins: Registry, field: str, value: Callable[[Any], Any] | Any, said: str
+) -> None:
+    change(audit_of(root, "pillar"), field, value)
+    found = complaints(root, plugins)
+    assert any(said in line for line in found), found
+    assert all(line.startswith("audits/tiny/pillar-digits-") for line in found)
+
+
+def test_a_result_that_changed_after_its_audit_has_to_be_audited_again(root: Path, plugins: Registry) -> None:
+    file = boards.file_of(root, "pillar")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(boards.resealed(edited(content, "seconds.fit", 0.25))), encoding="utf-8")
+    assert any("audit it again" in line for line in complaints(root, plugins))
+
+
+def test_an_audit_that_failed_stands_in_the_way_until_the_result_is_disputed(
+    root: Path, plugins: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = boards.file_of(root, "pillar").stem
+    with monkeypatch.context() as patch:
+        from dpbench.privacy import randomness
+
+        plain = randomness._Seeded.noise
+        patch.setattr(randomness._Seeded, "noise", lambda self, shape, std: plain(self, shape, std * 0.9))
+        asked = ["audit", f"tiny/{entry}", "--root", str(root), "--canaries", "2000", "--device", "cpu"]
+        assert main_(asked) == 1
+    assert any("figures.failed: noise: size of" in line for line in complaints(root, plugins))
+    file = boards.file_of(root, "pillar")
+    change(file, "status", "disputed")
+    assert complaints(root, plugins) == []
+    (standing,) = (one for one in index_of(root, plugins).standings if one.board.name == "tiny")
+    assert all("audited" not in one.trust for one in standing.entries if one.learner == "pillar")
+
+
+def test_an_audit_without_a_result_is_a_stray(root: Path, plugins: Registry) -> None:
+    shutil.copy(audit_of(root, "pillar"), root / "audits" / "tiny" / "nothing.json")
+    assert any("there is no such result on this board" in line for line in complaints(root, plugins))

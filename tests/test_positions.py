@@ -15,6 +15,7 @@ from dpbench_gep import GEP
 from dpbench_jl import JL
 from dpbench_pillar import Pillar
 from dpbench_scatternet import ScatterNetLinear
+from dpbench_thrift import Thrift
 from dpbench_whitened import Whitened
 from torch import Tensor
 
@@ -34,6 +35,7 @@ LEARNERS: list[Learner] = [
     JL(k=7, steps=2),
     Whitened(k=7, steps=2, distil=False),
     AdaDPS(steps=2, refresh=1),
+    Thrift(k=7, steps=2, learning_rate=1.0, student=False),
     DPRAFT(steps=2, private_mean=True),
     ClassMeans(k=7),
     ScatterNetLinear(steps=2),

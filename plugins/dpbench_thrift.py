@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench import (
@@ -18,8 +18,8 @@ from dpbench import (
     SpecError,
     Standardise,
     Task,
+    effective_size,
     exact_linear,
-    gaussian_sigma,
     hookimpl,
     settled,
     unit_norm,
@@ -42,7 +42,7 @@ SHARPNESS, RIDGE, DIMENSIONS = 2.5, 1e-4, 400  # of the student
 class Thrift(Learner):
     """Clipped steps of softmax regression in k publicly softened dimensions, where k and the way follow n / sigma.
 
-    n / sigma says how many examples there are to the noise of one release with the whole budget (`gaussian_sigma`).
+    n / sigma says how many examples there are to the noise of one release with the whole budget (`effective_size`).
 
     1. `k`: 1.3 (n / sigma)^0.6 leading public components of rows whose features are centred and divided by the root of
        their deviation and which are brought to unit norm; component j is divided by its deviation to the power
@@ -92,11 +92,10 @@ class Thrift(Learner):
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return k, steps and learning rate. A component is estimated from two public examples at least."""
-        sigma = gaussian_sigma(budget)
-        k = 1.3 * (task.size / sigma) ** 0.6 if sigma else float("inf")
+        k = 1.3 * math.pow(effective_size(task, budget), 0.6)  # infinite without privacy
         travel = min(7 + k / 6, LONGEST)
         steps = self.steps or 20 + round(travel)
-        most = max(1, min(task.public // 2, prod(task.example_shape)))
+        most = max(1, min(task.public // 2, math.prod(task.example_shape)))
         components = min(max(2, round(min(k, most))), most)
         return {"k": components, "steps": steps, "learning_rate": float(f"{travel / steps:.3g}")}
 

@@ -105,7 +105,10 @@ class Thrift(Learner):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train in the public map, then take from the head what is known to be noise."""
-        features = softened(public.x, settled(self.k), self.whitening)
+        import torch
+
+        components = spectrum(public.x)
+        features = components.softened(settled(self.k), self.whitening)
         probe = self._probe()
         head = probe.descend(curator.map(features), generator)  # (classes, k + 1)
         step = settled(self.learning_rate) * curator.sigma["gradient"] * probe.clip / curator.task.size
@@ -118,7 +121,8 @@ class Thrift(Learner):
 
         share = noise_share(head, features(public.x), noise)
         if self.student and NOISY < share < float("inf"):
-            return tutored(predict, public.x, min(0.3 + 0.6 * share, 0.7), generator)
+            x = public.x[torch.randperm(len(public.x), generator=generator)[:ROWS].to(public.x.device)]
+            return tutored(predict, x, components, pull=min(0.3 + 0.6 * share, 0.7))
         return predict
 
     def _probe(self) -> LinearProbe:
@@ -128,20 +132,49 @@ class Thrift(Learner):
         )
 
 
-def softened(x: Tensor, k: int, whitening: float) -> Transform:
-    """Return the map (c, *shape) -> (c, k) on leading components of public `x`, rows of norm sqrt(k).
+@dataclass(frozen=True)
+class Spectrum:
+    """The public components of rows of features: what every map of this learner is made of."""
+
+    standardise: Standardise
+    centre: Tensor  # (d,) float64, of rows of unit norm
+    values: Tensor  # (d,) float64, ascending
+    vectors: Tensor  # (d, d) float64
+    examples: int
+
+    def softened(self, k: int, whitening: float) -> Transform:
+        """Return the map (c, *shape) -> (c, k) on the leading components, rows of norm sqrt(k).
+
+        Raises:
+            SpecError: fewer public examples or features than components.
+        """
+        most = min(self.examples - 1, len(self.values))
+        if k > most:
+            raise SpecError(
+                f"Expected k={k} in 1..{most} in learner 'thrift': fewer than the {self.examples} public examples, and "
+                f"no more than the {len(self.values)} features. Add --public-fraction or --public-dataset, or set "
+                "thrift:k=..."
+            )
+        relative = (self.values[-k:] / self.values[-1].clamp(min=1e-12)).clamp(min=1e-4)
+        directions = (self.vectors[:, -k:] * relative.pow(-whitening / 2)).T  # (k, d)
+        weight, shift = directions.float(), (-directions @ self.centre).float()
+        standardise = self.standardise
+        return lambda rows: unit_norm(exact_linear(unit_norm(standardise(rows)), weight, shift)) * k**0.5
+
+
+def spectrum(x: Tensor) -> Spectrum:
+    """Return the components of public features (m, *shape), centred, scaled and brought to unit norm.
 
     Raises:
-        SpecError: fewer public examples or features than components, or features that are not finite.
+        SpecError: fewer than two examples, or features that are not finite.
     """
     import torch
 
     flat = x.flatten(1)  # (m, d)
-    most = min(len(flat) - 1, flat.shape[1])
-    if k > most:
+    if len(flat) < 2:
         raise SpecError(
-            f"Expected k={k} in 1..{most} in learner 'thrift': fewer than the {len(flat)} public examples, and no more "
-            f"than the {flat.shape[1]} features. Add --public-fraction or --public-dataset, or set thrift:k=..."
+            f"Expected at least 2 public examples in learner 'thrift', got {len(flat)}. Add --public-fraction or "
+            "--public-dataset."
         )
     mean, deviation = flat.mean(0), flat.std(0, correction=0)
     if not bool(deviation.isfinite().all()):
@@ -152,10 +185,7 @@ def softened(x: Tensor, k: int, whitening: float) -> Transform:
     units = unit_norm(standardise(x)).double()
     centre = units.mean(0)
     values, vectors = torch.linalg.eigh((units - centre).T @ (units - centre) / len(units))
-    relative = (values[-k:] / values[-1].clamp(min=1e-12)).clamp(min=1e-4)
-    directions = (vectors[:, -k:] * relative.pow(-whitening / 2)).T  # (k, d)
-    weight, shift = directions.float(), (-directions @ centre).float()
-    return lambda rows: unit_norm(exact_linear(unit_norm(standardise(rows)), weight, shift)) * k**0.5
+    return Spectrum(standardise, centre, values, vectors, len(units))
 
 
 def even(head: Tensor, noise: float) -> Tensor:
@@ -174,19 +204,17 @@ def noise_share(head: Tensor, x: Tensor, noise: float) -> float:
     return noise * (len(head) - 1) * float(energy.sum()) / total if total > 0 else 0.0
 
 
-def tutored(predict: Predict, public: Tensor, pull: float, generator: torch.Generator) -> Predict:
-    """Return softmax regression on the head's scores of public rows, each drawn to its neighbours' by `pull`."""
+def tutored(predict: Predict, x: Tensor, components: Spectrum, pull: float) -> Predict:
+    """Return softmax regression on the head's scores of public rows `x`, each drawn to its neighbours' by `pull`."""
     import torch
 
-    x = public[torch.randperm(len(public), generator=generator)[:ROWS].to(public.device)]
-    k = min(DIMENSIONS, len(x) - 1, x[0].numel())
+    most = min(components.examples - 1, len(components.values))
+    nearby = neighbourhoods(components.softened(min(DIMENSIONS // 2, most), 0.5)(x))
     scores = predict(x)
-    scores = scores - scores.mean(1, keepdim=True)
-    nearby = neighbourhoods(softened(x, min(k, DIMENSIONS // 2), 0.5)(x))
-    smooth = scores
+    scores = smooth = scores - scores.mean(1, keepdim=True)
     for _ in range(ROUNDS):
         smooth = pull * (nearby @ smooth) + (1 - pull) * scores
-    features = softened(x, k, 0.0)
+    features = components.softened(min(DIMENSIONS, most), 0.0)
     head = fitted(features(x), (SHARPNESS * smooth / smooth.std().clamp(min=1e-12)).softmax(1))
     return lambda rows: torch.addmm(head[:, -1], features(rows), head[:, :-1].T)
 

@@ -179,7 +179,7 @@ def test_noise_on_each_part_is_for_the_norm_of_all_parts_together(residual: bool
 
 
 class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the size of the largest storage that any operation gives back."""
+    """Keeps the size of the largest storage that any operation gives back, in numbers of four bytes."""
 
     numel = 0
 
@@ -187,7 +187,7 @@ class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
         answer = function(*args, **(kwargs or {}))
         for part in answer if isinstance(answer, (tuple, list)) else [answer]:
             if isinstance(part, Tensor):
-                self.numel = max(self.numel, part.untyped_storage().nbytes() // part.element_size())
+                self.numel = max(self.numel, part.untyped_storage().nbytes() // 4)
         return answer
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dpbench.audit import listening
 from dpbench.audit.run import audit_of
 from dpbench.harness.prepare import Prepared, prepare
 from dpbench.privacy import binding, curator, randomness
@@ -243,6 +244,12 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     plain = Seeded.sample
     patch.setattr(Seeded, "sample", lambda self, size, rate: plain(self, size, min(1.0, 1.5 * rate)))
+
+
+@pytest.fixture(autouse=True)
+def fewer_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask two questions of a release again, the first among them: enough, and quick."""
+    monkeypatch.setattr(listening, "QUESTIONS", 2)
 
 
 @pytest.mark.parametrize("what", BROKEN)

@@ -149,6 +149,12 @@ def test_an_audit_that_failed_stands_in_the_way_until_the_result_is_disputed(
     assert all("audited" not in one.trust for one in standing.entries if one.learner == "pillar")
 
 
+def test_an_entry_is_audited_with_a_seed_of_its_own(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = boards.file_of(root, "pillar").stem
+    assert main_(["audit", f"tiny/{entry}", "--root", str(root), "--seed", "7"]) == 1
+    assert f"Expected --seed 7 to be one of tiny/{entry}, which has 0, 1." in capsys.readouterr().err
+
+
 def test_an_audit_without_a_result_is_a_stray(root: Path, plugins: Registry) -> None:
     shutil.copy(audit_of(root, "pillar"), root / "audits" / "tiny" / "nothing.json")
     assert any("there is no such result on this board" in line for line in complaints(root, plugins))

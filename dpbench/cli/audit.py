@@ -15,11 +15,11 @@ from dpbench.cli import flags
 from dpbench.cli.output import interruptible, printed_if_unwritable
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.audit import PARTS, Audit, Bound, Part
+from dpbench.records.spec import Spec, make_spec, read_toml
 from dpbench.support.messages import unknown
 
 if TYPE_CHECKING:
     from dpbench.records.result import Result
-    from dpbench.records.spec import Spec
     from dpbench.registry import Registry
 
 
@@ -34,7 +34,6 @@ class Target:
     def read(self) -> Spec | Result:
         """Read it."""
         from dpbench.records.result import Result
-        from dpbench.records.spec import make_spec, read_toml
 
         return make_spec(read_toml(self.file), self.name) if self.file.suffix == ".toml" else Result.read(self.file)
 
@@ -85,6 +84,9 @@ def audit(
 
 def _audited(target: Target, seed: int | None, canaries: int | None, device: str, plugins: Registry) -> Audit:
     what = target.read()
+    seeds = (what if isinstance(what, Spec) else what.spec).seeds
+    if target.filed and seed is not None and seed not in seeds:
+        raise SpecError(f"Expected --seed {seed} to be one of {target.name}, which has {', '.join(map(str, seeds))}.")
     from dpbench.audit.run import audit as audited
 
     return audited(what, seed=seed, canaries=canaries, device=device, plugins=plugins)

@@ -100,10 +100,11 @@ def _seed(
 def _privacy(steps: int, epsilon: float, delta: float, name: accountant.AccountantName) -> dict[str, Any]:
     release = Release("rows" if math.isinf(epsilon) else "gradient", steps)
     sigma = accountant.calibrate([release], Budget(epsilon, delta, "add-or-remove-one"), name)
-    other = crosscheck.cross_check([release], sigma, delta, name)
+    stated = accountant.epsilon([release], sigma, delta, name)
+    other = crosscheck.cross_check([release], sigma, delta, name, stated)
     planned = {"name": release.name, "steps": steps, "sample_rate": 1.0, "relative_noise": 1.0, "sigma": sigma}
     return {
-        "epsilon": accountant.epsilon([release], sigma, delta, name), "delta": delta, "accountant": name,
+        "epsilon": stated, "delta": delta, "accountant": name,
         "adjacency": "add-or-remove-one", "sigma": sigma, "plan": [planned], "rng": "research",
         "independent": {"accountant": other.accountant, "lower": other.lower, "upper": other.upper},
     }  # fmt: skip

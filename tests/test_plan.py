@@ -24,6 +24,8 @@ TASK = Task((2,), 2, 1000, torch.device("cpu"))
         (Release("grad", sample_rate=math.nan), "sample_rate=nan"),
         (Release("grad", steps=0), "steps=0"),
         (Release("grad", steps=1.5), "steps=1.5"),  # type: ignore[arg-type]
+        (Release("grad", sample_rate=[0.1, 0.9]), "one number"),  # type: ignore[arg-type]
+        (Release("grad", steps=True), "one number"),
         (Release("grad", relative_noise=0.0), "relative_noise=0.0"),
         (Release("grad", relative_noise=math.inf), "relative_noise=inf"),
     ],
@@ -38,7 +40,7 @@ def test_an_empty_plan_reads_nothing_and_costs_nothing() -> None:
     assert check_plan([], "public-only") == ()
     assert epsilon((), 0.0, 1e-5) == 0
     assert calibrate((), Budget(1.0, 1e-5)) == 0
-    assert cross_check((), 0.0, 1e-5, "pld").upper == 0
+    assert cross_check((), 0.0, 1e-5, "pld", 0.0).upper == 0
 
 
 def test_two_releases_of_one_name_are_refused() -> None:

@@ -48,7 +48,7 @@ def state(
         return _of_search(plan, budget, name, rng, repeats)
     sigma = calibration.calibrate(plan, budget, name)
     stated = accountant.epsilon(plan, sigma, budget.delta, name)
-    other = crosscheck.cross_check(plan, sigma, budget.delta, name)
+    other = crosscheck.cross_check(plan, sigma, budget.delta, name, stated)
     return _privacy(plan, budget, name, rng, sigma, stated, Independent(**dataclasses.asdict(other)))
 
 

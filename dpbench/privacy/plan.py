@@ -37,6 +37,9 @@ def check_plan(plan: Sequence[Release], learner: str) -> tuple[Release, ...]:
         if release.name in seen:
             raise PlanError(f"Expected unique names, got a second one {where}.")
         seen.add(release.name)
+        for field in ("steps", "sample_rate", "relative_noise"):
+            if not isinstance(value := getattr(release, field), (int, float)) or isinstance(value, bool):
+                raise PlanError(f"Expected {field} to be one number {where}, got a {type(value).__name__}.")
         if release.steps < 1 or release.steps != int(release.steps):
             raise PlanError(f"Expected steps={release.steps} to be a whole number >= 1 {where}.")
         if not 0 < release.sample_rate <= 1:

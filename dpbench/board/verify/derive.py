@@ -71,8 +71,8 @@ def derive(question: Question) -> Answer:
             rough = accountant.epsilon(plan, sigma, delta, "rdp")
             if not rough <= 10 * question.stated + 10:
                 return Answer(math.inf, error=f"plan and sigma give about {rough:.4g} by Renyi divergences")
-        other = crosscheck.cross_check(plan, sigma, delta, name)
-        return Answer(accountant.epsilon(plan, sigma, delta, name), **dataclasses.asdict(other))
+        found = accountant.epsilon(plan, sigma, delta, name)
+        return Answer(found, **dataclasses.asdict(crosscheck.cross_check(plan, sigma, delta, name, found)))
     except Exception as error:  # libraries assert what they expect of a plan
         return Answer(math.inf, error=f"it cannot be derived: {error or type(error).__name__}")
 

@@ -20,8 +20,10 @@ class Bracket:
     upper: float
 
 
-def cross_check(plan: Sequence[Release], sigma: float, delta: float, accountant: AccountantName) -> Bracket:
-    """Return epsilon by an independent library and method, and refuse a contradiction.
+def cross_check(
+    plan: Sequence[Release], sigma: float, delta: float, accountant: AccountantName, stated: float
+) -> Bracket:
+    """Return epsilon by an independent library and method, and refuse a contradiction to what `accountant` stated.
 
     `pld` and `rdp` are checked by Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
     2021), or by RDP where its grid would pass 2^24 points; `prv`, whose code descends from that package, by `pld`.
@@ -29,7 +31,6 @@ def cross_check(plan: Sequence[Release], sigma: float, delta: float, accountant:
     Raises:
         AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, above the upper.
     """
-    stated = epsilon(plan, sigma, delta, accountant)
     if math.isinf(stated) or not plan:
         return Bracket("none", stated, stated)
     if accountant == "prv":

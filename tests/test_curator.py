@@ -39,6 +39,13 @@ def test_the_noise_of_an_answer_has_std_sigma_times_clip() -> None:
     assert noise.std() == pytest.approx(1, rel=4 / math.sqrt(2e5))
 
 
+@pytest.mark.parametrize("sigma", [1e-6, 0.01, 0.4])
+def test_any_sigma_above_zero_gives_noise(sigma: float) -> None:
+    curator = curator_over(private_rows(n=1, d=10_000), [Release("sum")], sigma=sigma)
+    answer = curator.noisy_sum(lambda chunk: torch.zeros(len(chunk), 10_000), release="sum", clip=1.0)
+    assert float(answer.std()) == pytest.approx(sigma, rel=0.05)
+
+
 def test_each_of_two_blocks_gets_noise_for_the_norm_of_both_together() -> None:
     rows = private_rows(n=1, d=50_000)
     curator = curator_over(rows, [Release("both")], sigma=1.0)

@@ -61,6 +61,12 @@ def test_the_longest_sums_do_not_overflow(value: int, inner: int) -> None:
     assert set(product(a, a.T).flatten().tolist()) == {value * value * inner}
 
 
+@pytest.mark.parametrize("inner", [products.BLOCK, 2**11 + 1, 2**13 + 3])
+def test_long_sums_are_exact_in_float32(inner: int) -> None:
+    a = torch.full((1, inner), 127, dtype=torch.int8)
+    assert by_float(a, a.T).item() == 127 * 127 * inner
+
+
 @pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2), (3, 2, 0)])
 def test_products_of_nothing_are_zero(shape: tuple[int, int, int]) -> None:
     rows, inner, columns = shape

@@ -84,6 +84,12 @@ def test_a_sample_says_nothing_of_the_noise() -> None:
     assert abs(np.corrcoef(chosen, draws.noise((MANY,), 1e6))[0, 1]) < 5 / np.sqrt(MANY)
 
 
+def test_sample_and_noise_come_from_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chance, "poisson_sample", lambda size, rate, generator: generator.standard_normal(size))
+    draws = Randomness.research(0, ONE).draws("gradient", 1)
+    assert not np.isclose(draws.sample(50, 0.5) * 1e6, draws.noise((50,), 1e6), atol=1).any()
+
+
 def test_blocks_of_one_answer_have_noise_of_their_own() -> None:
     draws = Randomness.research(0, ONE).draws("both", 1)
     first, second = draws.noise((MANY,), 1e6), draws.noise((MANY,), 1e6)
@@ -161,6 +167,7 @@ def test_secure_draws_differ_each_time_and_leave_nothing_behind() -> None:
     first, second = Randomness.secure(0), Randomness.secure(0)
     assert first.key is None
     assert not np.array_equal(_noise(first), _noise(second))
+    assert first.draws("rows", 1).row_base() != second.draws("rows", 1).row_base()
     assert not np.array_equal(first.checks.random(4), second.checks.random(4))
 
 

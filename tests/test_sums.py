@@ -34,7 +34,7 @@ from dpbench import (
 from dpbench.errors import NotPerExample, PrivacyError
 from dpbench.learning.stack import Stacked
 from dpbench.privacy.exact import products
-from dpbench.privacy.exact.sums import IntegerSum
+from dpbench.privacy.exact.sums import IntegerSum, _weighted_squares, weights_within
 from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.forms.contributions import Contribution, Rows
 from dpbench.privacy.rows import PrivateRows
@@ -163,6 +163,42 @@ def test_integers_are_those_of_the_clipped_rows(name: str, c: int, m: int, d: in
     assert float((_value(form.integers(clip)) - expected).norm()) <= 0.02 * clip * len(kept)
 
 
+EQUAL: dict[str, Callable[[int], Contribution]] = {
+    "rows": lambda width: Rows(torch.ones(1, 64 * width)),
+    "joined": lambda width: Joined((torch.ones(1, 32 * width),) * 2),
+    "rank one": lambda width: RankOne(torch.ones(1, 64), torch.ones(1, width)),
+    "scaled": lambda width: Scaled(RankOne(torch.ones(1, 64), torch.ones(1, width)), torch.ones(64, width)),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_a_row_that_rounds_up_everywhere_stays_within_the_clip(name: str) -> None:
+    """Entries are equal: all of a row is rounded up, or all of it down, as its width has it."""
+    for width in range(1000, 1020):
+        summed = EQUAL[name](width).integers(1.0)
+        squares = sum(entry * entry for entry in summed.total.flatten().tolist())
+        room = Fraction(1 / float(summed.grid.max())) ** 2
+        assert room * 15 / 16 <= squares <= room
+
+
+@given(SEEDS)
+def test_a_weight_leaves_room_for_two_roundings_in_float32(seed: int) -> None:
+    norms = torch.rand(50, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 100 + 1
+    for norm, weight in zip(norms.tolist(), weights_within(norms, 1.0).float().tolist(), strict=True):
+        assert Fraction(norm) * Fraction(weight) * (1 + Fraction(2) ** -23) <= 1
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 30), SEEDS)
+def test_squares_under_a_scale_are_never_under_estimated(c: int, m: int, d: int, seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    right, shares = quantise(torch.randn(c, d, generator=draw)), torch.rand(m, d, generator=draw).double()
+    found = _weighted_squares(right, shares)
+    for i in range(c):
+        for j in range(m):
+            pairs = zip(right.q[i].tolist(), shares[j].tolist(), strict=True)
+            assert Fraction(float(found[j, i])) >= sum(q * q * Fraction(share) for q, share in pairs)
+
+
 @pytest.mark.parametrize("total", [8192.0, 2.0**20])
 @pytest.mark.parametrize("d", [1, 40])
 def test_sums_that_sit_at_powers_of_two_hide_no_row(total: float, d: int) -> None:
@@ -209,6 +245,24 @@ def test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks(
         curator.noisy_sum(rows, release="sum", clip=clips, chunk_size=chunk_size)
     for bound, one, other in zip(clips, summed[: len(clips)], summed[len(clips) :], strict=True):
         assert _length(one.total - other.total, one.grid) <= Fraction(bound) ** 2
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_one_example_moves_a_curators_sum_by_its_own_integers(dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(5000, 6, generator=torch.Generator().manual_seed(3)) + 1
+    y, summed = torch.zeros(5000, dtype=torch.int64), list[IntegerSum]()
+
+    def kept(one: IntegerSum, std: float, draws: object) -> Tensor:
+        summed.append(one)
+        return one.value()
+
+    monkeypatch.setattr("dpbench.privacy.curator.noised", kept)
+    for part in (x, x[:-1], x[-1:]):
+        curator = curator_over(PrivateRows(part, y[: len(part)], torch.arange(len(part))), [Release("sum")], sigma=1.0)
+        rows: Callable[[Chunk], Any] = lambda chunk: chunk.x if dense else RankOne(chunk.x[:, :2], chunk.x)
+        curator.noisy_sum(rows, release="sum", clip=1.0)
+    whole, rest, alone = (one.total for one in summed)
+    assert torch.equal(whole - rest, alone)
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 9), st.integers(1, 30), SEEDS)

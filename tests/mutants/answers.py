@@ -1,0 +1,243 @@
+"""Mutants of what answers a learner: curator, plan, rows, randomness and noise."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, edit
+
+CURATOR, PLAN, ROWS = "test_curator.py::test_", "test_plan.py::test_", "test_curator.py::test_"
+RANDOM, DISCRETE = "test_randomness.py::test_", "test_discrete.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "sigma halved", "noise for a budget four times smaller in sigma^2", "plan.py",
+        edit("sigma * release.relative_noise for release", "sigma * release.relative_noise / 2 for release"),
+        (CURATOR + "the_noise_of_an_answer_has_std_sigma_times_clip",),
+    ),
+    Mutant(
+        "relative noise ignored", "a release planned with more noise gets the base noise", "plan.py",
+        edit("{release.name: sigma * release.relative_noise for", "{release.name: sigma for"),
+        ("test_binding.py::test_the_noise_is_that_of_the_plan_whatever_the_plan",),
+    ),
+    Mutant(
+        "ledger not spent", "a release answers without end", "plan.py",
+        edit("self._spent[name] += 1", "pass"),
+        (PLAN + "spending_past_the_plan_is_refused_and_not_counted",),
+    ),
+    Mutant(
+        "ledger one too many", "one answer more than was accounted", "plan.py",
+        edit("self._spent[name] >= release.steps", "self._spent[name] > release.steps"),
+        (PLAN + "spending_past_the_plan_is_refused_and_not_counted",),
+    ),
+    Mutant(
+        "rate above one", "a batch size passes for a rate", "plan.py",
+        edit("if not 0 < release.sample_rate <= 1:", "if not 0 < release.sample_rate:"),
+        (PLAN + "a_malformed_release_is_refused_with_its_owner_named",),
+    ),
+    Mutant(
+        "infinite relative noise", "an accountant is asked about noise that nobody adds", "plan.py",
+        edit("release.relative_noise > 0 and math.isfinite(release.relative_noise)", "release.relative_noise > 0"),
+        (PLAN + "a_malformed_release_is_refused_with_its_owner_named",),
+    ),
+    Mutant(
+        "two releases of one name", "the ledger counts one of them, the accountant both or one", "plan.py",
+        edit("if release.name in seen:", "if False:"),
+        (PLAN + "two_releases_of_one_name_are_refused",),
+    ),
+    Mutant(
+        "delta up to one", "publishing a random row has (0, 1/n)", "plan.py",
+        edit("if not 0 < budget.delta < 1 / task.size:", "if not 0 < budget.delta < 1:"),
+        (PLAN + "a_delta_of_one_in_n_or_more_is_refused",),
+    ),
+    Mutant(
+        "sigma that is no number", "NaN > 0 is false: sums without noise for a run that states epsilon", "binding.py",
+        edit("if not 0 <= sigma < math.inf:", "if sigma < 0 or sigma == math.inf:"),
+        ("test_binding.py::test_a_sigma_that_is_none_is_refused",),
+    ),
+    Mutant(
+        "spent after the rows are read", "a question that crashes half way is not counted", "curator.py",
+        (
+            ("        step = self.ledger.spend(release)\n", "        step = self.ledger._plan[release]\n"),
+            ("self.randomness.draws(release, self.ledger.spent[release])",
+             "self.randomness.draws(release, self.ledger.spent[release] + 1)"),
+            ("        spread = self.sigma[release] * math",
+             "        self.ledger.spend(release)\n        spread = self.sigma[release] * math"),
+        ),
+        (CURATOR + "spending_comes_before_anything_is_read",),
+    ),
+    Mutant(
+        "blocks without the root", "GEP's bug: b blocks have norm sqrt(b), not 1", "curator.py",
+        edit("self.sigma[release] * math.sqrt(len(clips))", "self.sigma[release]"),
+        (CURATOR + "each_of_two_blocks_gets_noise_for_the_norm_of_both_together",),
+    ),
+    Mutant(
+        "second block at the first clip", "a block with a smaller clip moves by more than its noise covers",
+        "curator.py",
+        edit("[block.integers(bound) if exact", "[block.integers(clips[0]) if exact"),
+        ("test_sums.py::test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks",),
+    ),
+    Mutant(
+        "noise of the smallest clip", "blocks with a larger clip get too little", "curator.py",
+        edit("noised(summed, spread * bound, draws) for", "noised(summed, spread * min(clips), draws) for"),
+        (CURATOR + "each_of_two_blocks_gets_noise_for_the_norm_of_both_together",),
+    ),
+    Mutant(
+        "all rows in every sample", "epsilon is stated for samples, without amplification it is far larger",
+        "curator.py",
+        edit("self.witness.members, step.sample_rate)", "self.witness.members, 1.0)"),
+        ("test_binding.py::test_each_release_is_sampled_at_its_own_rate",),
+    ),
+    Mutant(
+        "no noise for a small sigma", "large budgets are still budgets", "curator.py",
+        edit("exact = self.sigma[release] > 0  #", "exact = self.sigma[release] > 0.1  #"),
+        (CURATOR + "any_sigma_above_zero_gives_noise",),
+    ),
+    Mutant(
+        "a ledger for every map", "each map answers the whole plan once more", "curator.py",
+        (
+            ("import dataclasses\nimport math\n", "import copy\nimport dataclasses\nimport math\n"),
+            ("dataclasses.replace(self, rows=rows, task=task)",
+             "dataclasses.replace(self, rows=rows, task=task, ledger=copy.deepcopy(self.ledger), "
+             "randomness=copy.deepcopy(self.randomness))"),
+        ),
+        (CURATOR + "the_number_of_answers_is_the_number_of_ledger_entries",),
+    ),
+    Mutant(
+        "arithmetic of whoever asks", "under autocast sums are in bfloat16: one row moved one by 128 clips",
+        "curator.py",
+        edit("    @own_arithmetic()\n    def noisy_sum(", "    def noisy_sum("),
+        ("test_sums.py::test_answers_do_not_depend_on_what_is_set_around_the_question",),
+    ),
+    Mutant(
+        "a clip that bounds nothing", "an infinite or missing clip passes", "curator.py",
+        edit("if not CLIPS[0] <= bound <= CLIPS[1]:", "if bound <= 0:"),
+        (CURATOR + "a_clip_that_bounds_nothing_is_refused",),
+    ),
+    Mutant(
+        "handle with a way in", "a bound method carries the curator, and with it all private rows", "curator.py",
+        edit("        self._noisy_sum = ask\n", "        self._noisy_sum = noisy_sum\n"),
+        (CURATOR + "no_attribute_of_the_handle_leads_to_a_private_row",),
+    ),
+    Mutant(
+        "chunk not wiped", "a chunk kept by a row function still holds private rows", "rows.py",
+        edit("        finally:\n            wipe(*buffers)\n            self._lent = False",
+             "        finally:\n            self._lent = False"),
+        (ROWS + "a_chunk_kept_beyond_its_row_function_holds_no_private_row",),
+    ),
+    Mutant(
+        "labels not wiped", "a chunk kept by a row function still holds private labels", "rows.py",
+        edit("                finally:\n                    wipe(y, seeds)",
+             "                finally:\n                    pass"),
+        (ROWS + "a_chunk_kept_beyond_its_row_function_holds_no_private_row",),
+    ),
+    Mutant(
+        "the end of a buffer not wiped", "the memory beside a short chunk holds rows of the chunk before", "rows.py",
+        edit("wipe(*(buffer[len(rows) :] for buffer in buffers))", "pass"),
+        (ROWS + "the_memory_around_a_chunk_holds_no_row_of_the_chunk_before",),
+    ),
+    Mutant(
+        "questions inside questions", "a row function asks, and the rows it returns read other rows", "rows.py",
+        edit("        if self._lent:", "        if False:"),
+        ("test_curator.py::TestRefusals::test_asking_the_curator_inside_a_row_function",),
+    ),
+    Mutant(
+        "one noise for all fits", "two learners' answers subtract to no noise", "randomness.py",
+        edit('("fit", identity, str(seed))', '("fit", "", str(seed))'),
+        (RANDOM + "no_noise_is_shared_by_two_questions",),
+    ),
+    Mutant(
+        "one noise for all steps", "the difference of two answers has no noise", "randomness.py",
+        edit("asked = (release, str(step))", 'asked = (release, "")'),
+        (RANDOM + "no_noise_is_shared_by_two_questions",),
+    ),
+    Mutant(
+        "one noise for all releases", "the difference of two answers has no noise", "randomness.py",
+        edit("asked = (release, str(step))", 'asked = ("", str(step))'),
+        (RANDOM + "no_noise_is_shared_by_two_questions",),
+    ),
+    Mutant(
+        "one noise for all runs of a search", "runs of private selection subtract", "randomness.py",
+        edit('("run", identity, str(seed), str(run))', '("run", identity, str(seed))'),
+        (RANDOM + "no_noise_is_shared_by_two_questions",),
+    ),
+    Mutant(
+        "settings of a fold share noise", "the differences of trials are exact", "randomness.py",
+        edit("own = (*shared, str(setting))", "own = shared"),
+        (RANDOM + "settings_of_a_fold_share_samples_and_start_and_not_noise",),
+    ),
+    Mutant(
+        "sample and noise from one stream", "who was sampled tells the noise", "randomness.py",
+        edit('_stream((*key, "noise"))', '_stream((*shared, "sample"))'),
+        (RANDOM + "sample_and_noise_come_from_streams_of_their_own",),
+    ),
+    Mutant(
+        "noise starts over in every block", "the difference of two blocks has no noise", "randomness.py",
+        (
+            ('self._shared, self._normals = shared, _stream((*key, "noise"))', "self._shared, self._key = shared, key"),
+            ("noise = self._normals.standard_normal(tuple(shape))",
+             'noise = _stream((*self._key, "noise")).standard_normal(tuple(shape))'),
+        ),
+        (RANDOM + "blocks_of_one_answer_have_noise_of_their_own",),
+    ),
+    Mutant(
+        "draws given twice", "asking one step again repeats its noise", "randomness.py",
+        edit("if step <= self._last.get(release, 0):", "if False:"),
+        (RANDOM + "noise_that_was_given_out_is_not_given_again",),
+    ),
+    Mutant(
+        "1 - q for q", "samples are larger than was accounted", "randomness.py",
+        edit("generator.geometric(rate, count)", "generator.geometric(1 - rate, count)"),
+        (RANDOM + "samples_have_the_stated_rate",),
+    ),
+    Mutant(
+        "a sample of fixed size", "shuffled batches accounted as Poisson samples", "randomness.py",
+        edit("    expected = size * rate\n",
+             "    expected = size * rate\n    return np.sort(generator.permutation(size)[: round(expected)])\n"),
+        ("test_mechanisms.py::test_batch_sizes_are_binomial", RANDOM + "a_sample_by_gaps_is_one_by_single_draws"),
+    ),
+    Mutant(
+        "secure sample one too many", "a rate above the stated one", "randomness.py",
+        edit("np.uint64) < below)", "np.uint64) <= below)"),
+        (RANDOM + "a_secure_samples_rate_is_exact",),
+    ),
+    Mutant(
+        "secure rows with the same seeds", "augmentations repeat at every step, and can be learned", "randomness.py",
+        edit("return secrets.randbits(63)", "return 4"),
+        (RANDOM + "secure_draws_differ_each_time_and_leave_nothing_behind",),
+    ),
+    Mutant(
+        "keys that run into each other", 'release "a", step 11 has the noise of release "a1", step 1', "randomness.py",
+        edit("json.dumps(key).encode()", '"".join(key).encode()'),
+        (RANDOM + "names_do_not_run_into_each_other",),
+    ),
+    Mutant(
+        "half the noise in a sum", "what is drawn is not what is added", "mechanisms.py",
+        edit("torch.from_numpy(noise).to(", "torch.from_numpy(noise // 2).to("),
+        ("test_mechanisms.py::test_noise_is_normal_with_the_stated_deviation",),
+    ),
+    Mutant(
+        "one noise for all classes", "the bug of DP-FC: differences of classes have no noise", "mechanisms.py",
+        edit("draws.noise(summed.total.shape, float(steps) if steps.size == 1 else steps)",
+             "draws.noise((1, *summed.total.shape[1:]), float(steps.max())).repeat(len(summed.total), 0)"),
+        (CURATOR + "noise_is_independent_across_classes_steps_and_releases",),
+    ),
+    Mutant(
+        "noise above 64 bits", "it wraps around, and is no noise", "mechanisms.py",
+        edit("if steps.size and not steps.max() <= LARGEST:", "if False:"),
+        ("test_mechanisms.py::test_noise_that_64_bits_cannot_hold_is_refused",),
+    ),
+    Mutant(
+        "answers off the grid", "low bits of a float tell of the sum (Mironov 2012)", "mechanisms.py",
+        edit(".mul(summed.grid).float()", ".mul(summed.grid).mul(1 + 1e-6).float()"),
+        ("test_mechanisms.py::test_answers_are_multiples_of_the_sums_own_grid",),
+    ),
+    Mutant(
+        "half the secure noise", "--secure-rng gives less than it states", "discrete.py",
+        edit("math.ldexp(std, finer)", "math.ldexp(std, finer - 1)"),
+        (DISCRETE + "answers_get_a_gaussian_rounded_to_the_grid",),
+    ),
+    Mutant(
+        "secure noise of the first width", "coordinates of wider grids get too little", "discrete.py",
+        edit("_rounded(int(here.sum()), float(value))", "_rounded(int(here.sum()), float(wanted.min()) or 1.0)"),
+        (DISCRETE + "each_coordinate_may_have_its_own_width",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,178 @@
+"""Mutants of clipping and of sums in integers."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, edit
+
+SUMS, EXACT, BASES = "test_sums.py::test_", "test_exact.py::test_", "test_bases.py::test_"
+ONE_ROW = SUMS + "one_row_moves_the_integers_by_at_most_the_clip"
+FORMS = "test_contributions.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "no clip", "one row moves the sum by as much as it likes", "exact/sums.py",
+        edit("weights = (bounds / norms).mul_(1 - 2.0**-20).clamp_(0, 1)", "weights = torch.ones_like(norms)"),
+        (ONE_ROW,),
+    ),
+    Mutant(
+        "twice the clip", "sensitivity is double the noise's", "exact/sums.py",
+        edit("weights = (bounds / norms).mul_", "weights = (2 * bounds / norms).mul_"),
+        (ONE_ROW,),
+    ),
+    Mutant(
+        "no room for the weights' rounding", "a row at the clip ends above it by a float32 rounding", "exact/sums.py",
+        edit(".mul_(1 - 2.0**-20).clamp_(0, 1)", ".clamp_(0, 1)"),
+        (SUMS + "a_weight_leaves_room_for_two_roundings_in_float32",),
+    ),
+    Mutant(
+        "rows that are not finite", "one NaN makes every weight NaN: who sees it knows that the row is there",
+        "exact/sums.py",
+        edit("return weights.masked_fill_((norms <= largest).logical_not_(), 0)", "return weights"),
+        ("test_mechanisms.py::test_a_row_that_is_not_finite_counts_as_zero", ONE_ROW),
+    ),
+    Mutant(
+        "no room for rounding dense rows", "rounding to the grid lengthens a row beyond the clip", "exact/sums.py",
+        edit("bound = max(0.0, clip - 0.5 * grid * entries**0.5)", "bound = clip"),
+        (SUMS + "a_row_that_rounds_up_everywhere_stays_within_the_clip",),
+    ),
+    Mutant(
+        "dense rows rounded up", "each entry moves by up to a step, twice what is kept free", "exact/sums.py",
+        edit("(block * factor).round_().sum(0", "(block * factor).ceil_().sum(0"),
+        (SUMS + "a_row_that_rounds_up_everywhere_stays_within_the_clip", ONE_ROW),
+    ),
+    Mutant(
+        "no room for rounding outer products", "rounding lengthens a row beyond the clip", "exact/sums.py",
+        edit("room = grids.products * 2.0**bits - grids.reserve(reach)", "room = grids.products * 2.0**bits"),
+        (SUMS + "a_row_that_rounds_up_everywhere_stays_within_the_clip", ONE_ROW),
+    ),
+    Mutant(
+        "the bias outside the norm", "a row with bias is longer than was measured", "exact/sums.py",
+        edit(".square_().add_(float(bias)).sqrt_()", ".square_().sqrt_()"),
+        (ONE_ROW,),
+    ),
+    Mutant(
+        "norms as they come", "a float32 norm may lie below the truth", "exact/sums.py",
+        edit("total.sqrt_().mul_(1 + count * torch.finfo(rows.dtype).eps / 2).add_(TINY)", "total.sqrt_()"),
+        (FORMS + "float32_norms_are_never_under_estimated",),
+    ),
+    Mutant(
+        "squares that vanish", "tiny entries have norm zero and are not clipped", "exact/elementwise.py",
+        edit("TINY = 1e-15  #", "TINY = 0.0  #"),
+        (FORMS + "float32_norms_are_never_under_estimated", FORMS + "a_row_of_zeros_has_a_norm_that_can_be_divided_by"),
+    ),
+    Mutant(
+        "no room for rounding scaled products", "rounding lengthens a row beyond the clip", "exact/sums.py",
+        edit("weights_within(norms, (clip - reserve).unsqueeze(0), LARGEST**2)",
+             "weights_within(norms, torch.full_like(norms, clip), LARGEST**2)"),
+        (SUMS + "a_row_that_rounds_up_everywhere_stays_within_the_clip", ONE_ROW),
+    ),
+    Mutant(
+        "scaled rows clipped before the scale", "dividing by a small scale lengthens them again", "exact/sums.py",
+        edit("spread = _weighted_squares(right, inverse[:, :features].square())",
+             "spread = _weighted_squares(right, torch.ones_like(inverse[:, :features]))"),
+        (ONE_ROW,),
+    ),
+    Mutant(
+        "rows of few large features", "their left factors overflow two slices", "exact/sums.py",
+        edit("reach = right.lengths.clamp(min=2.0**bits / (LEFT_LIMIT - 2))", "reach = right.lengths"),
+        (ONE_ROW,),
+    ),
+    Mutant(
+        "chunks on other grids", "sums of other units are added, and one row counts for many", "exact/sums.py",
+        edit("if not same or not torch.equal(self.grid, other.grid):", "if False:"),
+        (SUMS + "chunks_of_other_shapes_or_scales_are_not_added",),
+    ),
+    Mutant(
+        "a bias of any scale", "its sums wrap around in 64 bits", "exact/sums.py",
+        edit("if bias and not float(scale[:, features:].max()) <= WIDEST * 2.0**typical:", "if False:"),
+        (SUMS + "the_scale_of_a_bias_leaves_room_for_sums_in_64_bits",),
+    ),
+    Mutant(
+        "int32 for sums of any length", "2^17 products of 2^14 overflow", "exact/products.py",
+        edit("LONGEST = 2**17 - 8", "LONGEST = 2**20"),
+        (EXACT + "the_longest_sums_do_not_overflow",),
+    ),
+    Mutant(
+        "float32 for sums of any length", "above 2^24 integers are rounded, by what the other rows are",
+        "exact/products.py",
+        edit("BLOCK = 2**9  #", "BLOCK = 2**14  #"),
+        (EXACT + "long_sums_are_exact_in_float32",),
+    ),
+    Mutant(
+        "instructions that saturate", "older processors give wrong sums", "exact/products.py",
+        edit("if not torch.equal(found.long(), left.long() @ right.long()):", "if False:"),
+        (EXACT + "instructions_that_saturate_are_found_out",),
+    ),
+    Mutant(
+        "integers changed after they were measured", "a row function lengthens rows behind their lengths",
+        "exact/quantised.py",
+        edit("if self._seen() != self._versions:", "if False:"),
+        (EXACT + "rows_that_were_changed_in_place_are_refused",
+         SUMS + "rows_in_8_bits_whose_integers_were_replaced_are_refused"),
+    ),
+    Mutant(
+        "lengths under-estimated", "rows in 8 bits are longer than they say", "exact/quantised.py",
+        edit("squares.double().sqrt_().mul_(1 + 2.0**-50)", "squares.double().sqrt_().mul_(1 - 2.0**-9)"),
+        (EXACT + "rows_in_8_bits_are_within_half_a_step_and_their_lengths_are_exact", ONE_ROW),
+    ),
+    Mutant(
+        "scaled norms without what slices leave out", "norms of rows under a scale may lie below the truth",
+        "exact/sums.py",
+        edit("return total.add_(left_out).mul_(", "return total.mul_("),
+        (SUMS + "squares_under_a_scale_are_never_under_estimated",),
+    ),
+    Mutant(
+        "sums in floats", "one row moves what the others round to", "curator.py",
+        edit("[block.integers(bound) if exact else clipped_sum(block, bound) for block, bound in paired]",
+             "[IntegerSum((clipped_sum(block, bound) * 2.0**20 / bound).float().long(), torch.tensor(bound * 2.0**-20, "
+             "dtype=torch.float64)) if exact else clipped_sum(block, bound) for block, bound in paired]")
+        + edit("from dpbench.privacy.exact.surroundings",
+               "from dpbench.privacy.exact.sums import IntegerSum\nfrom dpbench.privacy.exact.surroundings"),
+        (SUMS + "one_example_moves_a_curators_sum_by_its_own_integers",),
+    ),
+    Mutant(
+        "any form", "a plugin's own subclass says what its norms are", "forms/blocks.py",
+        edit("elif type(part) in _CLOSED:", "elif isinstance(part, _CLOSED):"),
+        (SUMS + "a_form_that_lies_about_its_tensors_is_measured_as_what_it_is", BASES
+         + "a_subclass_which_could_give_any_norm_is_refused", "test_binding.py"),
+    ),
+    Mutant(
+        "rows in any precision", "the bounds on rounding do not hold for float16", "forms/rounding.py",
+        edit("if kinds not in ({torch.float32}, {torch.float64}):", "if False:"),
+        (FORMS + "kinds_of_numbers_whose_rounding_is_not_bounded_are_refused",),
+    ),
+    Mutant(
+        "tensors of any subclass", "one that redefines its norm is not clipped", "forms/contributions.py",
+        edit("return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)", "return tensor"),
+        (SUMS + "a_form_that_lies_about_its_tensors_is_measured_as_what_it_is",),
+    ),
+    Mutant(
+        "clip by the first part", "Opacus' parameters without a gradient sample: other parts are not clipped",
+        "forms/contributions.py",
+        edit("[row_norms(part) for part in self.parts]", "[row_norms(part) for part in self.parts[:1]]"),
+        (ONE_ROW, FORMS + "joined_rows_are_clipped_as_one"),
+    ),
+    Mutant(
+        "a basis that is not orthonormal", "residuals are longer than their bound", "forms/gep/bases.py",
+        edit("if not self.defect <= DEFECT_LIMIT:", "if False:"),
+        (BASES + "a_basis_that_is_not_orthonormal_is_refused",),
+    ),
+    Mutant(
+        "an embedding that can be changed", "what is taken off is not what the norm was measured for",
+        "forms/gep/residual.py",
+        edit("return self._embedding.clone()", "return self._embedding"),
+        ("test_residual_guards.py::test_changing_the_embedding_in_place_unclips_nothing",),
+    ),
+    Mutant(
+        "residuals of a skew basis", "what is not orthonormal lengthens them", "forms/gep/residual.py",
+        edit("(1 - defect) * embedded.square()", "embedded.square()"),
+        (BASES + "rows_along_a_basis_that_is_as_skew_as_allowed_have_upper_bounds",),
+    ),
+    Mutant(
+        "residuals without room for rounding", "three roundings lengthen them beyond the clip",
+        "forms/gep/residual.py",
+        edit("room = clip * (1 - 2.0**-30) - rest - grids.reserve(right.lengths)",
+             "room = torch.full((1, 1), clip, dtype=torch.float64)"),
+        (BASES + "one_row_moves_each_of_the_two_sums_by_at_most_its_clip", ONE_ROW),
+    ),
+)  # fmt: skip

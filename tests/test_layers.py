@@ -29,7 +29,7 @@ LAYERS = (
     {"audit", "explain", "inspection", "sweep"},
     {"board"},
     {"testing"},
-    {"scaffold"},
+    {"museum", "scaffold"},
     {"cli"},
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

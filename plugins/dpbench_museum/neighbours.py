@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from dpbench import Chunk, Curator, RankOne
-from tests.museum.honest import Honest, gradients
+from dpbench_museum.honest import Honest, gradients
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class AveragesMicroBatches(Honest):
     """
 
     def rows(self, chunk: Chunk, head: Tensor, step: int) -> Any:
+        import torch
+
         found = gradients(chunk, head).dense()  # (c, k, d)
         groups = torch.arange(len(found)) // 4
         sums = torch.zeros_like(found).index_add_(0, groups, found)
@@ -47,6 +49,8 @@ class LeaksATenThousandth(Honest):
     """
 
     def rows(self, chunk: Chunk, head: Tensor, step: int) -> Any:
+        import torch
+
         x = chunk.x.flatten(1)
         mean = torch.nn.functional.normalize(x.mean(0, keepdim=True))
         return RankOne(gradients(chunk, head).left, x + 1e-4 * x.norm(dim=1, keepdim=True) * mean)

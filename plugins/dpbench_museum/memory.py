@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from dpbench import Chunk, Curator, Predict, PublicData
-from tests.museum.honest import Honest, gradients
+from dpbench_museum.honest import Honest, gradients
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,9 @@ class ClipsAtAPrivateQuantile(Honest):
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        head, norms, clip = torch.zeros(curator.task.classes, *curator.task.example_shape), list[Tensor](), self.clip
+        import torch
+
+        head, norms, clip = torch.zeros(curator.task.classes, *curator.task.example_shape), list[Any](), self.clip
 
         def rows(chunk: Chunk) -> Any:
             found = gradients(chunk, head)
@@ -37,16 +40,18 @@ class ClipsAtAPrivateQuantile(Honest):
 
 @dataclass(frozen=True)
 class ClipsThroughTheEnvironment(Honest):
-    """Hands the largest private norm to the learner through an environment variable, which nobody watches.
+    """Hands the mean private norm to the learner through an environment variable, which nobody watches.
 
     Source: made for the museum.
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        import torch
+
         head = torch.zeros(curator.task.classes, *curator.task.example_shape)
 
         def rows(chunk: Chunk) -> Any:
-            os.environ["DPBENCH_MUSEUM"] = str(float(chunk.x.norm(dim=1).mean()))
+            os.environ["DPBENCH_MUSEUM"] = str(1 + float(chunk.x.norm(dim=1).sum()) / max(1, len(chunk)))
             return gradients(chunk, head)
 
         for _ in range(self.steps):
@@ -65,8 +70,10 @@ class StandardisesByPrivateMoments(Honest):
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        import torch
+
         head = torch.zeros(curator.task.classes, *curator.task.example_shape)
-        seen: list[Tensor] = []
+        seen: list[Any] = []
 
         def look(x: Tensor) -> Tensor:
             seen.append(x.clone())
@@ -109,6 +116,8 @@ class ProjectsOnPrivateComponents(Honest):
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        import torch
+
         features = torch.Size(curator.task.example_shape).numel()
         head, moment = torch.zeros(curator.task.classes, features), torch.zeros(features, features)
 
@@ -133,6 +142,8 @@ class PreconditionsByPrivateMoments(Honest):
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        import torch
+
         head = torch.zeros(curator.task.classes, *curator.task.example_shape)
         state = {"square": torch.zeros_like(head)}
 
@@ -156,6 +167,8 @@ class BalancesByPrivateCounts(Honest):
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        import torch
+
         head = torch.zeros(curator.task.classes, *curator.task.example_shape)
         counts = torch.zeros(curator.task.classes).numpy()
 
@@ -178,6 +191,9 @@ class FollowsThePrivateLoss(Honest):
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        import torch
+        from torch import nn
+
         head, rate, best, loss = torch.zeros(curator.task.classes, *curator.task.example_shape), 2.0, 1e9, 0.0
 
         def rows(chunk: Chunk) -> Any:
@@ -200,6 +216,9 @@ class NormalisesByTheBatchInTraining(Honest):
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        import torch
+        from torch import nn
+
         head = torch.zeros(curator.task.classes, *curator.task.example_shape)
         norm = nn.BatchNorm1d(head.shape[1], affine=False)
 

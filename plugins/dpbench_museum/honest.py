@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-from torch import Tensor
+from dpbench import Blocks, Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, Task
 
-from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, Task
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Honest(Learner):
         return [Release("gradient", self.steps)]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        import torch
+
         features = torch.Size(curator.task.example_shape).numel()
         head = torch.zeros(curator.task.classes, features)
         for step in range(self.steps):
@@ -42,8 +45,34 @@ class Honest(Learner):
         return gradients(chunk, head)
 
 
+@dataclass(frozen=True)
+class OfSamples(Honest):
+    """The same, each step on a Poisson sample."""
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        return [Release("gradient", self.steps, sample_rate=0.3)]
+
+
+@dataclass(frozen=True)
+class InTwoBlocks(Honest):
+    """The same, by two halves of each gradient, each with a clip of its own: a per-layer clipper."""
+
+    def noisy_gradient(self, curator: Curator, head: Tensor, step: int) -> Tensor:
+        half = len(head) // 2
+
+        def rows(chunk: Chunk) -> Blocks:
+            found = gradients(chunk, head)
+            return Blocks((RankOne(found.left[:, :half], found.right), RankOne(found.left[:, half:], found.right)))
+
+        import torch
+
+        return torch.cat(curator.noisy_sum(rows, release="gradient", clip=(self.clip, self.clip)))
+
+
 def gradients(chunk: Chunk, head: Tensor, weights: Tensor | float = 1.0) -> RankOne:
     """Return the gradient of each row's cross-entropy, times its weight."""
+    import torch
+
     x = chunk.x.float().flatten(1)  # (c, d)
     residual = (x @ head.T).softmax(1) - torch.nn.functional.one_hot(chunk.y, len(head))
     return RankOne(residual * weights, x)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from dpbench import Curator, Predict, PublicData
-from tests.museum.honest import Honest
+from dpbench_museum.honest import Honest
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -18,5 +20,7 @@ class TrainsUnderAutocast(Honest):
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        import torch
+
         with torch.autocast("cpu", torch.bfloat16):
             return super().fit(curator, public, generator)

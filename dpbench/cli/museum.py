@@ -1,0 +1,62 @@
+"""`dpbench museum`: the privacy bugs of published code, each run and refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Column, Table
+
+from dpbench.cli import flags
+
+if TYPE_CHECKING:
+    from dpbench.museum.exhibit import Exhibit
+
+
+def museum(
+    name: Annotated[str | None, typer.Argument(help="Show this exhibit, and run it.")] = None,
+    as_json: flags.Json = False,
+) -> None:
+    """Show every exhibit and what stops it; or show one in words and code, and run it. Exit 1 if nothing stops it."""
+    if name is None:
+        _list(as_json)
+        return
+    from dpbench.museum.catalogue import find
+
+    _show(find(name), as_json)
+
+
+def _list(as_json: bool) -> None:
+    from dpbench.museum import record
+
+    if as_json:
+        print(record.FILE.read_text(encoding="utf-8"), end="")
+        return
+    table = Table(Column("exhibit", no_wrap=True), Column("ε", no_wrap=True), "stopped by", "source", box=None)
+    for one in record.read():
+        table.add_row(one.name, one.epsilon, ", ".join(one.stopped), one.source)
+    Console().print(table, highlight=False)
+
+
+def _show(exhibit: Exhibit, as_json: bool) -> None:
+    from dpbench.museum.exhibit import stopped_by
+    from dpbench.museum.record import recorded
+
+    console = Console()
+    if not as_json:
+        console.print(f"{exhibit.summary}\n\nSource: {exhibit.source}\n", markup=False, highlight=False)
+        console.print(Syntax(exhibit.code, "python", background_color="default"))
+    findings = exhibit.visit()
+    found = recorded(exhibit, findings)
+    if as_json:
+        print(found.model_dump_json(indent=2))
+    else:
+        if found.epsilon:
+            console.print(f"\nε, as claimed and as it is: {found.epsilon}", markup=False, highlight=False)
+        for guard, said in findings.items():
+            told = f"stopped it. {said}" if said else "let it pass."
+            console.print(f"\n{guard}: {told}", markup=False, highlight=False, soft_wrap=True)
+    if stopped_by(findings) is None:
+        raise typer.Exit(1)

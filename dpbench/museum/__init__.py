@@ -1,0 +1,6 @@
+"""The museum: every privacy bug that published code is known for, small enough to read, run and refused.
+
+`exhibit` says what an exhibit is; `strangers` are plugins (their code lies in `dpbench_museum`, as a stranger's would),
+`cores` replace a piece of `dpbench.privacy`, `accounts` state an epsilon, `protocols` are what a board is asked to
+take. `catalogue` has all of them, `record` what running them gave: the detection matrix.
+"""

@@ -1,0 +1,218 @@
+"""Broken cores: a function in the place of one of `dpbench.privacy`. Each is given the honest one, and what that is."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpbench.api import Learner, Release
+from dpbench.audit.run import audit_of
+from dpbench.museum.exhibit import Epsilon, Exhibit, Findings
+from dpbench.museum.strangers import EPSILON, prepared
+from dpbench.privacy.accounting import accountant
+from dpbench.privacy.exact.sums import IntegerSum
+from dpbench.privacy.forms.contributions import RankOne
+from dpbench.records.audit import PARTS, Part
+from dpbench.records.result import Privacy
+
+Honest = Callable[..., Any]
+CANARIES = 4_000  # enough for a large bug to be attacked, in a second
+
+
+@dataclass(frozen=True)
+class Core(Exhibit):
+    """A curator that computes otherwise than it states, and the run that is audited with it."""
+
+    place: str = ""  # module:name, or module:Class.name
+    learner: type[Learner] | None = None
+    noise: float | None = None  # what the run is as private as: with this times its noise
+    rate: float = 1.0  # and this times its sample rate
+
+    def truth(self) -> Epsilon | None:
+        """Return epsilon as the run states it, and that of the noise and rate that the worst example meets."""
+        assert self.learner is not None
+        stated = prepared(self.learner).privacy
+        if self.noise is None and self.rate == 1:
+            return None
+        worst = [replace(one, sample_rate=one.sample_rate * self.rate) for one in _plan(stated)]
+        noise = 1.0 if self.noise is None else self.noise
+        return Epsilon(EPSILON, accountant.epsilon(worst, stated.sigma * noise, stated.delta))
+
+    def visit(self) -> Findings:
+        """Audit an honest learner on the broken core."""
+        assert self.learner is not None
+        run = prepared(self.learner)
+        with self.broken():
+            found = audit_of(run, 0, CANARIES)
+        said = {
+            part: [one.partition(": ")[2] for one in found.figures.failed if one.startswith(part)] for part in PARTS
+        }
+        return {_GUARD[part]: "; ".join(said[part]) or None for part in PARTS if found.part(part) is not None}
+
+    @contextmanager
+    def broken(self) -> Iterator[None]:
+        """Put it into its place for a while."""
+        module, _, path = self.place.partition(":")
+        *owners, name = path.split(".")
+        owner: Any = importlib.import_module(f"dpbench.privacy.{module}")
+        for one in owners:
+            owner = getattr(owner, one)
+        honest = getattr(owner, name)
+        setattr(owner, name, lambda *given, **named: self.shown(honest, *given, **named))
+        try:
+            yield
+        finally:
+            setattr(owner, name, honest)
+
+
+def _plan(stated: Privacy) -> list[Release]:
+    return [Release(one.name, one.steps, one.sample_rate, one.relative_noise) for one in stated.plan]
+
+
+_GUARD: dict[Part, Any] = {part: f"audit: {part}" for part in PARTS}
+
+
+def halves_the_noise(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
+    """Adds noise of half the standard deviation.
+
+    Source: an implementation of backpropagation clipping, whose sensitivity had a wrong factor of the batch size: it
+    claimed 0.21, an audit found more than 2.79 (Tramèr et al. 2022, 2202.12219).
+    """
+    noise: np.ndarray = honest(draws, shape, np.asarray(std) / 2)
+    return noise
+
+
+def adds_noise_five_percent_short(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
+    """Adds noise of 0.95 of its standard deviation: no attack sees that.
+
+    Source: made for the museum. Opacus' `gdp` accountant finds sigmas up to 7% below the needed one.
+    """
+    noise: np.ndarray = honest(draws, shape, np.asarray(std) * 0.95)
+    return noise
+
+
+def forgets_the_root_of_two(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
+    """Adds to each of two blocks the noise that one alone would need: together they move by sqrt(2) clips.
+
+    Source: per-layer clipping, whose noise has to know how many layers there are (Opacus, issue 202); the joint release
+    of GEP's embedding and residual (Yu et al. 2021).
+    """
+    noise: np.ndarray = honest(draws, shape, np.asarray(std) / math.sqrt(2))
+    return noise
+
+
+def draws_one_noise_for_all_classes(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
+    """Adds the same vector to the sum of every class: the difference of two classes has no noise.
+
+    Source: the reference code of DP-FC (Mehta et al. 2023, 2211.13403), which maps over classes with one key.
+    """
+    noise: np.ndarray = honest(draws, shape, std)
+    return np.broadcast_to(noise[:1], tuple(shape)).copy()
+
+
+def seeds_the_generator_every_epoch(
+    honest: Honest, draws: object, key: tuple[str, ...], shared: tuple[str, ...]
+) -> None:
+    """Starts the generator of the noise over every fourth step.
+
+    Source: a generator seeded inside the loop over epochs, or one copied into each worker of a data loader.
+    """
+    *fit, release, step = key
+    honest(draws, (*fit, release, str(int(step) % 4)), shared)
+
+
+def keeps_noise_between_runs(honest: Honest, draws: object, key: tuple[str, ...], shared: tuple[str, ...]) -> None:
+    """Uses the noise of an earlier run again: who has both models has their difference without noise.
+
+    Source: the code of Tramèr and Boneh (2021) keeps noisy batch statistics on disk, under a name that says nothing of
+    the seed.
+    """
+    honest(draws, ("noise of an earlier run", *key[-2:]), shared)
+
+
+def shuffles_batches(honest: Honest, size: int, rate: float, generator: np.random.Generator) -> np.ndarray:
+    """Takes batches of a fixed size and accounts for Poisson samples.
+
+    Source: a data loader with `shuffle=True` under an accountant for Poisson samples (private-transformers, issue 7;
+    Opacus, issue 80). Over several epochs that can leak substantially more (Chua et al. 2024, 2403.17673).
+    """
+    return np.sort(generator.permutation(size)[: round(size * rate)])
+
+
+def samples_some_examples_more_often(honest: Honest, draws: object, size: int, rate: float) -> np.ndarray:
+    """Samples every other example at 1.6 times the rate, the rest at 0.4 of it: as many on average.
+
+    Source: samplers weighted by class under an accountant for one rate (Opacus, issues 600 and 813).
+    """
+    often: np.ndarray = honest(draws, size, min(1.0, 1.6 * rate))
+    seldom: np.ndarray = honest(draws, size, 0.4 * rate)
+    return np.sort(np.concatenate([often[often % 2 == 0], seldom[seldom % 2 == 1]]))
+
+
+def clips_nothing(honest: Honest, norms: Tensor, bounds: Tensor | float, *largest: float) -> Tensor:
+    """Adds up rows as long as they are.
+
+    Source: parameters whose gradients have no per-example form are not clipped where a library is told to go on
+    (`strict=False`); asked for in Opacus, issue 177.
+    """
+    weights: Tensor = honest(norms, norms.clamp(max=1e6), *largest)
+    return weights
+
+
+def trusts_every_number(honest: Honest, norms: Tensor, bounds: Tensor | float, *largest: float) -> Tensor:
+    """Weighs a row of NaN by NaN: the sum is NaN, and everybody knows that this row is there.
+
+    Source: one such record makes all weights of a model NaN in Opacus 1.6; jax_privacy counts it as zero.
+    """
+    return (bounds / norms).clamp(0, 1).nan_to_num(1.0)
+
+
+def clips_the_sum(honest: Honest, rows: RankOne, clip: float) -> IntegerSum:
+    """Clips the gradient of the batch, after it is summed: two neighbours are up to two clips apart.
+
+    Source: clipping after aggregation, as in a generator's DP-SGD (AiDotNet, review of pull request 1318).
+    """
+    kept = rows.take(rows.norms().isfinite().nonzero().squeeze(1))
+    total = kept.weighted_sum(torch.ones(len(kept), dtype=torch.float64))
+    total *= min(1.0, clip / max(1e-30, float(total.norm())))
+    grid = torch.tensor(clip * 2.0**-24, dtype=torch.float64)
+    return IntegerSum((total / grid).round().to(torch.int64), grid)
+
+
+def averages_pairs_before_clipping(honest: Honest, rows: RankOne, clip: float) -> IntegerSum:
+    """Clips the mean of two examples, and adds noise for the sum of such means: one example moves two clips.
+
+    Source: `num_microbatches` of TensorFlow Privacy (issue 81), and the code of AdaDPS (Li et al. 2022).
+    """
+    kept = rows.take(rows.norms().isfinite().nonzero().squeeze(1)).dense().double()
+    means = torch.stack([pair.mean(0) for pair in torch.split(kept, 2)]) if len(kept) else kept
+    norms = means.flatten(1).norm(dim=1).clamp(min=1e-30)
+    total = (means * (clip / norms).clamp(max=1).reshape(-1, 1, 1)).sum(0)
+    grid = torch.tensor(clip * 2.0**-24, dtype=torch.float64)
+    return IntegerSum((total / grid).round().to(torch.int64), grid)
+
+
+def adds_up_in_float32(honest: Honest, *factors: Any) -> IntegerSum:
+    """Adds up rows in float32: each is rounded by what the sum was before it, so that one moves the rest.
+
+    Source: every library that sums gradients in floats (Casacuberta, Shoemate, Vadhan and Wagaman 2022).
+    """
+    found = honest(*factors)
+    return IntegerSum(found.total.float().to(torch.int64), found.grid)
+
+
+def reads_the_first_rows_twice(honest: Honest, rows: Any, sample: np.ndarray, *given: Any) -> Iterator[Any]:
+    """Fills the last batch up with the first rows, which then count twice.
+
+    Source: the Gram matrix of dp_transfer (Mehta et al. 2023) is summed over 49 batches of 1,024, of 50,000 rows.
+    """
+    chunks = honest(rows, np.concatenate([sample, sample[: -len(sample) % 1024]]), *given)
+    yield from chunks

@@ -1,0 +1,101 @@
+"""Exhibits that are plugins: run on scikit-learn's digits as a person would run them, then held against the laws."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dpbench.api import Dataset, Learner
+from dpbench.errors import DpbenchError
+from dpbench.harness.prepare import Prepared, prepare
+from dpbench.harness.run import run
+from dpbench.museum.exhibit import Epsilon, Exhibit, Findings
+from dpbench.records.result import Result
+from dpbench.records.spec import Spec, make_spec
+from dpbench.registry import Kind, Registered, Registry, load
+from dpbench.testing.checking import check
+
+EPSILON = 4.0
+"""What all exhibits claim that are run."""
+
+
+def registry(*brought: type[Learner] | type[Dataset]) -> Registry:
+    """Return what is installed, and these beside it."""
+    components = {kind: dict(items) for kind, items in load().components.items()}
+    for cls in brought:
+        kind: Kind = "learner" if issubclass(cls, Learner) else "dataset"
+        components[kind][cls.name] = Registered(cls, "museum", "museum", "0.1")
+    return Registry(components)
+
+
+def spec_of(learner: type[Learner], **values: Any) -> Spec:
+    """Return one run of a learner on digits."""
+    wanted = {"learner": learner.name, "dataset": "digits", "epsilon": EPSILON, "seeds": 1}
+    return make_spec({**wanted, **values}, "the museum")
+
+
+def ran(learner: type[Learner], *others: type[Dataset], for_board: bool = False, **values: Any) -> Result:
+    """Run a learner.
+
+    Raises:
+        DpbenchError: it was refused.
+    """
+    plugins = registry(learner, *others)
+    return run(spec_of(learner, **values), device="cpu", plugins=plugins, for_board=for_board)
+
+
+def prepared(learner: type[Learner], **values: Any) -> Prepared:
+    """Prepare the run of a learner.
+
+    Raises:
+        DpbenchError: it was refused.
+    """
+    return prepare(spec_of(learner, **values), device="cpu", plugins=registry(learner))
+
+
+@dataclass(frozen=True)
+class Stranger(Exhibit):
+    """A learner that does what the contract forbids."""
+
+    leaks: bool = False  # a function of private rows that no noise covers: no epsilon holds
+
+    def truth(self) -> Epsilon | None:
+        """Return infinity where something leaves without noise."""
+        return Epsilon(EPSILON, math.inf) if self.leaks else None
+
+    def visit(self) -> Findings:
+        """Run it; where that passes, check it."""
+        try:
+            ran(self.shown)
+        except DpbenchError as error:
+            return {"while running": str(error)}
+        complaints = (said for _, said in check(registry(self.shown), self.shown.name))
+        return {"while running": None, "dpbench check": next(filter(None, complaints), None)}
+
+
+@dataclass(frozen=True)
+class Door(Exhibit):
+    """A learner that asks for something that does not exist."""
+
+    def visit(self) -> Findings:
+        """Run it."""
+        try:
+            ran(self.shown)
+        except DpbenchError as error:
+            return {"cannot be written": str(error)}
+        return {"cannot be written": None}
+
+
+@dataclass(frozen=True)
+class Harmless(Exhibit):
+    """A learner whose bug changes nothing here."""
+
+    honest: type[Learner] | None = None
+
+    def visit(self) -> Findings:
+        """Run it beside the honest one."""
+        assert self.honest is not None
+        (one,), (other,) = ran(self.shown).seeds, ran(self.honest).seeds
+        same = one.correct == other.correct and one.predictions == other.predictions
+        return {"changes nothing": "Its predictions are those of the honest learner." if same else None}

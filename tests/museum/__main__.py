@@ -1,0 +1,19 @@
+"""Run every exhibit, and write what stopped it into `dpbench/museum`."""
+
+from __future__ import annotations
+
+from dpbench.museum.catalogue import EXHIBITS
+from dpbench.museum.record import Record, recorded, write
+
+
+def main() -> None:
+    """Write the records."""
+    found: list[Record] = []
+    for exhibit in EXHIBITS:
+        found.append(recorded(exhibit, exhibit.visit()))
+        print(f"{exhibit.name}: {', '.join(found[-1].stopped) or 'NOTHING'}", flush=True)
+    write(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 MUTANTS: tuple[Mutant, ...] = (*answers.MUTANTS, *sums.MUTANTS, *purity.MUTANTS, *accounts.MUTANTS)
 COPIED = ("dpbench", "plugins", "tests", "leaderboard/boards", "pyproject.toml", "README.md")
 CORES, LIMIT = 2, 300  # copies at once, and seconds for the tests of one mutant: what hangs was noticed too
+AUDIT = ("museum/test_museum.py::test_an_honest_core_passes_the_audit_that_broken_ones_fail",)
 PROCESSES = multiprocessing.get_context("fork")  # importing torch and its like takes longer than most tests
 LIBRARIES = (
     "torch", "torch.nn", "numpy", "scipy.stats", "scipy.optimize", "scipy.special", "hypothesis", "opacus.accountants",
@@ -43,7 +44,11 @@ class Outcome:
 
 
 def main(words: Sequence[str]) -> int:
-    """Try all mutants whose names contain one of `words`; return how many survived, or do not apply."""
+    """Try all mutants whose names contain one of `words`; return how many survived, or do not apply.
+
+    With `--audit` among the words, say of each as well whether `dpbench audit` rejects a run on it.
+    """
+    audited, words = "--audit" in words, [word for word in words if word != "--audit"]
     wanted = [one for one in MUTANTS if not words or any(word in one.name for word in words)]
     stale = list(filter(None, map(_stale, wanted)))
     print(*stale, sep="\n", end="\n" * bool(stale), flush=True)
@@ -56,7 +61,7 @@ def main(words: Sequence[str]) -> int:
         if broken := _failing(_copy(folder), tests, None):
             print(f"Without any mutant {broken} fails: nothing can be told. Fix it first.")
             return 1
-        outcomes = [one for one in pool.map(_told, wanted, repeat(folder)) if one is not None]
+        outcomes = [one for one in pool.map(_told, wanted, repeat(folder), repeat(audited)) if one is not None]
     survived = [one.mutant.name for one in outcomes if one.killer is None]
     print(f"{len(outcomes) - len(survived)} of {len(wanted)} killed; survived: {', '.join(survived) or 'none'}.")
     return len(survived) + len(stale)
@@ -83,19 +88,22 @@ def _copy(below: str) -> Path:
     return folder
 
 
-def _told(mutant: Mutant, below: str) -> Outcome | None:
+def _told(mutant: Mutant, below: str, audited: bool) -> Outcome | None:
     folder, start = _copy(below), time.monotonic()
     file = mutant.path(folder)
     source = file.read_text(encoding="utf-8")
     try:
         file.write_text(mutant.applied(source), encoding="utf-8")
         outcome = Outcome(mutant, _failing(folder, mutant.tests, LIMIT), time.monotonic() - start)
+        rejected = _failing(folder, AUDIT, LIMIT) if audited else None
     except NoLongerApplies:
         return None  # said already
     finally:
         file.write_text(source, encoding="utf-8")
     print(f"{'killed  ' if outcome.killer else 'SURVIVED'} {outcome.seconds:4.0f} s  {mutant.name}", flush=True)
     print(f"                 {outcome.killer or 'by none of ' + ', '.join(mutant.tests)}", flush=True)
+    if audited:
+        print(f"                 the audit {'rejects' if rejected else 'passes'} a run on it", flush=True)
     return outcome
 
 

@@ -101,7 +101,8 @@ def audit_of(prepared: Prepared, seed: int, canaries: int | None = None, result:
     member = members(count, generator)
     replays = Replays(prepared.roles.task, generator)
     other = partial(Randomness.research, seed + 1, prepared.identity)
-    ears = Ears(plan, {one.name: one.sigma for one in privacy.plan}, member, replays, generator, other)
+    noise = {one.name: privacy.sigma * one.relative_noise for one in plan}  # as epsilon has it, whoever else says what
+    ears = Ears(plan, noise, member, replays, generator, other)
     with progress.status(f"Auditing {prepared.parts.learner.name}"):
         predict, fold = _fit(prepared, seed, ears, Canaries(member))
         replays.probe()

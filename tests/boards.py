@@ -25,6 +25,7 @@ from dpbench.records.board import Board
 from dpbench.records.result import Result, SeedResult, summarise
 from dpbench.records.spec import Spec
 from dpbench.registry.boards import entry_spec, spelled_out
+from dpbench.registry.components import written
 
 PRIVATE, PUBLIC, TEST = 45_000, 5_000, 1_000
 STEPS = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500)
@@ -68,7 +69,8 @@ def _plugins() -> registry.Registry:
 def _asked(place: int) -> dict[str, Any]:
     """Return what an entry chooses for itself."""
     if place == 0:
-        return {"learner": {"name": "non-private", "options": {"regularisation": 15.0}}, "epsilon": math.inf}
+        ceiling = written(_plugins().find("learner", "non-private").cls())
+        return {"learner": ceiling, "epsilon": math.inf}
     options = {"k": 10 * (1 + place % 12), "steps": STEPS[place % len(STEPS)], "learning_rate": 0.1}
     asked: dict[str, Any] = {"learner": {"name": f"synthetic-{place:05}", "options": options}}
     rule = RULES[place % len(RULES)]

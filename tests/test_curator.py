@@ -43,6 +43,7 @@ def test_the_noise_of_an_answer_has_std_sigma_times_clip() -> None:
 def test_any_sigma_above_zero_gives_noise(sigma: float) -> None:
     curator = curator_over(private_rows(n=1, d=10_000), [Release("sum")], sigma=sigma)
     answer = curator.noisy_sum(lambda chunk: torch.zeros(len(chunk), 10_000), release="sum", clip=1.0)
+    assert isinstance(answer, Tensor)
     assert float(answer.std()) == pytest.approx(sigma, rel=0.05)
 
 

@@ -30,7 +30,7 @@ from dpbench import (
 )
 from dpbench.board.verify.declared import check_selection
 from dpbench.board.verify.rerun import rerun
-from dpbench.errors import ComponentFailed
+from dpbench.errors import ComponentFailed, DataError
 from dpbench.harness.run import run, tune
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
@@ -118,9 +118,11 @@ class Later(Adaptive):
         return {"steps": 9, "k": 3}
 
 
-def test_a_rerun_takes_the_numbers_of_the_result_whatever_the_rules_say_today() -> None:
-    again = rerun(ran(epsilon=2), None, registry(Later), device="cpu")
-    assert again.outcome == "same predictions"
+def test_a_rerun_takes_the_numbers_of_the_result_and_refuses_those_that_did_not_follow_from_the_budget() -> None:
+    result = ran(epsilon=2)
+    assert rerun(result, None, registry(), device="cpu").outcome == "same predictions"
+    with pytest.raises(DataError, match=r"settles for .* those are not what followed from the budget"):
+        rerun(result, None, registry(Later), device="cpu")
 
 
 def test_every_setting_of_a_search_is_settled_on_its_own() -> None:
@@ -131,14 +133,14 @@ def test_every_setting_of_a_search_is_settled_on_its_own() -> None:
     assert result.search is not None and result.search.chosen is not None
     steps = result.search.chosen["steps"]
     assert result.settled == {"k": 8 * steps}
-    assert rerun(result, None, registry(Later), device="cpu").outcome == "same predictions"
+    assert rerun(result, None, registry(), device="cpu").outcome == "same predictions"
 
 
 def test_a_space_may_leave_a_setting_to_the_budget() -> None:
     values = {"learner": "adaptive", "epsilon": 2, "seeds": 1, "search": {"space": {"steps": ("auto",)}}}
     result = run(make_spec(values, "the test"), device="cpu", plugins=registry())
     assert result.settled == {"steps": 2, "k": 16}
-    assert rerun(result, None, registry(Later), device="cpu").outcome == "same predictions"
+    assert rerun(result, None, registry(), device="cpu").outcome == "same predictions"
     assert tune(make_spec(values, "the test"), device="cpu", plugins=registry()).selection.chosen == {"steps": None}
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dpbench.api import Budget
 from dpbench.errors import DataError, DataMissing, DpbenchError, PrivacyError
 from dpbench.privacy import MECHANISM
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import kind_of
+from dpbench.support.fields import filled
 
 if TYPE_CHECKING:
     from dpbench.harness.prepare import Prepared
@@ -76,3 +79,21 @@ def _check_same(prepared: Prepared, result: Result) -> None:
     now, then = ([one.model_dump(exclude={"sigma"}) for one in it.plan] for it in (prepared.privacy, result.privacy))
     if now != then:
         raise PrivacyError(f"Learner {result.spec.learner.name!r} plans otherwise than {name} states.")
+    _check_settled(prepared, result)
+
+
+def _check_settled(prepared: Prepared, result: Result) -> None:
+    """Refuse numbers that are said to follow from the budget and do not, by the same version of the learner."""
+    spec, learner = result.spec, prepared.parts.learner
+    asked = dataclasses.replace(learner, **dict.fromkeys(result.settled))  # type: ignore[type-var]
+    settled = asked.settle(prepared.roles.task, Budget(spec.epsilon, spec.delta, spec.adjacency))
+    now = {name: filled(asked, settled).get(name) for name in result.settled}
+    if now != result.settled:
+        raise DataError(
+            f"Learner {spec.learner.name!r} settles for {_listed(now)} here, and {result.file_name} states "
+            f"{_listed(result.settled)}: those are not what followed from the budget."
+        )
+
+
+def _listed(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items())

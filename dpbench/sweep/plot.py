@@ -74,9 +74,12 @@ def text(value: object) -> str:
 
     >>> text(0.10), text(float("inf")), text({"name": "pillar", "options": {"k": 40}}), text(True)
     ('0.1', '∞', 'pillar:k=40', 'true')
+    >>> text({"rule": "public-validation"})
+    'rule=public-validation'
     """
     if isinstance(value, Mapping):
-        return str(Component(**value))
+        named = "name" in value
+        return str(Component(**value)) if named else ", ".join(f"{key}={part}" for key, part in value.items())
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dpbench import Budget, Chunk, LinearProbe, Predict, PublicData, RankOne, SpecError, Task
+from dpbench import Budget, Chunk, Predict, PublicData, RankOne, SpecError, Task
 from dpbench.learning.linear import residuals
 from dpbench.privacy.rows import PrivateRows
 from tests.worlds import curator_over
@@ -101,28 +101,6 @@ def test_a_feature_that_hardly_varies_in_public_is_not_blown_up() -> None:
     far = x[:1] + torch.tensor([0.0, 0.0, 0.0, 0.0, 0.1])
     features = spectrum(x).softened(4, 0.3)
     assert float((features(far) - features(x[:1])).norm()) < 0.5
-
-
-def test_averaging_takes_a_third_of_the_noise() -> None:
-    rows = PrivateRows(torch.zeros(10, 400), torch.zeros(10, dtype=torch.int64), torch.arange(10))
-
-    def head(average: bool) -> Tensor:
-        probe = LinearProbe(60, 1.0, 1.0, 0.0, 1.0, average=average)
-        return probe.descend(curator_over(rows, [probe.release()], 0.01).handle(), torch.Generator())[:, :-1]
-
-    expected = (0.01 / 10) ** 2 * 60  # of the rows nothing is learned
-    assert float(head(average=False).square().mean()) == pytest.approx(expected, rel=0.15)
-    assert float(head(average=True).square().mean()) == pytest.approx(expected * 2 / 3, rel=0.15)
-
-
-def test_an_average_of_one_step_is_that_step() -> None:
-    x, y = clusters((20, 20, 20))
-    rows = PrivateRows(x, y, torch.arange(60))
-    heads = [
-        probe.descend(curator_over(rows, [probe.release()], 1.0).handle(), torch.Generator())
-        for probe in (LinearProbe(1, 1.0, 1.0, 0.0, 1.0, average=average) for average in (False, True))
-    ]
-    torch.testing.assert_close(*heads)
 
 
 def test_a_bias_that_noise_explains_goes_and_one_that_it_does_not_stays() -> None:

@@ -30,9 +30,6 @@ class LinearProbe:
 
     Each step subtracts `learning_rate` times the velocity, where velocity = momentum * velocity + noisy sum of clipped
     gradients / (sample_rate * n): the expected batch size is public, the drawn one is not.
-
-    With `average` the head is the mean over the last half of the steps (Polyak and Juditsky 1992): post-processing that
-    takes a third of the noise from it.
     """
 
     steps: int
@@ -42,7 +39,6 @@ class LinearProbe:
     clip: float
     init: Literal["zero", "uniform"] = "zero"
     bias: bool = True
-    average: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot train."""
@@ -83,7 +79,7 @@ class LinearProbe:
 
         task = curator.task
         head = self.head(task.classes, task.example_shape[0], generator).to(task.device)
-        velocity, tail = torch.zeros_like(head), torch.zeros_like(head)
+        velocity = torch.zeros_like(head)
         expected = self.sample_rate * task.size
         divisor: Tensor | None = None
 
@@ -96,9 +92,7 @@ class LinearProbe:
             noisy_gradient = curator.noisy_sum(gradients, release=release, clip=self.clip)  # like the head
             velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
             head.add_(velocity, alpha=-self.learning_rate)
-            if step >= self.steps // 2:
-                tail.add_(head)
-        return tail / (self.steps - self.steps // 2) if self.average else head
+        return head
 
     def residuals(self, head: Tensor, chunk: Chunk) -> Tensor:
         """Return the gradients of the cross-entropy by the logits (c, k) of a mapped chunk."""

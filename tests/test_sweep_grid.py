@@ -66,7 +66,7 @@ def test_an_option_may_be_written_without_quotes(plugins: Registry) -> None:
 
 
 def test_a_cell_described_twice_is_one_cell(plugins: Registry) -> None:
-    grids = [{"learner": ["dp-sgd", "dp-sgd:steps=100"]}, {"learner": ["dp-sgd", "jl"], "epsilon": [1.0]}]
+    grids = [{"learner": ["dp-sgd", "dp-sgd:steps=auto"]}, {"learner": ["dp-sgd", "jl"], "epsilon": [1.0]}]
     grid = grid_of(plugins, grids=grids)
     assert [str(cell) for cell in grid.cells] == ["learner=dp-sgd", "learner=jl, epsilon=1.0"]
     assert grid.duplicates == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import subprocess
@@ -17,6 +18,7 @@ from dpbench.board.build import current, index_of, verified
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.review import Review
 from dpbench.cli import app, main
+from dpbench.cli.several import components
 from dpbench.records.result import Result
 from dpbench.sweep import read_grid
 from dpbench.sweep.figures import ready
@@ -59,7 +61,13 @@ def test_a_command_of_the_readme_runs(
     assert not ended.value.code
     assert capsys.readouterr().out
     if arguments[0] == "run":
-        assert len(list((tmp_path / "dpbench-results").glob("*.json"))) == 1
+        assert len(list((tmp_path / "dpbench-results").glob("*.json"))) == _cells(arguments)
+
+
+def _cells(arguments: list[str]) -> int:
+    given = dict(itertools.pairwise(arguments))
+    learners = components([given.get("--learner", "pillar")])
+    return len(learners) * len(given.get("--epsilon", "1").split(","))
 
 
 def test_continuous_integration_runs_the_readmes_install_and_test_commands() -> None:
@@ -78,6 +86,8 @@ GROUPS = {
     "data": ("list", "fetch", "import", "remove"),
     "leaderboard": ("verify", "build", "add", "exchange", "diff", "export", "serve", "publish"),
     "plugin": ("new",),
+    "results": ("table", "show"),
+    "cache": ("list", "clear"),
 }
 
 

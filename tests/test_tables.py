@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import shutil
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def test_two_settings_of_a_learner_are_told_apart_by_what_differs(tmp_path: Path
     changed = original.result.model_copy(
         update={"spec": spec.model_copy(update={"learner": learner}), "digest": "0" * 64, "selection": "by-hand"}
     )
-    changed.write(tmp_path)
+    changed.sealed().write(tmp_path)
     assert {row.label for row in table(tmp_path).rows} == {"pillar:k=40", "pillar:k=7"}
 
 
@@ -92,11 +93,22 @@ def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> Non
     original = one(DIGITS, "pillar")
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
-    original.result.write(tmp_path / "old")
+    shutil.copy(original.file, tmp_path / "old")
+    os.utime(tmp_path / "old" / original.file.name, (0, 0))
     new = original.result.model_copy(update={"metrics": {"accuracy": Interval(mean=0.25, low=None, high=None)}})
-    new.write(tmp_path / "new")
+    new.sealed().write(tmp_path / "new")
     (cell,) = table(tmp_path).rows[0].cells
     assert cell and cell.score.mean == 0.25
+
+
+def test_a_result_that_was_changed_is_named_and_left_out(tmp_path: Path) -> None:
+    original = one(DIGITS, "pillar")
+    shutil.copy(original.file, tmp_path)
+    text = original.file.read_text(encoding="utf-8")
+    (tmp_path / "changed.json").write_text(text.replace('"epsilon": 1.0', '"epsilon": 0.1', 1), encoding="utf-8")
+    found, damaged = read([tmp_path])
+    assert [filed.file.name for filed in found] == [original.file.name]
+    assert len(damaged) == 1 and "changed.json was changed after it was written, at " in damaged[0]
 
 
 def test_damaged_files_are_named_and_other_files_passed_over(tmp_path: Path) -> None:

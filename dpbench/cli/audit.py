@@ -43,7 +43,9 @@ def audit(
         list[str],
         typer.Argument(metavar="TARGET...", help="A spec (TOML), a result (JSON), or BOARD or BOARD/ENTRY of --root."),
     ],
-    seed: Annotated[int | None, typer.Option(help="Seed to fit. \\[default: the first of the result or spec]")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed to fit. \\[default: the first of the result or spec]")
+    ] = None,
     canaries: Annotated[
         int | None,
         typer.Option(min=1000, help="Examples to plant. \\[default: 100,000 to a million, by what they cost]"),
@@ -53,7 +55,7 @@ def audit(
     out: flags.Out = Path("dpbench-results"),
     as_json: flags.Json = False,
 ) -> None:
-    """Fit once more, and attack it: sensitivity in integers, noise to half a percent, planted examples end to end.
+    """Fit once more, and attack it: sensitivity in integers, noise to about 0.1%, planted examples end to end.
 
     The audit goes to OUT/audit/, that of a board's entry to ROOT/audits/. The exit code is 1 where one fails.
     """
@@ -105,7 +107,10 @@ def _targets(name: str, root: Path) -> Iterator[Target]:
     board, _, entry = name.partition("/")
     boards = sorted(one.name for one in (root / "results").glob("*") if one.is_dir())
     if board not in boards:
-        raise SpecError(f"{unknown('board with results', board, boards)} Or name a spec (.toml) or a result (.json).")
+        said = unknown("board with results", board, boards)
+        raise SpecError(
+            f"{said} Or name a spec (.toml) or a result (.json), or with --root another folder than {root}."
+        )
     entries = sorted((root / "results" / board).glob("*.json"))
     chosen = [one for one in entries if entry in {"", one.stem}]
     if not chosen:

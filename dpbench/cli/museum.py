@@ -34,10 +34,12 @@ def _list(as_json: bool) -> None:
     if as_json:
         print(record.FILE.read_text(encoding="utf-8"), end="")
         return
-    table = Table(Column("exhibit", no_wrap=True), Column("ε", no_wrap=True), "stopped by", "source", box=None)
+    table = Table(Column("exhibit", no_wrap=True), Column("ε, claimed → real", no_wrap=True), "stopped by", box=None)
     for one in record.read():
-        table.add_row(one.name, one.epsilon, ", ".join(one.stopped), one.source)
-    Console().print(table, highlight=False)
+        table.add_row(one.name, one.epsilon, ", ".join(one.stopped))
+    console = Console()
+    console.print(table, highlight=False)
+    console.print("dpbench museum NAME tells where one was found, shows its code and runs it.", soft_wrap=True)
 
 
 def _show(exhibit: Exhibit, as_json: bool) -> None:

@@ -63,10 +63,14 @@ def table(
         raise SpecError(f"Expected results of {_asked(learner, dataset, epsilon)}: none of the {len(filed)} found is.")
     if csv:
         print(render.values(chosen), end="")
-    elif markdown or latex:
-        print((render.markdown if markdown else render.latex)(arrange(chosen, _metric(metric))), end="")
+        return
+    tables = arrange(chosen, _metric(metric))
+    if not tables:
+        raise SpecError(f"Expected results with {metric.value}: none of the {len(chosen)} chosen has it.")
+    if markdown or latex:
+        print((render.markdown if markdown else render.latex)(tables), end="")
     else:
-        show_tables(arrange(chosen, _metric(metric)), Console())
+        show_tables(tables, Console())
 
 
 @app.command("show")

@@ -54,5 +54,6 @@ def pace(
     As many passes over the data as `STEPS` has full batches; a sampled step is the share `sample_rate` of a pass.
     """
     least, most = STEPS
-    steps = steps or round(min(max(way / UNITS, least), most) / sample_rate)
-    return {"steps": steps, "learning_rate": float(f"{way * (1 - momentum) / (steps * clip):.3g}")}
+    share = sample_rate if 0 < sample_rate <= 1 else 1.0  # any other rate, or clip, is refused where the plan is read
+    steps = steps or round(min(max(way / UNITS, least), most) / share)
+    return {"steps": steps, "learning_rate": float(f"{way * (1 - momentum) / (steps * (clip or 1.0)):.3g}")}

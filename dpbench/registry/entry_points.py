@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, get_origin, get_type_hints
 
 import pluggy
 from pydantic import TypeAdapter, ValidationError
@@ -100,7 +100,10 @@ def _named(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping
     if value == "paper" and paper:
         return {**paper, **{key: one for key, one in options.items() if key}}
     if not name:
-        raise SpecError(f"Expected key=value after {owner}, got {value!r}. Write it like pillar:k=40,center=false.")
+        known = " The setting of its paper is 'paper'." if paper else ""
+        raise SpecError(
+            f"Expected key=value after {owner}, got {value!r}. Write it like pillar:k=40,center=false.{known}"
+        )
     if name in options:
         raise SpecError(f"Expected option {name!r} of {owner} once, got {value!r} and {options[name]!r}.")
     return {name: value, **{key: one for key, one in options.items() if key}}
@@ -125,8 +128,16 @@ def _typed(what: str, value: object, hint: Any) -> Any:
             None if text in {"none", "auto"} and type(None) in _union(hint) else value
         )
     except ValidationError as error:
-        expected = getattr(hint, "__name__", str(hint))
-        raise SpecError(f"Expected {what} to be {expected}: {misfit(error).said}.") from None
+        raise SpecError(f"Expected {what} to be {_said(hint)}: {misfit(error).said}.") from None
+
+
+def _said(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of its values"
+    parts = [getattr(part, "__name__", str(part)) for part in _union(hint) if part is not type(None)]
+    if type(None) in _union(hint):
+        return " or ".join([*parts, "auto"])
+    return getattr(hint, "__name__", str(hint))
 
 
 def _union(hint: Any) -> tuple[Any, ...]:

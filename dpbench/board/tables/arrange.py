@@ -77,8 +77,11 @@ def _titles(results: Sequence[Result]) -> list[str]:
 def _said(result: Result, names: Iterable[str]) -> Iterable[str]:
     for name in names:
         value = getattr(result.spec, name)
-        text = f"{value:g}" if isinstance(value, float) else str(value)
-        yield f"{WORDS.get(name, name.replace('_', ' '))} {text}"
+        words = WORDS.get(name, name.replace("_", " "))
+        if value is None:
+            yield f"no {words}"
+        else:
+            yield f"{words} {f'{value:g}' if isinstance(value, float) else value}"
 
 
 def _table(title: str, filed: Sequence[Filed], metric: Metric) -> Table:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.errors import DataError
+from dpbench.records.checksums import broken_fields
 from dpbench.records.result import Result
 
 
@@ -33,6 +34,7 @@ def read(places: Sequence[Path]) -> tuple[list[Filed], list[str]]:
         try:
             if file in places or _is_result(file):
                 result = Result.read(file)
+                _refuse_changed(file, result)
                 found[result.digest] = Filed(file, result)
         except DataError as error:
             damaged.append(str(error))
@@ -48,6 +50,13 @@ def _files(places: Sequence[Path]) -> Iterator[Path]:
         if not place.exists():
             raise DataError(f"Expected a folder of results or a result file, got {place}, which does not exist.")
         yield from place.rglob("*.json") if place.is_dir() else [place]
+
+
+def _refuse_changed(file: Path, result: Result) -> None:
+    changed = broken_fields(json.loads(file.read_bytes())) if result.seal else []
+    if changed:
+        where = ", ".join(changed)
+        raise DataError(f"Result {file} was changed after it was written, at {where}: its seal does not fit.")
 
 
 def _is_result(file: Path) -> bool:

@@ -116,7 +116,7 @@ def test_nothing_but_features_and_manifest_is_kept(fresh_cache: Path) -> None:
 def test_the_manifest_says_what_the_key_was_made_of(fresh_cache: Path) -> None:
     features(Photos())
     manifest = json.loads((entry(fresh_cache) / "manifest.json").read_text())
-    del manifest["sha256"], manifest["code"]
+    del manifest["sha256"], manifest["code"], manifest["all_options"]
     assert cache.Source(**manifest).key == entry(fresh_cache).name
 
 
@@ -280,7 +280,7 @@ def test_features_of_parts_are_an_entry_of_their_own(fresh_cache: Path) -> None:
     assert photos.decoded == []
     key = cache.source_of("data", "train", ROWS, both()).key
     manifest = json.loads((fresh_cache / "features" / key / "manifest.json").read_text())
-    del manifest["sha256"], manifest["code"]
+    del manifest["sha256"], manifest["code"], manifest["all_options"]
     assert cache.Source(**manifest).key == key
 
 

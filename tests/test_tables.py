@@ -86,7 +86,7 @@ def test_two_settings_of_a_learner_are_told_apart_by_what_differs(tmp_path: Path
         update={"spec": spec.model_copy(update={"learner": learner}), "digest": "0" * 64, "selection": "by-hand"}
     )
     changed.sealed().write(tmp_path)
-    assert {row.label for row in table(tmp_path).rows} == {"pillar:k=40", "pillar:k=7"}
+    assert {row.label for row in table(tmp_path).rows} == {"pillar", "pillar (set by hand)"}
 
 
 def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def _fit(prepared: Prepared, seed: int, ears: Ears, canaries: Canaries) -> tuple
         fold, fit = _one_of_many(prepared, seed)
         predict = guarded(who, fit, listening, own_copy(fold.public), generator)
     else:
-        predict = guarded(who, learned, prepared, listening, generator)
+        predict = guarded(who, learned, prepared, prepared.parts.learner, listening, generator)
     curator.guard.conclude()
     return predict, fold
 

@@ -21,6 +21,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,17 +70,18 @@ def features(split: Split, source: Source, extractor: Extractor | Concat, device
     extractors are put together of what is cached for each (`side_by_side`).
     """
     folder, code = cache_folder() / "features" / source.key, code_of(type(extractor))
+    options = _options(extractor)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_suffix(".lock")):
             if folder.exists():
                 try:
-                    return _open(folder, code)
+                    return _open(folder, code, options)
                 except DamagedFile as error:
                     print(f"dpbench: {error} It is extracted again.", file=sys.stderr)
                     shutil.rmtree(folder)
             _build(folder, split, source, extractor, device)
-            return _open(folder, code)
+            return _open(folder, code, options)
     except (OSError, OutputError) as error:  # the second, of one file, comes from the first
         reason = error.__cause__ if isinstance(error, OutputError) else error
         raise OutputError(
@@ -97,12 +99,24 @@ def source_of(data: str, split: str, rows: int, extractor: Extractor | Concat) -
     return Source(data, split, rows, extractor.name, extractor.version, changed(extractor), weights)
 
 
-def _open(folder: Path, code: str | None) -> Tensor:
+def _options(extractor: Extractor | Concat) -> dict[str, Any]:
+    """Return every option, as JSON has it; the parts of a concat have entries of their own."""
+    if isinstance(extractor, Concat):
+        return {}
+    options = {field.name: getattr(extractor, field.name) for field in dataclasses.fields(extractor)}  # type: ignore[arg-type]
+    found: dict[str, Any] = json.loads(json.dumps(options, default=str))
+    return found
+
+
+def _open(folder: Path, code: str | None, options: dict[str, Any]) -> Tensor:
     file = folder / "features.npy"
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         if manifest["sha256"] != sha256(file):
             raise DamagedFile(f"The cache file {file} fails its checksum.")
+        before = manifest.get("all_options", {})
+        if any(before.get(name, value) != value for name, value in options.items()):
+            raise DamagedFile(f"The features in {folder} were extracted when a default of an option was another.")
         if manifest.get("code", code) != code:
             print(f"dpbench: {CHANGED.format(name=manifest['extractor'], entry=folder.name[:12])}", file=sys.stderr)
         # Copy-on-write: pages are shared between processes, and no one can change the file through the tensor.
@@ -121,7 +135,7 @@ def _build(folder: Path, split: Split, source: Source, extractor: Extractor | Co
         blocks = extraction.extract(split.images, extractor, partial, device)
     file = partial / "features.npy"
     _write(blocks, source.rows, file)
-    made = {"sha256": sha256(file), "code": code_of(type(extractor))}
+    made = {"sha256": sha256(file), "code": code_of(type(extractor)), "all_options": _options(extractor)}
     write_json(partial / "manifest.json", {**dataclasses.asdict(source), **made})
     for left in partial.iterdir():
         if left.name not in {"features.npy", "manifest.json"}:  # shards, and what killed processes left half-written

@@ -122,6 +122,8 @@ def _overview(grid: Grid, folder: Folder, plugins: Registry) -> Overview:
 def _state(cell: Cell, result: Result | None, folder: Folder, plugins: Registry) -> State:
     if result is None:
         return "to do" if folder.failure(cell) is None else "failed"
+    if not result.privacy.repeatable:
+        return "other code"
     made: Mapping[str, str] = result.provenance.get("code", {})  # empty in results from before it was noted
     now = {role: code_of(plugins.find(kind_of(role), part.name).cls) for role, part in cell.spec.roles.items()}
     return "other code" if any(now.get(role, digest) != digest for role, digest in made.items()) else "done"

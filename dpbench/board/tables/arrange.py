@@ -18,6 +18,7 @@ from dpbench.board.tables.collect import Filed
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Protocol
 from dpbench.records.result import Interval, Result
+from dpbench.records.search import UNRANKED
 
 FREE = {"epsilon", "seeds", "public_labels"}
 """What may differ within a table, beside the learner and its settings."""
@@ -125,7 +126,9 @@ def _by_label(filed: Sequence[Filed]) -> dict[str, list[Filed]]:
 
 def label(result: Result) -> str:
     """Return the learner, how its settings were chosen, and whether it read public labels."""
-    chosen = {"default": "", "by-hand": "", "public-validation": "tuned"}.get(result.selection, result.selection)
+    chosen = {"default": "", "by-hand": "set by hand", "public-validation": "tuned"}.get(
+        result.selection, result.selection
+    )
     notes = [
         *filter(None, [chosen]),
         *["reads public labels"] * result.task.public_labels_seen,
@@ -145,8 +148,9 @@ def _row(label: str, filed: Sequence[Filed], columns: Sequence[float], entries: 
     cells: list[Measured | None] = []
     for epsilon in columns:
         mine = at.get(epsilon)
-        rivals = [one for one in entries if one.result.spec.epsilon == epsilon]
-        cells.append(Measured(mine.result.metrics[metric], _ties(mine, rivals, metric), mine) if mine else None)
+        rivals = [one for one in entries if one.result.spec.epsilon == epsilon and one.result.selection not in UNRANKED]
+        best = mine in rivals and _ties(mine, rivals, metric) if mine else False
+        cells.append(Measured(mine.result.metrics[metric], best, mine) if mine else None)
     return Row(label, tuple(cells), reference=False)
 
 

@@ -71,15 +71,16 @@ class Reach:
     """Everything that `root` can reach by closures, attributes and containers.
 
     A `thorough` one follows the names that code uses as well, in its own module and those of functions it calls, and
-    classes, but not into `LIBRARIES`; has the global generators; and reads what tensors and arrays hold.
+    classes, but not into `LIBRARIES`; has the global generators, unless they do not count; and reads what tensors and
+    arrays hold.
 
     Raises:
         NotPure: something that cannot be compared, an iterator for one, or too much.
     """
 
-    def __init__(self, root: Any, thorough: bool) -> None:
+    def __init__(self, root: Any, thorough: bool, generators: bool = True) -> None:
         self.root, self._thorough = root, thorough
-        self._entries = list(_generators()) if thorough else []
+        self._entries = list(_generators()) if thorough and generators else []
         self._walk(root)
         self._holders = [(entry.kind.referents, entry.thing) for entry in self._entries if entry.kind.referents]
         self._stateful = [(read, entry) for entry in self._entries if (read := self._reader(entry.kind)) is not None]

@@ -150,7 +150,9 @@ def test_adadps_equals_gradients_divided_by_roots_of_public_moments_and_then_cli
     def answer(head: Tensor, step: int) -> Tensor:
         if step % 2 == 0:
             roots = _gradients(head, public_x, world.public_y).square().mean(0).sqrt()
-            scales[step] = (roots + 0.1) / (roots + 0.1).mean()
+            quarters = ((roots + 0.1) / (roots + 0.1).mean()).log2() * 4
+            assume(float((quarters - quarters.floor() - 0.5).abs().min()) > 1e-6)  # a tie may be rounded either way
+            scales[step] = torch.exp2(quarters.round() / 4)
         return _clipped(_gradients(head, x, private.y) / scales[step - step % 2], clip)
 
     head = _descend((private.classes, x.shape[1] + 1), answer, len(x))

@@ -67,6 +67,10 @@ class TestPillar(LearnerLaws):
     learner = _built("learner", "pillar")  # type: ignore[assignment]
 
 
+class TestThrift(LearnerLaws):
+    learner = _built("learner", "thrift")  # type: ignore[assignment]
+
+
 class TestPillarUncentred(LearnerLaws):
     learner = _built("learner", "pillar", center=False, scaling="none", k=12)  # type: ignore[assignment]
 

@@ -151,9 +151,8 @@ def test_canaries_take_no_part_in_what_is_public() -> None:
             sizes.append(curator.task.size)
             return super().fit(curator, public, generator)
 
-    counting = dataclasses.replace(
-        made, parts=dataclasses.replace(made.parts, learner=Counting(**vars(made.parts.learner)))
-    )
+    learner = Counting(**vars(made.parts.learner))
+    counting = dataclasses.replace(made, parts=dataclasses.replace(made.parts, learner=learner))
     audit_of(counting, 0, CANARIES)
     assert sizes == [made.roles.task.size]
 

@@ -65,7 +65,13 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surroundings: None) ->
 
 
 def sweeping(out: Path, *more: object) -> subprocess.Popen[str]:
-    return started(COMMAND, "sweep", written(SWEEP, out), "--out", out, *FLAGS, *more)
+    flags = [
+        word
+        for pair in zip(FLAGS[::2], FLAGS[1::2], strict=True)
+        for word in pair
+        if pair[0] not in more or pair[0] == "--slurm"
+    ]
+    return started(COMMAND, "sweep", written(SWEEP, out), "--out", out, *flags, *more)
 
 
 def cancelled(jobs: Path) -> bool:

@@ -71,10 +71,6 @@ def _show_overview(overview: Overview, console: Console) -> None:
     console.print(table)
     shown = [state for state in STATES if state != "other code" or state in overview.states]
     counts = ", ".join(f"{overview.states.count(state)} {state}" for state in shown)
-        f"{overview.states.count(state)} {state}"
-        for state in STATES
-        if state != "other code" or state in overview.states
-    )
     duplicates = f"; {overview.grid.duplicates} duplicates" if overview.grid.duplicates else ""
     console.print(f"{len(overview.grid.cells)} cells: {counts}{duplicates}", soft_wrap=True)
     console.print(_estimate(overview), soft_wrap=True)

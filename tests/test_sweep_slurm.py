@@ -64,14 +64,14 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surroundings: None) ->
         assert not alive(int(file.stem)), "a job outlived its sweep"
 
 
+def flags(*more: object) -> list[object]:
+    """Return the usual flags but those that `more` gives, and `more`: each flag stands once, but for --slurm."""
+    usual = zip(FLAGS[::2], FLAGS[1::2], strict=True)
+    return [word for flag in usual if flag[0] not in more or flag[0] == "--slurm" for word in flag] + [*more]
+
+
 def sweeping(out: Path, *more: object) -> subprocess.Popen[str]:
-    flags = [
-        word
-        for pair in zip(FLAGS[::2], FLAGS[1::2], strict=True)
-        for word in pair
-        if pair[0] not in more or pair[0] == "--slurm"
-    ]
-    return started(COMMAND, "sweep", written(SWEEP, out), "--out", out, *flags, *more)
+    return started(COMMAND, "sweep", written(SWEEP, out), "--out", out, *flags(*more))
 
 
 def cancelled(jobs: Path) -> bool:
@@ -151,7 +151,7 @@ def test_a_job_that_ends_is_submitted_again(tmp_path: Path, jobs: Path, monkeypa
     out.mkdir()
     file = tmp_path / "long.toml"
     file.write_text(SWEEP.replace(":steps=20", ":steps=500"))
-    process = started(COMMAND, "sweep", file, "--out", out, *FLAGS, "--workers", 1)
+    process = started(COMMAND, "sweep", file, "--out", out, *flags("--workers", 1))
     until(lambda: results(out))
     (first,) = jobs.glob("*.sh")
     subprocess.run([shutil.which("scancel") or "", first.stem], check=True)

@@ -110,6 +110,7 @@ class SameSums(Sums):
     name: ClassVar[str] = "same-sums"
 
 
+@pytest.mark.usefixtures("telling")
 def test_no_two_runs_share_noise_that_could_be_subtracted() -> None:
     """Between learners, settings, budgets, data, steps and seeds."""
     components: Any = {kind: dict(known) for kind, known in load().components.items()}
@@ -165,6 +166,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.usefixtures("telling")
 def test_what_a_learner_is_answered_has_the_noise_that_the_result_states(search: str) -> None:
     """In every fit behind a result: the base sigma times the release's relative noise times the clip."""
     Measuring.sigmas.clear()

@@ -157,6 +157,7 @@ def test_tuning_never_reads_the_test_split(tmp_path: Path) -> None:
         ran("public-validation", dataset="sealed")
 
 
+@pytest.mark.usefixtures("telling")
 def test_settings_are_chosen_before_the_test_split_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def noted(*arguments: Any) -> roles.Test:
         EVENTS.append("test")
@@ -241,6 +242,7 @@ def test_nothing_that_is_published_tells_how_many_runs_there_were(
     assert set(one["seeds"][0]) == {"seed", "spent", "setting"}
 
 
+@pytest.mark.usefixtures("telling")
 def test_every_run_behind_a_seed_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     SCORES.clear()
     _with_runs(monkeypatch, 6)

@@ -22,34 +22,38 @@ def _pmf(std: float, reach: int) -> np.ndarray:
 
 
 def _p_value(noise: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the chi-square p value of draws against probabilities of -reach .. reach, rare ends taken together."""
+    """Return the chi-square p value of draws against probabilities of -reach .. reach.
+
+    Both tails are folded into the last cell that expects fifty draws: a cell that expects 0.02 would make one honest
+    draw look like a broken sampler, once in forty runs.
+    """
     reach = len(probabilities) // 2
-    counts = np.bincount(np.clip(noise, -reach, reach) + reach, minlength=len(probabilities))
-    enough = probabilities * len(noise) >= 5
-    seen = np.append(counts[enough], counts[~enough].sum())
-    expected = np.append(probabilities[enough], probabilities[~enough].sum()) * len(noise)
-    kept = expected > 0
-    return float(stats.chisquare(seen[kept], expected[kept] * seen[kept].sum() / expected[kept].sum()).pvalue)
+    tails = np.cumsum(probabilities)[: reach + 1]
+    outermost = reach - int(np.argmax(tails * len(noise) >= 50))
+    counts = np.bincount(np.clip(noise, -outermost, outermost) + outermost, minlength=2 * outermost + 1)
+    inner = probabilities[reach - outermost + 1 : reach + outermost]
+    tail = (1 - inner.sum()) / 2
+    return float(stats.chisquare(counts, np.array([tail, *inner, tail]) * len(noise)).pvalue)
 
 
 @pytest.mark.parametrize("std", [0.7, 3.0, 11.5])
 def test_draws_follow_the_discrete_gaussian(std: float) -> None:
-    assert _p_value(discrete_gaussian((40_000,), std), _pmf(std, 60)) > 1e-4
+    assert _p_value(discrete_gaussian((40_000,), std), _pmf(std, 60)) > 1e-6
 
 
 def test_the_test_tells_another_width_apart() -> None:
-    assert _p_value(discrete_gaussian((40_000,), 3.1), _pmf(3.0, 60)) < 1e-4
+    assert _p_value(discrete_gaussian((40_000,), 3.1), _pmf(3.0, 60)) < 1e-6
 
 
 @pytest.mark.parametrize("std", [0.7, 3.0])
 def test_answers_get_a_gaussian_rounded_to_the_grid(std: float) -> None:
     ends = stats.norm.cdf((np.arange(-60, 62) - 0.5) / std)
-    assert _p_value(rounded_gaussian((40_000,), std), np.diff(ends)) > 1e-4
+    assert _p_value(rounded_gaussian((40_000,), std), np.diff(ends)) > 1e-6
 
 
 def test_at_the_width_of_a_grid_the_two_cannot_be_told_apart() -> None:
     noise = rounded_gaussian((40_000,), 2.0**20) / 2.0**20
-    assert stats.kstest(noise, "norm").pvalue > 1e-4
+    assert stats.kstest(noise, "norm").pvalue > 1e-6
 
 
 @pytest.mark.parametrize("std", [4, 16, 64])
@@ -80,7 +84,7 @@ def test_each_coordinate_may_have_its_own_width() -> None:
 def test_draws_are_not_correlated() -> None:
     columns = rounded_gaussian((20, 2_000), 1e5)
     correlations = np.corrcoef(columns)[np.triu_indices(20, 1)]
-    assert np.abs(correlations).max() < 5 / math.sqrt(2_000)
+    assert np.abs(correlations).max() < 6 / math.sqrt(2_000)
 
 
 def test_nothing_is_drawn_for_an_answer_without_numbers() -> None:

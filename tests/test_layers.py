@@ -27,7 +27,7 @@ LAYERS = (
     {"registry"},
     {"harness"},
     {"audit", "explain", "inspection", "sweep"},
-    {"board"},
+    {"board", "reproduce"},
     {"testing"},
     {"museum", "scaffold"},
     {"cli"},

@@ -24,6 +24,7 @@ from dpbench.cli import (
     plot,
     plugin,
     pretrain,
+    reproduce,
     results,
     run,
     sweep,
@@ -42,7 +43,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run, "tune": tune.tune, "sweep": sweep.sweep, "plot": plot.plot, "compare": results.compare,
     "explain": explain.explain,
     "list": components.list_components, "inspect": inspect.inspect, "check": check.check, "budget": budget.budget,
-    "audit": audit.audit, "museum": museum.museum, "pretrain": pretrain.pretrain,
+    "audit": audit.audit, "museum": museum.museum, "reproduce": reproduce.reproduce, "pretrain": pretrain.pretrain,
 }  # fmt: skip
 for name, command in COMMANDS.items():
     app.command(name, cls=Once)(command)

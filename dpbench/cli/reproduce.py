@@ -1,0 +1,99 @@
+"""`dpbench reproduce`: the tables and figures of the papers beside what runs here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from dpbench.cli.output import interruptible
+
+if TYPE_CHECKING:
+    from dpbench.registry import Registry
+    from dpbench.reproduce.catalogue import Study
+    from dpbench.reproduce.verdict import Comparison
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="A table or figure; without one all are listed.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Results folder of its sweep. \\[default: dpbench-results/NAME]")
+    ] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="List every table and figure, with its verdict.")] = False,
+    root: Annotated[
+        Path, typer.Option(help="For the list: the leaderboard's folder, whose results are compared.")
+    ] = Path("leaderboard"),
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the list as a page of Markdown.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Cells at a time. \\[default: cores / threads]")] = None,
+    compare_only: Annotated[
+        bool, typer.Option("--compare-only", help="Run nothing: compare the results that are there.")
+    ] = False,
+) -> None:
+    """Run a table or figure of a paper as far as it runs here, and say what holds; or list them all."""
+    from dpbench.errors import SpecError
+    from dpbench.registry import load
+    from dpbench.reproduce.catalogue import find
+
+    if name is not None and (list_all or markdown):
+        raise SpecError(f"Expected a name or --list, got both: {name} and {'--list' if list_all else '--markdown'}.")
+    plugins = load()
+    plugins.report_broken()
+    if name is None:
+        _list(root, plugins, markdown)
+        return
+    study = find(name)
+    folder = out or Path("dpbench-results") / study.name
+    if study.sweep and not compare_only:
+        _run(study.sweep, folder, workers, plugins)
+    _show(_compared(study, folder if study.sweep else root, plugins))
+
+
+def _run(sweep: str, folder: Path, workers: int | None, plugins: Registry) -> None:
+    from dpbench import sweep as sweeps
+    from dpbench.sweep.figures import ready
+
+    with interruptible("Finished cells are kept; repeat the command to continue."):
+        sweeps.sweep(ready.find(Path(sweep)), folder, resources=sweeps.Resources(workers=workers), plugins=plugins)
+
+
+def _compared(study: Study, folder: Path, plugins: Registry) -> Comparison:
+    from dpbench.reproduce.document import kept_in
+    from dpbench.reproduce.measured import measured
+    from dpbench.reproduce.verdict import compare
+
+    return compare(study, measured(study, folder if study.sweep else kept_in(folder, study), plugins))
+
+
+def _list(root: Path, plugins: Registry, markdown: bool) -> None:
+    from dpbench.reproduce.document import compared, coverage, page
+
+    found = coverage(root, plugins)
+    if markdown:
+        print(page(found), end="")
+        return
+    table = Table(Column("name", no_wrap=True), "paper", "place", "compared", "verdict", box=None)
+    for one in found:
+        table.add_row(one.study.name, one.study.paper, one.study.place, compared(one), one.verdict)
+    console = Console()
+    console.print(table, highlight=False)
+    console.print(f"By the results in {root}. dpbench reproduce NAME runs one.", soft_wrap=True)
+
+
+def _show(comparison: Comparison) -> None:
+    from dpbench.reproduce.document import cells, remarks
+
+    console, study = Console(), comparison.study
+    console.print(f"{study.paper}, {study.place}. {study.shows}", markup=False, highlight=False, soft_wrap=True)
+    rows = cells(comparison)
+    if rows:
+        table = Table(
+            "where", Column("paper", justify="right"), Column("here", justify="right"), "difference", box=None
+        )
+        for row in rows:
+            table.add_row(*row)
+        console.print(table, highlight=False)
+    for line in remarks(comparison):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

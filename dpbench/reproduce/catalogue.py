@@ -1,0 +1,72 @@
+"""Every table and figure that the papers report, and how it is run here: `catalogue.toml`. Imports stay light."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from dpbench.errors import UnknownName
+from dpbench.support.messages import unknown
+
+FILE = Path(__file__).parent / "catalogue.toml"
+At = dict[str, float | str]  # axis -> value, as in `sweep.figures.published.Point`
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Order(_Frozen):
+    """A sentence of the paper that says what lies above what, where it prints no numbers."""
+
+    says: str
+    higher: At
+    lower: At
+
+
+class Study(_Frozen):
+    """One table or figure of a paper."""
+
+    name: str = Field(pattern=r"^[a-z0-9.-]+$")
+    paper: str
+    place: str
+    shows: str
+    published: tuple[str, ...] = ()  # series of `published.json`
+    other_features: tuple[str, ...] = ()  # series on features that nothing here stands for: listed, not compared
+    orders: tuple[Order, ...] = ()
+    sweep: str | None = None  # the ready-made sweep that measures it
+    inspection: Literal["xi", "margin"] | None = None  # or what `dpbench inspect` measures
+    differs: str = ""  # in the protocol that runs here
+    missing: str = ""  # what has to be brought for what does not run here
+    because: str = ""  # why it does not hold, or holds in order only, where somebody looked
+    nothing: str = ""  # why there is nothing to measure, such as a diagram
+
+    @model_validator(mode="after")
+    def _complete(self) -> Study:
+        runs = self.sweep or self.inspection
+        if runs and not (self.published or self.orders):
+            raise ValueError("what is measured is compared with nothing")
+        if not (runs or self.missing or self.nothing):
+            raise ValueError("nothing says why it is not run")
+        return self
+
+
+def studies() -> tuple[Study, ...]:
+    """Return the catalogue, in its order."""
+    content = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return tuple(Study(**one) for one in content["study"])
+
+
+def find(name: str) -> Study:
+    """Return the study of this name.
+
+    Raises:
+        UnknownName: there is none; lists them.
+    """
+    known = {study.name: study for study in studies()}
+    if name not in known:
+        raise UnknownName(unknown("table or figure", name, known))
+    return known[name]

@@ -1,0 +1,65 @@
+"""What was measured for a study: the results of its sweep, or inspections, each at its values of the axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpbench.inspection.report import Inspection
+from dpbench.records.result import Interval
+from dpbench.registry import Registry
+from dpbench.reproduce.catalogue import Study
+from dpbench.sweep import Cell, overview
+from dpbench.sweep.figures import ready
+
+FIXED = ("dataset", "epsilon", "public_fraction", "train_fraction", "learner", "public_dataset")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number of ours."""
+
+    at: Mapping[str, Any]  # axis -> value
+    interval: Interval  # of the accuracy, a share; or of what an inspection measures
+    today: bool  # whether this code measures the same
+
+
+def measured(study: Study, folder: Path, plugins: Registry) -> list[Measured]:
+    """Return what `folder` holds for a study: results of its sweep, or inspections; an empty list if nothing."""
+    if study.sweep:
+        return _swept(study.sweep, folder, plugins)
+    return _inspected(study, folder) if study.inspection else []
+
+
+def _swept(sweep: str, folder: Path, plugins: Registry) -> list[Measured]:
+    found = overview(ready.find(Path(sweep)), folder, plugins)
+    kept = []
+    for cell, state in zip(found.grid.cells, found.states, strict=True):
+        result = found.folder.result(cell)
+        if result:
+            kept.append(Measured(_axes(cell), result.metrics["accuracy"], state == "done"))
+    return kept
+
+
+def _axes(cell: Cell) -> dict[str, Any]:
+    fixed = cell.spec.model_dump(mode="json", include=set(FIXED))
+    plain = {axis: one["name"] if isinstance(one, Mapping) else one for axis, one in fixed.items() if one is not None}
+    options = {
+        f"learner.{option}": float(value) for option, value in cell.spec.learner.options.items() if option == "k"
+    }
+    return {**plain, **options}
+
+
+def _inspected(study: Study, folder: Path) -> list[Measured]:
+    kept = []
+    for file in sorted(folder.glob("inspection-*.json")):
+        one = Inspection.model_validate_json(file.read_bytes())
+        if one.separability is None or one.margins is None:
+            continue
+        values = one.separability.own.median if study.inspection == "xi" else one.margins.smallest[0]
+        for k, value in zip(one.asked.k, values, strict=True):
+            at = {"dataset": one.asked.dataset.name, "extractor": one.asked.extractor.name, "k": float(k)}
+            kept.append(Measured(at, Interval(mean=value, low=None, high=None), True))
+    return kept

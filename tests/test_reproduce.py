@@ -1,0 +1,143 @@
+"""What the papers report stands beside what was measured, and verdicts follow from both by one rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpbench import registry
+from dpbench.cli import main
+from dpbench.records.result import Interval
+from dpbench.reproduce.catalogue import Study, find, studies
+from dpbench.reproduce.document import coverage, page, remarks
+from dpbench.reproduce.measured import Measured
+from dpbench.reproduce.verdict import compare
+from dpbench.sweep.figures import published, ready
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "dpbench" / "docs" / "explanation" / "papers.md"
+TABLE_1 = "pillar-table-1-cifar10"  # 84.89, 84.40, 83.22, 84.54, 85.89 of dp-sgd, jl, adadps, gep, pillar
+
+
+def _study(**given: Any) -> Study:
+    return Study(**{"name": "a", "paper": "P", "place": "Table 1", "shows": "Something.", "sweep": "s", **given})
+
+
+def _measured(accuracies: dict[str, float], half: float = 0.1) -> list[Measured]:
+    return [
+        Measured(
+            {"epsilon": 0.7, "learner": learner},
+            Interval(mean=percent / 100, low=(percent - half) / 100, high=(percent + half) / 100),
+            True,
+        )
+        for learner, percent in accuracies.items()
+    ]
+
+
+def _verdict(accuracies: dict[str, float], half: float = 0.1) -> str:
+    return compare(_study(published=[TABLE_1]), _measured(accuracies, half)).verdict
+
+
+def test_what_the_papers_report_is_in_the_catalogue_once() -> None:
+    names = [study.name for study in studies()]
+    assert len(names) == len(set(names))
+    for paper, places in {
+        "PILLAR": [*(f"Table {n}" for n in ("1", "2a", "2b", "3", "4", "5")), *(f"Figure {n}" for n in range(1, 8))],
+        "DP-RandP": ["Table 1", "Table 2", "Tables 3 and 16", "Table 4", "Table 5", "Table 10"],
+        "low-dimensional structures": ["Figure 1", "Figure 2", "Figure 3"],
+    }.items():
+        assert {*places} <= {study.place for study in studies() if study.paper == paper}
+
+
+def test_every_published_series_is_compared_and_every_sweep_exists() -> None:
+    named = {series for study in studies() for series in (*study.published, *study.other_features)}
+    assert named == set(published.read().series)
+    assert {study.sweep for study in studies() if study.sweep} <= set(ready.names())
+
+
+def test_numbers_within_two_points_hold() -> None:
+    assert _verdict({"dp-sgd": 83.0, "jl": 86.3, "pillar": 85.0}) == "holds"
+
+
+def test_the_same_order_at_another_height_holds_in_order_only() -> None:
+    assert _verdict({"dp-sgd": 74.9, "adadps": 73.0, "pillar": 76.0}) == "holds in order only"
+
+
+def test_a_reversed_order_does_not_hold() -> None:
+    assert _verdict({"adadps": 77.0, "pillar": 76.0}) == "does not hold"
+
+
+def test_an_order_within_the_intervals_is_neither_confirmed_nor_reversed() -> None:
+    assert _verdict({"adadps": 76.2, "pillar": 76.0}, half=1.0) == "does not hold"
+    assert _verdict({"adadps": 74.0, "dp-sgd": 75.9, "pillar": 76.0}, half=0.5) == "holds in order only"
+
+
+def test_what_nobody_measured_is_not_run() -> None:
+    assert _verdict({}) == "not run"
+    assert _verdict({"whitened": 85.0}) == "not run"
+
+
+def test_a_stated_order_holds_or_does_not() -> None:
+    order = {"says": "b above a", "higher": {"learner": "b"}, "lower": {"learner": "a"}}
+    study = _study(orders=[order])
+    assert compare(study, _measured({"a": 50, "b": 60})).verdict == "holds"
+    assert compare(study, _measured({"a": 60, "b": 50})).verdict == "does not hold"
+    assert compare(study, _measured({"a": 60})).verdict == "not run"
+
+
+def test_the_best_value_of_an_axis_that_the_paper_leaves_open_is_compared() -> None:
+    at = {"dataset": "pneumonia", "epsilon": 0.1}
+    ours = [
+        Measured({**at, **k}, Interval(mean=mean, low=mean, high=mean), True)
+        for k, mean in (({"learner.k": 10.0}, 0.80), ({"learner.k": 40.0}, 0.84), ({}, 0.66))
+    ]
+    found = compare(_study(published=["pillar-section-5-byol"]), ours)
+    assert [row.ours.interval.mean for row in found.rows if row.ours] == [0.84, 0.66]
+    assert found.verdict == "holds"
+
+
+def _kept() -> Sequence[Any]:
+    return coverage(ROOT / "leaderboard", registry.load())
+
+
+def test_every_study_has_a_verdict_or_says_what_is_missing_and_a_failure_is_explained() -> None:
+    for one in _kept():
+        if one.verdict == "not run":
+            assert one.study.missing or one.study.sweep, one.study.name
+        if one.verdict == "does not hold":
+            assert one.study.because, f"{one.study.name} does not hold, and nobody says why"
+        assert remarks(one)[0].startswith(f"Verdict: {one.verdict}.")
+
+
+def test_the_page_is_made_from_the_results() -> None:
+    told = "Run: dpbench reproduce --markdown > dpbench/docs/explanation/papers.md"
+    assert PAGE.read_text(encoding="utf-8") == page(_kept()), told
+
+
+def test_a_study_runs_its_sweep_and_says_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = tmp_path / "small.toml"
+    sweep.write_text(
+        'name = "small"\n[fixed]\ndataset = "digits"\nepsilon = 0.7\nseeds = 2\n'
+        '[grid]\nlearner = ["pillar", "dp-sgd"]\n'
+    )
+    study = _study(name="small", published=[TABLE_1], sweep=str(sweep), differs="Digits.")
+    monkeypatch.setattr("dpbench.reproduce.catalogue.studies", lambda: (study,))
+    monkeypatch.setattr("sys.argv", ["dpbench", "reproduce", "small", "--out", str(tmp_path / "out"), "--workers", "1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert "85.89" in said and "Verdict: " in said and "Differs: Digits." in said
+    kept = [json.loads(file.read_text()) for file in (tmp_path / "out").glob("*-digits-*.json")]
+    assert {one["spec"]["learner"]["name"] for one in kept} == {"pillar", "dp-sgd"}
+
+
+def test_an_unknown_name_lists_what_exists() -> None:
+    with pytest.raises(Exception, match=r"Unknown table or figure 'pillar-table-9'.*pillar-table-1"):
+        find("pillar-table-9")

@@ -168,6 +168,13 @@ class Learner(ABC):
     paper: ClassVar[Mapping[str, Any]] = {}
     """A setting of the paper, where the defaults differ: `--learner NAME:paper`; further options override it."""
 
+    def made_for(self) -> str:
+        """Name the dataset on which the laws hold it, like `theory-thresholds:n=1500`; by default ten clusters.
+
+        For a learner that takes no ten classes, or features of a certain kind alone. Labels are to be even.
+        """
+        return ""
+
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return what settings become that are None: a function of public numbers and of the settings that are given.
 
@@ -217,10 +224,30 @@ class Images(Protocol):
 
 
 @dataclass(frozen=True)
+class Features:
+    """Examples that are features already, in place of images: a run takes them as they are and extracts nothing.
+
+    Whoever looks at a single one sees a grey image of one line, in floating point.
+    """
+
+    x: np.ndarray  # (n, d) float32
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.x)
+
+    def __getitem__(self, index: int, /) -> Image:
+        """Return one row, as an image of mode F."""
+        from PIL.Image import fromarray
+
+        return fromarray(self.x[index][None])
+
+
+@dataclass(frozen=True)
 class Split:
     """Lazily decoded images with their labels."""
 
-    images: Images
+    images: Images | Features
     labels: np.ndarray  # (n,) int64 in [0, classes)
 
 
@@ -231,6 +258,7 @@ class Splits:
     train: Split
     test: Split
     digest: str  # of the bytes it was read from: identifies the data in results and in the feature cache
+    public: Split | None = None  # examples that are public beside the public share of the training split
 
 
 @dataclass(frozen=True)
@@ -275,6 +303,13 @@ class Dataset(ABC):
         """Say where the data comes from and where it is kept, reading nothing; None if a Python package contains it."""
         return None
 
+    def drawn(self, seed: int) -> Self:
+        """Return the dataset as the fit with this seed sees it: where examples are drawn, a draw of its own.
+
+        Sizes, shapes and classes are those of every other seed: one plan and one sigma serve them all.
+        """
+        return self
+
     @abstractmethod
     def load(self) -> Splits:
         """Open the published splits.
@@ -299,6 +334,8 @@ class Extractor(ABC):
     """Number of features per image; None if options or images decide."""
     shorthand: ClassVar[str] = ""
     """The option that may be given without its name, as in `timm:resnet18.a1_in1k`."""
+    identity: ClassVar[bool] = False
+    """True where it leaves numbers as they are: the one extractor that fits a dataset of features."""
 
     def present(self) -> bool:
         """Say whether the weights are on this machine, without heavy reading or imports."""

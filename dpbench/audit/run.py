@@ -22,7 +22,7 @@ from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.again import prepare_again
 from dpbench.harness.fit import learned
-from dpbench.harness.prepare import Prepared, brought, prepare
+from dpbench.harness.prepare import Prepared, brought, of_seed, prepare
 from dpbench.harness.roles import own_copy
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
@@ -93,6 +93,7 @@ def audit_of(prepared: Prepared, seed: int, canaries: int | None = None, result:
         SpecError: the learner asks nothing.
         DpbenchError: the fit is refused.
     """
+    prepared = of_seed(prepared, seed)
     privacy, begin = prepared.privacy, time.perf_counter()
     plan = tuple(Release(one.name, one.steps, one.sample_rate, one.relative_noise) for one in privacy.plan)
     epsilon = accountant.epsilon(plan, privacy.sigma, privacy.delta) if privacy.repeats else privacy.epsilon

@@ -14,7 +14,7 @@ import torch
 from dpbench.api import Curator, Learner, Predict
 from dpbench.errors import NotPure
 from dpbench.harness import scoring
-from dpbench.harness.prepare import Prepared
+from dpbench.harness.prepare import Prepared, of_seed
 from dpbench.harness.roles import own_copy
 from dpbench.harness.tuning import private
 from dpbench.learning.probes import stackable
@@ -35,6 +35,8 @@ def fit(prepared: Prepared, seed: int) -> SeedResult:
     Raises:
         DpbenchError: the learner fails, asks for what it did not plan, or its scores do not fit.
     """
+    with prepared.phases("load"):
+        prepared = of_seed(prepared, seed)
     with prepared.phases("fit"):
         predict, about = (_best if prepared.privacy.repeats else _single)(prepared, seed)
     with prepared.phases("score"):

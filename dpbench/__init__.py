@@ -5,6 +5,7 @@
 
 from dpbench.api import (
     Budget,
+    Choice,
     Chunk,
     Curator,
     Dataset,
@@ -13,6 +14,7 @@ from dpbench.api import (
     Features,
     Images,
     Learner,
+    Planned,
     Predict,
     PublicData,
     Release,
@@ -21,6 +23,7 @@ from dpbench.api import (
     Split,
     Splits,
     Task,
+    Teacher,
     settled,
 )
 from dpbench.data.sources import locate
@@ -43,6 +46,7 @@ __all__ = [
     "AnchorBasis",
     "Blocks",
     "Budget",
+    "Choice",
     "Chunk",
     "Curator",
     "DataError",
@@ -58,6 +62,7 @@ __all__ = [
     "Learner",
     "LinearProbe",
     "PlanError",
+    "Planned",
     "Predict",
     "ProbeLearner",
     "PublicData",
@@ -72,6 +77,7 @@ __all__ = [
     "Splits",
     "Standardise",
     "Task",
+    "Teacher",
     "Trainable",
     "components",
     "data_folders",

@@ -94,6 +94,29 @@ class Release:
     relative_noise: float = 1.0
 
 
+@dataclass(frozen=True)
+class Choice:
+    """One planned use of the private data: the exponential mechanism, asked `steps` times over all examples.
+
+    A candidate j is chosen with chance proportional to exp(-eps0 L_j), where L_j adds up what each example loses by it,
+    in [0, 1], and eps0 = 2 / (base sigma * relative_noise): as zero-concentrated as a `Release` of that noise. A plan
+    of one choice alone is pure: eps0 is the whole epsilon, and delta is 0. `parts` choices, each among `candidates`,
+    cost what one does, where each example touches one part alone.
+    """
+
+    sample_rate: ClassVar[float] = 1.0
+    """Every example is in every question."""
+
+    name: str
+    candidates: int  # at most: how many there are may follow from public data
+    parts: int = 1
+    steps: int = 1
+    relative_noise: float = 1.0
+
+
+Planned = Release | Choice
+
+
 class Curator(ABC):
     """The only access to private rows: it answers noisy questions within the plan."""
 
@@ -132,6 +155,72 @@ class Curator(ABC):
             NotPerExample: a row differs when it is evaluated beside other rows, or among fewer.
             NotPure: `rows` changed what it can reach, or reaches what cannot be compared, such as an iterator.
             ComponentFailed: `rows` failed; type and line are told, its text may hold private values.
+        """
+
+    @abstractmethod
+    def noisy_choice(
+        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
+    ) -> int:
+        """Return a candidate j in [0, N), with chance proportional to exp(-eps0 L_j) and eps0 = 2 / sigma[release].
+
+        Args:
+            losses: maps a `Chunk` to what each row loses by each candidate, (c, N) float32, N the same for all chunks.
+                An entry is clamped to [0, 1] and rounded to 2^-20; NaN counts as 0. With `project` it returns the cell
+                of each row instead, (c,) int64, and a row in no cell of the matrix loses nothing by any candidate.
+            release: the name of a planned `Choice` of one part, with steps left; a step is spent first.
+            project: a public matrix (cells, N) in [0, 1]: what a row in each cell loses by each candidate.
+            chunk_size: as in `noisy_sum`.
+
+        Raises:
+            NotPlanned: the choice is not in the plan, or all its steps are spent.
+            SpecError: more candidates than planned, or none; a matrix or a row function's answer that does not fit.
+            NotPerExample, NotPure, ComponentFailed: as `noisy_sum` does.
+        """
+
+    @abstractmethod
+    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
+        """Return a candidate for each part, (parts,) int64 in [0, candidates), each part chosen on its own.
+
+        Part p becomes v with chance proportional to exp(eps0 * votes for v of p), eps0 = 2 / sigma[release]: the
+        exponential mechanism over all combinations, where a row loses 1 by each that is not what it voted for.
+
+        Args:
+            votes: maps a `Chunk` to what each row votes for, (c,) int64: p * candidates + v, or any other number, such
+                as -1, for nothing. Each row touches one part, so that all parts together cost one choice.
+            release: the name of a planned `Choice` with steps left; a step is spent first.
+            chunk_size: as in `noisy_sum`.
+
+        Raises:
+            NotPlanned, SpecError, NotPerExample, NotPure, ComponentFailed: as `noisy_choice` does.
+        """
+
+    @abstractmethod
+    def noisy_votes(
+        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
+        threshold: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """Return noisy counts of teachers' votes, float32 (m, classes): PATE (Papernot et al. 2017, 2018).
+
+        Each example belongs to one of `shards` shards, by a hash of its content, so equal examples share one. The
+        curator calls `teacher` with each shard that is not empty, and adds up one vote per shard and query.
+
+        Args:
+            teacher: maps a shard and the queries to labels, (m,) int64; one outside [0, classes) is no vote. It may fit
+                whatever it likes on the shard, remembers nothing, and draws from nothing but what it makes itself, say
+                a generator seeded by `shard.seeds`. Gradients are off around it.
+            queries: public examples (m, *query_shape); of a mapped curator, map them alike.
+            release: a planned `Release` of sample rate 1, with steps left. Noise has std sigma[release] * sqrt(2 m).
+            shards: how many, at most one per private example.
+            confident: another such release. A query is answered if its largest count, with noise of std
+                sigma[confident] * sqrt(m), reaches `threshold`; the others are rows of NaN. With a answered the noise
+                of the counts has std sigma[release] * sqrt(2 a).
+            threshold: in votes; with `confident` alone.
+
+        Raises:
+            NotPlanned: a release is not in the plan, or all its steps are spent.
+            SpecError: a number of shards or queries that cannot be, or labels of another shape or kind.
+            NotPerExample: the teacher answers differently over the same shard.
+            NotPure, ComponentFailed: as `noisy_sum` does, of the teacher.
         """
 
     @abstractmethod
@@ -194,7 +283,7 @@ class Learner(ABC):
         return dataclasses.replace(self, **numbers)  # type: ignore[type-var]
 
     @abstractmethod
-    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
         """Declare every use of the private data, before any private row is read."""
 
     @abstractmethod
@@ -359,3 +448,5 @@ class Extractor(ABC):
 
 RowFn = Callable[[Chunk], "Tensor | Contribution | Blocks"]
 """One contribution per row of the chunk."""
+Teacher = Callable[[Chunk, "Tensor"], "Tensor"]
+"""A shard and public queries (m, ...) -> a label for each query, (m,) int64."""

@@ -38,7 +38,7 @@ from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.rows import PrivateRows
 from dpbench.records.protocol import Component
 from dpbench.records.spec import make_spec
-from tests.worlds import curator_over
+from tests.worlds import Sums, curator_over
 
 CPU = torch.device("cpu")
 TASK = Task((1, 8, 8), 3, 60, CPU)
@@ -47,7 +47,7 @@ SMALL: dict[str, Any] = {"network": "tiny", "sample_rate": 0.5, "augmult": 0, "c
 COLD: dict[str, Any] = {**SMALL, "weights": "random"}
 
 
-class Scripted(Curator):
+class Scripted(Sums):
     """Gives answers from a list, whatever is asked, and remembers what was."""
 
     def __init__(self, answers: Callable[[int], Tensor], task: Task = TASK) -> None:

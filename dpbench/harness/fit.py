@@ -49,7 +49,7 @@ def _single(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:
     """Fit once, through a fresh curator."""
     roles, privacy = prepared.roles, prepared.privacy
     randomness = Randomness.of(privacy.rng, seed, prepared.identity)
-    curator = bind(roles.private, roles.task, privacy.plan, privacy.sigma, randomness)
+    curator = bind(roles.private, roles.task, privacy.releases, privacy.sigma, randomness)
     with forgetting(prepared.parts.learner) as learner:
         who = prepared.parts.who("learner", "fit")
         predict = guarded(who, learned, prepared, learner, curator.handle(), randomness.initialisation)

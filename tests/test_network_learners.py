@@ -25,6 +25,7 @@ from dpbench import (
     DataError,
     DataMissing,
     DpbenchError,
+    Planned,
     PublicData,
     Release,
     RowFn,
@@ -72,7 +73,7 @@ class Scripted(Sums):
         raise NotImplementedError
 
 
-def _curator(plan: Sequence[Release], sigma: float = 0.0) -> LedgerCurator:
+def _curator(plan: Sequence[Planned], sigma: float = 0.0) -> LedgerCurator:
     draw = torch.Generator().manual_seed(0)
     y = torch.randint(3, (60,), generator=draw)
     centres = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(9))

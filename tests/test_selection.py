@@ -345,10 +345,7 @@ def test_settings_say_where_they_come_from(tmp_path: Path) -> None:
 
 def test_defaults_of_an_earlier_version_are_somebodys_choice(tmp_path: Path) -> None:
     content = json.loads(ran(learner="dp-sgd").write(tmp_path).read_text())
-    content["spec"]["learner"]["options"] |= {
-        "steps": 3,
-        "learning_rate": 0.1,
-    }  # its defaults, before they followed epsilon
+    content["spec"]["learner"]["options"] |= {"steps": 3, "learning_rate": 0.1}  # before defaults followed epsilon
     (tmp_path / "older.json").write_text(json.dumps(content))
     found = ran(settings=tmp_path / "older.json", learner="dp-sgd", seeds=1)
     assert found.search is not None and found.search.source is not None

@@ -167,8 +167,8 @@ def _embed(network: Network, prepared: Tensor, batch: range, extractor: Extracto
     features = guarded(what, lambda: network(prepared).to("cpu", torch.float32))
     if len(features) != len(prepared):
         raise DataError(
-            f"Extractor {extractor.name!r} returned {len(features)} rows for a batch of {len(prepared)} images; expected "
-            "one each."
+            f"Extractor {extractor.name!r} returned {len(features)} rows for a batch of {len(prepared)} images; "
+            "expected one each."
         )
     features = features[: len(batch)]
     bad = (~features.isfinite()).flatten(1).any(1).nonzero()

@@ -34,13 +34,11 @@ def kept(labels: np.ndarray, classes: int, imbalance: float | None, split_seed: 
     random = np.random.default_rng(np.random.SeedSequence(split_seed, spawn_key=(part,)))
     falls = [label / max(1, classes - 1) for label in range(classes)]
     found = [random.permutation(np.flatnonzero(labels == label)) for label in range(classes)]
-    sizes = [round(imbalance**-fall * len(rows)) for rows, fall in zip(found, falls, strict=True)]
-    if any(len(rows) and not size for rows, size in zip(found, sizes, strict=True)):
-        most = min(
-            math.log(2 * len(rows)) / fall for rows, fall in zip(found, falls, strict=True) if len(rows) and fall
-        )
+    left = [rows[: round(imbalance**-fall * len(rows))] for rows, fall in zip(found, falls, strict=True)]
+    if any(len(rows) and not len(some) for rows, some in zip(found, left, strict=True)):
+        limits = [math.log(2 * len(rows)) / fall for rows, fall in zip(found, falls, strict=True) if len(rows) and fall]
         raise SpecError(
-            f"Expected imbalance={imbalance:g} below {math.exp(most):.4g}, to leave an example of every class that has "
-            "any. Lower it."
+            f"Expected imbalance={imbalance:g} below {math.exp(min(limits)):.4g}, to leave an example of every class "
+            "that has any. Lower it."
         )
-    return np.sort(np.concatenate([rows[:size] for rows, size in zip(found, sizes, strict=True)]))
+    return np.sort(np.concatenate(left))

@@ -121,7 +121,7 @@ def _explained(default: Prepared, tuned: Prepared | None, top: float) -> Explain
     paired = world.accuracies(base.parts.learner, Kept(True, True))  # whose noise is that of each thing lifted alone
     alone = tuple(_alone(stage, base, world, paired) for stage in LIFTED)
     return Explained(
-        learner=written(base.parts.learner), digest=base.spec.digest, epsilon=base.privacy.epsilon,
+        learner=written(base.parts.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=interval(private), ladder=tuple(ladder), alone=alone, rest=interval([top - one for one in accuracy]),
     )  # fmt: skip
 

@@ -224,7 +224,7 @@ def _chosen(opened: Opened) -> tuple[Parts, Selection | None]:
     """Return the parts with the learner's settings chosen, and the record of it where there is one."""
     parts, roles, spec = opened.parts, opened.roles, opened.spec
     if opened.earlier is not None:
-        return parts, transfer.record(opened.earlier, spec, roles.digests, roles.images)
+        return parts, transfer.record(opened.earlier, parts.learner, spec, roles.digests, roles.images)
     if spec.search is None:
         return parts, None
     if spec.search.rule == "private-accounted":

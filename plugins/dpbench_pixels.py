@@ -52,25 +52,7 @@ class Pixels(Extractor):
         return lambda images: images.flatten(1) if self.flat else images
 
 
-@dataclass(frozen=True)
-class Given(Extractor):
-    """The numbers that an image holds, flattened, as they are: for feature vectors of your own (`dpbench.dataset`)."""
-
-    name: ClassVar[str] = "given"
-
-    def prepare(self, image: Image) -> Tensor:
-        """Return the numbers (d,) float32."""
-        import numpy as np
-        import torch
-
-        return torch.from_numpy(np.array(image, dtype=np.float32)).flatten()
-
-    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """Return the identity."""
-        return lambda vectors: vectors
-
-
 @hookimpl
 def dpbench_extractors() -> Sequence[type[Extractor]]:
     """Register the extractors of this module."""
-    return [Pixels, Given]
+    return [Pixels]

@@ -134,9 +134,12 @@ def test_own_vectors_are_their_own_features(tmp_path: Path) -> None:
     y = x[:, 0] > 0
     own = dpbench.dataset(x[:600], y[:600], x[600:], y[600:], classes=[False, True])
     found = dpbench.run("dp-sgd", own, epsilon=8, seeds=1, out=tmp_path)
-    assert found.record.spec.extractor.name == "given" and found.accuracy > 0.8
+    assert found.record.task.example_shape == (3,) and found.accuracy > 0.8
     assert found.record.task.overlap and found.record.task.overlap["test in private"].near == 0
-    assert found.model().score(x[600:], y[600:].astype(str)) == pytest.approx(found.accuracy)
+    model = found.model()
+    assert model.score(x[600:], y[600:].astype(str)) == pytest.approx(found.accuracy)
+    with pytest.raises(DataError, match="learned from vectors"):
+        model.predict(["image.png"])
 
 
 def test_other_arrays_of_one_name_are_other_data(tmp_path: Path) -> None:

@@ -193,9 +193,6 @@ def _hashed(image: Image) -> tuple[int, np.ndarray]:
     if image.mode in {"P", "PA"}:  # places in a palette are no pixels
         image = image.convert("RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB")
     content = hashlib.blake2b(str(image.size).encode(), digest_size=8)
-    if image.mode == "F" and image.height == 1:  # a vector, no picture: the same numbers or not
-        content.update(image.tobytes())
-        return int.from_bytes(content.digest()), np.zeros(SIDE * SIDE, np.uint8)
     content.update(_pixels(image))
     small = _grey(image).resize((SIDE, SIDE), Resampling.BOX)
     return int.from_bytes(content.digest()), np.asarray(small).reshape(-1)

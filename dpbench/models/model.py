@@ -18,7 +18,7 @@ from dpbench.data import extraction
 from dpbench.data.concat import Concat, side_by_side
 from dpbench.errors import DataError, DpbenchError, SpecError
 from dpbench.harness.fit import Fitted
-from dpbench.harness.prepare import Prepared, brought
+from dpbench.harness.prepare import Prepared, brought, of_seed
 from dpbench.harness.scoring import predict_all
 from dpbench.models import file as files
 from dpbench.models.card import Card, ExtractorFacts, Tested
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     Asked = Sequence[Image | Path | str] | np.ndarray
 
+VECTORS = "F"  # the mode of a row of `Features`
 CLOSE = 1e-3  # of the scores' spread: what other kernels may round by
 ARRAY = "Expected images as arrays of whole numbers 0 to 255, (n, height, width) or (n, height, width, 3)"
 
@@ -68,7 +69,7 @@ class Model:
 
     def decision_function(self, images: Asked) -> np.ndarray:
         """Return the scores (n, classes) float64, higher is more likely; errors as `predict`."""
-        x = self._features(_Images.of(images, self.card.mode))
+        x = self._vectors(images) if self.card.mode == VECTORS else self._features(_Images.of(images, self.card.mode))
         if tuple(x.shape[1:]) != self.card.example_shape:
             raise DataError(
                 f"Expected images that give examples of shape {self.card.example_shape}, got {tuple(x.shape[1:])}: "
@@ -120,6 +121,7 @@ class Model:
         Raises:
             SpecError: the predictor cannot be recorded; says why.
         """
+        prepared = of_seed(prepared, fitted.result.seed)
         name, task = prepared.parts.learner.name, prepared.roles.task
         try:
             program = record(fitted.predict, task.example_shape, task.device)
@@ -147,6 +149,12 @@ class Model:
                     f"(version {learned_with.version}). Install what it names: {_brought(self.card)}."
                 )
         return parts
+
+    def _vectors(self, x: Any) -> Tensor:
+        if not isinstance(x, np.ndarray):
+            raise DataError("Expected an array (n, d): the model learned from vectors, not from images.")
+        _check_array(x, VECTORS)
+        return torch.from_numpy(np.ascontiguousarray(x, np.float32))
 
     def _features(self, images: _Images) -> Tensor:
         parts = [extraction.embed(images, part, self._device) for part in self._extractors]
@@ -200,11 +208,10 @@ class _Images:
 
 
 def image_of(values: np.ndarray) -> Image:
-    """Return an array as an image: (h, w) or (h, w, 3) of 0 to 255, or a vector (d,) of numbers."""
+    """Return an array (h, w) or (h, w, 3) of 0 to 255 as an image."""
     from PIL import Image
 
-    vector = values.ndim == 1
-    return Image.fromarray(values.astype(np.float32)[None] if vector else values.astype(np.uint8))
+    return Image.fromarray(values.astype(np.uint8))
 
 
 def check_images(x: np.ndarray) -> None:
@@ -226,7 +233,7 @@ def check_images(x: np.ndarray) -> None:
 
 def _check_array(x: np.ndarray, mode: str) -> None:
     check_images(x)
-    vectors, wanted = x.ndim == 2, mode == "F"
+    vectors, wanted = x.ndim == 2, mode == VECTORS
     if vectors != wanted:
         raise DataError(
             f"Expected {'vectors (n, d)' if wanted else 'images'}, as the model learned from, not {x.shape}."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from dpbench.api import Dataset, Split, Splits
+from dpbench.api import Dataset, Features, Split, Splits
 from dpbench.errors import DataError
 from dpbench.models.model import check_images, image_of
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ArrayImages:
-    """Images, or vectors, held in one array."""
+    """Images held in one array."""
 
-    held: np.ndarray  # (n, h, w), (n, h, w, 3) or (n, d)
+    held: np.ndarray  # (n, h, w) or (n, h, w, 3)
 
     def __len__(self) -> int:
         return len(self.held)
@@ -34,7 +34,6 @@ class ArrayImages:
 class Arrays(Dataset):
     """What `dataset` makes; the data is named by its digest."""
 
-    vectors: ClassVar[bool]
     digest: str = ""
 
 
@@ -72,9 +71,9 @@ def dataset(
     if train.ndim != test.ndim:
         raise DataError(f"Expected x and x_test of one kind, got shapes {train.shape} and {test.shape}.")
     known = np.unique(np.concatenate([labels, test_labels])) if classes is None else np.asarray(classes)
-    named, data_licence, of_vectors = name, licence, train.ndim == 2
+    named, data_licence = name, licence
     splits = Splits(
-        Split(ArrayImages(train), _places(labels, known)), Split(ArrayImages(test), _places(test_labels, known)),
+        Split(_held(train), _places(labels, known)), Split(_held(test), _places(test_labels, known)),
         _digest(train, labels, test, test_labels, known),
     )  # fmt: skip
 
@@ -84,7 +83,6 @@ def dataset(
         classes: ClassVar[tuple[str, ...]] = tuple(map(str, known.tolist()))
         licence: ClassVar[str] = data_licence
         citation: ClassVar[str] = "as stated by its owner"
-        vectors: ClassVar[bool] = of_vectors
         digest: str = splits.digest[:16]
 
         def load(self) -> Splits:
@@ -98,6 +96,10 @@ def dataset(
             return splits
 
     return Own()
+
+
+def _held(x: np.ndarray) -> ArrayImages | Features:
+    return Features(np.ascontiguousarray(x, np.float32)) if x.ndim == 2 else ArrayImages(x)
 
 
 def _check(images: np.ndarray, labels: np.ndarray, what: str) -> None:

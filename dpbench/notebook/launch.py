@@ -33,7 +33,7 @@ ExtractorLike = str | Extractor | type[Extractor]
 def run(
     learner: LearnerLike | Sequence[LearnerLike],
     dataset: DatasetLike | Sequence[DatasetLike] = "digits",
-    extractor: ExtractorLike | Sequence[ExtractorLike] | None = None,
+    extractor: ExtractorLike | Sequence[ExtractorLike] = "pixels",
     epsilon: float | Sequence[float] = 1.0,
     *,
     delta: float | None = None,
@@ -60,7 +60,7 @@ def run(
     Args:
         learner: one or several.
         dataset: one or several, or arrays of your own (`dpbench.dataset`).
-        extractor: one or several, side by side as "A+B"; by default pixels, and of vectors the vectors themselves.
+        extractor: one or several, side by side as "A+B"; of vectors pixels takes the vectors themselves.
         epsilon: target ε in nats, positive; `math.inf` for no privacy.
         delta: target δ, below 1/n; by default 1e-5.
         accountant: pld (the default), rdp or prv.
@@ -83,7 +83,7 @@ def run(
     """
     plugins = load()
     lists: dict[str, list[Any]] = {"learner": _listed(learner), "dataset": _listed(dataset),
-                                   "extractor": _listed(extractor or _extractor_of(dataset))}  # fmt: skip
+                                   "extractor": _listed(extractor)}  # fmt: skip
     plugins = _with_own(plugins, {**lists, "public_dataset": _listed(public_dataset)})
     axes = {name: [_named(one) for one in values] for name, values in lists.items()}
     axes |= {"epsilon": _listed(epsilon), "train_fraction": _listed(train_fraction)}
@@ -175,13 +175,6 @@ def _named(value: Any) -> Any:
     if isinstance(value, str):
         return value
     return str(getattr(value, "name", value)) if isinstance(value, type) else written(value).model_dump()
-
-
-def _extractor_of(dataset: Any) -> str:
-    vectors = [isinstance(one, Arrays) and one.vectors for one in _listed(dataset)]
-    if any(vectors) and not all(vectors):
-        raise SpecError("Expected datasets of images alone, or of vectors alone: name an extractor for each.")
-    return "given" if all(vectors) else "pixels"
 
 
 def _listed(value: Any) -> list[Any]:

@@ -250,6 +250,8 @@ class Learner(ABC):
     """Which public data the learner needs."""
     reference: ClassVar[bool] = False
     """True for a ceiling without privacy: it plans for epsilon = inf alone, and a board shows it without a rank."""
+    logits: ClassVar[bool] = False
+    """True where scores are the logits of a cross-entropy: their softmax is then the learner's own class shares."""
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """Setting -> values worth trying: the default grid of a search."""
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {}

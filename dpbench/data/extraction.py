@@ -61,6 +61,22 @@ def extract(images: Images, extractor: Extractor, folder: Path, device: torch.de
             yield features
 
 
+def embed(images: Images, extractor: Extractor, device: torch.device) -> Tensor:
+    """Return the features (n, *example_shape) float32 of one image or more; nothing is kept.
+
+    Raises:
+        DataError: a feature is not finite, an image cannot be decoded, or images do not stack.
+        ComponentFailed: the extractor raised.
+    """
+    with progress.meter(f"Extracting {extractor.name}", len(images)) as advance, _threads() as pool:
+        network = guarded(f"Opening extractor {extractor.name!r}", extractor.open, device)
+        parts = []
+        for part in _shard(images, range(len(images)), extractor, network, pool):
+            parts.append(part)
+            advance(len(part))
+    return torch.from_numpy(_joined(parts, extractor))
+
+
 def _joined(parts: Sequence[np.ndarray], extractor: Extractor) -> np.ndarray:
     _check_shapes({part.shape[1:] for part in parts}, extractor)
     return np.ascontiguousarray(np.concatenate(parts))

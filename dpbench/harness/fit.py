@@ -25,7 +25,20 @@ from dpbench.records.result import SeedResult
 from dpbench.support.guard import guarded
 
 
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """What one fit gave: post-processing of noisy answers and public data, both."""
+
+    predict: Predict
+    result: SeedResult
+
+
 def fit(prepared: Prepared, seed: int) -> SeedResult:
+    """Return the scores of one fit; see `fitted`."""
+    return fitted(prepared, seed).result
+
+
+def fitted(prepared: Prepared, seed: int) -> Fitted:
     """Fit on the private split as planned, then score on the test split, which the predictor meets only here.
 
     Covered: the fit has the epsilon that `prepared.privacy` states (see `privacy.binding`, and
@@ -42,7 +55,7 @@ def fit(prepared: Prepared, seed: int) -> SeedResult:
     with prepared.phases("score"):
         who = prepared.parts.who("learner", "predict")
         scores = guarded(who, scoring.predict_all, predict, prepared.test.x, prepared.roles.task)
-        return SeedResult(seed=seed, **about, **scoring.score(scores, prepared.test.y))
+        return Fitted(predict, SeedResult(seed=seed, **about, **scoring.score(scores, prepared.test.y)))
 
 
 def _single(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:

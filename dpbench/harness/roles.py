@@ -54,6 +54,7 @@ class Roles:
     digests: dict[str, str]  # of the data behind private and test, and behind public
     images: Callable[[SplitName], Hashes]  # reads every image of a split, for the record alone
     compared: Callable[[], Compared]  # and of all three
+    mode: Callable[[], str]  # of the images, as PIL names it: what an image to be predicted is converted to
 
 
 def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
@@ -101,8 +102,9 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
         return public if of.public is None else public.beside(duplicates.hashes(of.public, of.digest, "public"))
 
     return Roles(
-        task, private, public, lambda: _test(splits, parts, spec, device), digests, images, lambda: _compared(images)
-    )
+        task, private, public, lambda: _test(splits, parts, spec, device), digests, images, lambda: _compared(images),
+        lambda: splits.test.images[0].mode,
+    )  # fmt: skip
 
 
 def _compared(images: Callable[[SplitName], Hashes]) -> Compared:

@@ -129,4 +129,4 @@ def real_data() -> Path:
 @pytest.fixture
 def telling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let learners tell a test what they saw: a fit that leaves something behind is not refused."""
-    monkeypatch.setattr("dpbench.harness.fit.forgetting", contextlib.nullcontext)
+    monkeypatch.setattr("dpbench.harness.fitting._forgetting", contextlib.nullcontext)

@@ -153,6 +153,7 @@ FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("class-means", {"seeds.0.spent": {}}, "seeds.0.spent"),
     ("class-means", {"seeds.0.spent": {"class-sums": 2}}, "seeds.0.spent"),
     ("class-means", {"seeds.0.spent": {"class-sums": -1}}, "seeds.0.spent"),
+    ("class-means", {"seeds.1.spent": {"class-sums": 0}}, "seeds.1.spent"),
     ("class-means", {"seeds.0.seed": 7}, "seeds"),
     ("class-means", {"seeds.0.commitment": "0" * 64}, "seeds.0.commitment"),
     ("class-means", {"seeds.0.setting": {}}, "seeds.0.setting"),

@@ -122,6 +122,12 @@ def test_rerun_keeps_a_record_and_says_what_came_out(root: Path, capsys: Capture
     assert ask("verify", "--root", root) == 0
 
 
+def test_rerun_takes_the_last_seed_which_follows_all_others(root: Path, capsys: Captured) -> None:
+    file = boards.file_of(root, "public-only")
+    assert ask("verify", "--rerun", "--device", "cpu", "--root", root, file) == 0
+    assert "seed 1: same predictions" in capsys.readouterr().out
+
+
 def test_rerun_fails_where_predictions_differ(root: Path, capsys: Captured) -> None:
     source = json.loads(boards.file_of(root, "public-only").read_text(encoding="utf-8"))
     file = boards.file_of(root, "class-means")
@@ -130,7 +136,7 @@ def test_rerun_fails_where_predictions_differ(root: Path, capsys: Captured) -> N
     change(file, "metrics", source["metrics"])
     assert ask("verify", "--root", root, file) == 0
     assert ask("verify", "--rerun", "--device", "cpu", "--root", root, file) == 1
-    assert f"FAILED results/tiny/{file.name}: seeds: seed 0: differs" in capsys.readouterr().out
+    assert f"FAILED results/tiny/{file.name}: seeds: seed 1: differs" in capsys.readouterr().out
     assert ask("verify", "--root", root) == 1
 
 
@@ -148,7 +154,7 @@ def test_rerun_meets_scores_that_were_forged_under_the_true_predictions(root: Pa
     change(file, "metrics", json.loads(boards.file_of(root, "non-private").read_text(encoding="utf-8"))["metrics"])
     assert ask("verify", "--root", root, file) == 0
     assert ask("verify", "--rerun", "--device", "cpu", "--root", root, file) == 1
-    assert "seed 0: differs" in capsys.readouterr().out
+    assert "seed 1: differs" in capsys.readouterr().out
 
 
 def test_rerun_of_what_is_not_installed_is_no_failure(root: Path, capsys: Captured) -> None:

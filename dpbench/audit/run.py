@@ -6,14 +6,12 @@ import hashlib
 import math
 import random
 import time
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import torch
 
 from dpbench import registry
-from dpbench.api import Budget, Curator, Predict, PublicData
+from dpbench.api import Budget, Learner, Predict
 from dpbench.audit.attack import how_many, members
 from dpbench.audit.figures import figures
 from dpbench.audit.listening import Ears, Listening
@@ -22,6 +20,7 @@ from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.again import prepare_again
 from dpbench.harness.fit import learned
+from dpbench.harness.fitting import fitted, predicted
 from dpbench.harness.prepare import Prepared, brought, of_seed, prepare
 from dpbench.harness.roles import own_copy
 from dpbench.harness.tuning import space as spaces
@@ -38,8 +37,6 @@ from dpbench.registry import Registry
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
 from dpbench.support.guard import guarded
-
-Fit = Callable[[Curator, PublicData, torch.Generator], Predict]
 
 SELECTION = (
     "how many runs a private search has and how it chooses: what was audited is one of its runs, with a setting drawn "
@@ -129,22 +126,16 @@ def _fit(prepared: Prepared, seed: int, ears: Ears, canaries: Canaries) -> tuple
     roles, privacy = prepared.roles, prepared.privacy
     randomness = Randomness.research(seed, prepared.identity)
     curator = bind(roles.private, roles.task, privacy.releases, privacy.sigma, randomness, Witness(ears.see, canaries))
-    listening, generator, who = (
-        Listening(curator, ears),
-        randomness.initialisation,
-        prepared.parts.who("learner", "fit"),
-    )
-    fold = None
+    listening, generator, fold = Listening(curator, ears), randomness.initialisation, None
+    learner, fit = prepared.parts.learner, lambda own: learned(prepared, own, listening, generator)
     if privacy.repeats:
-        fold, fit = _one_of_many(prepared, seed)
-        predict = guarded(who, fit, listening, own_copy(fold.public), generator)
-    else:
-        predict = guarded(who, learned, prepared, prepared.parts.learner, listening, generator)
-    curator.guard.conclude()
-    return predict, fold
+        fold, learner = _one_of_many(prepared, seed)
+        public = fold.public
+        fit = lambda own: own.fit(listening, own_copy(public), generator)
+    return fitted(learner, prepared.parts.who("learner", "fit"), fit, curator.guard), fold
 
 
-def _one_of_many(prepared: Prepared, seed: int) -> tuple[Fold, Fit]:
+def _one_of_many(prepared: Prepared, seed: int) -> tuple[Fold, Learner]:
     search, learner = prepared.spec.search, prepared.parts.learner
     assert search is not None and isinstance(search.space, dict)
     wanted, _ = spaces.settings(search.space, _MOST_SETTINGS, search.seed)
@@ -152,7 +143,7 @@ def _one_of_many(prepared: Prepared, seed: int) -> tuple[Fold, Fit]:
     fold = folds_of(prepared.roles.private, prepared.roles.public, learner, search)[0]
     spec, who = prepared.spec, prepared.parts.who("learner", "settle")
     budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
-    return fold, guarded(who, spaces.candidate(learner, setting).settle, prepared.roles.task, budget).fit
+    return fold, guarded(who, spaces.candidate(learner, setting).settle, prepared.roles.task, budget)
 
 
 def _repeats(prepared: Prepared, result: Result, seed: int, predict: Predict) -> bool | None:
@@ -161,7 +152,7 @@ def _repeats(prepared: Prepared, result: Result, seed: int, predict: Predict) ->
     if not stated:
         return None
     who = prepared.parts.who("learner", "predict")
-    scores = guarded(who, scoring.predict_all, predict, prepared.test.x, prepared.roles.task)
+    scores = predicted(prepared.parts.learner, who, predict, prepared.test.x, prepared.roles.task)
     return bool(scoring.score(scores, prepared.test.y)["predictions"] == stated[0])
 
 

@@ -33,7 +33,7 @@ def verify(
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Results. \\[default: all of the leaderboard]")
     ] = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run a seed of each again, and compare.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Which seed to run again. \\[default: the first of each]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Which seed to run again. \\[default: the last of each]")] = None,
     device: flags.Device = "auto",
     root: Root = LEADERBOARD,
 ) -> None:

@@ -21,13 +21,11 @@ from dpbench.api import Budget, Choice, Learner
 from dpbench.errors import ComponentFailed, SpecError
 from dpbench.explain.lifted import Kept, Lifted, only_sums
 from dpbench.explain.record import Explained, Explanation, Lift, Stage
-from dpbench.harness import scoring
-from dpbench.harness.fit import fit
+from dpbench.harness.fit import fit, learned
+from dpbench.harness.fitting import fitted, predicted
 from dpbench.harness.prepare import Prepared, brought, prepare
-from dpbench.harness.roles import own_copy
 from dpbench.harness.run import run
 from dpbench.harness.shared import Shared
-from dpbench.learning.probes import stackable
 from dpbench.privacy.binding import bind
 from dpbench.privacy.plan import check_plan, sigmas
 from dpbench.privacy.randomness import Randomness
@@ -202,16 +200,9 @@ class World:
         start = randomness.initialisation.get_state()
         curator = bind(base.roles.private, task, plan, 0.0, randomness)
         lifted = Lifted(curator.handle(), sigmas(plan, base.privacy.sigma), kept, torch.Generator().manual_seed(seed))
-        predict = guarded(who("fit"), self._learned, learner, lifted, randomness.initialisation)
-        curator.guard.conclude()
-        scores = guarded(who("predict"), scoring.predict_all, predict, base.test.x, task)
+        fit_ = lambda own: learned(base, own, lifted, randomness.initialisation)
+        predict = fitted(learner, who("fit"), fit_, curator.guard)
+        scores = predicted(learner, who("predict"), predict, base.test.x, task)
         sampled = any(release.sample_rate < 1 for release in plan)
         drew = kept.noise or sampled or not randomness.initialisation.get_state().equal(start)
         return float((scores.argmax(1) == base.test.y).mean()), drew
-
-    def _learned(self, learner: Learner, curator: Lifted, generator: torch.Generator) -> Any:
-        public = own_copy(self.base.public)
-        if not stackable(learner):
-            return learner.fit(curator, public, generator)
-        features = self.base.shared.features(learner, self.base.spec, curator.task, public, generator)
-        return learner.fit_on(features, curator, public, generator)

@@ -15,10 +15,9 @@ from torch import Tensor
 from dpbench.api import Budget, Curator, Learner, Predict, Task
 from dpbench.errors import DpbenchError, LawBroken, PrivacyError
 from dpbench.privacy.plan import check_plan
-from dpbench.privacy.randomness import Randomness
 from dpbench.testing.curators import Answering, Asking, Watching, pure_noise, replay
 from dpbench.testing.laws import expect
-from dpbench.testing.worlds import DELTA, MARGIN, TINY, WORLD, LearnerSuite, World, sharing_half
+from dpbench.testing.worlds import DELTA, MARGIN, TINY, LearnerSuite, World, sharing_half
 
 
 class LearnerLaws(LearnerSuite):
@@ -80,7 +79,7 @@ class LearnerLaws(LearnerSuite):
         if predict is None:
             raise LawBroken(f"Fitting was refused: {error}")
         elsewhere = Answering(self._curator(other, self.ample, seed=7), replay(watching.log.answers))
-        again = self._ample().fit(elsewhere, world.public, Randomness.research(0, WORLD).initialisation)
+        again = self._fitted(elsewhere, world.public)
         same = np.array_equal(self._predictions(predict, world), self._predictions(again, world))
         expect(same, "Its predictor depends on private data beyond the curator's answers.")
 
@@ -106,6 +105,12 @@ class LearnerLaws(LearnerSuite):
                 held = any(row.numpy().tobytes() in rows for row in tensor.detach().reshape(-1, width))
                 expect(not held, "The predictor holds a private row, or the curator that holds them.")
 
+    def test_keeps_nothing_from_one_fit_to_the_next(self) -> None:
+        """What a fit, or its predictor, changes a later fit would find: noisy answers beyond its own budget."""
+        self._predictions(self._fit(self._world(0), self.ample), self._world(0))
+        left = next((one for one in self._left if one), None)
+        expect(left is None, f"Fitting changed {left}, which the next fit finds. Keep what a fit learns in the fit.")
+
     def _asked(self) -> tuple[Task, Budget]:
         return self._task(), Budget(self.ample, DELTA)
 
@@ -124,13 +129,13 @@ class LearnerLaws(LearnerSuite):
         curator: Curator = Answering(
             self._curator(world, self.ample, seed), pure_noise(torch.Generator().manual_seed(seed))
         )
-        return self._ample().fit(curator, self._noise_as_public(), Randomness.research(seed, WORLD).initialisation)
+        return self._fitted(curator, self._noise_as_public(), seed)
 
     def _questions(self, world: World, earlier: Asking | None = None) -> Asking:
         curator = self._curator(world, self.ample)
         asking = Asking(curator, earlier)
         try:
-            self._ample().fit(asking, self._world(0).public, Randomness.research(0, WORLD).initialisation)
+            self._fitted(asking, self._world(0).public)
             curator.guard.conclude()
         except PrivacyError as error:
             raise LawBroken(f"Fitting was refused: {error}") from None
@@ -144,7 +149,7 @@ class LearnerLaws(LearnerSuite):
         world = self._world(0)
         watching = Watching(self._curator(world, self.ample))
         try:
-            predict = self._ample().fit(watching, world.public, Randomness.research(0, WORLD).initialisation)
+            predict = self._fitted(watching, world.public)
             watching.curator.guard.conclude()
         except PrivacyError as error:
             return None, watching, error

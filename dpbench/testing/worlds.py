@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Budget, Features, Learner, Predict, PublicData, Split, Splits, Task
+from dpbench.api import Budget, Curator, Features, Learner, Predict, PublicData, Split, Splits, Task
 from dpbench.errors import LawBroken
+from dpbench.harness.fitting import Leftovers
 from dpbench.harness.roles import seen
 from dpbench.harness.scoring import predict_all
 from dpbench.privacy.accounting.calibration import calibrate
@@ -177,9 +178,23 @@ class LearnerSuite(Laws):
 
     def _fit(self, world: World, epsilon: float, seed: int = 0) -> Predict:
         curator = self._curator(world, epsilon, seed)
-        predict = self._settled(epsilon).fit(curator.handle(), world.public, curator.randomness.initialisation)
+        predict = self._fitted(curator.handle(), world.public, seed, epsilon)
         curator.guard.conclude()
         return predict
+
+    def _fitted(self, curator: Curator, public: PublicData, seed: int = 0, epsilon: float | None = None) -> Predict:
+        """Fit, and keep what that leaves behind: whichever law is the first to fit is the one that can see it."""
+        learner = self._settled(self.ample if epsilon is None else epsilon)
+        leftovers = Leftovers(learner)
+        try:
+            return learner.fit(curator, public, Randomness.research(seed, WORLD).initialisation)
+        finally:
+            self._left.append(leftovers.found())
+
+    @property
+    def _left(self) -> list[str | None]:
+        """What each fit of this suite has left behind."""
+        return self._once("leftovers", list)
 
     def _first_fit(self) -> Predict:
         """Return the fit to world 0 with seed 0, for the laws that only predict with it."""
@@ -192,7 +207,10 @@ class LearnerSuite(Laws):
         return made
 
     def _predictions(self, predict: Predict, world: World) -> np.ndarray:
-        return predict_all(predict, world.test_x, self._task())
+        leftovers = Leftovers(self.subject())
+        scores = predict_all(predict, world.test_x, self._task())
+        self._left.append(leftovers.found())
+        return scores
 
     def _mean_accuracy(self, fit: Callable[[int], Predict], world: World) -> float:
         hits = [self._predictions(fit(seed), world).argmax(1) == world.test_y for seed in range(5)]

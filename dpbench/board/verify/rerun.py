@@ -94,7 +94,9 @@ def records_wrong(stored: ResultFile, result: Result, root: Path) -> list[Compla
 
 
 def rerun(result: Result, seed: int | None, plugins: Registry, device: str = "auto") -> Rerun:
-    """Run one seed again, the first unless another is named, and compare.
+    """Run one seed again and compare: the last unless another is named.
+
+    What a learner kept from earlier fits of its process shows in the last seed, which runs here on its own.
 
     Raises:
         NotRun: the data, a plugin or its version is not on this machine.
@@ -125,7 +127,7 @@ def keep(record: Rerun, stored: ResultFile, root: Path) -> Path:
 
 
 def _stated(result: Result, seed: int | None) -> SeedResult:
-    for one in result.seeds:
+    for one in reversed(result.seeds):
         if seed is None or one.seed == seed:
             return one
     raise SpecError(f"Expected a seed of {result.file_name}, {', '.join(map(str, result.spec.seeds))}, got {seed}.")

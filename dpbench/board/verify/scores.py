@@ -93,6 +93,8 @@ def _fit(seed: SeedResult, result: Result) -> Wrong:
     over = any(steps > planned.get(name, 0) or steps < 0 for name, steps in seed.spent.items())
     if seed.spent.keys() != planned.keys() or over:  # stopping early is allowed, and buys no smaller epsilon
         yield "spent", f"expected at most {planned}, as planned, got {seed.spent}"
+    elif planned and result.privacy.sigma > 0 and not private and not any(seed.spent.values()):
+        yield "spent", "expected a step at least: a fit that asks nothing of what it planned has its answers elsewhere"
     if seed.commitment is not None and (result.privacy.mechanism or not DIGEST.fullmatch(seed.commitment)):
         yield "commitment", f"expected none, as nobody keeps what it was made of, got {seed.commitment!r}"
     if (seed.setting is not None) != private:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from dpbench.api import Budget, Learner, Planned, Predict, Task
-from dpbench.errors import DpbenchError, PlanError, SpecError
+from dpbench.errors import DpbenchError, NotPure, PlanError, SpecError
+from dpbench.harness.fitting import fitted, predicted
 from dpbench.harness.roles import Roles, own_copy
-from dpbench.harness.scoring import predict_all
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.privacy.accounting.private_selection import Repeats, draw
@@ -104,6 +104,8 @@ def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Sp
         try:
             one = _settled(learner, setting, who, roles.task, budget)
             score, winner = _one(one, setting | filled(learner, one), who, fold, curator, randomness.initialisation)
+        except NotPure:
+            raise
         except DpbenchError:
             curator.guard.conclude()  # what it remembered another run may use, and what failed on rows is not noisy
             continue
@@ -119,9 +121,9 @@ def _settled(learner: Learner, setting: spaces.Setting, who: Who, task: Task, bu
 def _one(
     learner: Learner, setting: spaces.Setting, who: Who, fold: Fold, curator: LedgerCurator, generator: torch.Generator
 ) -> tuple[float, Winner]:
-    predict = guarded(who("fit"), learner.fit, curator.handle(), own_copy(fold.public), generator)
-    curator.guard.conclude()
-    scores = guarded(who("predict"), predict_all, predict, fold.x, curator.task)
+    fit = lambda own: own.fit(curator.handle(), own_copy(fold.public), generator)
+    predict: Predict = fitted(learner, who("fit"), fit, curator.guard)
+    scores = predicted(learner, who("predict"), predict, fold.x, curator.task)
     hits = float(np.mean(scores.argmax(1) == fold.y))
     return hits, Winner(predict, setting, dict(curator.ledger.spent))
 

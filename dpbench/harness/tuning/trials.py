@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ import numpy as np
 
 from dpbench.api import Budget, Curator, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, SpecError
+from dpbench.harness.fitting import fitted, predicted
 from dpbench.harness.roles import Roles, own_copy
-from dpbench.harness.scoring import predict_all
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.harness.tuning.simulated import SimulatedCurator
@@ -127,14 +128,16 @@ class Bench:
             if len(probes) == len(group):
                 stack = Stack(tuple(curators), fold.weight)
                 start = curators[0].randomness.initialisation
-                fits = guarded(self.who("fit"), fit_together, probes, stack, own_copy(fold.public), start, maps)
+                own = [dataclasses.replace(one) for one in probes]
+                together = lambda _: fit_together(own, stack, own_copy(fold.public), start, maps)
+                fits = fitted(probes[0], self.who("fit"), together, curators[0].guard)
             else:
                 fits = [self._fit(one, curator, fold) for one, curator in zip(group, curators, strict=True)]
         except DpbenchError as error:
             if len(group) == 1:
                 return [str(error)]
             return [self._outcomes([one], fold, number, maps)[0] for one in group]  # which of them is it?
-        return [self._hits(predict, fold) for predict in fits]
+        return [self._hits(one, predict, fold) for one, predict in zip(group, fits, strict=True)]
 
     def _curator(self, one: Tried, fold: Fold, number: int) -> LedgerCurator:
         """Bind the fold's rows with a noise that is the real run's once sums are multiplied by their weight."""
@@ -147,13 +150,14 @@ class Bench:
         if fold.weight != 1:
             handle = SimulatedCurator(curator, sigmas(one.plan, one.sigma), fold.weight)
         start = curator.randomness.initialisation
-        predict = guarded(self.who("fit"), one.learner.fit, handle, own_copy(fold.public), start)
-        curator.guard.conclude()
+        fit = lambda own: own.fit(handle, own_copy(fold.public), start)
+        predict: Predict = fitted(one.learner, self.who("fit"), fit, curator.guard)
         return predict
 
-    def _hits(self, predict: Predict, fold: Fold) -> float | str:
+    def _hits(self, one: Tried, predict: Predict, fold: Fold) -> float | str:
+        assert one.learner is not None
         try:
-            scores = guarded(self.who("predict"), predict_all, predict, fold.x, self.task)
+            scores = predicted(one.learner, self.who("predict"), predict, fold.x, self.task)
         except DpbenchError as error:
             return str(error)
         return float(np.count_nonzero(scores.argmax(1) == fold.y))

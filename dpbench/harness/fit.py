@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from dpbench.privacy.randomness import Randomness
 from dpbench.records.result import SeedResult
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Fitted:
     """What one fit gave: post-processing of noisy answers and public data, both."""
 
@@ -28,11 +29,11 @@ class Fitted:
 
 
 def fit(prepared: Prepared, seed: int) -> SeedResult:
-    """Return the scores of one fit; see `fitted`."""
-    return fitted(prepared, seed).result
+    """Return the scores of one fit; see `fit_once`."""
+    return fit_once(prepared, seed).result
 
 
-def fitted(prepared: Prepared, seed: int) -> Fitted:
+def fit_once(prepared: Prepared, seed: int) -> Fitted:
     """Fit on the private split as planned, then score on the test split, which the predictor meets only here.
 
     Covered: the fit has the epsilon that `prepared.privacy` states (see `privacy.binding`, and

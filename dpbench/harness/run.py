@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from dpbench.errors import SpecError
-from dpbench.harness.fit import Fitted, fitted
+from dpbench.harness.fit import Fitted, fit_once
 from dpbench.harness.prepare import Prepared, brought, code, open_, prepare
 from dpbench.harness.roles import Compared
 from dpbench.harness.shared import Shared
@@ -54,7 +54,7 @@ def run(
     seeds = []
     with _shown(prepared) as advance:
         for seed in spec.seeds:
-            one = fitted(prepared, seed)
+            one = fit_once(prepared, seed)
             if keep is not None:
                 keep(prepared, one)
             seeds.append(one.result)

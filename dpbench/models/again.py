@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.again import NotRun, prepare_again
-from dpbench.harness.fit import fitted
+from dpbench.harness.fit import fit_once
 from dpbench.models.model import Model
 from dpbench.records.result import Result
 from dpbench.registry import Registry, load
@@ -30,7 +30,7 @@ def model_of(result: Result, seed: int, plugins: Registry | None = None, device:
         )
     registry = plugins or load()
     prepared = prepare_again(result, seed, registry, device)
-    again = fitted(prepared, seed)
+    again = fit_once(prepared, seed)
     if again.result.predictions != stated.predictions:
         raise DataError(
             f"Seed {seed} of {result.file_name} gives other labels here than it states: another processor, or other "

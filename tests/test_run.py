@@ -285,6 +285,7 @@ def seeing(name: str, need: Literal["none", "unlabelled", "labelled"]) -> type[S
     return type("Seen", (Seeing,), {"name": name, "public": need, "seen": []})
 
 
+@pytest.mark.usefixtures("telling")
 def test_a_learner_that_needs_no_public_data_sees_none() -> None:
     learner = seeing("blind", "none")
     result = ran(learner, public_labels=True)
@@ -292,6 +293,7 @@ def test_a_learner_that_needs_no_public_data_sees_none() -> None:
     assert result.task.public == 0
 
 
+@pytest.mark.usefixtures("telling")
 def test_an_unlabelled_learner_sees_no_labels_even_where_labels_are_allowed() -> None:
     learner = seeing("seeing", "unlabelled")
     result = ran(learner, public_labels=True)
@@ -309,6 +311,7 @@ def test_a_labelled_learner_is_refused_without_public_data() -> None:
         ran(seeing("reading", "labelled"), public_labels=True, public_fraction=0)
 
 
+@pytest.mark.usefixtures("telling")
 def test_a_labelled_learner_sees_labels_where_they_are_allowed() -> None:
     learner = seeing("reading", "labelled")
     result = ran(learner, public_labels=True)
@@ -318,6 +321,7 @@ def test_a_labelled_learner_sees_labels_where_they_are_allowed() -> None:
     assert result.task.public_labels_seen
 
 
+@pytest.mark.usefixtures("telling")
 def test_a_learner_that_writes_over_public_data_does_not_touch_the_next_seed() -> None:
     learner = seeing("writing", "unlabelled")
     ran(learner)

@@ -71,6 +71,7 @@ class NoiseLog:
         self._squares = self._padding_squares = 0.0
         self._kept: list[np.ndarray] = []
         self._sizes: dict[str, Sizes] = {}
+        self.laws: list[Check] = []  # of choices
 
     def add(
         self, release: str, answers: Sequence[np.ndarray], padding: Sequence[np.ndarray], sampled: np.ndarray
@@ -98,7 +99,9 @@ class NoiseLog:
             numbers=self._numbers, squares=self._squares, padding=self._padding,
             padding_squares=self._padding_squares,
             samples=tuple(sizes.stated(name, self._member) for name, sizes in self._sizes.items()),
-            checks=(*shape_checks(np.concatenate([*self._kept, np.empty(0)])), *self.independence.checks()),
+            checks=(
+                *shape_checks(np.concatenate([*self._kept, np.empty(0)])), *self.independence.checks(), *self.laws,
+            ),
         )  # fmt: skip
 
 

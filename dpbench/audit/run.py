@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from dpbench import registry
-from dpbench.api import Budget, Learner, Predict
+from dpbench.api import Budget, Choice, Learner, Predict
 from dpbench.audit.attack import how_many, members
 from dpbench.audit.figures import figures
 from dpbench.audit.listening import Ears, Listening
@@ -41,6 +41,10 @@ from dpbench.support.guard import guarded
 SELECTION = (
     "how many runs a private search has and how it chooses: what was audited is one of its runs, with a setting drawn "
     "from its space, and epsilon is that of one run"
+)
+CHOSEN = (
+    "who is in the data, guessed from choices: planted examples lose the same by every candidate; instead, the law of "
+    "each choice is compared with that of its neighbours"
 )
 SAMPLED = "the Gaussian mechanism's own trade-off: samples are drawn, and scores of canaries are not normal"
 _MOST_SETTINGS = 100_000
@@ -107,7 +111,8 @@ def audit_of(prepared: Prepared, seed: int, canaries: int | None = None, result:
     if not any(ears.asked.values()):
         raise SpecError(f"Learner {prepared.parts.learner.name!r} planned questions and asked none: nothing to audit.")
     found = replays.stated(), ears.noise.stated(), ears.scores.stated()
-    left_out = [SELECTION] * bool(privacy.repeats) + [SAMPLED] * any(one.sample_rate < 1 for one in plan)
+    left_out = [SELECTION] * bool(privacy.repeats) + [CHOSEN] * any(isinstance(one, Choice) for one in plan)
+    left_out += [SAMPLED] * any(one.sample_rate < 1 for one in plan)
     same = _repeats(prepared, result, seed, predict) if result and not fold else None
     return Audit(
         digest=prepared.spec.digest if result is None else result.digest,

@@ -147,7 +147,9 @@ def said(found: Audit) -> dict[Part, str]:
         words["sensitivity"] = f"{moved.rows:,} rows moved sums by up to {moved.largest:.6f} clips{beside}"
     if noise:
         numbers = noise.numbers + noise.padding
-        words["noise"] = f"{figures.low:.4f} to {figures.high:.4f} of σ (95%, {numbers:,} numbers)"
+        words["noise"] = f"{figures.low:.4f} to {figures.high:.4f} of σ (95%, {numbers:,} numbers)" if numbers else ""
+        laws = sum(one.name.startswith("law of ") for one in noise.checks)
+        words["noise"] += "; " * bool(numbers and laws) + f"{laws} laws of choices" * bool(laws)
     if attack:
         bounds = {"Steinke": figures.steinke, "Mahloujifar": figures.mahloujifar, "Gaussian pair": figures.gauss}
         shown = ", ".join(f"{name} {_bound(one)}" for name, one in bounds.items())

@@ -189,7 +189,11 @@ class LedgerCurator:
         if not std:
             return counts.float()
         draws.afford(counts.numel(), 1)
-        return noised(votes.sum_of(counts), std, draws)
+        summed = votes.sum_of(counts)
+        answer = noised(summed, std, draws)
+        _, planted = self.witness.split(np.arange(len(self.rows) + self.witness.members), len(self.rows))
+        self.witness.answered(release, [summed], [(spread, std)], draws, len(self.rows), planted)
+        return answer
 
     @own_arithmetic()
     def map(self, transform: Callable[[Tensor], Tensor]) -> LedgerCurator:

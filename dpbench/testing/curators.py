@@ -137,6 +137,7 @@ class Watching(_Before):
             with own_arithmetic():
                 self.log.complaints += _complaints(question.rows, some_rows(self.curator))
         self.log.answers.append(answer)
+        self.log.votes |= question.rows is None
         return answer
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
@@ -155,6 +156,7 @@ class Log:
         self.answers: list[Any] = []
         self.refusals: list[str] = []
         self.complaints: list[str] = []
+        self.votes = False  # whether teachers were asked
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Budget, Curator, Learner, Predict, Task
+from dpbench.api import Budget, Choice, Curator, Learner, Predict, Task
+from dpbench.audit.attack import members
+from dpbench.audit.listening import Ears, Listening
+from dpbench.audit.sensitivity import Replays
 from dpbench.errors import DpbenchError, LawBroken, PrivacyError
+from dpbench.privacy.binding import bind
 from dpbench.privacy.plan import check_plan
+from dpbench.privacy.randomness import Randomness
+from dpbench.privacy.witness import Canaries, Witness
 from dpbench.testing.curators import Answering, Asking, Watching, pure_noise, replay
 from dpbench.testing.laws import expect
-from dpbench.testing.worlds import DELTA, MARGIN, TINY, LearnerSuite, World, sharing_half
+from dpbench.testing.worlds import DELTA, MARGIN, TINY, WORLD, LearnerSuite, World, sharing_half
+
+UNLIKELY = 1e-5  # a law that is kept looks broken once in so many times
+CANARIES = 100  # planted where questions are asked again: their noise is drawn, and nobody guesses
 
 
 class LearnerLaws(LearnerSuite):
@@ -53,6 +62,21 @@ class LearnerLaws(LearnerSuite):
         expect(asked, "Fitting asked the curator nothing of what it planned.")
         refused = [text for text in watching.log.refusals if "evaluated" in text or "per example" in text]
         expect(not (watching.log.complaints or refused), lambda: (watching.log.complaints or refused)[0])
+
+    def test_choices_follow_their_law(self) -> None:
+        """A row moves each loss by 0 to 1 and the law by eps0, losses are pure, and candidates are drawn by the law."""
+        planned = any(isinstance(one, Choice) for one in self._ample().plan(*self._asked()))
+        if planned and not math.isinf(self.ample):
+            ears = self._listened()
+            self._expect_moves(ears)
+            wrong = [law for law in ears.noise.laws if law.p < UNLIKELY]
+            expect(not wrong, lambda: f"A choice is not drawn by its law: {wrong[0].name} (p {wrong[0].p:.1g}).")
+
+    def test_an_example_has_one_vote(self) -> None:
+        """Taking an example away moves one teacher, whose votes are what it said before, or nothing."""
+        _, watching, _ = self._watched()
+        if watching.log.votes and not math.isinf(self.ample):
+            self._expect_moves(self._listened())
 
     def test_a_blind_curator_teaches_nothing(self) -> None:
         """With noise for answers and for public data, predictions are at chance: there is no other source."""
@@ -140,6 +164,26 @@ class LearnerLaws(LearnerSuite):
         except PrivacyError as error:
             raise LawBroken(f"Fitting was refused: {error}") from None
         return asking
+
+    def _listened(self) -> Ears:
+        """Return what an audit of a fit heard: questions asked again over other rows."""
+        return self._once("listened fit", self._listen)
+
+    def _listen(self) -> Ears:
+        world, task = self._world(0), self._task()
+        plan, noise = check_plan(self._ample().plan(*self._asked()), "law"), self._curator(world, self.ample).sigma
+        base = noise[plan[0].name] / plan[0].relative_noise
+        member, generator = members(CANARIES, np.random.default_rng(0)), np.random.default_rng(1)
+        ears = Ears(plan, noise, member, Replays(task, generator), generator, lambda: Randomness.research(1, WORLD))
+        witness = Witness(ears.see, Canaries(member))
+        curator = bind(world.rows, task, plan, base, Randomness.research(0, WORLD), witness)
+        self._fitted(Listening(curator, ears), world.public)
+        return ears
+
+    def _expect_moves(self, ears: Ears) -> None:
+        found = ears.replays.stated()
+        expect(not found.complaints, lambda: f"Asked again over other rows, {found.complaints[0]}.")
+        expect(found.largest <= 1 + 1e-12, f"A row moved an answer by {found.largest:.4g} times what it may.")
 
     def _watched(self) -> tuple[Predict | None, Watching, PrivacyError | None]:
         """Return a watched fit, what watched it and what refused it."""

@@ -14,8 +14,8 @@ from dpbench.audit.attack import guesses_of
 from dpbench.audit.figures import figures
 from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, fitted
 from dpbench.board.verify.known import Wrong
-from dpbench.records.audit import Audit, Figures
-from dpbench.records.result import Result
+from dpbench.records.audit import Attack, Audit, Figures
+from dpbench.records.result import PlannedChoice, Result
 from dpbench.records.tolerance import close
 from dpbench.support.files import canonical_digest
 
@@ -73,10 +73,20 @@ def _wrong(audit: Audit, result: Result) -> Wrong:
 
 
 def _statistics(audit: Audit) -> Wrong:
-    if audit.sensitivity is None or audit.noise is None or audit.attack is None:
-        yield "attack", "expected all three parts of an audit of dpbench's own"
+    attack, chosen = audit.attack, all(isinstance(one, PlannedChoice) for one in audit.plan)
+    if audit.sensitivity is None or audit.noise is None or (attack is None) != chosen:
+        yield "attack", "expected all three parts of an audit of dpbench's own, and no attack on choices alone"
         return
-    attack = audit.attack
+    wrong = [*_attacked(attack, audit)] if attack else []
+    yield from wrong
+    if wrong:
+        return
+    found = figures(audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack)
+    if not _same(found, audit.figures):
+        yield "figures", "they do not follow from the statistics beside them: audit it again"
+
+
+def _attacked(attack: Attack, audit: Audit) -> Wrong:
     sampled = any(one.sample_rate < 1 for one in audit.plan)
     if (attack.mu is None) != sampled:
         yield "attack.mu", "expected none where samples are drawn, and one elsewhere"
@@ -85,10 +95,6 @@ def _statistics(audit: Audit) -> Wrong:
         return
     if abs(attack.members - attack.canaries / 2) > 3 * math.sqrt(attack.canaries):
         yield "attack.members", "expected each canary to be in the data with chance 1/2"
-        return
-    found = figures(audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack)
-    if not _same(found, audit.figures):
-        yield "figures", "they do not follow from the statistics beside them: audit it again"
 
 
 def _same(found: Figures, stated: Figures) -> bool:

@@ -28,7 +28,8 @@ def cross_check(
     """Return epsilon by an independent library and method, and refuse a contradiction to what `accountant` stated.
 
     `pld` and `rdp` are checked by Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
-    2021), or by RDP where its grid would pass 2^24 points; `prv`, whose code descends from that package, by `pld`.
+    2021), or by RDP where its grid would pass 2^24 points; `prv`, whose code descends from that package, by `pld`. A
+    plan of one choice is checked by the law of two candidates, from below.
 
     Raises:
         AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, above the upper.
@@ -36,8 +37,8 @@ def cross_check(
     if math.isinf(stated) or not plan:
         return Bracket("none", stated, stated)
     if is_pure(plan):
-        exact = eps0_of(sigma * plan[0].relative_noise)
-        return Bracket("closed form", exact, exact)
+        eps0 = eps0_of(sigma * plan[0].relative_noise)
+        return Bracket("law", _ratio_of_neighbours(eps0), eps0)
     if accountant == "prv":
         tight = epsilon(plan, sigma, delta, "pld")
         other = Bracket("pld", 0.99 * tight, tight)  # its discretisation is worth less than 1%
@@ -50,6 +51,12 @@ def cross_check(
             f"it in [{other.lower:.6g}, {other.upper:.6g}]. The run is refused; please report the plan: {list(plan)}."
         )
     return other
+
+
+def _ratio_of_neighbours(eps0: float) -> float:
+    """Return how far one row moves the chance of one of two candidates, where that one has lost much: about eps0."""
+    far = 60.0  # eps0 times what it has lost
+    return math.log1p(math.exp(far + eps0)) - math.log1p(math.exp(far)) if eps0 < 600 else eps0
 
 
 def _microsoft(plan: Sequence[Planned], sigma: float, delta: float, stated: float) -> Bracket:

@@ -12,6 +12,7 @@ import numpy as np
 
 from dpbench import registry
 from dpbench.api import Budget, Choice, Learner, Predict
+from dpbench.audit import choices
 from dpbench.audit.attack import how_many, members
 from dpbench.audit.figures import figures
 from dpbench.audit.listening import Ears, Listening
@@ -108,6 +109,8 @@ def audit_of(prepared: Prepared, seed: int, canaries: int | None = None, result:
     with progress.status(f"Auditing {prepared.parts.learner.name}"):
         predict, fold = _fit(prepared, seed, ears, Canaries(member))
         replays.probe()
+        if any(isinstance(one, Choice) for one in plan):
+            choices.probe(replays)
     if not any(ears.asked.values()):
         raise SpecError(f"Learner {prepared.parts.learner.name!r} planned questions and asked none: nothing to audit.")
     found = replays.stated(), ears.noise.stated(), ears.scores.stated()

@@ -50,9 +50,16 @@ def replay(asked: Asked, held: PrivateRows, replays: Replays) -> None:
         key = int(replays.generator.integers(2**31))
         without = asked.over(base, replays, key)
         for place in replays.generator.permutation(len(odd))[:REMOVED]:
-            _judge(asked.over(joined(base, one(odd, int(place))), replays, key), without, replays)
+            _judge(asked.over(_between(base, one(odd, int(place))), replays, key), without, replays)
     except DpbenchError as error:
         replays.complaints.append(f"rows that are odd, but possible, were refused: {error}"[:400])
+
+
+def _between(rows: PrivateRows, row: PrivateRows) -> PrivateRows:
+    """Return the rows with one more in their middle: it moves the positions of half of them."""
+    half = len(rows) // 2
+    ends = [PrivateRows(rows.held[part], rows.y[part], torch.arange(half)) for part in (slice(half), slice(half, None))]
+    return joined(joined(ends[0], row), ends[1])
 
 
 def _judge(among: IntegerSum, without: IntegerSum, replays: Replays) -> None:

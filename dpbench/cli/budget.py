@@ -10,14 +10,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.api import Release
+from dpbench.api import Choice, Planned, Release
 from dpbench.errors import PlanError, SpecError
 
 
 def budget(
     release: Annotated[
-        list[str], typer.Option(help="One release, like steps=1000,sample_rate=0.02,relative_noise=1; repeat for more.")
-    ],
+        list[str] | None,
+        typer.Option(help="One release, like steps=1000,sample_rate=0.02,relative_noise=1; repeat for more."),
+    ] = None,
+    choice: Annotated[
+        list[str] | None, typer.Option(help="One choice, like candidates=100,relative_noise=2; repeat for more.")
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Find sigma for this epsilon.")] = None,
     sigma: Annotated[float | None, typer.Option(help="Find epsilon for this sigma.")] = None,
     delta: Annotated[float, typer.Option(help="Delta of the guarantee.")] = 1e-5,
@@ -26,7 +30,7 @@ def budget(
     """Show what a plan costs, with every accountant side by side."""
     if (epsilon is None) == (sigma is None):
         raise SpecError("Expected exactly one of --epsilon (to find sigma) and --sigma (to find epsilon).")
-    rows = _answers(_plan(release), epsilon, sigma, delta)
+    rows = _answers(_plan(release or [], choice or []), epsilon, sigma, delta)
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -36,7 +40,7 @@ def budget(
     Console().print(table)
 
 
-def _answers(plan: list[Release], epsilon: float | None, sigma: float | None, delta: float) -> list[dict[str, str]]:
+def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, delta: float) -> list[dict[str, str]]:
     from dpbench.api import Budget
     from dpbench.privacy.accounting import accountant
     from dpbench.privacy.plan import check_plan
@@ -58,15 +62,18 @@ def _answers(plan: list[Release], epsilon: float | None, sigma: float | None, de
     return rows
 
 
-def _plan(texts: list[str]) -> list[Release]:
+def _plan(releases: list[str], choices: list[str]) -> list[Planned]:
     from dpbench.records.protocol import Component
     from dpbench.registry import fields_from
 
-    plan = []
-    for number, text in enumerate(texts):
-        given = Component.parse(f"release:{text}").options
-        options = fields_from(Release, {"name": f"release {number + 1}", **given}, "release")
-        plan.append(Release(**options))
+    if not releases and not choices:
+        raise SpecError("Expected a plan: --release or --choice, or several of them.")
+    plan: list[Planned] = []
+    for kind, texts in ((Release, releases), (Choice, choices)):
+        word = kind.__name__.lower()
+        for number, text in enumerate(texts):
+            given = {"name": f"{word} {number + 1}", **Component.parse(f"{word}:{text}").options}
+            plan.append(kind(**fields_from(kind, given, word)))
     return plan
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpbench_museum import doors, forms, honest, memory, neighbours, precision
+from dpbench_museum import doors, elections, forms, honest, memory, neighbours, precision
 
 from dpbench.api import Release
 from dpbench.errors import UnknownName
@@ -59,6 +59,10 @@ EXHIBITS: tuple[Exhibit, ...] = (
     Core(cores.averages_pairs_before_clipping, "forms.contributions:RankOne.integers", _WHOLE, noise=1 / 2),
     Core(cores.adds_up_in_float32, "exact.sums:rounded_outer_sum", _WHOLE),
     Core(cores.reads_the_first_rows_twice, "rows:PrivateRows.chunks", _WHOLE, noise=1 / 2),
+    Core(cores.trusts_every_loss, "choices:_steps", elections.Stumps, noise=0),
+    Core(cores.scores_rows_both_ways, "choices:_steps", elections.Stumps),
+    Core(cores.chooses_at_twice_eps0, "randomness:_Seeded.least", elections.Prototypes, noise=1 / 2),
+    Core(cores.deals_by_position, "votes:Dealt.of", elections.Committee),
     Account(accounts.asks_the_central_limit, (Release("gradient", 500, 512 / 45_000),), 1.1621),
     Account(accounts.doubles_the_divergence, (Release("gradient", 500, 0.02),), 0.802, noise=0.5**0.5),
     Account(

@@ -41,8 +41,10 @@ class Core(Exhibit):
         stated = prepared(self.learner).privacy
         if self.noise is None and self.rate == 1:
             return None
-        sums = [one for one in stated.releases if isinstance(one, Release)]
-        worst = [replace(one, sample_rate=one.sample_rate * self.rate) for one in sums]
+        worst = [
+            replace(one, sample_rate=one.sample_rate * self.rate) if isinstance(one, Release) else one
+            for one in stated.releases
+        ]
         noise = 1.0 if self.noise is None else self.noise
         return Epsilon(EPSILON, accountant.epsilon(worst, stated.sigma * noise, stated.delta))
 
@@ -212,3 +214,40 @@ def reads_the_first_rows_twice(honest: Honest, rows: Any, sample: np.ndarray, *g
     """
     chunks = honest(rows, np.concatenate([sample, sample[: -len(sample) % 1024]]), *given)
     yield from chunks
+
+
+def trusts_every_loss(honest: Honest, numbers: Tensor) -> Tensor:
+    """Adds up losses as large as they are: one row decides a choice.
+
+    Source: made for the museum. What is clamped is the row function's word, as a clip is for a gradient.
+    """
+    return numbers.nan_to_num(0.0).mul_(2.0**20).round_()
+
+
+def scores_rows_both_ways(honest: Honest, numbers: Tensor) -> Tensor:
+    """Scores a row from -1 to 1, at the eps0 of losses in [0, 1]: one row moves some candidates up and others down.
+
+    Source: the exponential mechanism has exp(eps0 score / 2) in textbooks (McSherry and Talwar 2007). The half may go
+    where adding a row moves all scores one way, as losses do, and not where it replaces one.
+    """
+    steps: Tensor = honest(numbers)
+    return 2 * steps - 2.0**20
+
+
+def chooses_at_twice_eps0(honest: Honest, draws: object, totals: np.ndarray, scale: float) -> np.ndarray:
+    """Draws Gumbel noise of half the scale.
+
+    Source: made for the museum: exp(eps0 score) where exp(eps0 score / 2) was accounted for.
+    """
+    chosen: np.ndarray = honest(draws, totals, scale / 2)
+    return chosen
+
+
+def deals_by_position(honest: Honest, rows: Any, shards: int, salt: int) -> Any:
+    """Deals example i to shard i mod t: taking one away moves all that come after it to another teacher.
+
+    Source: made for the museum, after `range(0, n, t)` in tutorials of PATE, whose proof has disjoint shards that stay
+    as they are (Papernot et al. 2017, section 3.3).
+    """
+    dealt = honest(rows, shards, salt)
+    return replace(dealt, shard=np.arange(len(rows)) % shards)

@@ -71,7 +71,7 @@ class LedgerCurator:
         _check_chunk_size(chunk_size)
         step = self.ledger.spend(release)
         clips = checked_clips(clip)
-        draws = self.randomness.draws(release, self.ledger.spent[release])
+        draws = self._draws(release)
         whole = draws.sample(len(self.rows) + self.witness.members, step.sample_rate)
         sample, planted = self.witness.split(whole, len(self.rows))
         chunks = self.rows.chunks(sample, draws.row_base(), chunk_size, self.task.device)

@@ -6,6 +6,7 @@ import importlib
 
 import pytest
 import torch
+from dpbench_museum.elections import Committee, Prototypes, Stumps
 from dpbench_museum.honest import Honest, InTwoBlocks, OfSamples
 from dpbench_museum.precision import TrainsUnderAutocast
 from torch import Tensor
@@ -65,6 +66,10 @@ SAID = {
     "averages-pairs-before-clipping": "clips",
     "adds-up-in-float32": "a sum is not that of its rows' integers",
     "reads-the-first-rows-twice": "a row moved a sum by 2 clips",
+    "trusts-every-loss": "the law of neighbours differs by more than eps0",
+    "scores-rows-both-ways": "a row moves totals both ways",
+    "chooses-at-twice-eps0": "law of 'classes', part by part",
+    "deals-by-position": "an example moved more than one vote of a query",
     "tests-on-training-images": "Test in private: expected at most 1%",
     "tunes-outside-epsilon": "its search is outside epsilon",
 }
@@ -87,12 +92,12 @@ def test_the_record_is_of_every_exhibit_in_order_and_the_page_is_made_of_it() ->
     assert record.PAGE.read_text(encoding="utf-8") == record.page(record.read())
 
 
-@pytest.mark.parametrize("learner", [Honest, OfSamples, InTwoBlocks])
+@pytest.mark.parametrize("learner", [Honest, OfSamples, InTwoBlocks, Prototypes, Stumps, Committee])
 def test_what_exhibits_change_is_honest_itself(learner: type[Learner]) -> None:
     assert ran(learner).metrics["accuracy"].mean > 0.5
 
 
-@pytest.mark.parametrize("learner", [Honest, OfSamples, InTwoBlocks])
+@pytest.mark.parametrize("learner", [Honest, OfSamples, InTwoBlocks, Prototypes, Stumps, Committee])
 def test_an_honest_core_passes_the_audit_that_broken_ones_fail(learner: type[Learner]) -> None:
     honest = Core(lambda core, *given: core(*given), "randomness:_Seeded.noise", learner)
     assert set(honest.visit().values()) == {None}

@@ -13,7 +13,7 @@ from dpbench.board.tables.collect import Filed
 from dpbench.board.tables.render import percent
 from dpbench.errors import DataError, SpecError
 from dpbench.records.metrics import METRICS, Metric
-from dpbench.records.result import Result
+from dpbench.records.result import PlannedChoice, Result
 from dpbench.support.messages import duration
 
 Line = tuple[str, str]
@@ -67,9 +67,16 @@ def _guarantee(result: Result) -> Iterator[Line]:
         return
     second = f"{other.lower:.4g} to {other.upper:.4g} by {other.accountant}"
     yield "privacy", f"ε {privacy.epsilon:.6g} by {privacy.accountant}, {second}"
-    yield "δ, neighbours", f"{privacy.delta:g}, {privacy.adjacency}"
+    yield "δ, neighbours", f"{privacy.delta:g}{' (pure)' * (not privacy.delta)}, {privacy.adjacency}"
     for one in privacy.plan:
         steps = f"{one.steps:,} steps" if one.steps > 1 else "one step"
+        if isinstance(one, PlannedChoice):
+            parts = f" in each of {one.parts:,} parts" if one.parts > 1 else ""
+            yield (
+                f"choice {one.name}",
+                f"{steps}, of up to {one.candidates:,} candidates{parts}, ε₀ {2 / one.sigma:.4g}",
+            )
+            continue
         yield f"release {one.name}", f"{steps}, each example with chance {one.sample_rate:g}, σ {one.sigma:.4g}"
     yield "randomness", f"{privacy.rng} RNG, {privacy.mechanism or 'by the code before exact sums'}"
     yield "not covered", "; ".join(privacy.not_covered)

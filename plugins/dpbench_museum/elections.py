@@ -1,0 +1,106 @@
+"""Learners that choose, and that have teachers vote, which exhibits break from below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from dpbench import Budget, Choice, Chunk, Curator, Learner, Planned, Predict, PublicData, Release, Task, folded
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Prototypes(Learner):
+    """Clusters public examples; private rows vote on the class of each cluster, a choice part by part: pure epsilon."""
+
+    name: ClassVar[str] = "exhibit"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+
+    clusters: int = 30
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
+        return [Choice("classes", candidates=task.classes, parts=self.clusters)]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        import torch
+
+        centres, classes = centres_of(public.x.flatten(1), self.clusters, generator), curator.task.classes
+
+        def votes(chunk: Chunk) -> Tensor:
+            return classes * nearest(chunk.x.flatten(1), centres) + chunk.y
+
+        labels = curator.noisy_choices(votes, release="classes", chunk_size=300)
+        return lambda x: torch.nn.functional.one_hot(labels[nearest(x.flatten(1), centres)], classes).float()
+
+
+@dataclass(frozen=True)
+class Stumps(Prototypes):
+    """Labels the clusters by half of the budget; a choice by losses then parts one class from the rest by a pixel."""
+
+    relative_noise: float = 0.5
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
+        pixels = task.example_shape[0]
+        return [*super().plan(task, budget), Choice("pixel", candidates=pixels, relative_noise=self.relative_noise)]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        predict, middle = super().fit(curator, public, generator), public.x.mean(0)
+
+        def losses(chunk: Chunk) -> Tensor:
+            return ((chunk.x > middle) != (chunk.y == 0).unsqueeze(1)).float()
+
+        pixel = curator.noisy_choice(losses, release="pixel", chunk_size=300)
+
+        def scores(x: Tensor) -> Tensor:
+            found = predict(x)
+            found[:, 0] += 0.1 * (x[:, pixel] > middle[pixel])
+            return found
+
+        return scores
+
+
+@dataclass(frozen=True)
+class Committee(Learner):
+    """Labels public examples by the votes of teachers, each the nearest of its own examples (Papernot et al. 2017)."""
+
+    name: ClassVar[str] = "exhibit"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+
+    shards: int = 60
+    queries: int = 40
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
+        return [Release("votes")]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        import torch
+
+        centres, classes = centres_of(public.x.flatten(1), self.queries, generator), curator.task.classes
+
+        def teacher(shard: Chunk, queries: Tensor) -> Tensor:
+            return shard.y[nearest(queries, shard.x.flatten(1))]
+
+        counts = curator.noisy_votes(teacher, centres, release="votes", shards=self.shards)
+        labels = counts.argmax(1)
+        return lambda x: torch.nn.functional.one_hot(labels[nearest(x.flatten(1), centres)], classes).float()
+
+
+def nearest(rows: Tensor, centres: Tensor) -> Tensor:
+    """Return the index of the centre nearest to each row: the bits of a row's distances are its own."""
+    return folded((rows.unsqueeze(1) - centres).square(), 2).argmin(1)
+
+
+def centres_of(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Return the means of public rows that lie together."""
+    import torch
+
+    centres = rows[torch.randperm(len(rows), generator=generator)[:count]].clone()
+    for _ in range(5):
+        label = nearest(rows, centres)
+        for at in set(label.tolist()):
+            centres[at] = rows[label == at].mean(0)
+    return centres

@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, cast
 
+import jsonschema
 import numpy as np
 import pytest
 import torch
+from dpbench_museum.elections import Prototypes, Stumps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import chi2, norm
 from torch import Tensor
 
-from dpbench import Budget, Choice, Chunk, PlanError, Planned, Release, SpecError
-from dpbench.errors import NotPerExample, NotPlanned, NotPure
+from dpbench import (
+    Budget,
+    Choice,
+    Chunk,
+    Curator,
+    Learner,
+    PlanError,
+    Planned,
+    Predict,
+    PublicData,
+    Release,
+    SpecError,
+    Task,
+)
+from dpbench.audit.run import CHOSEN, audit_of
+from dpbench.board.build import schema
+from dpbench.board.verify.derive import compare, derive, question_of
+from dpbench.cli import main
+from dpbench.errors import LawBroken, NotPerExample, NotPlanned, NotPure
+from dpbench.explain.lifted import Kept, Lifted
 from dpbench.harness.guarantee import state
+from dpbench.harness.tuning.simulated import SimulatedCurator
+from dpbench.museum.strangers import prepared, ran
 from dpbench.privacy.accounting import accountant, bounded_range
 from dpbench.privacy.accounting.crosscheck import cross_check
 from dpbench.privacy.choices import choose, losses, projected, steps_of
 from dpbench.privacy.forms.cells import Cells
 from dpbench.privacy.forms.contributions import Rows
 from dpbench.privacy.plan import check_plan, eps0_of
-from dpbench.privacy.randomness import Draws, Randomness
+from dpbench.privacy.randomness import Draws, Randomness, _Seeded
 from dpbench.privacy.rows import PrivateRows
+from dpbench.records.audit import Audit
+from dpbench.records.result import PlannedChoice, Result
+from dpbench.testing import LearnerLaws
 from tests.worlds import curator_over, private_rows
 
 DELTA = 1e-5
@@ -343,3 +372,114 @@ def test_the_two_forms_of_the_dominating_pair_are_one(eps0: float) -> None:
         assert float(variable.cdf(at)) == pytest.approx(quad(density, -eps0, at)[0], abs=1e-12)
     moment = quad(lambda t: math.exp(3 * t) * density(t), -eps0, eps0)[0]
     assert variable.rdp(4.0) == pytest.approx(math.log(moment) / 3, rel=1e-9)
+
+
+# whole runs
+
+
+@dataclass(frozen=True)
+class Mixed(Stumps):
+    """A plan of two choices and a sum."""
+
+    name: ClassVar[str] = "mixed"
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
+        return [*super().plan(task, budget), Release("mean", relative_noise=3.0)]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        predict = super().fit(curator, public, generator)
+        curator.noisy_sum(lambda chunk: chunk.x, release="mean", clip=1.0)
+        return predict
+
+
+def test_a_run_of_one_choice_states_pure_epsilon_and_is_derived_again(tmp_path: Path) -> None:
+    result = ran(Prototypes, epsilon=1.0)
+    assert result.metrics["accuracy"].mean > 0.7
+    (planned,) = result.privacy.plan
+    assert isinstance(planned, PlannedChoice)
+    assert (planned.candidates, planned.parts, result.privacy.delta) == (10, 30, 0.0)
+    read = Result.read(result.write(tmp_path))
+    assert read == result
+    answer = derive(question_of(read))
+    assert answer.epsilon == result.privacy.epsilon == eps0_of(planned.sigma)
+    assert [*compare(read.privacy, answer)] == []
+    assert 0.999 * result.privacy.epsilon < result.privacy.independent.lower <= result.privacy.epsilon
+    assert jsonschema.Draft202012Validator(schema()).is_valid(json.loads(read.model_dump_json()))
+
+
+def test_a_run_of_choices_and_a_sum_repeats_and_is_derived_again() -> None:
+    one, other = (ran(Mixed, epsilon=1.0) for _ in range(2))
+    assert one.seeds[0].predictions == other.seeds[0].predictions
+    assert one.seeds[0].spent == {"classes": 1, "pixel": 1, "mean": 1}
+    assert [*compare(one.privacy, derive(question_of(one)))] == []
+    assert one.privacy.delta == DELTA
+
+
+def test_a_choice_of_secure_randomness_runs() -> None:
+    result = ran(Mixed, secure_rng=True)
+    assert result.privacy.rng == "secure"
+    assert result.metrics["accuracy"].mean > 0.7
+
+
+def test_a_choice_without_privacy_takes_the_least() -> None:
+    result = ran(Stumps, epsilon=math.inf)
+    assert (result.privacy.epsilon, result.privacy.sigma) == (math.inf, 0.0)
+    assert result.metrics["accuracy"].mean > 0.7
+
+
+def test_an_audit_of_choices_and_sums_passes_and_says_what_it_leaves_out() -> None:
+    found = audit_of(prepared(Mixed, epsilon=1.0), 0, 2_000)
+    assert found.figures.failed == ()
+    assert found.noise is not None
+    assert {one.name for one in found.noise.checks if one.name.startswith("law")} == {
+        f"law of {name!r}, {how}" for name in ("classes", "pixel") for how in ("part by part", "one by one")
+    }
+    assert found.left_out == (CHOSEN,)
+    alone = audit_of(prepared(Prototypes), 0, 2_000)
+    assert alone.figures.failed == ()
+    assert alone.attack is None
+    assert alone.part("attack") is None
+    assert Audit.model_validate_json(alone.model_dump_json()) == alone
+
+
+def laws_of(learner: Learner) -> LearnerLaws:
+    return cast(LearnerLaws, type("Suite", (LearnerLaws,), {"learner": learner})())
+
+
+def test_a_learner_that_chooses_keeps_the_laws() -> None:
+    suite = laws_of(Mixed())
+    suite.test_no_release_outside_the_plan()
+    suite.test_every_planned_step_is_asked()
+    suite.test_rows_ignore_their_neighbours()
+    suite.test_choices_follow_their_law()
+    suite.test_all_it_learns_comes_from_answers()
+    suite.test_questions_follow_answers_alone()
+
+
+def test_the_law_of_choices_notices_a_broken_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    least = _Seeded.least
+    monkeypatch.setattr(_Seeded, "least", lambda draws, totals, scale: least(draws, totals, scale * 4))
+    with pytest.raises(LawBroken, match="A choice is not drawn by its law"):
+        laws_of(Prototypes()).test_choices_follow_their_law()
+
+
+def test_a_search_on_stand_ins_knows_choices() -> None:
+    curator = SimulatedCurator(curator_over(private_rows(200), [Choice("any", 3)], sigma=0.1), {"any": 1.0}, weight=10)
+    assert curator.noisy_choice(lambda chunk: torch.tensor([1.0, 0, 1]).expand(len(chunk), -1), release="any") == 1
+
+
+def test_what_noise_costs_a_choice_is_not_explained() -> None:
+    lifted = Lifted(curator_over(private_rows(), [Choice("any", 3)]).handle(), {}, Kept(True, True), torch.Generator())
+    with pytest.raises(SpecError, match="Expected release 'any' to ask for sums"):
+        lifted.noisy_choice(lambda chunk: chunk.x, release="any")
+
+
+def test_the_command_line_states_the_cost_of_a_plan_with_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["budget", "--choice", "candidates=9", "--release", "relative_noise=2", "--epsilon", "1", "--json"])
+    rows = {row["accountant"]: row for row in json.loads(capsys.readouterr().out)}
+    assert 0.999 < float(rows["pld"]["epsilon"]) <= 1
+    assert "composes Gaussian releases alone" in rows["prv"]["note"]
+    with pytest.raises(SystemExit):
+        main(["budget", "--epsilon", "1"])
+    assert "Expected a plan" in capsys.readouterr().err

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import ClassVar, cast
 
 import numpy as np
 import pytest
 import torch
+from dpbench_museum.elections import Committee
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dpbench import Chunk, Release, SpecError, Teacher
-from dpbench.errors import ComponentFailed, NotPerExample, NotPlanned, NotPure
+from dpbench import (
+    Budget,
+    Chunk,
+    Curator,
+    Learner,
+    Planned,
+    Predict,
+    PublicData,
+    Release,
+    SpecError,
+    Task,
+    Teacher,
+    gaussian_sigma,
+)
+from dpbench.audit.run import audit_of
+from dpbench.errors import ComponentFailed, LawBroken, NotPerExample, NotPlanned, NotPure
 from dpbench.harness.tuning.simulated import SimulatedCurator
+from dpbench.museum.strangers import prepared, ran
 from dpbench.privacy.exact.quantised import quantise
 from dpbench.privacy.rows import PrivateRows
 from dpbench.privacy.votes import Dealt, add
+from dpbench.records.audit import PARTS
+from dpbench.testing import LearnerLaws
 from tests.worlds import curator_over, note, private_rows
 
 QUERIES = torch.randn(12, 5, generator=torch.Generator().manual_seed(1))
@@ -222,3 +242,63 @@ def test_stand_ins_vote_in_fewer_shards_of_the_real_size() -> None:
     curator = SimulatedCurator(curator_over(private_rows(400), PLAN), {}, weight=10.0)
     answer = curator.noisy_votes(one_each, QUERIES, release="votes", shards=50)
     assert torch.equal(answer, torch.tensor([50.0, 0, 0]).expand(12, -1))
+
+
+# whole runs
+
+
+@dataclasses.dataclass(frozen=True)
+class Confident(Committee):
+    """Answers where many teachers agree."""
+
+    name: ClassVar[str] = "confident"
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
+        return [Release("largest", relative_noise=2.0), Release("votes")]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        queries, classes = public.x[: self.queries], curator.task.classes
+        counts = curator.noisy_votes(
+            nearest, queries, release="votes", shards=self.shards, confident="largest", threshold=20.0
+        )
+        kept = ~counts.isnan().any(1)
+        shard = Chunk(queries[kept], counts[kept].argmax(1), torch.zeros(int(kept.sum()), dtype=torch.int64))
+        return lambda x: torch.nn.functional.one_hot(nearest(shard, x), classes).float()
+
+
+def laws_of(learner: Learner) -> LearnerLaws:
+    return cast(LearnerLaws, type("Suite", (LearnerLaws,), {"learner": learner})())
+
+
+def test_a_run_of_votes_states_the_epsilon_of_a_gaussian_release() -> None:
+    result = ran(Committee)
+    assert result.metrics["accuracy"].mean > 0.6
+    (planned,) = result.privacy.plan
+    assert planned.sigma == pytest.approx(gaussian_sigma(Budget(4.0, 1e-5)), rel=1e-3)
+    assert ran(Committee).seeds[0].predictions == result.seeds[0].predictions
+
+
+def test_votes_of_secure_randomness_run() -> None:
+    assert ran(Committee, secure_rng=True).metrics["accuracy"].mean > 0.6
+
+
+@pytest.mark.parametrize("learner", [Committee, Confident])
+def test_an_audit_of_votes_passes_in_all_three_parts(learner: type[Learner]) -> None:
+    found = audit_of(prepared(learner), 0, 4_000)
+    assert found.figures.failed == ()
+    assert [found.part(part) for part in PARTS] == [True, True, True]
+    assert found.attack is not None
+    assert found.attack.mu is not None
+    assert found.attack.mean == pytest.approx(found.attack.mu, rel=0.2)
+
+
+def test_the_law_of_votes_notices_shards_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    laws_of(Committee()).test_an_example_has_one_vote()
+    dealt = Dealt.of
+
+    def by_position(rows: PrivateRows, shards: int, salt: int) -> Dealt:
+        return dataclasses.replace(dealt(rows, shards, salt), shard=np.arange(len(rows)) % shards)
+
+    monkeypatch.setattr(Dealt, "of", by_position)
+    with pytest.raises(LawBroken, match="an example moved more than one vote of a query"):
+        laws_of(Committee()).test_an_example_has_one_vote()

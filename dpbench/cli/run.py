@@ -192,7 +192,8 @@ def _show(result: Result, written: Path, replaced: str, console: Console) -> Non
     )  # fmt: skip
     console.print(table)
     console.print(
-        f"δ {privacy.delta:g}{' (pure)' * (not privacy.delta)}, {privacy.adjacency}, {privacy.rng} RNG, hyperparameters {result.selection}, "
+        f"δ {privacy.delta:g}{' (pure)' * (not privacy.delta)}, {privacy.adjacency}, {privacy.rng} RNG, "
+        f"hyperparameters {result.selection}, "
         f"{len(result.seeds)} seed(s), 95% interval"
     )
     for pair, counted in (result.task.overlap or {}).items():

@@ -12,6 +12,7 @@ from dpbench.board.tables.arrange import label, tested_on
 from dpbench.board.tables.collect import Filed
 from dpbench.board.tables.render import percent
 from dpbench.errors import DataError, SpecError
+from dpbench.privacy.plan import eps0_of
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import PlannedChoice, Result
 from dpbench.support.messages import duration
@@ -72,10 +73,8 @@ def _guarantee(result: Result) -> Iterator[Line]:
         steps = f"{one.steps:,} steps" if one.steps > 1 else "one step"
         if isinstance(one, PlannedChoice):
             parts = f" in each of {one.parts:,} parts" if one.parts > 1 else ""
-            yield (
-                f"choice {one.name}",
-                f"{steps}, of up to {one.candidates:,} candidates{parts}, ε₀ {2 / one.sigma:.4g}",
-            )
+            law = f"candidates{parts}, ε₀ {eps0_of(one.sigma):.4g}"
+            yield f"choice {one.name}", f"{steps}, of up to {one.candidates:,} {law}"
             continue
         yield f"release {one.name}", f"{steps}, each example with chance {one.sample_rate:g}, σ {one.sigma:.4g}"
     yield "randomness", f"{privacy.rng} RNG, {privacy.mechanism or 'by the code before exact sums'}"

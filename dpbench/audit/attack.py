@@ -59,15 +59,16 @@ class Scores:
         self._precision += 1 / sigma**2
         self._sampled |= rate < 1
 
-    def stated(self) -> Attack | None:
-        """Return what guesses were right; None where no noise was added to anything, as in a plan of choices alone.
+    @property
+    def any(self) -> bool:
+        """Whether anything was released at the canaries' coordinates: nothing is by choices."""
+        return self._precision > 0
 
-        Guess as often as was fixed in advance, and count: the highest are members, the lowest are not.
+    def stated(self) -> Attack:
+        """Guess as often as was fixed in advance, and count: the highest are members, the lowest are not.
 
         Where samples are drawn, a low score may be that of a member who was never sampled: only the highest are used.
         """
-        if not self._precision:
-            return None
         m = len(self._member)
         guesses = guesses_of(m)
         low = 0 if self._sampled else guesses // 2

@@ -113,7 +113,7 @@ def audit_of(prepared: Prepared, seed: int, canaries: int | None = None, result:
             choices.probe(replays)
     if not any(ears.asked.values()):
         raise SpecError(f"Learner {prepared.parts.learner.name!r} planned questions and asked none: nothing to audit.")
-    found = replays.stated(), ears.noise.stated(), ears.scores.stated()
+    found = replays.stated(), ears.noise.stated(), ears.scores.stated() if ears.scores.any else None
     left_out = [SELECTION] * bool(privacy.repeats) + [CHOSEN] * any(isinstance(one, Choice) for one in plan)
     left_out += [SAMPLED] * any(one.sample_rate < 1 for one in plan)
     same = _repeats(prepared, result, seed, predict) if result and not fold else None

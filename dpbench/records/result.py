@@ -196,6 +196,12 @@ class Result(_Frozen):
         return self.model_copy(update={"seal": seal_of(json.loads(self.model_dump_json()))})
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The learner's settings as they ran: as asked, as a search chose them, as they followed from the budget."""
+        chosen = (self.search and self.search.chosen) or {}
+        return {**self.spec.learner.options, **chosen, **self.settled}
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader should know before the score: shared images, budget for nothing, a score of a guess."""
         shared = [

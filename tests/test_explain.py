@@ -65,8 +65,23 @@ def test_what_a_learner_does_not_have_does_not_apply(explained: Explanation) -> 
     assert pillar["tuning"].points is None and "--tune" in pillar["tuning"].why
 
 
+def test_every_seed_of_data_that_are_drawn_is_explained_on_its_own() -> None:
+    asked = {"learner": "class-means:k=2", "dataset": "theory-lowrank:n=200,m=30,d=8,k=2,test=200", "epsilon": 1}
+    spec = make_spec({**asked, "seeds": 2}, "the test")
+    found = explain([spec], device="cpu", plugins=registry.load())
+    (one,) = found.learners
+    free, ceiling = (
+        run(make_spec({**asked, "seeds": 2, "epsilon": "inf", **other}, "the test"), device="cpu").metrics["accuracy"]
+        for other in ({}, {"learner": "non-private"})
+    )
+    assert found.accuracy == ceiling
+    assert lifts(one)["noise"].accuracy.mean == pytest.approx(free.mean, abs=0.01)
+    steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
+    assert one.private.mean + sum(steps) + one.rest.mean == pytest.approx(ceiling.mean)
+
+
 def test_clipping_that_never_acts_costs_nothing(explained: Explanation) -> None:
-    """Rows of class-means have norm 1 and clip 1."""
+    """Contributions of class-means are as long as its clip."""
     assert lifts(explained.learners[1])["clipping"].points.mean == pytest.approx(0, abs=1e-12)
 
 

@@ -107,7 +107,7 @@ def _without_privacy(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spe
     return Spec(**{**spec.model_dump(), **changed, "secure_rng": False})
 
 
-def _explained(default: Prepared, tuned: Prepared | None, tops: Sequence[float]) -> Explained:
+def _explained(default: Prepared, tuned: Prepared | None, tops: list[float]) -> Explained:
     base = tuned or default
     private = _private(default)
     started = private if tuned is None else _private(tuned)
@@ -125,7 +125,7 @@ def _explained(default: Prepared, tuned: Prepared | None, tops: Sequence[float])
         learner, kept, accuracy = higher, less, reached
     paired = world.accuracies(base.parts.learner, Kept(True, True))  # whose noise is that of each thing lifted alone
     alone = tuple(_alone(stage, base, world, paired) for stage in LIFTED)
-    ceiling = [*tops, *tops[:1] * (len(accuracy) - len(tops))]
+    ceiling = tops if len(tops) == len(accuracy) else tops * len(accuracy)
     return Explained(
         learner=written(base.parts.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=interval(private), ladder=tuple(ladder), alone=alone,

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags, several
-from dpbench.cli.output import interruptible, printed_if_unwritable
+from dpbench.cli.output import check_outputs, interruptible, written
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
 
@@ -45,9 +45,6 @@ def explain(
     plot: Annotated[Path | None, typer.Option(help="Also plot it, as this PNG or SVG file.")] = None,
 ) -> None:
     """Run again with noise, clipping, projection, too few steps lifted one by one. Reads private data: no guarantee."""
-    from dpbench.support.charts import check_file
-    from dpbench.support.files import check_writable
-
     names = several.components(learner)
     if not names:
         raise SpecError("Expected --learner with dpbench explain: one, or several like pillar,dp-sgd.")
@@ -68,10 +65,7 @@ def explain(
     specs = [_spec({**values, "learner": name}, board, seeds, plugins) for name in names]
     for spec in specs:
         check_components(spec, plugins)
-    check_writable(out)
-    if plot is not None:
-        check_file(plot, "--plot")
-        check_writable(plot.parent)
+    check_outputs(out, plot)
 
     from dpbench.explain.chart import write_plot
     from dpbench.explain.ladder import explain as take_apart
@@ -80,15 +74,11 @@ def explain(
     tuned = [make_spec({**spec.model_dump(), "search": search}, "dpbench explain") for spec in specs if tune]
     with interruptible("Extracted features are kept; repeat the command to continue."):
         found = take_apart(specs, device=device, plugins=plugins, tuned=tuned)
-    with printed_if_unwritable(found):
-        written = [found.write(out)]
-        if plot is not None:
-            write_plot(found, plot)
-            written.append(plot)
+    files = written(found, out, plot, write_plot)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
-        _show(found, written, Console())
+        _show(found, files, Console())
 
 
 def _spec(values: dict[str, Any], board: str | None, seeds: int, plugins: Registry) -> Spec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from dpbench import Blocks, Chunk, Curator, RankOne, Release, registry
+from dpbench.cli.explain import _show
 from dpbench.errors import SpecError
 from dpbench.explain.chart import stairs
 from dpbench.explain.ladder import explain
@@ -164,6 +167,14 @@ def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys
     assert "Guarantee of all but the private runs: none: reads private data without noise" in drawn
     assert called("leaderboard", "add", str(file)) == 1
     assert called("leaderboard", "verify", str(file)) == 1
+
+
+def test_both_tables_name_every_learner_in_full(explained: Explanation) -> None:
+    shown = io.StringIO()
+    _show(explained, [], Console(file=shown, width=80))
+    lines = shown.getvalue().splitlines()
+    first = [line.split()[0] for line in lines if line.startswith((" pillar ", " class-means "))]
+    assert first == ["pillar", "class-means"] * 2
 
 
 @pytest.mark.parametrize(

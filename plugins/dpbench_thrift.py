@@ -50,14 +50,14 @@ class Thrift(Learner):
     2. `steps` full-batch gradients, clipped at `clip` times the largest norm a residual of 1 can give. This is the one
        use of the private data: the harness bounds, noises and accounts for every sum. Residuals shrink as a head
        learns, so a small clip costs little and noise is proportional to it. `learning_rate` times `steps`, the way that
-       the head may go, is 7 + k / 6 before k meets its limits: little where noise is large, a converged head where not.
-       The bias is one more coordinate of the same deviation as the others: it learns the class frequencies, no count is
-       asked for.
-    3. `shrink`: the bias is drawn to equal frequencies by the share of it that noise explains (James and Stein 1961);
-       what noise does to a head follows from public numbers. Post-processing.
-    4. `student`: where more than a fifth of the head's energy is noise, its scores of public rows are smoothed over
-       their 20 nearest neighbours, and a softmax regression in 400 dimensions is fitted to them: errors that neighbours
-       do not share average out. Post-processing with unlabelled public data.
+       the head may go, is 7 + k / 6, with k as it is before it meets the limits of the data, and 84 at most: little
+       where noise is large, a converged head where not. The bias is one more coordinate of the same deviation as the
+       others: it learns the class frequencies, no count is asked for.
+    3. `shrink`: the bias is drawn to equal frequencies by the share of it that noise explains (after James and Stein
+       1961); the noise of a head is sigma's, whatever the head, and follows from public numbers. Post-processing.
+    4. `student`: where noise is more than a fifth of the energy of the head's scores of public rows, the scores of at
+       most 5,000 of these are smoothed over their 20 nearest neighbours, and a softmax regression in 400 dimensions is
+       fitted to them: errors that neighbours do not share average out. Post-processing with unlabelled public data.
 
     Constants were chosen on CIFAR-10's training images (efficientnet-lite0: 1,000, 3,000 and 10,000 private ones, two
     and five of the classes, all in the ratio 1 to 20), chest X-rays' and the pixels of Fashion-MNIST's and the digits',

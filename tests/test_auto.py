@@ -30,7 +30,7 @@ from dpbench import (
 )
 from dpbench.board.verify.declared import check_selection
 from dpbench.board.verify.rerun import rerun
-from dpbench.errors import ComponentFailed, DataError
+from dpbench.errors import ComponentFailed, DataError, DpbenchError
 from dpbench.harness.run import run, tune
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
@@ -123,6 +123,13 @@ def test_a_rerun_takes_the_numbers_of_the_result_and_refuses_those_that_did_not_
     assert rerun(result, None, registry(), device="cpu").outcome == "same predictions"
     with pytest.raises(DataError, match=r"settles for .* those are not what followed from the budget"):
         rerun(result, None, registry(Later), device="cpu")
+
+
+def test_a_result_that_calls_settled_what_its_learner_needs_given_is_refused_in_a_sentence() -> None:
+    result = run(make_spec({"learner": "thrift:k=4", "seeds": 1}, "the test"), device="cpu")
+    forged = result.model_copy(update={"settled": {**result.settled, "clip": 0.5}})
+    with pytest.raises(DpbenchError, match="'clip': None"):
+        rerun(forged, None, load(), device="cpu")
 
 
 def test_every_setting_of_a_search_is_settled_on_its_own() -> None:

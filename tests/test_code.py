@@ -50,6 +50,19 @@ def test_a_digest_follows_every_file_of_a_package(tmp_path: Path, monkeypatch: p
     assert code_of(module(tmp_path, "a_plugin", monkeypatch)) != first
 
 
+def test_a_digest_follows_the_component_that_another_inherits_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_base.py").write_text("from dpbench import Extractor\nclass Plugin(Extractor): ...\n", "utf-8")
+    (tmp_path / "a_plugin.py").write_text("import a_base\nclass Plugin(a_base.Plugin): ...\n", "utf-8")
+    module(tmp_path, "a_base", monkeypatch)
+    first = code_of(module(tmp_path, "a_plugin", monkeypatch))
+    (tmp_path / "a_base.py").write_text("from dpbench import Extractor\nclass Plugin(Extractor): x = 1\n", "utf-8")
+    module(tmp_path, "a_base", monkeypatch)
+    changed = code_of(module(tmp_path, "a_plugin", monkeypatch))
+    assert first is not None and changed is not None and first != changed
+
+
 def test_a_class_without_files_and_dpbench_itself_have_none() -> None:
     assert code_of(Here) is not None
     assert code_of(type("Typed", (), {"__module__": "__main__nowhere"})) is None

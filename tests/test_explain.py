@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from dpbench import Blocks, Chunk, Curator, RankOne, Release, registry
+from dpbench.cli.explain import _show
 from dpbench.errors import SpecError
 from dpbench.explain.chart import stairs
 from dpbench.explain.ladder import explain
@@ -65,8 +68,23 @@ def test_what_a_learner_does_not_have_does_not_apply(explained: Explanation) -> 
     assert pillar["tuning"].points is None and "--tune" in pillar["tuning"].why
 
 
+def test_every_seed_of_data_that_are_drawn_is_explained_on_its_own() -> None:
+    asked = {"learner": "class-means:k=2", "dataset": "theory-lowrank:n=200,m=30,d=8,k=2,test=200", "epsilon": 1}
+    spec = make_spec({**asked, "seeds": 2}, "the test")
+    found = explain([spec], device="cpu", plugins=registry.load())
+    (one,) = found.learners
+    free, ceiling = (
+        run(make_spec({**asked, "seeds": 2, "epsilon": "inf", **other}, "the test"), device="cpu").metrics["accuracy"]
+        for other in ({}, {"learner": "non-private"})
+    )
+    assert found.accuracy == ceiling
+    assert lifts(one)["noise"].accuracy.mean == pytest.approx(free.mean, abs=0.01)
+    steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
+    assert one.private.mean + sum(steps) + one.rest.mean == pytest.approx(ceiling.mean)
+
+
 def test_clipping_that_never_acts_costs_nothing(explained: Explanation) -> None:
-    """Rows of class-means have norm 1 and clip 1."""
+    """Contributions of class-means are as long as its clip."""
     assert lifts(explained.learners[1])["clipping"].points.mean == pytest.approx(0, abs=1e-12)
 
 
@@ -149,6 +167,14 @@ def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys
     assert "Guarantee of all but the private runs: none: reads private data without noise" in drawn
     assert called("leaderboard", "add", str(file)) == 1
     assert called("leaderboard", "verify", str(file)) == 1
+
+
+def test_both_tables_name_every_learner_in_full(explained: Explanation) -> None:
+    shown = io.StringIO()
+    _show(explained, [], Console(file=shown, width=80))
+    lines = shown.getvalue().splitlines()
+    first = [line.split()[0] for line in lines if line.startswith((" pillar ", " class-means "))]
+    assert first == ["pillar", "class-means"] * 2
 
 
 @pytest.mark.parametrize(

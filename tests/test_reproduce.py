@@ -11,6 +11,7 @@ import pytest
 
 from dpbench import registry
 from dpbench.cli import main
+from dpbench.errors import DataError
 from dpbench.records.result import Interval
 from dpbench.reproduce.catalogue import Study, find, studies
 from dpbench.reproduce.document import coverage, page, remarks
@@ -136,6 +137,13 @@ def test_a_study_runs_its_sweep_and_says_the_verdict(
     assert "85.89" in said and "Verdict: " in said and "Differs: Digits." in said
     kept = [json.loads(file.read_text()) for file in (tmp_path / "out").glob("*-digits-*.json")]
     assert {one["spec"]["learner"]["name"] for one in kept} == {"pillar", "dp-sgd"}
+
+
+def test_a_damaged_inspection_is_named(tmp_path: Path) -> None:
+    (tmp_path / "inspections").mkdir()
+    (tmp_path / "inspections" / "inspection-digits.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(DataError, match=r"Inspection .*inspection-digits\.json does not fit the schema"):
+        coverage(tmp_path, registry.load())
 
 
 def test_an_unknown_name_lists_what_exists() -> None:

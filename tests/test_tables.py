@@ -14,6 +14,7 @@ from dpbench import cli
 from dpbench.board.tables import Filed, arrange, read, render, words
 from dpbench.board.tables.arrange import Row, Table
 from dpbench.errors import DataError, SpecError
+from dpbench.records.protocol import Component
 from dpbench.records.result import Interval
 
 ROOT = Path(__file__).parents[1]
@@ -87,6 +88,16 @@ def test_two_settings_of_a_learner_are_told_apart_by_what_differs(tmp_path: Path
     )
     changed.sealed().write(tmp_path)
     assert {row.label for row in table(tmp_path).rows} == {"pillar", "pillar (set by hand)"}
+
+
+def test_no_result_is_lost_behind_another_of_equal_settings(tmp_path: Path) -> None:
+    original = one(DIGITS, "pillar").result
+    options = original.spec.learner.options
+    for digit, k in enumerate((7, 7, 8)):  # the first two differ in seeds
+        learner = original.spec.learner.model_copy(update={"options": {**options, "k": k}})
+        spec = original.spec.model_copy(update={"learner": learner, "seeds": (digit,)})
+        original.model_copy(update={"spec": spec, "digest": str(digit) * 64}).sealed().write(tmp_path)
+    assert {row.label for row in table(tmp_path).rows} == {"pillar:k=7,00000000", "pillar:k=7,11111111", "pillar:k=8"}
 
 
 def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> None:
@@ -163,6 +174,18 @@ def test_one_result_is_told_whole() -> None:
     assert told["release gradient"] == "100 steps, each example with chance 1, σ 307.5"
     assert "k=40" in told["settings"]
     assert filed.result.digest == told["digest"]
+
+
+def test_settings_are_told_as_they_ran_and_by_whom_they_were_chosen() -> None:
+    filed = one(LOW, "pillar")
+    options = {**filed.result.spec.learner.options, "steps": None}
+    spec = filed.result.spec.model_copy(update={"learner": Component(name="pillar", options=options)})
+    result = filed.result.model_copy(update={"spec": spec, "settled": {"steps": 37}, "selection": "by-hand"})
+    told = dict(words.told(Filed(filed.file, result)))["settings"]
+    assert "steps=37" in told and told.endswith("(set by hand; steps by the budget)")
+    (row,) = csv.DictReader(io.StringIO(render.values([Filed(filed.file, result)])))
+    assert "steps=37" in row["settings"]
+    assert dict(words.told(filed))["settings"].endswith("(the defaults)")
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -147,7 +147,8 @@ def _sensitivity(loop: _Loop, size: int, seed: int, generator: np.random.Generat
             raise SpecError("Expected the loop to answer the same with the same data and seed. Seed all it draws.")
         for strength in SIZES if count == size else (1.0,):
             row = torch.zeros(1, loop.columns)
-            row[0, tried % 2 * int(generator.integers(loop.columns))] = strength * STRONG  # every second one opposes
+            place = tried % 2 * int(generator.integers(loop.columns))  # every second one opposes the others
+            row[0, place] = strength * STRONG * clip
             label = torch.ones(1, dtype=torch.int64)
             after = loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0]
             tried += 1

@@ -2,8 +2,9 @@
 
 A question of the run is put, through the one constructor, to small sets of rows: some private ones, with rows among
 them that nobody would expect. What a row contributes alone must be within the clip, and what it moves a sum by must be
-what it contributes alone, in integers. `probes` does the same with row functions of the audit's own, whose rows are
-exact and at the clip, so that a sum that rounds shows.
+what it contributes alone: to a thousandth of the clip, for a learner's own floats may round a row by where it stands.
+`probes` does the same with row functions of the audit's own, whose rows are exact and at the clip, so that a sum that
+rounds shows: there not one integer may differ.
 """
 
 from __future__ import annotations

@@ -106,13 +106,9 @@ def _trust(result: Result, again: Rerun | None, audit: Audit | None) -> tuple[Tr
 
 
 def _settings(result: Result) -> dict[str, str]:
-    search, options = result.search, dict(result.spec.learner.options)
-    if search is not None and search.chosen is not None:
-        options |= search.chosen
-    elif search is not None:
-        options |= dict.fromkeys(search.space, "chosen for each seed")
-    options |= result.settled
-    return {name: str(value) for name, value in sorted(options.items())}
+    search = result.search
+    each = dict.fromkeys(search.space, "chosen for each seed") if search and search.chosen is None else {}
+    return {name: str(value) for name, value in sorted({**result.settings, **each}.items())}
 
 
 def _by_class(result: Result) -> tuple[float | None, ...]:

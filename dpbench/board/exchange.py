@@ -8,7 +8,6 @@ All else follows from the curve and from results, and is made whenever the index
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,11 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.board.folder import Complaint, Unfit, content_of, fitted
 from dpbench.board.index import Worth
+from dpbench.records import filed
 from dpbench.records.board import Board
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component
 from dpbench.records.result import Brought, Result, Share
-from dpbench.support.files import write_json
 
 FOLDER = "curves"
 RESAMPLES = 2000
@@ -53,9 +52,7 @@ class Curve(BaseModel):
         Raises:
             OutputError: the folder cannot be written.
         """
-        file = root / FOLDER / f"{self.board}.json"
-        write_json(file, json.loads(self.model_dump_json()))
-        return file
+        return filed.write(self, root / FOLDER / f"{self.board}.json")
 
 
 def curve_of(root: Path, board: Board) -> Curve | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.records.metrics import METRICS
+from dpbench.records.result import Interval
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -30,8 +31,7 @@ def table(index: Index) -> str:
 def _columns() -> Iterator[str]:
     yield from ("board", "dataset", "extractor", "target_epsilon", "delta", "role", "rank", "why", "learner")
     yield from ("settings", "selection", "tried", "status", "trust", "seeds")
-    for metric in METRICS:
-        yield from (metric, f"{metric}_low", f"{metric}_high")
+    yield from scores({})
     yield from ("epsilon", "accountant", "second_accountant", "second_lower", "second_upper", "sigma", "steps")
     yield from (
         "seconds",
@@ -57,14 +57,18 @@ def _row(standing: Standing, entry: Entry) -> dict[str, object]:
         "second_upper": other.upper, "plugin": entry.plugin.plugin, "distribution": entry.plugin.distribution,
         "version": entry.plugin.version,
     }  # fmt: skip
-    for metric in METRICS:
-        found = entry.metrics.get(metric)
-        row |= {
-            metric: found and found.mean,
-            f"{metric}_low": found and found.low,
-            f"{metric}_high": found and found.high,
-        }
-    return {**{name: getattr(entry, name) for name in _columns() if name in Entry.model_fields}, **row}
+    plain = {name: getattr(entry, name) for name in _columns() if name in Entry.model_fields}
+    return {**plain, **row, **scores(entry.metrics)}
+
+
+def scores(metrics: Mapping[str, Interval]) -> dict[str, float | None]:
+    """Return a column for the mean and either end of the interval of every metric there is; None where it is absent."""
+    found: dict[str, float | None] = {}
+    for name in METRICS:
+        one = metrics.get(name)
+        numbers = (one.mean, one.low, one.high) if one else (None, None, None)
+        found |= zip((name, f"{name}_low", f"{name}_high"), numbers, strict=True)
+    return found
 
 
 def safe(value: object) -> object:

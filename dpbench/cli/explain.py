@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from dpbench.cli import flags, several
-from dpbench.cli.output import interruptible, printed_if_unwritable
+from dpbench.cli.output import check_outputs, interruptible, written
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
 
@@ -45,9 +45,6 @@ def explain(
     plot: Annotated[Path | None, typer.Option(help="Also plot it, as this PNG or SVG file.")] = None,
 ) -> None:
     """Run again with noise, clipping, projection, too few steps lifted one by one. Reads private data: no guarantee."""
-    from dpbench.support.charts import check_file
-    from dpbench.support.files import check_writable
-
     names = several.components(learner)
     if not names:
         raise SpecError("Expected --learner with dpbench explain: one, or several like pillar,dp-sgd.")
@@ -68,10 +65,7 @@ def explain(
     specs = [_spec({**values, "learner": name}, board, seeds, plugins) for name in names]
     for spec in specs:
         check_components(spec, plugins)
-    check_writable(out)
-    if plot is not None:
-        check_file(plot, "--plot")
-        check_writable(plot.parent)
+    check_outputs(out, plot)
 
     from dpbench.explain.chart import write_plot
     from dpbench.explain.ladder import explain as take_apart
@@ -80,15 +74,11 @@ def explain(
     tuned = [make_spec({**spec.model_dump(), "search": search}, "dpbench explain") for spec in specs if tune]
     with interruptible("Extracted features are kept; repeat the command to continue."):
         found = take_apart(specs, device=device, plugins=plugins, tuned=tuned)
-    with printed_if_unwritable(found):
-        written = [found.write(out)]
-        if plot is not None:
-            write_plot(found, plot)
-            written.append(plot)
+    files = written(found, out, plot, write_plot)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
-        _show(found, written, Console())
+        _show(found, files, Console())
 
 
 def _spec(values: dict[str, Any], board: str | None, seeds: int, plugins: Registry) -> Spec:
@@ -109,11 +99,13 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
         f"ε {spec.epsilon:g}, {len(spec.seeds)} seed(s)",
         soft_wrap=True,
     )
-    stages = [lift.stage for lift in found.learners[0].ladder]
-    ladder = Table("learner", "private", *stages, "rest", found.ceiling.name, title="One on top of the other", box=None)
-    alone = Table("learner", *[lift.stage for lift in found.learners[0].alone], title="Each on its own", box=None)
+    first = found.learners[0]
+    stages = [lift.stage for lift in first.ladder if lift.stage != "tuning" or lift.points is not None]
+    headings = ["private", *stages, "rest", found.ceiling.name]
+    ladder = Table(Column("learner", no_wrap=True), *headings, title="One on top of the other", box=None)
+    alone = Table("learner", *[lift.stage for lift in first.alone], title="Each on its own", box=None)
     for one in found.learners:
-        cells = [_points(lift) for lift in one.ladder]
+        cells = [_points(lift) for lift in one.ladder if lift.stage in stages]
         ladder.add_row(
             one.learner.name, f"{100 * one.private.mean:.2f}", *cells, _signed(one.rest),
             f"{100 * found.accuracy.mean:.2f}",

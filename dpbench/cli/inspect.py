@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags
-from dpbench.cli.output import printed_if_unwritable
+from dpbench.cli.output import check_outputs, written
 
 if TYPE_CHECKING:
     from dpbench.inspection.report import Inspection, Range
@@ -42,7 +42,6 @@ def inspect(
     """Show whether a few dimensions of public features suffice: spectrum, separability, margins."""
     from dpbench.inspection.plot import write_plot
     from dpbench.inspection.report import ask
-    from dpbench.support.charts import check_file
 
     given = {
         "dataset": dataset, "extractor": extractor, "public_fraction": public_fraction,
@@ -52,30 +51,22 @@ def inspect(
     asked = ask(values, k or (), read_private=read_private, pairs=pairs, svm_c=svm_c)
 
     from dpbench.registry import load
-    from dpbench.support.files import check_writable
 
     plugins = load()
     plugins.report_broken()
     plugins.find("dataset", asked.dataset.name)
     for part in asked.extractor.parts:
         plugins.find("extractor", part.name)
-    check_writable(out)
-    if plot is not None:
-        check_file(plot, "--plot")
-        check_writable(plot.parent)
+    check_outputs(out, plot)
 
     from dpbench.inspection import analysis
 
     inspection = analysis.inspect(asked, device=device, plugins=plugins)
-    with printed_if_unwritable(inspection):
-        written = [inspection.write(out)]
-        if plot is not None:
-            write_plot(inspection, plot)
-            written.append(plot)
+    files = written(inspection, out, plot, write_plot)
     if as_json:
         print(inspection.model_dump_json(indent=2))
     else:
-        _show(inspection, written, Console())
+        _show(inspection, files, Console())
 
 
 def _show(inspection: Inspection, written: list[Path], console: Console) -> None:

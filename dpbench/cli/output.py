@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 from pydantic import BaseModel
 
 from dpbench.errors import OutputError
+from dpbench.support.charts import check_file
+from dpbench.support.files import check_writable
+
+if TYPE_CHECKING:
+    from dpbench.explain.record import Explanation
+    from dpbench.inspection.report import Inspection
+
+Plotted = TypeVar("Plotted", "Explanation", "Inspection")
 
 
 @contextmanager
@@ -30,3 +40,30 @@ def printed_if_unwritable(record: BaseModel) -> Iterator[None]:
     except OutputError:
         print(record.model_dump_json(indent=2))
         raise
+
+
+def check_outputs(out: Path, plot: Path | None) -> None:
+    """Refuse a folder or a plot that cannot be written, before anything is computed.
+
+    Raises:
+        SpecError: the plot's name is that of no picture.
+        OutputError: a folder cannot be created or written.
+    """
+    check_writable(out)
+    if plot is not None:
+        check_file(plot, "--plot")
+        check_writable(plot.parent)
+
+
+def written(record: Plotted, out: Path, plot: Path | None, draw: Callable[[Plotted, Path], None]) -> list[Path]:
+    """Write a record into `out`, and its plot if it is asked for; return the files.
+
+    Raises:
+        OutputError: one cannot be written; the record is printed.
+    """
+    with printed_if_unwritable(record):
+        files = [record.write(out)]
+        if plot is not None:
+            draw(record, plot)
+            files.append(plot)
+    return files

@@ -23,7 +23,7 @@ from dpbench.explain.lifted import Kept, Lifted, only_sums
 from dpbench.explain.record import Explained, Explanation, Lift, Stage
 from dpbench.harness.fit import fit, learned
 from dpbench.harness.fitting import fitted, predicted
-from dpbench.harness.prepare import Prepared, brought, prepare
+from dpbench.harness.prepare import Prepared, brought, drawn, of_seed, prepare
 from dpbench.harness.run import run
 from dpbench.harness.shared import Shared
 from dpbench.privacy.binding import bind
@@ -62,18 +62,19 @@ def explain(
     began, shared = time.monotonic(), Shared()
     prepared = [_checked(prepare(spec, device=device, plugins=plugins, shared=shared)) for spec in specs]
     best = [prepare(spec, device=device, plugins=plugins, shared=shared) for spec in tuned]
-    ceiling = run(_without_privacy(specs[0], plugins), device=device, plugins=plugins, shared=shared)
-    top = ceiling.seeds[0].accuracy
+    first = prepared[0]
+    seeds = first.spec.seeds[:1] if _alike(first) else first.spec.seeds
+    ceiling = run(_without_privacy(specs[0], seeds, plugins), device=device, plugins=plugins, shared=shared)
+    tops = [one.accuracy for one in ceiling.seeds]
     found = []
     with progress.meter("Lifting", len(specs)) as advance:
         for number, one in enumerate(prepared):
-            found.append(_explained(one, best[number] if best else None, top))
+            found.append(_explained(one, best[number] if best else None, tops))
             advance(1)
-    first = prepared[0]
     return Explanation(
         digest=canonical_digest([spec.digest for spec in (*specs, *tuned)]), specs=tuple(one.spec for one in prepared),
         private=first.roles.task.size, public=len(first.roles.public.x), test=len(first.test.y),
-        ceiling=ceiling.spec.learner, accuracy=interval([top]), learners=tuple(found), digests=first.roles.digests,
+        ceiling=ceiling.spec.learner, accuracy=interval(tops), learners=tuple(found), digests=first.roles.digests,
         seconds=time.monotonic() - began, components=brought(first.parts),
         provenance=shared.provenance(str(first.roles.task.device)),
     )  # fmt: skip
@@ -92,15 +93,21 @@ def _checked(prepared: Prepared) -> Prepared:
     return prepared
 
 
-def _without_privacy(spec: Spec, plugins: Registry) -> Spec:
+def _alike(prepared: Prepared) -> bool:
+    """Return whether every seed has the same data."""
+    first, *others = prepared.spec.seeds
+    return all(drawn(prepared.parts, seed) == drawn(prepared.parts, first) for seed in others)
+
+
+def _without_privacy(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spec:
     references = sorted(name for name, item in plugins.components["learner"].items() if item.cls.reference)
     if not references:
         raise SpecError("Expected a learner that is a reference without privacy, such as non-private; none is here.")
-    changed = {"learner": {"name": references[0]}, "epsilon": "inf", "search": None, "seeds": [spec.seeds[0]]}
+    changed = {"learner": {"name": references[0]}, "epsilon": "inf", "search": None, "seeds": list(seeds)}
     return Spec(**{**spec.model_dump(), **changed, "secure_rng": False})
 
 
-def _explained(default: Prepared, tuned: Prepared | None, top: float) -> Explained:
+def _explained(default: Prepared, tuned: Prepared | None, tops: list[float]) -> Explained:
     base = tuned or default
     private = _private(default)
     started = private if tuned is None else _private(tuned)
@@ -118,9 +125,11 @@ def _explained(default: Prepared, tuned: Prepared | None, top: float) -> Explain
         learner, kept, accuracy = higher, less, reached
     paired = world.accuracies(base.parts.learner, Kept(True, True))  # whose noise is that of each thing lifted alone
     alone = tuple(_alone(stage, base, world, paired) for stage in LIFTED)
+    ceiling = tops if len(tops) == len(accuracy) else tops * len(accuracy)
     return Explained(
         learner=written(base.parts.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
-        private=interval(private), ladder=tuple(ladder), alone=alone, rest=interval([top - one for one in accuracy]),
+        private=interval(private), ladder=tuple(ladder), alone=alone,
+        rest=interval([top - one for top, one in zip(ceiling, accuracy, strict=True)]),
     )  # fmt: skip
 
 
@@ -182,10 +191,14 @@ class World:
     base: Prepared
 
     def accuracies(self, learner: Learner, kept: Kept) -> list[float]:
-        """Return the accuracy of each seed; a fit that draws nothing is the same for all of them."""
+        """Return the accuracy of each seed; a fit that draws nothing, on data that are not drawn, is the same for all.
+
+        Row seeds, `Chunk.seeds`, do not count as drawing: a learner that uses them draws where it starts as well.
+        """
         seeds = self.base.spec.seeds
         first, drew = self._accuracy(learner, kept, seeds[0])
-        return [first, *(self._accuracy(learner, kept, seed)[0] if drew else first for seed in seeds[1:])]
+        again = drew or not _alike(self.base)
+        return [first, *(self._accuracy(learner, kept, seed)[0] if again else first for seed in seeds[1:])]
 
     @cached_property
     def _budget(self) -> Budget:
@@ -193,7 +206,8 @@ class World:
         return Budget(spec.epsilon, spec.delta, spec.adjacency)
 
     def _accuracy(self, learner: Learner, kept: Kept, seed: int) -> tuple[float, bool]:
-        base, task = self.base, self.base.roles.task
+        base = of_seed(self.base, seed)
+        task = base.roles.task
         who = partial(base.parts.who, "learner")
         plan = check_plan(guarded(who("plan"), learner.plan, task, self._budget), learner.name)
         randomness = Randomness.research(seed, base.identity)

@@ -28,8 +28,8 @@ class Lifted(Curator):
     """Asks a curator without noise, and says of sigma what the private run's did: a learner cannot tell them apart.
 
     Without clipping, rows are scaled by one factor for all of them, the mean of those that clipping would give each.
-    So a sum keeps the length that steps and learning rates were made for, and loses what clipping bends: that long
-    rows count for less.
+    So a sum keeps about the length that steps and learning rates were made for, and loses what clipping bends: that
+    long rows count for less.
 
     Not covered: anything. Noise, where it is kept, is added in floating point to a sum that is exact for no neighbour.
     """

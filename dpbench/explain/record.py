@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from dpbench.records import filed
 from dpbench.records.protocol import Component
 from dpbench.records.result import Brought, Interval
 from dpbench.records.spec import Spec
-from dpbench.support.files import write_json
 
 Stage = Literal["tuning", "noise", "clipping", "projection", "steps"]
 STAGES: tuple[Stage, ...] = ("tuning", "noise", "clipping", "projection", "steps")
@@ -68,6 +67,4 @@ class Explanation(_Frozen):
         Raises:
             OutputError: the folder cannot be written.
         """
-        file = folder / f"explanation-{self.specs[0].dataset.name}-{self.digest[:16]}.json"
-        write_json(file, json.loads(self.model_dump_json()))
-        return file
+        return filed.write(self, folder / f"explanation-{self.specs[0].dataset.name}-{self.digest[:16]}.json")

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.api import Budget
 from dpbench.errors import DataError, DataMissing, DpbenchError, PrivacyError
+from dpbench.harness.tuning import space as spaces
 from dpbench.privacy import MECHANISM
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import kind_of
 from dpbench.support.fields import filled
+from dpbench.support.guard import guarded
 
 if TYPE_CHECKING:
     from dpbench.harness.prepare import Prepared
@@ -85,8 +87,9 @@ def _check_same(prepared: Prepared, result: Result) -> None:
 def _check_settled(prepared: Prepared, result: Result) -> None:
     """Refuse numbers that are said to follow from the budget and do not, by the same version of the learner."""
     spec, learner = result.spec, prepared.parts.learner
-    asked = dataclasses.replace(learner, **dict.fromkeys(result.settled))  # type: ignore[type-var]
-    settled = asked.settle(prepared.roles.task, Budget(spec.epsilon, spec.delta, spec.adjacency))
+    asked = spaces.candidate(learner, dict.fromkeys(result.settled))
+    who = prepared.parts.who("learner", "settle")
+    settled = guarded(who, asked.settle, prepared.roles.task, Budget(spec.epsilon, spec.delta, spec.adjacency))
     now = {name: filled(asked, settled).get(name) for name in result.settled}
     if now != result.settled:
         raise DataError(

@@ -31,7 +31,7 @@ def effective_size(task: Task, budget: Budget) -> float:
 def components(task: Task, budget: Budget) -> int:
     """Return how many leading components of public features the budget carries: 1.3 (n / sigma)^0.6.
 
-    At most a fourth as many as there are public examples, which estimate them, and as many as there are features.
+    At most a fourth as many as there are public examples, which estimate them, and no more than there are features.
     """
     most = min(max(task.public // 4, 1), math.prod(task.example_shape))
     return max(1, round(min(1.3 * math.pow(effective_size(task, budget), 0.6), most)))

@@ -1,4 +1,4 @@
-"""The museum: every privacy bug that published code is known for, small enough to read, run and refused.
+"""The museum: privacy bugs of published code, and a few made for it, small enough to read, run and refused.
 
 `exhibit` says what an exhibit is; `strangers` are plugins (their code lies in `dpbench_museum`, as a stranger's would),
 `cores` replace a piece of `dpbench.privacy`, `accounts` state an epsilon, `protocols` are what a board is asked to

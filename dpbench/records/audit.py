@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from dpbench.errors import DataError
+from dpbench.records import filed
 from dpbench.records.result import Brought, PlannedChoice, PlannedRelease
 from dpbench.records.spec import Spec
-from dpbench.support.files import write_json
-from dpbench.support.validation import misfit
 
 Part = Literal["sensitivity", "noise", "attack"]
 PARTS: tuple[Part, ...] = ("sensitivity", "noise", "attack")
@@ -139,8 +136,7 @@ class Audit(_Frozen):
         Raises:
             OutputError: it cannot be written.
         """
-        write_json(file, json.loads(self.model_dump_json()))
-        return file
+        return filed.write(self, file)
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -149,9 +145,4 @@ class Audit(_Frozen):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        try:
-            return cls.model_validate_json(file.read_bytes())
-        except OSError as error:
-            raise DataError(f"Cannot read audit {file}: {error.strerror}.") from error
-        except ValidationError as error:
-            raise DataError(f"Audit {file} does not fit the schema at {misfit(error)}.") from error
+        return filed.read(cls, file)

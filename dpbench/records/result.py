@@ -6,21 +6,19 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from dpbench.api import Choice, Planned, Release
-from dpbench.errors import DataError
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.accounting.accountant import AccountantName
+from dpbench.records import filed
 from dpbench.records.checksums import seal_of
 from dpbench.records.metrics import METRICS
 from dpbench.records.overlap import Overlap, too_much
 from dpbench.records.search import Selection, SelectionRule
 from dpbench.records.spec import Spec
-from dpbench.support.files import write_json
-from dpbench.support.validation import misfit
 
 NOT_COVERED = (
     "the size of the private split, public by declaration",
@@ -37,9 +35,6 @@ EXACT = (
     "less than 1e-15 of delta: noise is a discrete Gaussian on a fine lattice, that of the accountants a continuous one"
 )
 Share = Annotated[float, Field(ge=0, le=1)]
-
-
-Read = TypeVar("Read", bound=BaseModel)
 
 
 class _Frozen(BaseModel):
@@ -196,6 +191,12 @@ class Result(_Frozen):
         return self.model_copy(update={"seal": seal_of(json.loads(self.model_dump_json()))})
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The learner's settings as they ran: as asked, as a search chose them, as they followed from the budget."""
+        chosen = (self.search and self.search.chosen) or {}
+        return {**self.spec.learner.options, **chosen, **self.settled}
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader should know before the score: shared images, budget for nothing, a score of a guess."""
         shared = [
@@ -236,9 +237,7 @@ class Result(_Frozen):
         Raises:
             OutputError: the folder cannot be written.
         """
-        file = folder / self.file_name
-        write_json(file, json.loads(self.model_dump_json()))  # which spells infinity as JSON can
-        return file
+        return filed.write(self, folder / self.file_name)
 
     @classmethod
     def read(cls, file: Path) -> Result:
@@ -247,7 +246,7 @@ class Result(_Frozen):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        return _read(cls, file)
+        return filed.read(cls, file)
 
 
 class Tuning(_Frozen):
@@ -269,9 +268,8 @@ class Tuning(_Frozen):
         Raises:
             OutputError: the folder cannot be written.
         """
-        file = folder / f"tuning-{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
-        write_json(file, json.loads(self.model_dump_json()))
-        return file
+        name = f"tuning-{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
+        return filed.write(self, folder / name)
 
     @classmethod
     def read(cls, file: Path) -> Tuning:
@@ -280,22 +278,13 @@ class Tuning(_Frozen):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        return _read(cls, file)
+        return filed.read(cls, file)
 
 
 def not_covered(rng: Literal["research", "secure"], search: bool) -> tuple[str, ...]:
     """Return what the guarantee leaves out, in words; `search` where it covers the choice of hyperparameters."""
     left = tuple(line for line in NOT_COVERED if not (search and line.startswith("the choice of hyperparameters")))
     return (*left, EXACT if rng == "secure" else SEEDED_SEARCH if search else SEEDED)
-
-
-def _read(kind: type[Read], file: Path) -> Read:
-    try:
-        return kind.model_validate_json(file.read_bytes())
-    except OSError as error:
-        raise DataError(f"Cannot read {kind.__name__.lower()} {file}: {error.strerror}.") from error
-    except ValidationError as error:
-        raise DataError(f"{kind.__name__} {file} does not fit the schema at {misfit(error)}.") from error
 
 
 def summarise(seeds: Sequence[SeedResult]) -> dict[str, Interval]:

@@ -50,7 +50,7 @@ def page(comparisons: Iterable[Comparison]) -> str:
         "# The papers' tables and figures",
         "",
         "`dpbench reproduce NAME` runs one and compares it; `dpbench reproduce` lists them. A study *holds* if every "
-        "number that was measured is within 2 points of the paper's, or every order that the paper states without "
+        "number that was measured is within 2 points of the paper's, and every order that the paper states without "
         "numbers is found. It *holds in order only* if, of all pairs that lie more than 1 point apart in the paper, "
         "none is reversed beyond both 95% intervals, and at least half lie the same way round beyond them. Otherwise "
         "it *does not hold*. Features differ from the papers' nearly everywhere: orders say more than distances.",

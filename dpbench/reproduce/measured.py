@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.inspection.report import Inspection
+from dpbench.records import filed
 from dpbench.records.result import Interval
 from dpbench.registry import Registry
 from dpbench.reproduce.catalogue import Study
@@ -55,7 +56,7 @@ def _axes(cell: Cell) -> dict[str, Any]:
 def _inspected(study: Study, folder: Path) -> list[Measured]:
     kept = []
     for file in sorted(folder.glob("inspection-*.json")):
-        one = Inspection.model_validate_json(file.read_bytes())
+        one = filed.read(Inspection, file)
         if one.separability is None or one.margins is None:
             continue
         values = one.separability.own.median if study.inspection == "xi" else one.margins.smallest[0]

@@ -1,7 +1,7 @@
 """Ours beside theirs, and the verdict by one rule.
 
 The rule: a study *holds* if every number of the paper that was measured here is met within 2 points (at least met,
-less 2 points, where the paper says "more than"), or if every order that it states without numbers is found here.
+less 2 points, where the paper says "more than"), and every order that it states without numbers is found here.
 It *holds in order only* if, of all pairs that lie more than 1 point apart in the paper, none is reversed beyond both
 95% intervals, and at least half lie the paper's way round beyond them.
 Otherwise it *does not hold*. Numbers that nobody measured here decide nothing; without any, it was *not run*.

@@ -11,14 +11,17 @@ from pathlib import Path
 def code_of(component: type) -> str | None:
     """Return a digest of the plugin that a component comes from: 16 hexadecimal digits of a SHA-256.
 
-    The plugin is the module, or all modules of the package, that holds the component: what it imports from elsewhere
-    does not count. Comments count as code. None where there are no files, as in a notebook, and for dpbench itself,
-    whose version and commit results state.
+    The plugin is the module, or all modules of the package, that holds the component, and those of the components that
+    it inherits from; what else is imported does not count. Comments count as code. None where there are no files, as in
+    a notebook, and for dpbench itself, whose version and commit results state.
     """
-    name = component.__module__.partition(".")[0]
-    top = None if name == "dpbench" else sys.modules.get(name)
-    file = getattr(top, "__file__", None)
-    return None if file is None else _digest(Path(file))
+    bases = [one for one in component.__mro__[1:] if any(base.__module__ == "dpbench.api" for base in one.__mro__)]
+    names = dict.fromkeys(one.__module__.partition(".")[0] for one in (component, *bases))
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in names if name != "dpbench"]
+    found = [_digest(Path(file)) if file else None for file in files]
+    if not found or None in found:
+        return None
+    return found[0] if len(found) == 1 else hashlib.sha256("".join(map(str, found)).encode()).hexdigest()[:16]
 
 
 @functools.cache

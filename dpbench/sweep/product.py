@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpbench.records.protocol import Component
+from dpbench.records.protocol import Component, Protocol
 from dpbench.registry import Registry
 
 AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
@@ -21,7 +21,7 @@ def definition(values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], 
     if not ceilings:
         return {"name": "run", "fixed": fixed, "grid": dict(several)}
     shared = {name: values for name, values in several.items() if name not in {"learner", "epsilon"}}
-    epsilons = list(several.get("epsilon", [fixed.pop("epsilon", 1.0)]))
+    epsilons = list(several.get("epsilon", [fixed.pop("epsilon", Protocol.model_fields["epsilon"].default)]))
     others = [one for one in learners if one not in ceilings]
     grids = [{"learner": others, "epsilon": epsilons}] * bool(others) + [{"learner": ceilings, "epsilon": [math.inf]}]
     return {"name": "run", "fixed": fixed, "grid": shared, "grids": grids}

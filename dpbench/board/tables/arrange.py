@@ -8,7 +8,7 @@ private row, and what has no privacy, is a reference: it stands below and is nev
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,17 +111,29 @@ def _by_label(filed: Sequence[Filed]) -> dict[str, list[Filed]]:
     groups: dict[str, list[Filed]] = defaultdict(list)
     for one in filed:
         groups[label(one.result)].append(one)
-    split: dict[str, list[Filed]] = {}
-    for name, ones in groups.items():
-        taken = Counter(one.result.spec.epsilon for one in ones)
-        differing = _differing(ones) if max(taken.values()) > 1 else []
+    return {label: ones for name, group in groups.items() for label, ones in _apart(name, group).items()}
+
+
+def _apart(name: str, filed: list[Filed]) -> dict[str, list[Filed]]:
+    """Tell results of one column apart by the settings that differ, and those of equal settings by their digests."""
+    if not _share_a_column(filed):
+        return {name: filed}
+    differing, found = _differing(filed), defaultdict[str, list[Filed]](list)
+    for one in filed:
+        options = one.result.spec.learner.options
+        parts = [f"{option}={options[option]}" for option in differing if option in options]
+        found[",".join(parts)].append(one)
+    split = defaultdict[str, list[Filed]](list)
+    for settings, ones in found.items():
+        clash = _share_a_column(ones)
         for one in ones:
-            options = one.result.spec.learner.options
-            parts = [f"{option}={options[option]}" for option in differing if option in options]
-            if max(taken.values()) > 1 and not differing:
-                parts = [one.result.digest[:8]]
-            split.setdefault(f"{name}:{','.join(parts)}" if parts else name, []).append(one)
+            told = ",".join(filter(None, [settings, one.result.digest[:8] if clash else ""]))
+            split[f"{name}:{told}" if told else name].append(one)
     return split
+
+
+def _share_a_column(filed: Sequence[Filed]) -> bool:
+    return len({one.result.spec.epsilon for one in filed}) < len(filed)
 
 
 def label(result: Result) -> str:
@@ -170,7 +182,7 @@ def tested_on(result: Result) -> tuple[object, ...]:
 
 
 def _reference(name: str, filed: Sequence[Filed], columns: Sequence[float], metric: Metric) -> Row:
-    """Return a row that holds at every ε: the newest result in each column."""
+    """Return a row that holds at every ε: in each column its result, or another where there is none at that ε."""
     at = {one.result.spec.epsilon: one for one in filed}
     chosen = [at.get(epsilon, filed[-1]) for epsilon in columns]
     note = "" if not filed[0].result.privacy.plan else " (no privacy)"

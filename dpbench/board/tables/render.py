@@ -8,10 +8,9 @@ import io
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dpbench.board.export import safe
+from dpbench.board.export import safe, scores
 from dpbench.board.tables.arrange import Measured, Row, Table
 from dpbench.board.tables.collect import Filed
-from dpbench.records.metrics import METRICS
 from dpbench.records.result import Interval
 
 if TYPE_CHECKING:
@@ -100,22 +99,16 @@ def _values(filed: Filed) -> dict[str, object]:
     result, spec = filed.result, filed.result.spec
     row: dict[str, object] = {
         "dataset": str(spec.dataset), "extractor": str(spec.extractor), "learner": spec.learner.name,
-        "settings": " ".join(f"{name}={value}" for name, value in spec.learner.options.items()),
+        "settings": " ".join(f"{name}={value}" for name, value in result.settings.items()),
         "selection": result.selection, "target_epsilon": spec.epsilon, "delta": spec.delta, "seeds": len(spec.seeds),
         "private": result.task.private, "public": result.task.public, "test": result.task.test,
         "public_labels": result.task.public_labels_seen,
     }  # fmt: skip
-    for metric in METRICS:
-        found = result.metrics.get(metric)
-        row |= {
-            metric: found and found.mean,
-            f"{metric}_low": found and found.low,
-            f"{metric}_high": found and found.high,
-        }
     privacy = result.privacy
     return {
-        **row, "epsilon": privacy.epsilon, "sigma": privacy.sigma, "rng": privacy.rng, "mechanism": privacy.mechanism,
-        "seconds": sum(result.seconds.values()), "commit": result.provenance.get("commit"), "file": str(filed.file),
+        **row, **scores(result.metrics), "epsilon": privacy.epsilon, "sigma": privacy.sigma, "rng": privacy.rng,
+        "mechanism": privacy.mechanism, "seconds": sum(result.seconds.values()),
+        "commit": result.provenance.get("commit"), "file": str(filed.file),
     }  # fmt: skip
 
 

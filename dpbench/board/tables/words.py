@@ -35,12 +35,11 @@ def told(filed: Filed) -> Iterator[Line]:
 
 def _settings(result: Result) -> str:
     search = result.search
-    options = {**result.spec.learner.options, **((search and search.chosen) or {})}
-    written = ", ".join(f"{name}={value}" for name, value in options.items()) or "none"
-    if search is None or search.rule == "default":
-        return f"{written} (the defaults)"
-    tried = f", {search.tried} of {search.possible} tried" if search.tried else ""
-    return f"{written} (chosen by {search.rule}{tried})"
+    written = ", ".join(f"{name}={value}" for name, value in result.settings.items()) or "none"
+    how = {"default": "the defaults", "by-hand": "set by hand"}.get(result.selection, f"chosen by {result.selection}")
+    tried = f", {search.tried} of {search.possible} tried" if search and search.trials else ""
+    followed = f"; {', '.join(result.settled)} by the budget" if result.settled else ""
+    return f"{written} ({how}{tried}{followed})"
 
 
 def _data(result: Result) -> Iterator[Line]:

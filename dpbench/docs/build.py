@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -106,6 +107,19 @@ def _gather(made: Mapping[str, str], pages: Path) -> None:
         place = pages / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
+    index = pages / "index.md"
+    index.write_text(_listed(index.read_text(encoding="utf-8"), pages), encoding="utf-8")
+
+
+def _listed(index: str, pages: Path) -> str:
+    """Return the first page with every `folder/*` as the pages of the folder that it does not name."""
+
+    def others(found: re.Match[str]) -> str:
+        files = [file for file in (pages / found[1]).glob("*") if file.suffix in {".md", ".ipynb", ".rst"}]
+        names = sorted(f"{found[1]}/{file.stem}" for file in files)
+        return "".join(f"{name}\n" for name in names if f"\n{name}\n" not in index)
+
+    return re.sub(r"^([\w-]+)/\*\n", others, index, flags=re.MULTILINE)
 
 
 def _sphinx(pages: Path, out: Path, root: str | None) -> None:

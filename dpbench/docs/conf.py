@@ -30,7 +30,7 @@ nb_execution_raise_on_error = True
 nb_merge_streams = True
 
 default_role = "py:obj"  # docstrings write `name`: a link where the reference has it, code where it has not
-suppress_warnings = ["ref.python"]  # one name, several classes: no link then
+suppress_warnings = ["ref.python"]  # a name of several classes has no link
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 napoleon_google_docstring = True

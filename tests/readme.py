@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from dpbench.board.index import Entry, Index, Standing
@@ -228,7 +229,7 @@ def _said(value: Interval) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "head": head_table,
     "boards": boards_table,
-    **{start: lambda start=start: dataset_table(start) for start in (CIFAR, CHEST, FASHION, DIGITS, RANDP)},
+    **{start: partial(dataset_table, start) for start in (CIFAR, CHEST, FASHION, DIGITS, RANDP)},
     "pillar-figure-4": figure_table,
     "pillar-table-2b": public_table,
     "dp-randp-table-4": without_data_table,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 Command = Any  # typer's, whose classes have moved between its versions
 Parameter = Any
+_SAID = re.compile(r"\s*\\?\[default: ([^]]*)\]")  # in the help of a flag whose default is worked out later
 TAKES: Mapping[type, str] = {Path: "PATH", int: "INTEGER", float: "NUMBER", str: "TEXT"}
 
 
@@ -64,13 +66,15 @@ def _takes(hint: Any) -> str:
 
 
 def _default(one: Parameter) -> str:
-    value = one.default.value if isinstance(one.default, Enum) else one.default
     if one.required:
         return "required"
+    if said := _SAID.search(one.help or ""):
+        return said[1]
+    value = one.default.value if isinstance(one.default, Enum) else one.default
     return "" if value in (None, False, "") or not isinstance(value, (str, int, float, Path)) else f"`{value}`"
 
 
 def _plain(text: str | None) -> str:
     """Return help as Markdown: without the marks that a terminal reads, one line a paragraph."""
-    paragraphs = inspect.cleandoc(text or "").replace("\\[", "[").split("\n\n")
+    paragraphs = _SAID.sub("", inspect.cleandoc(text or "")).replace("\\[", "[").split("\n\n")
     return "<br>".join(" ".join(one.split()) for one in paragraphs).replace("|", "\\|").replace("*", "\\*")

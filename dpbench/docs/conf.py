@@ -1,4 +1,4 @@
-"""How Sphinx builds the documentation; `dpbench.docs.build` calls it on a copy of this folder and generated pages."""
+"""How Sphinx builds the documentation; `dpbench.docs.site` calls it on a copy of this folder and generated pages."""
 
 import os
 from importlib.metadata import version as version_of
@@ -13,7 +13,7 @@ templates_path = ["theme", str(files("dpbench.board.site") / "templates")]
 exclude_patterns = ["_*", "theme"]
 
 html_theme = "furo"
-html_title = "dpbench"
+html_title = "dpbench documentation"
 html_static_path = ["theme/docs.css"]
 html_css_files = ["docs.css"]
 html_copy_source = html_show_sourcelink = html_show_copyright = False
@@ -32,6 +32,8 @@ nb_merge_streams = True
 default_role = "py:obj"  # docstrings write `name`: a link where the reference has it, code where it has not
 suppress_warnings = ["ref.python"]  # a name of several classes has no link
 autodoc_typehints_format = "short"
+smartquotes = False  # -- begins a flag
+toc_object_entries = False
 autodoc_member_order = "bysource"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

@@ -124,11 +124,13 @@ def _listed(index: str, pages: Path) -> str:
 
 def _sphinx(pages: Path, out: Path, root: str | None) -> None:
     """Run Sphinx in a process of its own: warnings are errors."""
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", pages / "_doctrees"]
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(pages / "_doctrees")]
     places = [*sys.path, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places)), "DPBENCH_DOCS_ROOT": root or ""}
     environment |= {"PYTHONWARNINGS": "", "DPBENCH_CACHE": str(cache_folder()), "NO_COLOR": "1"}
-    done = subprocess.run([*command, pages, out], capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        [*command, str(pages), str(out)], capture_output=True, text=True, env=environment, check=False
+    )
     if done.returncode:
         said = "\n".join(line.replace(f"{pages}{os.sep}", "") for line in done.stderr.splitlines()[-40:])
         raise NotBuilt(f"The documentation does not build:\n{said}")

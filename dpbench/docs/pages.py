@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import dpbench
@@ -30,10 +30,18 @@ def generated(command: Command, registry: Registry) -> Mapping[str, str]:
 
 
 def names() -> str:
-    """Return the reference of every public name, in the order of the alphabet."""
-    said = "Everything a plugin may import, and what a person at a notebook calls: ``dpbench.__all__``.\n\n"
-    made = [f"{name}\n{'-' * len(name)}\n\n{_directive(name)}\n" for name in sorted(dpbench.__all__, key=str.lower)]
-    return _titled("Public names") + said + "\n".join(made)
+    """Return the reference of every public name, each part in the order of the alphabet."""
+    parts = [
+        _titled("Public names"),
+        _chapter("For a person at a notebook", dpbench.NOTEBOOK),
+        _chapter("For a plugin", dpbench.__all__),
+    ]
+    return "\n".join(parts)
+
+
+def _chapter(title: str, names: Iterable[str]) -> str:
+    made = [f"{name}\n{'~' * len(name)}\n\n{_directive(name)}\n" for name in sorted(names, key=str.lower)]
+    return "\n".join([title, "-" * len(title), "", *made])
 
 
 def _directive(name: str) -> str:

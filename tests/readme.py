@@ -1,9 +1,16 @@
-"""The README, cut into the parts that tests run, and its tables, made from the committed results."""
+"""The README and the documentation, cut into the parts that tests run; and their tables, made from committed results.
+
+`python -m tests.readme` writes the tables into the pages.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from dpbench.board.index import Entry, Index, Standing
@@ -11,7 +18,7 @@ from dpbench.records.result import Interval, Result
 from dpbench.sweep.figures import published
 
 ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCS = ROOT / "dpbench" / "docs"
 LEADERBOARD = ROOT / "leaderboard"
 FIGURES = LEADERBOARD / "figures"
 FIGURE = FIGURES / "pillar-figure-4"
@@ -23,6 +30,66 @@ def index() -> Index:
     return Index.read(LEADERBOARD / "leaderboard.json")
 
 
+@dataclass(frozen=True)
+class Page:
+    """A page of Markdown that somebody wrote."""
+
+    file: Path
+
+    @property
+    def name(self) -> str:
+        """Its path within the documentation, or the README's name."""
+        return str(self.file.relative_to(DOCS if self.file.is_relative_to(DOCS) else ROOT))
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return self.file.read_text(encoding="utf-8")
+
+    def blocks(self, language: str) -> list[str]:
+        """Return the code blocks of a language, in order."""
+        return re.findall(rf"^```{language}\n(.*?)^```", self.text, re.DOTALL | re.MULTILINE)
+
+    def commands(self) -> list[str]:
+        """Return every command of every console block, in order."""
+        lines = [line for block in self.blocks("console") for line in block.splitlines()]
+        return [line[2:] for line in lines if line.startswith("$ ")]
+
+    def code(self) -> str:
+        """Return the Python blocks, in order, but for those that a line names a file."""
+        found = re.findall(r"^(?P<before>[^\n]*)\n\n```python\n(.*?)^```", self.text, re.DOTALL | re.MULTILINE)
+        return "\n".join(code for before, code in found if not re.fullmatch(r"`[^`]+`:", before))
+
+    def not_run(self) -> Iterator[tuple[str, list[list[str]]]]:
+        """Yield what is said above each text block with commands, and the words of each command."""
+        for above, block in re.findall(r"^([^\n]*)\n```text\n(.*?)^```", self.text, re.DOTALL | re.MULTILINE):
+            lines = [line.split("  #")[0] for line in block.splitlines()]
+            if any(line.startswith(("dpbench ", "pip ")) for line in lines):
+                yield above, [shlex.split(line)[1:] for line in lines if line.startswith("dpbench ")]
+
+    def with_tables(self) -> str:
+        """Return the text with its tables as the committed results have them."""
+
+        def made(found: re.Match[str]) -> str:
+            return f"<!-- table: {found[1]} -->\n{TABLES[found[1]]()}\n<!-- end -->"
+
+        return re.sub(r"<!-- table: (\S+) -->\n.*?<!-- end -->", made, self.text, flags=re.DOTALL)
+
+
+README = Page(ROOT / "README.md")
+PAGES = [README, *(Page(file) for file in sorted(DOCS.rglob("*.md")))]
+
+
+def head_table() -> str:
+    """Return one line a board that has results: who is first, and what no privacy would give."""
+    lines = ["| board | rank 1 | the first of them | without privacy |", "|---|---|---|---|"]
+    for standing in _filled():
+        first, _, ceiling = _told(standing)
+        cells = [standing.board.title, _names(first), _percent(first[0]), _percent(ceiling[0] if ceiling else None)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def boards_table() -> str:
     """Return one line a board that has results: who is first, beside public labels alone and no privacy."""
     lines = [
@@ -31,17 +98,25 @@ def boards_table() -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for standing in _filled():
-        ranked = [entry for entry in standing.entries if entry.role == "entry" and entry.reads_private]
-        first = [entry for entry in ranked if entry.rank == ranked[0].rank]
-        names = ", ".join(dict.fromkeys(f"`{entry.learner}`" for entry in first))
-        alone = [entry for entry in standing.entries if entry.role == "entry" and not entry.reads_private]
-        alone.sort(key=lambda entry: entry.selection != "default")  # whose learning curve it is
-        ceiling = [entry for entry in standing.entries if entry.role == "ceiling"]
-        cells = [standing.board.title, str(len(standing.entries)), names]
-        scores = [_percent(found[0] if found else None) for found in (first, alone, ceiling)]
+        first, *_ = found = _told(standing)
+        scores = [_percent(entries[0] if entries else None) for entries in found]
+        cells = [standing.board.title, str(len(standing.entries)), _names(first)]
         cells += [scores[0], str(first[0].worth or ""), *scores[1:]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _told(standing: Standing) -> tuple[list[Entry], list[Entry], list[Entry]]:
+    """Return who is on rank 1, who reads public labels alone, and the ceiling."""
+    ranked = [entry for entry in standing.entries if entry.role == "entry" and entry.reads_private]
+    first = [entry for entry in ranked if entry.rank == ranked[0].rank]
+    alone = [entry for entry in standing.entries if entry.role == "entry" and not entry.reads_private]
+    alone.sort(key=lambda entry: entry.selection != "default")  # whose learning curve it is
+    return first, alone, [entry for entry in standing.entries if entry.role == "ceiling"]
+
+
+def _names(entries: list[Entry]) -> str:
+    return ", ".join(dict.fromkeys(f"`{entry.learner}`" for entry in entries))
 
 
 def dataset_table(start: str) -> str:
@@ -151,24 +226,24 @@ def _said(value: Interval) -> str:
     return f"{100 * value.mean:.2f}" + (f" ± {half:.2f}" if half >= 0.005 else "")
 
 
-def commands() -> list[str]:
-    """Return every command of every console block, in order."""
-    blocks = re.findall(r"^```console\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+TABLES: Mapping[str, Callable[[], str]] = {
+    "head": head_table,
+    "boards": boards_table,
+    **{start: partial(dataset_table, start) for start in (CIFAR, CHEST, FASHION, DIGITS, RANDP)},
+    "pillar-figure-4": figure_table,
+    "pillar-table-2b": public_table,
+    "dp-randp-table-4": without_data_table,
+}
 
 
 def file_named(name: str) -> str:
-    """Return the code block that follows a line naming the file."""
-    found = re.search(rf"^`{re.escape(name)}`:\n\n```\w+\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-    assert found, f"README shows no file {name}"
+    """Return the code block that follows a line naming the file, in the page on adding a learner."""
+    text = Page(DOCS / "how-to" / "add-a-learner.md").text
+    found = re.search(rf"^`{re.escape(name)}`:\n\n```\w+\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert found, f"the page shows no file {name}"
     return found.group(1)
 
 
-def tables() -> list[str]:
-    """Return every table of the README that is made from results."""
-    datasets = [dataset_table(start) for start in (CIFAR, CHEST, FASHION, DIGITS, RANDP)]
-    return [boards_table(), *datasets, figure_table(), public_table(), without_data_table()]
-
-
 if __name__ == "__main__":
-    print(*tables(), sep="\n\n")
+    for page in PAGES:
+        page.file.write_text(page.with_tables(), encoding="utf-8")

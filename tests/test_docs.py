@@ -1,4 +1,4 @@
-"""Every command of the README runs, and what it names exists."""
+"""Every command of the README and the documentation runs, and what they name exists."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import re
 import shlex
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from typer.testing import CliRunner
+import typer
+from PIL import Image
 
 import dpbench
 from dpbench import registry
@@ -25,13 +29,20 @@ from dpbench.sweep.figures import ready
 from tests import readme
 from tests.conftest import write_mirror
 
-INSTALL = 'pip install -e ".[test,offline]" && '
-RUNNABLE = [command.removeprefix(INSTALL) for command in readme.commands() if command != "pytest"]
+INSTALL = 'pip install -e ".[offline]" && '
+RUN = [page for page in readme.PAGES if page.commands() and page is not readme.README]
+CODED = [page for page in readme.PAGES if page.code()]
+
+
+def commands(page: readme.Page) -> list[list[str]]:
+    """Return the words of every command of a page, but for pip's and pytest."""
+    lines = [command.removeprefix(INSTALL) for command in page.commands()]
+    return [shlex.split(line) for line in lines if line != "pytest"]
 
 
 def test_the_readmes_first_command_runs_as_a_program(tmp_path: Path) -> None:
     done = subprocess.run(
-        shlex.split(RUNNABLE[0]), cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        commands(readme.README)[0], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
@@ -40,28 +51,59 @@ def test_the_readmes_first_command_runs_as_a_program(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def few_images(surroundings: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for DPBENCH_DATA with just enough images for what the README runs: each goes through a network."""
+    """A folder for DPBENCH_DATA with just enough images for what pages run: each goes through a network."""
     return write_mirror(tmp_path_factory.mktemp("few-images"), train=420, test=50)
 
 
-@pytest.mark.parametrize("command", RUNNABLE[1:])
-def test_a_command_of_the_readme_runs(
-    command: str,
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A person's own folder of images: three classes that differ in their colour."""
+    folder = tmp_path_factory.mktemp("own") / "photos"
+    generator = np.random.default_rng(0)
+    for split, count in (("train", 20), ("test", 5)):
+        for number, kind in enumerate(("cat", "dog", "owl")):
+            (folder / split / kind).mkdir(parents=True)
+            for one in range(count):
+                pixels = generator.normal(60, 40, (32, 32, 3)) + 70 * np.eye(3)[number]
+                image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+                image.save(folder / split / kind / f"{one}.png")
+    return folder
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+def test_the_commands_of_a_page_run_one_after_the_other(
+    page: readme.Page,
     few_images: Path,
+    photos: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("DPBENCH_DATA", str(few_images))
     monkeypatch.chdir(tmp_path)
-    program, *arguments = shlex.split(command)
-    assert program == "dpbench"
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert not ended.value.code
-    assert capsys.readouterr().out
-    if arguments[0] == "run":
-        assert len(list((tmp_path / "dpbench-results").glob("*.json"))) == _cells(arguments)
+    (tmp_path / "photos").symlink_to(photos)
+    for program, *words in commands(page):
+        assert program == "dpbench"
+        arguments = [found for word in words for found in _globbed(word)]
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        said = capsys.readouterr()
+        assert not ended.value.code, (words, said.err)
+        assert said.out, words
+    results = list((tmp_path / "dpbench-results").glob("*.json"))
+    assert len(results) >= max((_cells(words) for _, *words in commands(page) if words[0] == "run"), default=0)
+
+
+def test_the_readmes_commands_are_those_of_the_tutorial_which_run() -> None:
+    tutorial = [words for page in RUN if page.name.startswith("tutorial/") for words in commands(page)]
+    assert len(commands(readme.README)) == 3
+    assert all(words in tutorial for words in commands(readme.README))
+
+
+def _globbed(word: str) -> list[str]:
+    found = sorted(map(str, Path().glob(word))) if "*" in word else [word]
+    assert found, word
+    return found
 
 
 def _cells(arguments: list[str]) -> int:
@@ -70,11 +112,58 @@ def _cells(arguments: list[str]) -> int:
     return len(learners) * len(given.get("--epsilon", "1").split(","))
 
 
+@pytest.mark.parametrize("page", CODED, ids=lambda page: page.name)
+def test_the_code_of_a_page_runs(page: readme.Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(page.code(), page.name, "exec"), {"__name__": "page"})
+
+
+@pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.name)
+def test_commands_that_are_not_run_exist_and_the_line_above_says_why(page: readme.Page) -> None:
+    for above, block in page.not_run():
+        assert re.fullmatch("<!-- not run by tests.*: .+ -->", above), (page.name, block)
+        for words in block:
+            _check_exists(words)
+
+
+def _check_exists(words: list[str]) -> None:
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    known = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    assert not getattr(command, "commands", {}), words
+    assert {word for word in words if word.startswith("--")} <= known, words
+
+
+def test_the_readme_is_a_page() -> None:
+    assert len(readme.README.text.splitlines()) <= 150
+
+
+def test_what_the_readme_links_to_is_there() -> None:
+    links = re.findall(r"\]\(([^)#]+)", readme.README.text)
+    assert len(links) > 15
+    assert [link for link in links if not (readme.ROOT / link).is_file()] == []
+
+
+def test_every_claim_names_tests_that_are_there() -> None:
+    (table,) = re.findall(r"^\| claim \|.*?\n\n", EPSILON.text, re.DOTALL | re.MULTILINE)
+    rows = table.strip().splitlines()[2:]
+    assert len(rows) >= 14
+    for row in rows:
+        tests = re.findall(r"`(test_\w+\.py|museum/)`", row.rstrip(" |").rpartition("| ")[2])
+        assert tests, row
+        assert all((readme.ROOT / "tests" / test).exists() for test in tests), row
+
+
+EPSILON = readme.Page(readme.DOCS / "explanation" / "epsilon.md")
+
+
 def test_continuous_integration_runs_the_readmes_install_and_test_commands() -> None:
     lines = [line.strip() for line in (readme.ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()]
     assert INSTALL + "dpbench run --learner pillar --dataset digits" in lines
+    assert readme.README.commands()[0] in lines
     assert "pytest" in lines
-    assert "pytest" in readme.commands()
+    assert "pytest" in readme.README.commands()
 
 
 def test_the_constraints_are_names_and_exact_versions_only() -> None:
@@ -82,33 +171,36 @@ def test_the_constraints_are_names_and_exact_versions_only() -> None:
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9._+!-]+", line), line
 
 
-GROUPS = {
-    "data": ("list", "fetch", "import", "remove"),
-    "leaderboard": ("verify", "build", "add", "exchange", "diff", "export", "serve", "publish"),
-    "plugin": ("new",),
-    "results": ("table", "show"),
-    "cache": ("list", "clear"),
-}
+def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page() -> None:
+    known: dict[str, set[str]] = {}
+    for path, command in walk(typer.main.get_command(app)):
+        known[path] = {flag for one in command.params for flag in (*one.opts, *one.secondary_opts)}
+    named = {flag for page in readme.PAGES for flag in re.findall(r"(?<![\w|-])--[a-z][a-z-]+", page.text)}
+    assert {flag for flag in known["run"] if flag.startswith("--")} <= named | {"--no-public-labels", "--help"}
+    others = {"--strict", "--check", "--benchmark-enable", "--hypothesis-profile", "--help"}  # of mypy, ruff and pytest
+    assert named - others <= set().union(*known.values())
 
 
-def test_every_flag_in_the_readme_exists_and_every_flag_of_run_is_in_the_readme() -> None:
-    shown = _flags("run") | _flags("tune")
-    others = set().union(*(_flags(name) for name in ("explain", "inspect", "sweep", "plot", "pretrain")))
-    others |= set().union(*(_flags(group, command) for group, commands in GROUPS.items() for command in commands))
-    named = set(re.findall(r"(?<![\w|-])--[a-z][a-z-]+", readme.TEXT))
-    elsewhere = {"--release", "--sigma", "--spec", "--check", "--benchmark-enable", "--help", "--hypothesis-profile"}
-    assert shown - {"--help"} <= named | {"--no-public-labels"}
-    assert named - elsewhere <= shown | others
+def walk(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    yield path, command
+    for name, one in getattr(command, "commands", {}).items():
+        yield from walk(one, f"{path} {name}".strip())
 
 
-def _flags(*command: str) -> set[str]:
-    page = CliRunner().invoke(app, [*command, "--help"], terminal_width=200).output
-    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page))
+@pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.name)
+def test_the_tables_of_a_page_are_those_of_the_committed_results(page: readme.Page) -> None:
+    assert page.with_tables() == page.text, "python -m tests.readme writes them"
 
 
-def test_the_readmes_tables_are_those_of_the_committed_results() -> None:
-    for table in readme.tables():
-        assert table in readme.TEXT, table
+def test_every_table_of_results_is_on_a_page() -> None:
+    shown = [name for page in readme.PAGES for name in re.findall(r"<!-- table: (\S+) -->", page.text)]
+    assert sorted(shown) == sorted(readme.TABLES)
+
+
+@pytest.mark.parametrize("image", sorted((readme.DOCS / "images").glob("*.png")), ids=lambda file: file.stem)
+def test_an_image_of_a_page_is_that_of_the_leaderboard(image: Path) -> None:
+    (origin,) = readme.LEADERBOARD.rglob(image.name)
+    assert image.read_bytes() == origin.read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +248,8 @@ def test_every_name_of_the_contract_can_be_imported() -> None:
         assert getattr(dpbench, name)
 
 
-def test_the_readmes_sweep_is_a_grid_of_24_cells() -> None:
-    (text,) = (block for block in re.findall(r"```toml\n(.*?)```", readme.TEXT, re.DOTALL) if "[grid]" in block)
+def test_the_documented_sweep_is_a_grid_of_24_cells() -> None:
+    sweep = readme.Page(readme.DOCS / "how-to" / "sweep.md")
+    (text,) = (block for block in sweep.blocks("toml") if "[grid]" in block)
     grid = read_grid(tomllib.loads(text), registry.load())
     assert (grid.name, len(grid.cells), grid.duplicates) == ("k-on-digits", 24, 0)

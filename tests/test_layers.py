@@ -31,6 +31,7 @@ LAYERS = (
     {"notebook"},
     {"testing"},
     {"museum", "scaffold"},
+    {"docs"},
     {"cli"},
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

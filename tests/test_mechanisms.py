@@ -115,6 +115,12 @@ def test_each_entry_has_the_same_noise_on_whatever_grid() -> None:
     assert torch.equal((answer / grids).round()[answer.abs() < 0.5], (answer / grids)[answer.abs() < 0.5])
 
 
+def test_a_grid_of_one_entry_is_one_number_whatever_its_shape() -> None:
+    sums = [IntegerSum(torch.zeros(3, 1, dtype=torch.int64), torch.full(shape, 2.0**-20)) for shape in ((), (1, 1))]
+    flat, deep = (noised(one, 3.0, _draws(7)) for one in sums)
+    assert torch.equal(flat, deep)
+
+
 def test_answers_are_multiples_of_the_sums_own_grid() -> None:
     for value in (0.0, 0.1234567890123):
         answer = noised(_summed(value, 1000), 3.0, _draws(5)).double()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import os
 import shutil
@@ -76,6 +77,16 @@ def test_other_data_are_another_table() -> None:
     assert len(titles) == 2
     assert titles[0].startswith("digits, pixels")
     assert titles[1].startswith("pneumonia, efficientnet-lite0")
+
+
+def test_options_in_another_order_are_the_same_protocol() -> None:
+    filed = one(DIGITS, "pillar")
+    pixels = filed.result.spec.extractor
+    turned = pixels.model_copy(update={"options": dict(reversed(pixels.options.items()))})
+    assert str(turned) != str(pixels)
+    spec = filed.result.spec.model_copy(update={"extractor": turned})
+    other = dataclasses.replace(filed, result=filed.result.model_copy(update={"spec": spec}))
+    assert len(arrange([filed, other])) == 1
 
 
 def test_two_settings_of_a_learner_are_told_apart_by_what_differs(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from dpbench.cli import (
     check,
     components,
     data,
+    docs,
     explain,
     inspect,
     leaderboard,
@@ -45,6 +46,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "predict": predict.predict, "explain": explain.explain,
     "list": components.list_components, "inspect": inspect.inspect, "check": check.check, "budget": budget.budget,
     "audit": audit.audit, "museum": museum.museum, "reproduce": reproduce.reproduce, "pretrain": pretrain.pretrain,
+    "docs": docs.docs,
 }  # fmt: skip
 for name, command in COMMANDS.items():
     app.command(name, cls=Once)(command)

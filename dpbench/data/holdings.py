@@ -15,7 +15,11 @@ from dpbench.errors import OutputError, SpecError
 from dpbench.support.messages import unknown
 from dpbench.support.paths import cache_folder
 
-OTHERS = {"hashes": "hashes of images, to find copies", "calibrations": "noise multipliers that were found"}
+OTHERS = {
+    "hashes": "hashes of images, to find copies",
+    "calibrations": "noise multipliers that were found",
+    "docs": "the documentation, as `dpbench docs` built it",
+}
 
 
 @dataclass(frozen=True)

@@ -48,5 +48,5 @@ def noised(summed: IntegerSum, std: float, draws: Draws) -> Tensor:
             f"Expected noise of at most 2^56 grid steps, got {steps.max():.2g}. Plan a smaller relative_noise, "
             "or a Scaled contribution whose scale varies less."
         )
-    noise = draws.noise(summed.total.shape, float(steps) if steps.size == 1 else steps)
+    noise = draws.noise(summed.total.shape, steps.item() if steps.size == 1 else steps)
     return torch.from_numpy(noise).to(summed.total.device).add_(summed.total).mul(summed.grid).float()

@@ -16,7 +16,7 @@ from typing import Any
 from dpbench.board.ranking import ranks, scores_of
 from dpbench.board.tables.collect import Filed
 from dpbench.records.metrics import Metric
-from dpbench.records.protocol import Protocol
+from dpbench.records.protocol import Component, Protocol
 from dpbench.records.result import Interval, Result
 from dpbench.records.search import UNRANKED
 
@@ -72,7 +72,16 @@ def _titles(results: Sequence[Result]) -> list[str]:
         if len({str(getattr(one.spec, name)) for one in results}) > 1
         or any(getattr(one.spec, name) != Protocol.model_fields[name].default for one in results)
     ]
-    return [", ".join([f"{one.spec.dataset}, {one.spec.extractor}", *_said(one, told)]) for one in results]
+    return [
+        ", ".join([f"{_ordered(one.spec.dataset)}, {_ordered(one.spec.extractor)}", *_said(one, told)])
+        for one in results
+    ]
+
+
+def _ordered(component: Component) -> Component:
+    """Return the component with its options as a file has them: a result that was just made has another order."""
+    parts = [Component(name=part.name, options=dict(sorted(part.options.items()))) for part in component.parts]
+    return component.with_parts(parts)
 
 
 def _said(result: Result, names: Iterable[str]) -> Iterable[str]:

@@ -1,0 +1,31 @@
+"""`dpbench docs`: this documentation, on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def docs(
+    context: typer.Context,
+    out: Annotated[Path | None, typer.Option(help="Build into this folder. \\[default: the cache folder]")] = None,
+    open_it: Annotated[bool, typer.Option("--open/--no-open", help="Show it in the browser.")] = True,
+) -> None:
+    """Build the documentation, if it changed since, and open it; needs dpbench-vision[docs], and no network."""
+    import webbrowser
+
+    from dpbench.docs import build, built
+    from dpbench.support.progress import status
+
+    command = context.find_root().command
+    with status("Building the documentation: a minute"):
+        if out is None:
+            folder = built(command)
+        else:
+            build(out, command)
+            folder = out.resolve()
+    print(folder / "index.html")
+    if open_it:
+        webbrowser.open((folder / "index.html").as_uri())

@@ -1,0 +1,11 @@
+"""The documentation: Markdown pages and notebooks, and what builds a site of them that needs no network.
+
+Sphinx builds it, with Furo's theme and MyST for Markdown and notebooks: all three are released often, under BSD and MIT
+licences, and what they write loads nothing from elsewhere; its search also works on pages that are opened from disk.
+(MkDocs' Material theme has been in maintenance since November 2025, and its search needs a server.) Reference pages are
+made from docstrings, commands and components when the site is built.
+"""
+
+from dpbench.docs.site import DocsMissing, NotBuilt, build, built
+
+__all__ = ["DocsMissing", "NotBuilt", "build", "built"]

@@ -1,0 +1,39 @@
+"""How Sphinx builds the documentation; `dpbench.docs.site` calls it on a copy of this folder and generated pages."""
+
+import os
+from importlib.metadata import version as version_of
+from importlib.resources import files
+
+project = "dpbench"
+author = "The dpbench developers"
+release = version = version_of("dpbench-vision")
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "dpbench.docs.mathml", "dpbench.docs.prose"]
+templates_path = ["theme", str(files("dpbench.board.site") / "templates")]
+exclude_patterns = ["_*", "theme"]
+
+html_theme = "furo"
+html_title = "dpbench documentation"
+html_static_path = ["theme/docs.css"]
+html_css_files = ["docs.css"]
+html_copy_source = html_show_sourcelink = html_show_copyright = False
+html_context = {"leaderboard": os.environ.get("DPBENCH_DOCS_ROOT", "")}
+html_use_index = False
+html_domain_indices = False
+
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 4
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+
+default_role = "py:obj"  # docstrings write `name`: a link where the reference has it, code where it has not
+suppress_warnings = ["ref.python"]  # a name of several classes has no link
+autodoc_typehints_format = "short"
+smartquotes = False  # -- begins a flag
+toc_object_entries = False
+autodoc_member_order = "bysource"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False

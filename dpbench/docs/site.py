@@ -1,0 +1,139 @@
+"""Pages -> site, built once for each state of the sources and kept in the cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import dpbench
+from dpbench.board.site.output import fresh
+from dpbench.docs.commands import Command
+from dpbench.docs.pages import generated
+from dpbench.errors import DataMissing, OutputError
+from dpbench.registry import load
+from dpbench.support.paths import cache_folder
+
+SOURCE = Path(__file__).parent
+PAGES = (".md", ".ipynb", ".svg", ".png", ".css", ".html")
+GENERATOR = ("Sphinx", "furo", "myst-nb")
+
+
+class DocsMissing(DataMissing):
+    """The packages that build the documentation are not installed."""
+
+
+class NotBuilt(OutputError):
+    """The documentation does not build: a page, a link or a notebook is broken."""
+
+
+def build(out: Path, command: Command, *, root: str | None = None) -> None:
+    """Build the documentation into `out`, which is replaced as a whole.
+
+    Args:
+        out: a folder that is absent, empty, or a site that dpbench built.
+        command: the root command, which the reference of the command line is made from.
+        root: what leads from `out` to a leaderboard's site whose header every page then has; None without one.
+
+    Raises:
+        DocsMissing: the extra `docs` is not installed.
+        NotBuilt: a page, a link or a notebook is broken; says which.
+        OutputError: `out` is something else, or cannot be written.
+    """
+    site = built(command, root=root)
+    with fresh(out) as folder:
+        shutil.copytree(site, folder, dirs_exist_ok=True)
+
+
+def built(command: Command, *, root: str | None = None) -> Path:
+    """Return the folder in the cache where the site of these sources lies, and build it there if it is stale.
+
+    Raises:
+        DocsMissing: the extra `docs` is not installed.
+        NotBuilt: a page, a link or a notebook is broken; says which.
+    """
+    versions = [_version(name) for name in GENERATOR]
+    made = generated(command, load())
+    site = cache_folder() / "docs" / _digest(made, versions, root)
+    if not site.is_dir():
+        _build(made, site, root)
+    return site
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        raise DocsMissing(
+            f"Expected {name}, which builds the documentation. Install it with: pip install 'dpbench-vision[docs]'"
+        ) from None
+
+
+def _digest(made: Mapping[str, str], versions: list[str], root: str | None) -> str:
+    """Return 16 digits that change with every page, docstring and version."""
+    found = hashlib.sha256(repr((dpbench.__file__, versions, root, sorted(made.items()))).encode())
+    for file in sorted(one for one in SOURCE.parent.rglob("*") if one.suffix in {*PAGES, ".py", ".jinja"}):
+        found.update(f"{file.relative_to(SOURCE.parent)}\0".encode() + file.read_bytes() + b"\0")
+    return found.hexdigest()[:16]
+
+
+def _build(made: Mapping[str, str], site: Path, root: str | None) -> None:
+    """Build in a folder of its own, and put the site in its place when it is whole; older ones go."""
+    site.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=site.parent, prefix=".building.") as name:
+        pages, out = Path(name) / "pages", Path(name) / "site"
+        _gather(made, pages)
+        _sphinx(pages, out, root)
+        for old in site.parent.glob("[0-9a-f]*"):
+            shutil.rmtree(old)
+        out.rename(site)
+
+
+def _gather(made: Mapping[str, str], pages: Path) -> None:
+    """Put written and generated pages side by side."""
+    for file in sorted(SOURCE.rglob("*")):
+        if file.suffix in PAGES or file.name == "conf.py":
+            place = pages / file.relative_to(SOURCE)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, place)
+    for path, text in made.items():
+        place = pages / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+    index = pages / "index.md"
+    index.write_text(_listed(index.read_text(encoding="utf-8"), pages), encoding="utf-8")
+
+
+def _listed(index: str, pages: Path) -> str:
+    """Return the first page with every `folder/*` as the pages of the folder that it does not name."""
+
+    def others(found: re.Match[str]) -> str:
+        files = [file for file in (pages / found[1]).glob("*") if file.suffix in {".md", ".ipynb", ".rst"}]
+        names = sorted(f"{found[1]}/{file.stem}" for file in files)
+        return "".join(f"{name}\n" for name in names if f"\n{name}\n" not in index)
+
+    return re.sub(r"^([\w-]+)/\*\n", others, index, flags=re.MULTILINE)
+
+
+def _sphinx(pages: Path, out: Path, root: str | None) -> None:
+    """Run Sphinx in a process of its own: warnings are errors."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(pages / "_doctrees")]
+    places = [*sys.path, os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places)), "DPBENCH_DOCS_ROOT": root or ""}
+    environment |= {"PYTHONWARNINGS": "", "DPBENCH_CACHE": str(cache_folder()), "NO_COLOR": "1"}
+    done = subprocess.run(
+        [*command, str(pages), str(out)], capture_output=True, text=True, env=environment, check=False
+    )
+    if done.returncode:
+        said = "\n".join(line.replace(f"{pages}{os.sep}", "") for line in done.stderr.splitlines()[-40:])
+        raise NotBuilt(f"The documentation does not build:\n{said}")
+    for left in (out / ".buildinfo", out / "objects.inv"):
+        left.unlink(missing_ok=True)
+    shutil.rmtree(out / "_sources", ignore_errors=True)

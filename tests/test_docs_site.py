@@ -1,0 +1,232 @@
+"""The documentation's site: it builds without a warning, no link is broken, and nothing is asked of elsewhere."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import typer
+
+import dpbench
+from dpbench import cli, docs, registry
+from dpbench.cli import app
+from dpbench.docs import site as building
+from dpbench.errors import OutputError
+from tests.browser import address, browser, opened
+from tests.readme import PAGES, README
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+WIDTHS = (1400, 400)
+SHOWN = ("index.html", "explanation/leaderboard.html", "explanation/museum.html", "reference/names.html",
+         "reference/commands.html", "reference/learners.html", "how-to/add-a-learner.html")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole site, as the command builds it."""
+    out = tmp_path_factory.mktemp("documentation") / "site"
+    command = [sys.executable, "-c", "from dpbench.cli import main; main()", "docs", "--no-open", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip() == str(out / "index.html")
+    return out
+
+
+@dataclass
+class Read(HTMLParser):
+    """What a page links to, what it loads, and where it can be linked to."""
+
+    links: list[str] = field(default_factory=list)
+    loads: list[str] = field(default_factory=list)
+    ids: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.ids |= {found[name] for name in ("id", "name") if name in found}
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        loaded = [found.get("src", ""), found.get("srcset", ""), found.get("data", "") if tag == "object" else ""]
+        loaded += [found["href"]] if tag == "link" and found.get("rel") not in {"next", "prev", "search"} else []
+        self.loads += filter(None, loaded)
+
+
+def read(file: Path) -> Read:
+    found = Read()
+    found.feed(file.read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Read]:
+    return {file.resolve(): read(file) for file in sorted(site.rglob("*.html"))}
+
+
+def test_every_page_that_somebody_wrote_is_on_the_site(site: Path) -> None:
+    written = [page.file for page in PAGES if page is not README]
+    assert len(written) > 20
+    assert [file.name for file in written if not _made(file, site).is_file()] == []
+
+
+def _made(file: Path, site: Path) -> Path:
+    return (site / file.relative_to(Path(docs.__file__).parent)).with_suffix(".html")
+
+
+def test_no_link_within_the_site_is_broken_and_no_anchor_is_missing(pages: dict[Path, Read]) -> None:
+    broken, checked = [], 0
+    for file, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                assert parts.scheme in {"https", "mailto"}, link
+                continue
+            checked += 1
+            target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+            anchor = unquote(parts.fragment)
+            if not target.is_file() or (anchor and target in pages and anchor not in pages[target].ids):
+                broken.append((file.name, link))
+    assert checked > 1000
+    assert broken == []
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path, pages: dict[Path, Read]) -> None:
+    loaded = [(file.name, address) for file, page in pages.items() for address in page.loads]
+    assert len(loaded) > 100
+    assert [one for one in loaded if urlsplit(one[1]).scheme not in {"", "data"} or one[1].startswith("//")] == []
+    for sheet in site.rglob("*.css"):
+        text = sheet.read_text(encoding="utf-8")
+        asked = re.findall(r"url\(\s*[\"']?([^)\"']+)", text) + re.findall(r"@import\s+[\"']([^\"']+)", text)
+        assert [one for one in asked if re.match(r"(https?:)?//", one)] == [], sheet.name
+
+
+def test_the_reference_has_every_public_name_component_and_command(site: Path) -> None:
+    ids = read(site / "reference/names.html").ids
+    assert [name for name in (*dpbench.__all__, *dpbench.NOTEBOOK) if f"dpbench.{name}" not in ids] == []
+    known = registry.load()
+    for kind, components in known.components.items():
+        text = (site / f"reference/{kind}s.html").read_text(encoding="utf-8")
+        missing = [name for name in components if not re.search(rf"<h2>{re.escape(name)}<a", text)]
+        assert (kind, missing) == (kind, [])
+    text = (site / "reference/commands.html").read_text(encoding="utf-8")
+    commands = list(_commands(typer.main.get_command(app), "dpbench"))
+    assert len(commands) > 25
+    assert [name for name in commands if f"<h2>{name}<a" not in text] == []
+
+
+def _commands(command: Any, path: str) -> Iterator[str]:
+    known = getattr(command, "commands", None)
+    if known is None:
+        yield path
+    for name, one in (known or {}).items():
+        yield from _commands(one, f"{path} {name}")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("path", SHOWN)
+def test_a_page_fits_the_window_and_asks_nothing_of_elsewhere(path: str, site: Path, chromium: Browser) -> None:
+    for width in WIDTHS:
+        with opened(chromium, address(site, path), width=width) as (page, seen):
+            page.wait_for_load_state("networkidle")
+            assert page.locator("h1").count() == 1
+            assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+            assert seen.outside(site.resolve().as_uri()) == []
+            assert seen.complaints == []
+
+
+@pytest.mark.serial
+def test_the_search_finds_pages_on_a_disk_without_a_network(site: Path, chromium: Browser) -> None:
+    with opened(chromium, address(site, "index.html")) as (page, seen):
+        page.fill("input[name=q]", "slurm")
+        page.press("input[name=q]", "Enter")
+        page.locator("ul.search li a").first.wait_for()
+        assert "how-to/sweep.html" in " ".join(
+            link.get_attribute("href") or "" for link in page.locator("ul.search li a").all()
+        )
+        assert seen.outside(site.resolve().as_uri()) == []
+
+
+@pytest.mark.usefixtures("site")
+def test_a_site_that_is_up_to_date_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "_sphinx", None)
+    assert (docs.built(typer.main.get_command(app)) / "index.html").is_file()
+
+
+def _tiny(tmp_path: Path, text: str) -> Path:
+    """Return a folder of one page, with what builds the real ones."""
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    source = Path(docs.__file__).parent
+    shutil.copy(source / "conf.py", folder)
+    shutil.copytree(source / "theme", folder / "theme")
+    (folder / "index.md").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_broken_links_stop_the_build_which_names_the_page_and_each_of_them(tmp_path: Path) -> None:
+    text = "# A\n\n[gone](nowhere.md)\n\n[gone](#nothing)\n\n![gone](images/lost.png)\n"
+    with pytest.raises(docs.NotBuilt) as refused:
+        building._sphinx(_tiny(tmp_path, text), tmp_path / "out", None)
+    for line, said in ((3, "nowhere.md"), (5, "nothing"), (7, "lost.png")):
+        assert re.search(rf"^index\.md:{line}: WARNING: .*{said}", str(refused.value), re.MULTILINE)
+
+
+def test_a_formula_is_mathml_and_needs_no_script(tmp_path: Path) -> None:
+    folder = _tiny(tmp_path, "# A\n\n$\\epsilon \\le 1$ and\n\n$$\\sum_i x_i$$\n")
+    building._sphinx(folder, tmp_path / "out", None)
+    text = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert text.count("<math") == 2 and "<mi>ϵ</mi>" in text
+    assert not re.search(r"<script[^>]*mathjax", text, re.IGNORECASE)
+
+
+def test_pages_of_a_leaderboards_site_have_its_header(tmp_path: Path) -> None:
+    folder = _tiny(tmp_path, "# A\n\n```{toctree}\ndeep/b\n```\n")
+    (folder / "deep").mkdir()
+    (folder / "deep" / "b.md").write_text("# B\n", encoding="utf-8")
+    building._sphinx(folder, tmp_path / "out", "../")
+    for path, root in (("index.html", "./../"), ("deep/b.html", "../../")):
+        text = (tmp_path / "out" / path).read_text(encoding="utf-8")
+        assert f'href="{root}assets/header.css"' in text
+        assert f'<a class="site-brand" href="{root}index.html">' in text
+        assert re.search(r'docs/index\.html" aria-current="true"', text)
+
+
+def test_without_the_generator_one_sentence_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(building, "version", missing)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["docs", "--no-open"])
+    said = capsys.readouterr()
+    assert ended.value.code == 1 and not said.out
+    assert said.err.splitlines()[-1].endswith("pip install 'dpbench-vision[docs]'")
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
+    monkeypatch.setattr(building, "built", lambda command, *, root: tmp_path)
+    with pytest.raises(OutputError, match="absent, empty or a site"):
+        docs.build(tmp_path, None)
+    assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"

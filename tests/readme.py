@@ -31,13 +31,13 @@ def boards_table() -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for standing in _filled():
-        ranked = [entry for entry in standing.entries if entry.role == "entry" and entry.reads_private]
+        ranked = [entry for entry in standing.entries if entry.role == "entry"]
         first = [entry for entry in ranked if entry.rank == ranked[0].rank]
         names = ", ".join(dict.fromkeys(f"`{entry.learner}`" for entry in first))
-        alone = [entry for entry in standing.entries if entry.role == "entry" and not entry.reads_private]
+        alone = [entry for entry in standing.entries if entry.role == "control"]
         alone.sort(key=lambda entry: entry.selection != "default")  # whose learning curve it is
         ceiling = [entry for entry in standing.entries if entry.role == "ceiling"]
-        cells = [standing.board.title, str(len(standing.entries)), names]
+        cells = [standing.board.title, str(len(ranked)), names]
         scores = [_percent(found[0] if found else None) for found in (first, alone, ceiling)]
         cells += [scores[0], str(first[0].worth or ""), *scores[1:]]
         lines.append(f"| {' | '.join(cells)} |")
@@ -129,7 +129,7 @@ def _order(columns: list[tuple[Standing, str]]) -> list[str]:
 
 def _name(learner: str, columns: list[tuple[Standing, str]]) -> str:
     entries = [found[learner] for standing, rule in columns if learner in (found := _of(standing, rule))]
-    words = "reads public labels" if any(entry.reads_labels for entry in entries) else ""
+    words = "reads public labels" if any(entry.reads == "features and labels" for entry in entries) else ""
     words = "no privacy" if any(entry.role == "ceiling" for entry in entries) else words
     return f"`{learner}`" + (f" ({words})" if words else "")
 

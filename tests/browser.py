@@ -80,13 +80,6 @@ def opened(browser: Browser, address: str, theme: Theme = "light", width: int = 
         context.close()
 
 
-def see_charts(page: Page) -> None:
-    """Scroll every chart into view and wait until it is drawn."""
-    for chart in page.locator(".plot").all():
-        chart.scroll_into_view_if_needed()
-        chart.locator("svg").wait_for()
-
-
 def address(folder: Path, path: str) -> str:
     """Return the address of a page on disk."""
     return f"{folder.resolve().as_uri()}/{path}"

@@ -100,7 +100,7 @@ def boards_table() -> str:
     for standing in _filled():
         first, *_ = found = _told(standing)
         scores = [_percent(entries[0] if entries else None) for entries in found]
-        cells = [standing.board.title, str(len(standing.entries)), _names(first)]
+        cells = [standing.board.title, str(len(_of_role(standing, "entry"))), _names(first)]
         cells += [scores[0], str(first[0].worth or ""), *scores[1:]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -108,11 +108,15 @@ def boards_table() -> str:
 
 def _told(standing: Standing) -> tuple[list[Entry], list[Entry], list[Entry]]:
     """Return who is on rank 1, who reads public labels alone, and the ceiling."""
-    ranked = [entry for entry in standing.entries if entry.role == "entry" and entry.reads_private]
+    ranked = _of_role(standing, "entry")
     first = [entry for entry in ranked if entry.rank == ranked[0].rank]
-    alone = [entry for entry in standing.entries if entry.role == "entry" and not entry.reads_private]
+    alone = _of_role(standing, "control")
     alone.sort(key=lambda entry: entry.selection != "default")  # whose learning curve it is
-    return first, alone, [entry for entry in standing.entries if entry.role == "ceiling"]
+    return first, alone, _of_role(standing, "ceiling")
+
+
+def _of_role(standing: Standing, role: str) -> list[Entry]:
+    return [entry for entry in standing.entries if entry.role == role]
 
 
 def _names(entries: list[Entry]) -> str:
@@ -204,7 +208,7 @@ def _order(columns: list[tuple[Standing, str]]) -> list[str]:
 
 def _name(learner: str, columns: list[tuple[Standing, str]]) -> str:
     entries = [found[learner] for standing, rule in columns if learner in (found := _of(standing, rule))]
-    words = "reads public labels" if any(entry.reads_labels for entry in entries) else ""
+    words = "reads public labels" if any(entry.reads == "features and labels" for entry in entries) else ""
     words = "no privacy" if any(entry.role == "ceiling" for entry in entries) else words
     return f"`{learner}`" + (f" ({words})" if words else "")
 

@@ -99,11 +99,12 @@ def test_every_number_is_that_of_its_result_to_the_last_digit(root: Path, plugin
         assert one["independent"] == result["privacy"]["independent"]
 
 
-def test_ranked_entries_come_first_and_the_ceiling_is_a_line(root: Path, plugins: Registry) -> None:
+def test_ranked_entries_come_first_and_what_is_no_entry_is_a_line(root: Path, plugins: Registry) -> None:
     found = [(one.learner, one.role, one.rank) for one in standing(index_of(root, plugins)).entries]
-    assert sorted(found[:2]) == sorted([("public-only", "entry", found[0][2]), ("class-means", "entry", found[1][2])])
-    assert found[0][2] == 1
-    assert found[2:] == [("non-private", "ceiling", None), ("pillar", "unranked", None)]
+    assert found[0] == ("class-means", "entry", 1)
+    assert sorted(found[1:]) == [
+        ("non-private", "ceiling", None), ("pillar", "unranked", None), ("public-only", "control", None)
+    ]  # fmt: skip
 
 
 def test_what_is_not_ranked_says_why(root: Path, plugins: Registry) -> None:
@@ -134,20 +135,25 @@ def test_without_privacy_a_learner_that_is_no_reference_is_no_ceiling(root: Path
     assert (found.role, found.why) == ("unranked", "it has no privacy, and its learner is no reference")
 
 
-def test_badges_say_what_speaks_for_a_number_and_no_more(root: Path, plugins: Registry) -> None:
+def test_an_entry_says_what_it_read_and_that_nobody_ran_it_again(root: Path, plugins: Registry) -> None:
     index = index_of(root, plugins)
-    assert entry(index, "class-means").trust == ("enforced", "derived")
-    assert entry(index, "non-private").trust == ()
-    assert not entry(index, "public-only").reads_private and entry(index, "public-only").reads_labels
+    assert {entry(index, name).trust for name in boards.LEARNERS if ":" not in name} == {"submitted"}
+    assert not entry(index, "public-only").reads_private
+    assert entry(index, "public-only").reads == "features and labels"
+    assert entry(index, "class-means").reads == "features"
+    assert entry(index, "non-private").reads == "nothing"
 
 
-def test_a_result_that_was_run_again_is_reproduced_until_it_changes(root: Path, plugins: Registry) -> None:
+def test_a_result_that_was_run_again_is_re_run_until_it_changes(root: Path, plugins: Registry) -> None:
     (stored,) = [one.stored for one in build.verified(root, Known.here(root, plugins)).results
                 if one.stored.path == boards.file_of(root, "class-means")]  # fmt: skip
     keep(rerun(Result.read(stored.path), None, plugins, "cpu"), stored, root)
-    assert "reproduced" in entry(index_of(root, plugins), "class-means").trust
+    found = entry(index_of(root, plugins), "class-means")
+    assert found.trust == "re-run"
+    assert found.again is not None and found.again.outcome == "same predictions" and found.again.made.version
     change(root, "class-means", "seconds.fit", 0.25)
-    assert "reproduced" not in entry(index_of(root, plugins), "class-means").trust
+    found = entry(index_of(root, plugins), "class-means")
+    assert (found.trust, found.again) == ("submitted", None)
 
 
 def test_a_board_without_results_tells_what_its_dataset_is(root: Path, plugins: Registry) -> None:

@@ -22,7 +22,7 @@ from pytest_socket import enable_socket, socket_allow_hosts
 from dpbench.board import build, pages, upload
 from dpbench.board.card import card
 from dpbench.board.changes import Changes
-from dpbench.board.index import Entry, Index, Standing
+from dpbench.board.index import Entry, Index, Made, Standing
 from dpbench.board.publish import publish
 from dpbench.board.verify import rerun
 from dpbench.board.verify.rerun import Rerun
@@ -499,7 +499,7 @@ def test_what_is_on_the_hub_verifies_itself(root: Path, tmp_path: Path, plugins:
     assert build.written(build.index_of(tmp_path / "copy", plugins)) == (root / "leaderboard.json").read_bytes()
     assert {path: content for path, content in there(hub).items() if path != "README.md"} == state(root)
     assert b"synthetic-00001" in there(hub)["README.md"]
-    assert b'"reproduced"' in there(hub)["leaderboard.json"]
+    assert b'"re-run"' in there(hub)["leaderboard.json"]
 
 
 @pytest.mark.parametrize("target", ["public", f"hf:{NAME}"])
@@ -586,10 +586,13 @@ def entry(board: str, learner: str, rank: int | None = 1) -> Entry:
         command="dpbench run",
         selection="default",
         tried=None,
-        reads_labels=False,
+        reads="features",
         reads_private=True,
         status="verified",
-        trust=("enforced",),
+        trust="submitted",
+        rng="research",
+        mechanism=None,
+        made=Made(date=None, version=None, commit=None, dirty=None),
         metrics={"accuracy": interval(0.8125, 0.01)},
         class_accuracy=(),
         seeds=5,
@@ -600,8 +603,6 @@ def entry(board: str, learner: str, rank: int | None = 1) -> Entry:
         seconds=1.0,
         peak_bytes=1,
         plugin=Brought(plugin="p", distribution="d", version="1"),
-        commit=None,
-        dirty=None,
     )
 
 

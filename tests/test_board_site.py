@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import csv
 import html
-import json
+import io
+import itertools
 import math
 import re
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
-from dpbench.board.index import Entry, Index, Role, Standing
-from dpbench.board.site import build_site, output, scripts, text, view
-from dpbench.board.site.charts import board_charts
-from dpbench.board.site.charts.classes import class_chart, class_specification
+from dpbench.board.index import Entry, Index, Made, Role, Standing
+from dpbench.board.site import build_site, output, text, view
+from dpbench.board.site.charts.lines import epsilon_charts, k_chart
+from dpbench.board.site.charts.picture import Chart
 from dpbench.board.site.entries import RAW
-from dpbench.errors import DataError, OutputError
+from dpbench.board.site.looks import DARK, LIGHT, SHAPES, looks
+from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.records.board import Board, find_board
-from dpbench.records.result import Interval, Result, interval
+from dpbench.records.result import Interval, Result
 from tests.boards import synthetic, write
 
 HOSTILE = (
@@ -39,11 +42,12 @@ def entry_of(result: Result, board: str, rank: int | None = None) -> Entry:
         why="its search is outside ε" if role == "unranked" else "", learner=result.spec.learner.name,
         settings={key: str(value) for key, value in result.spec.learner.options.items()},
         command=f"dpbench run --board {board} --learner {result.spec.learner}", selection=result.selection, tried=None,
-        reads_labels=False, reads_private=True, status=result.status, trust=("enforced", "derived"),
+        reads="features", reads_private=True, status=result.status, trust="submitted", rng="research", mechanism=None,
+        made=Made(date=None, version="0.1.0", commit="0" * 40, dirty=False),
         metrics=result.metrics, class_accuracy=tuple(one[0] for one in classes), seeds=len(result.seeds),
         epsilon=result.privacy.epsilon, independent=result.privacy.independent, sigma=result.privacy.sigma,
         steps=sum(release.steps for release in result.privacy.plan), seconds=result.seconds["fit"],
-        peak_bytes=max(result.peak_bytes.values()), plugin=result.components["learner"], commit="0" * 40, dirty=False,
+        peak_bytes=max(result.peak_bytes.values()), plugin=result.components["learner"],
     )  # fmt: skip
 
 
@@ -98,17 +102,32 @@ def test_the_same_index_gives_the_same_bytes(index: Index, tmp_path: Path) -> No
     assert _bytes(tmp_path / "one") == _bytes(tmp_path / "two")
 
 
+WAYS = re.compile(r'(?:href|src)="([^"]+)"')
+ADDRESS = re.compile(r"https://[a-z0-9.-]+(/[A-Za-z0-9._~%/-]*)?")
+
+
+def broken(site: Path) -> list[tuple[str, str]]:
+    """Return the links of all pages that lead nowhere: to no file, to no place of a page, or to no address."""
+    files = [file.resolve() for file in site.rglob("*.html") if file.name != "404.html"]
+    pages = {file: file.read_text(encoding="utf-8") for file in files}
+    marks = {file: set(re.findall(r'\sid="([^"]+)"', page)) for file, page in pages.items()}
+    found = []
+    for file, page in pages.items():
+        for link in map(html.unescape, set(WAYS.findall(page))):
+            path, _, mark = link.partition("#")
+            target = (file.parent / path).resolve() if path else file
+            outside = link.startswith("http") and ADDRESS.fullmatch(link)
+            inside = target.is_file() and (not mark or mark in marks.get(target, ()))
+            found += [] if outside or inside else [(file.name, link)]
+    return found
+
+
 def test_every_board_and_every_entry_has_a_page_and_every_link_leads_somewhere(index: Index, tmp_path: Path) -> None:
     build_site(index, tmp_path, tmp_path / "site")
-    pages = [file for file in (tmp_path / "site").rglob("*.html") if file.name != "404.html"]
-    assert len(pages) == 1 + 2 + 6
-    links = [
-        (page, link)
-        for page in pages
-        for link in re.findall(r'(?:href|src)="([^"#]+)', page.read_text(encoding="utf-8"))
-    ]
-    assert len(links) > 50
-    assert [(page.name, link) for page, link in links if not (page.parent / link).is_file()] == []
+    assert len(list((tmp_path / "site" / "boards").glob("*.html"))) == 2
+    assert len(list((tmp_path / "site" / "entries").rglob("*.html"))) == 6
+    assert len(list((tmp_path / "site" / "learners").glob("*.html"))) == 6
+    assert broken(tmp_path / "site") == []
 
 
 def test_raw_files_are_copied_to_the_byte_and_the_index_can_be_read_back(index: Index, tmp_path: Path) -> None:
@@ -124,13 +143,15 @@ def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_
     for entry in index.standings[0].entries[1:]:
         if entry.role == "entry":
             assert text.spread(entry.metrics["accuracy"]) in page
+            assert text.upward(entry.epsilon) in page
             assert f"{text.downward(entry.independent.lower)}–{text.upward(entry.independent.upper, 3)}" in page
 
 
 def test_an_open_board_says_what_would_fill_it(index: Index, tmp_path: Path) -> None:
     build_site(index, tmp_path, tmp_path / "site")
     command = "dpbench run --board pcam-resnet50-eps0.1 --learner pillar"
-    assert command in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    home = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert home.index('id="open"') < home.index('href="boards/pcam-resnet50-eps0.1.html"')
     assert command in (tmp_path / "site" / "boards" / "pcam-resnet50-eps0.1.html").read_text(encoding="utf-8")
 
 
@@ -143,24 +164,19 @@ def test_published_figures_are_labelled_with_their_source_and_are_in_no_table_of
     standings, published = page.split('id="published"')
     assert "Pinto et al. 2023 (PILLAR), Table 1" in html.unescape(published)
     assert "84.89" in published
-    assert "84.89" not in standings.split('id="charts"')[0]
+    assert "84.89" not in standings
 
 
 class Elements(HTMLParser):
-    """Collects the elements of a page with their attributes, and what its scripts say."""
+    """Collects the elements of a page with their attributes."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        if self.found and self.found[-1][0] == "script" and data.strip():
-            self.scripts.append(data)
 
 
 @pytest.fixture
@@ -182,22 +198,23 @@ def attacked(results: list[Result], tmp_path: Path) -> Path:
 
 def test_words_of_strangers_make_no_element_no_handler_and_no_address(attacked: Path) -> None:
     pages = sorted(attacked.rglob("*.html"))
-    assert len(pages) == 1 + 1 + 6 + 1
+    assert len(pages) > 6 + 1 + 1 + 5
     for page in pages:
         elements = Elements(page.read_text(encoding="utf-8")).found
-        assert not [tag for tag, _ in elements if tag in {"img", "iframe", "object", "embed", "base"}]
+        assert not [tag for tag, _ in elements if tag in {"iframe", "object", "embed", "base", "foreignobject"}]
         for tag, attributes in elements:
-            assert not [name for name in attributes if name.startswith("on")], page
-            assert not re.match(r"\s*(javascript|data|https?):", attributes.get("href") or "") or tag == "link"
-            assert tag != "script" or "src" in attributes or attributes.get("type") == "application/json"
+            assert not [name for name in attributes if name.startswith("on") or name == "style"], page
+            assert not re.match(r"\s*(javascript|data):", attributes.get("href") or "") or page.name == "404.html"
+            assert tag != "img" or str(attributes["src"]).endswith(".svg")
+            assert tag != "script" or str(attributes["src"]).endswith("assets/site.js")
 
 
-def test_data_for_scripts_cannot_end_their_element_and_are_json(attacked: Path) -> None:
-    found = [one for page in attacked.rglob("*.html") for one in Elements(page.read_text(encoding="utf-8")).scripts]
-    assert len(found) >= 1 + 2 + 6
-    for one in found:
-        assert json.loads(one)
-        assert not set("<>&\u2028\u202e") & set(one)
+def test_badges_and_the_feed_are_well_formed_whatever_strangers_say(attacked: Path) -> None:
+    badges = [*attacked.rglob("entries/**/*.svg"), attacked / "feed.xml"]
+    assert len(badges) == 6 + 1
+    for file in badges:
+        tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(file.read_bytes()).iter()}
+        assert tags <= {"svg", "title", "rect", "path", "g", "text", "feed", "id", "updated", "link", "author", "name"}
 
 
 def test_no_page_has_characters_that_reorder_or_hide_others(attacked: Path) -> None:
@@ -308,60 +325,13 @@ def test_a_build_that_fails_leaves_the_site_before_it(index: Index, tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "site"]
 
 
-def test_a_missing_package_is_one_sentence(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(DataError, match=r"needs altair, which is not installed: pip install 'dpbench-vision\[board\]'"):
-        build_site(index, tmp_path, tmp_path / "site")
-
-
-def test_libraries_keep_their_notices_and_set_one_name() -> None:
-    files = scripts.libraries()
-    assert b"SpryMedia Ltd - datatables.net/license" in files["datatables.js"]
-    assert b"window.DataTable=" in files["datatables.js"]
-    assert b"window.vegaEmbed=" in files["vega.js"]
-    assert files["licences.txt"].count(b"Permission is hereby granted") == 1
-    assert files["licences.txt"].count(b"Redistribution and use") == 1
-    assert sum(map(len, files.values())) < 2_000_000
-
-
-@pytest.mark.parametrize(
-    "module",
-    ["var x=1;", "export{a as b};", "export{a as default};export{b as c};", "import x from 'y';export{x as default};"],
-)
-def test_a_bundle_that_looks_otherwise_is_refused(module: str) -> None:
-    with pytest.raises(DataError, match="one module with a default export and no imports"):
-        scripts.tables_script(module)
-
-
-def test_a_bundle_without_vega_embed_is_refused() -> None:
-    with pytest.raises(DataError, match=r"to set window\.vegaEmbed"):
-        scripts.vega_script("var x = 1;")
-
-
-def _charts(standing: Standing, *more: Standing) -> dict[str, Any]:
-    learners = sorted({text.shown(entry.learner, 40) for one in (standing, *more) for entry in one.entries})
-    return {chart.key: chart for chart in board_charts(standing, view.table(standing), (standing, *more), learners)}
-
-
 def _with(standing: Standing, **update: Any) -> Standing:
     entries = tuple(entry.model_copy(update=update) for entry in standing.entries)
     return standing.model_copy(update={"entries": entries})
 
 
-def test_one_entry_without_an_interval_is_drawn(results: list[Result]) -> None:
-    standing = standing_of(find_board("digits-eps1"), results[:2])
-    single = _with(standing, metrics={"accuracy": interval([0.5])}, seconds=0.0)
-    charts = _charts(single)
-    assert set(charts) == {"chart-entries", "chart-seconds"}
-    (row,) = charts["chart-seconds"].spec["datasets"]["entries"]
-    assert (row["low"], row["mean"], row["high"], row["value"]) == (50.0, 50.0, 50.0, "50.00")
-    assert row["x"] > 0
-
-
-def test_a_board_without_entries_has_no_chart(results: list[Result]) -> None:
-    board = find_board("digits-eps1")
-    assert _charts(standing_of(board, [])) == {}
-    assert _charts(standing_of(board, results[:1])) == {}
+def _against(*family: Standing) -> list[Chart]:
+    return epsilon_charts(family, looks({entry.learner for one in family for entry in one.entries}))
 
 
 def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_in_epsilon_alone(
@@ -372,67 +342,220 @@ def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_i
     other = standing_of(find_board("cifar10-resnet50-eps0.7"), results)
     index = Index(ranking="", standings=(two, other, one, three))
     assert [akin.board.epsilon for akin in view.family(one, index)] == [0.1, 0.7, 1.0]
-    chart = _charts(one, two, three)["chart-epsilon"]
-    assert {row["x"] for row in chart.spec["datasets"]["entries"]} == {0.1, 0.7, 1.0}
-    assert {row["what"] for row in chart.spec["datasets"]["rules"]} >= {"no privacy"}
-    assert "84.89" in {row["value"] for row in chart.spec["datasets"]["published"]}
-    assert "chart-epsilon" not in _charts(one)
+    (chart,) = _against(one, two, three)  # all by default settings
+    assert {row[1] for row in chart.rows} == {"0.1", "0.7", "1"}
+    assert "no privacy" in {row[0] for row in chart.rows}
+    assert "84.89" not in chart.picture  # what papers report stretches no axis
+    assert _against(one) == []
+    assert _against(standing_of(boards[0], [])) == []
 
 
-def test_accuracy_against_k_needs_a_learner_with_several(results: list[Result]) -> None:
+def test_accuracy_against_k_takes_runs_that_differ_in_k_alone(results: list[Result]) -> None:
     standing = standing_of(find_board("digits-eps1"), results)
-    assert "chart-k" not in _charts(standing)  # each has one entry
-    chart = _charts(_with(standing, learner="pillar"))["chart-k"]
-    assert len({row["x"] for row in chart.spec["datasets"]["entries"]}) == 5
+    alike = _with(standing, learner="pillar", selection="default")
+    every = looks(["pillar", *(entry.learner for entry in standing.entries)])
+    assert k_chart(standing, every) is None  # each learner has one entry
+    assert k_chart(alike, every) is None  # they differ in steps too
+    only_k = tuple(entry.model_copy(update={"settings": {**entry.settings, "steps": "9"}}) for entry in alike.entries)
+    chart = k_chart(alike.model_copy(update={"entries": only_k}), every)
+    assert chart is not None
+    assert len({row[1] for row in chart.rows}) == 5
 
 
-def test_the_front_holds_entries_that_none_is_both_faster_and_better_than(results: list[Result]) -> None:
-    standing = standing_of(find_board("digits-eps1"), results)
-    rows = _charts(standing)["chart-seconds"].spec["datasets"]["entries"]
-    for row in rows:
-        beaten = any(other["x"] <= row["x"] and other["mean"] >= row["mean"] and other is not row for other in rows)
-        assert row["front"] is not beaten
+def test_a_picture_has_no_style_of_its_own_follows_the_theme_and_runs_nothing(results: list[Result]) -> None:
+    boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "0.7")]
+    one, two = (_with(standing_of(board, results), learner=HOSTILE, selection="default") for board in boards)
+    (chart,) = _against(one, two)
+    elements = Elements(chart.picture).found
+    assert {tag for tag, _ in elements} <= {"svg", "g", "path", "defs", "use", "text", "clippath", "rect"}
+    assert not [attributes for _, attributes in elements if "style" in attributes or "onerror" in attributes]
+    assert "var(--c0)" in chart.picture and "var(--ink)" in chart.picture
+    assert "&lt;/script&gt;" in chart.picture  # as words
 
 
-def test_a_thousand_entries_are_limited_and_the_page_says_so(results: list[Result], tmp_path: Path) -> None:
+def test_names_within_pictures_of_one_page_differ(results: list[Result]) -> None:
+    boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "0.7")]
+    found = []
+    for rule in ("default", "public-validation"):
+        found += _against(*(_with(standing_of(board, results), selection=rule) for board in boards))
+    names = [re.findall(r'\sid="([^"]+)"', chart.picture) for chart in found]
+    assert len(names) == 2
+    assert not set(names[0]) & set(names[1])
+    for chart, own in zip(found, names, strict=True):
+        assert set(re.findall(r'(?:href="|url\()#([^")]+)', chart.picture)) <= set(own)
+
+
+def test_a_thousand_entries_are_limited_and_the_table_says_so(results: list[Result]) -> None:
     standing = standing_of(find_board("digits-eps1"), results)
     many = tuple(
         standing.entries[1].model_copy(update={"id": f"e{n}", "learner": f"learner-{n}", "rank": n + 1})
         for n in range(1000)
     )
     crowded = standing.model_copy(update={"entries": many})
-    charts = _charts(crowded)
-    assert "The best 200 entries." in charts["chart-seconds"].note
-    assert "The best 30 entries." in charts["chart-entries"].note
-    assert view.table(crowded).left_out == 500
-    assert len(json.dumps([chart.spec for chart in charts.values()])) < 200_000
+    shown = view.table(crowded)
+    assert (len(shown.rows), shown.entries, shown.left_out) == (500, 1000, 500)
 
 
-def test_classes_without_test_images_are_left_out_and_of_many_the_worst_are_shown(results: list[Result]) -> None:
-    result = results[1]
-    seeds = tuple(
-        seed.model_copy(update={"class_accuracy": (None, *(n / 100 for n in range(99)))}) for seed in result.seeds
+def test_an_axis_cuts_off_what_is_far_below_the_others() -> None:
+    scores = [Interval(mean=mean, low=mean - 0.01, high=mean + 0.01) for mean in (0.80, 0.79, 0.78, 0.77, 0.3)]
+    axis = view.Axis.of(scores)
+    assert axis.cut(0.3)
+    assert not any(axis.cut(one.mean) for one in scores[:4])
+    places = [float(axis.at(one.mean)) for one in scores]
+    assert places == sorted(places, reverse=True)
+    assert 3 <= len(axis.ticks) <= 6
+    assert view.Axis.of([]).ticks
+
+
+# What everything looks like.
+
+
+def _linear(colour: str) -> list[float]:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted(0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in map(_linear, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _times(matrix: list[list[float]], vector: list[float]) -> list[float]:
+    return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
+
+
+def _perceived(colour: str, sight: list[list[float]]) -> list[float]:
+    """Return a colour in OKLab (Ottosson 2020), as seen by `sight`."""
+    seen = [min(max(part, 0.0), 1.0) for part in _times(sight, _linear(colour))]
+    cones = [math.cbrt(part) for part in _times(CONES, seen)]
+    return _times(LAB, cones)
+
+
+CONES = [
+    [0.4122214708, 0.5363325363, 0.0514459929],
+    [0.2119034982, 0.6806995451, 0.1073969566],
+    [0.0883024619, 0.2817188376, 0.6299787005],
+]
+LAB = [
+    [0.2104542553, 0.7936177850, -0.0040720468],
+    [1.9779984951, -2.4285922050, 0.4505937099],
+    [0.0259040371, 0.7827717662, -0.8086757660],
+]
+SIGHTS = {  # Machado, Oliveira and Fernandes 2009, severity 1
+    "all": [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "no blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+@pytest.mark.parametrize(("colours", "paper"), [(LIGHT, "#ffffff"), (DARK, "#15171a")])
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_colours_are_told_apart_by_every_reader_and_stand_out_from_the_paper(
+    colours: tuple[str, ...], paper: str, sight: str
+) -> None:
+    assert min(_contrast(colour, paper) for colour in colours) >= 2.9
+    seen = [_perceived(colour, SIGHTS[sight]) for colour in colours]
+    assert min(math.dist(*pair) for pair in itertools.combinations(seen, 2)) > 0.08
+
+
+def test_seventy_learners_look_different_and_none_changes_from_page_to_page() -> None:
+    found = looks([f"learner-{place:02}" for place in range(72)], ["public-only", "non-private"])
+    ranked = [found[name] for name in sorted(found) if name.startswith("learner")]
+    assert len({(one.colour, one.shape) for one in ranked}) == 72 == len(LIGHT) * len(SHAPES)
+    assert found["public-only"] == found["non-private"]
+    assert found["public-only"].colour is None
+
+
+# It travels.
+
+
+def test_a_page_says_what_it_is_and_links_are_canonical_where_an_address_is_known(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_site(index, tmp_path, tmp_path / "plain")
+    monkeypatch.setenv("DPBENCH_ADDRESS", "https://example.org/board/")
+    monkeypatch.setenv("DPBENCH_REPOSITORY", "https://example.org/code")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    build_site(index, tmp_path, tmp_path / "placed")
+    assert broken(tmp_path / "placed") == []
+    seen = set()
+    for file in (tmp_path / "placed").rglob("*.html"):
+        page, path = file.read_text(encoding="utf-8"), file.relative_to(tmp_path / "placed").as_posix()
+        if path == "404.html":
+            continue
+        address = "https://example.org/board/" + ("" if path == "index.html" else path)
+        assert f'<link rel="canonical" href="{address}">' in page
+        assert '<a href="https://example.org/code" rel="noreferrer">Code</a>' in page
+        assert "1970-01-02" in page
+        head = page.split("<body")[0]
+        (title,), (described,), (preview,) = (
+            re.findall(pattern, head)
+            for pattern in (r"<title>([^<]+)<", r'name="description" content="([^"]+)"', r'og:image" content="([^"]+)"')
+        )
+        assert title not in seen, path
+        seen.add(title)
+        assert 20 < len(described) < 400
+        assert (tmp_path / "placed" / preview.removeprefix("https://example.org/board/")).is_file()
+        plain = (tmp_path / "plain" / path).read_text(encoding="utf-8")
+        assert "canonical" not in plain and "https://" not in plain.split("<main")[0]
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://x", "https://", 'https://x/"onload="', "javascript:alert(1)", "https://x y"]
+)
+def test_an_address_that_is_none_is_refused(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("DPBENCH_ADDRESS", address)
+    with pytest.raises(SpecError, match="Expected DPBENCH_ADDRESS to be an address like"):
+        build_site(index, tmp_path, tmp_path / "site")
+
+
+def test_a_site_is_of_the_day_of_its_newest_result_and_its_feed_has_it_first(index: Index, tmp_path: Path) -> None:
+    standing = index.standings[0]
+    days = {entry.id: f"2026-0{place + 1}-01" for place, entry in enumerate(standing.entries)}
+    entries = tuple(
+        one.model_copy(update={"made": one.made.model_copy(update={"date": days[one.id]})}) for one in standing.entries
     )
-    classes = tuple(f"class {n}" for n in range(100))
-    task = result.task.model_copy(update={"classes": classes})
-    chart = class_chart(result.model_copy(update={"seeds": seeds, "task": task}), class_specification())
-    assert chart is not None
-    shown = [row["label"] for row in chart.spec["datasets"]["classes"]]
-    assert shown == [f"class {n}" for n in range(1, 61)]
-    assert "worst 60 of 99 classes" in chart.note
+    dated = index.model_copy(update={"standings": (standing.model_copy(update={"entries": entries}),)})
+    build_site(dated, tmp_path, tmp_path / "site")
+    assert "results up to" in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    feed = ElementTree.fromstring((tmp_path / "site" / "feed.xml").read_bytes())
+    atom = "{http://www.w3.org/2005/Atom}"
+    found = [str(one.findtext(f"{atom}updated"))[:10] for one in feed.findall(f"{atom}entry")]
+    ranked = [days[one.id] for one in standing.entries if one.role == "entry"]
+    assert found == sorted(ranked, reverse=True)
+    assert str(feed.findtext(f"{atom}updated"))[:10] == max(days.values())
 
 
-def test_a_chart_of_the_page_is_what_vega_lite_can_compile(results: list[Result]) -> None:
-    import vl_convert
+def test_a_badge_says_the_rank_among_how_many_where(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    for entry in index.standings[0].entries:
+        page = tmp_path / "site" / output.page(index.standings[0], entry)
+        said = ElementTree.fromstring(page.with_suffix(".svg").read_bytes()).get("aria-label")
+        place = f"rank {entry.rank} of" if entry.rank else "no privacy" if entry.role == "ceiling" else "not ranked"
+        assert said is not None and said.startswith(f"dpbench: {place}")
+        assert said.endswith("at ε 1 on Handwritten digits, pixels")
 
-    boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "0.7")]
-    one, two = (_with(standing_of(board, results), learner=HOSTILE) for board in boards)
-    charts = [*_charts(one, two).values(), class_chart(hostile(results[1]), class_specification())]
-    assert len(charts) == 5
-    for chart in charts:
-        spec = {**chart.spec, "width": 400}
-        assert "<script" not in vl_convert.vegalite_to_svg(spec)
-        assert vl_convert.vegalite_to_vega(spec)["marks"]
+
+def test_tables_can_be_downloaded_and_hold_what_the_index_holds(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    for path in ("entries.csv", "boards/digits-eps1.csv"):
+        rows = list(csv.DictReader(io.StringIO((tmp_path / "site" / path).read_text(encoding="utf-8"))))
+        assert [row["file"] for row in rows] == [entry.file for entry in index.standings[0].entries]
+
+
+def test_the_documentation_stands_beside_the_board_where_it_is_built_along(index: Index, tmp_path: Path) -> None:
+    def docs(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "index.html").write_text("<!doctype html>", encoding="utf-8")
+
+    build_site(index, tmp_path, tmp_path / "site", docs=docs)
+    assert 'href="docs/index.html"' in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert broken(tmp_path / "site") == []
+    build_site(index, tmp_path, tmp_path / "site")
+    assert "docs/" not in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
 
 
 def test_an_interval_says_what_is_known() -> None:

@@ -128,7 +128,7 @@ def test_an_entry_that_learns_from_public_labels_is_worth_none_of_them(root: Pat
     boards.enter(root, "adadps:steps=5")
     standing = next(one for one in index_of(root, registry.load()).standings if one.board.name == "tiny")
     (entry,) = (entry for entry in standing.entries if entry.learner == "adadps")
-    assert entry.reads_labels and entry.reads_private
+    assert entry.reads == "features and labels" and entry.reads_private
     assert entry.worth is None
 
 

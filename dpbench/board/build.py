@@ -157,7 +157,8 @@ def _standing(board: Board, results: list[Checked], known: Known, root: Path, pl
         assert one.result is not None
         again, audit = recorded(one.stored, one.result, root), audited(one.stored, root)
         entry = entry_of(one, board, known, again, audit)
-        if curve is not None and entry.reads_private and not entry.reads_labels and entry.role != "ceiling":
+        pays_once = entry.reads_private and entry.reads != "features and labels"
+        if curve is not None and pays_once and entry.role != "ceiling":
             scores = scores_of(one.result, board.metric).per_seed
             entry = entry.model_copy(update={"worth": worth(curve, scores)})
         entries.append((entry, one.result))
@@ -174,7 +175,7 @@ def _standing(board: Board, results: list[Checked], known: Known, root: Path, pl
 def _above(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Registry) -> str:
     """Say why the best ranked entry is above the ceiling, where it is by more than the test can be wrong."""
     ceilings = [pair for pair in entries if pair[0].role == "ceiling"]
-    ranked = [pair for pair in entries if pair[0].role == "entry" and pair[0].reads_private]
+    ranked = [pair for pair in entries if pair[0].role == "entry"]
     if not ceilings or not ranked:
         return ""
     (best, result), (ceiling, reference) = ranked[0], ceilings[0]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from dpbench.board.index import Audited, Entry, Role, Trust
+from dpbench.board.index import Again, Audited, Entry, Made, Reads, Role
 from dpbench.board.verify.checks import Checked
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.rerun import Rerun
@@ -23,20 +24,21 @@ def entry_of(checked: Checked, board: Board, known: Known, again: Rerun | None, 
     assert result is not None and checked.ok
     role, why = _role(result, board, known)
     privacy, search = result.privacy, result.search
+    agrees, passed = again if again and again.agrees else None, audit if audit and audit.passed else None
     fits, on_cpu = len(result.seeds), result.provenance.get("device") == "cpu"
-    commit, dirty = result.provenance.get("commit"), result.provenance.get("dirty")
     return Entry(
         id=checked.stored.path.stem, file=checked.stored.file, role=role, rank=None, why=why,
         learner=result.spec.learner.name, settings=_settings(result), command=command_of(result, board, known),
         selection=result.selection, tried=search.tried if search else 1, status=result.status,
-        reads_labels=result.task.public_labels_seen, reads_private=bool(privacy.plan),
-        trust=_trust(result, again, audit), audit=_audited(audit) if audit and audit.passed else None,
+        reads=_reads(result, known), reads_private=bool(privacy.plan),
+        trust="audited" if passed else "re-run" if agrees else "submitted", again=_again(agrees) if agrees else None,
+        audit=_audited(passed) if passed else None, rng=privacy.rng, mechanism=privacy.mechanism,
+        made=_made(result.provenance),
         metrics=dict(sorted(result.metrics.items())), class_accuracy=_by_class(result), seeds=fits,
         epsilon=privacy.epsilon, independent=privacy.independent, sigma=privacy.sigma,
         steps=sum(release.steps for release in privacy.plan), seconds=result.seconds.get("fit", 0.0) / fits,
         cpu_seconds=result.cpu_seconds["fit"] / fits if on_cpu and "fit" in result.cpu_seconds else None,
         peak_bytes=max(result.peak_bytes.values(), default=0), plugin=result.components["learner"],
-        commit=commit if isinstance(commit, str) else None, dirty=dirty if isinstance(dirty, bool) else None,
     )  # fmt: skip
 
 
@@ -60,16 +62,22 @@ def command_of(result: Result, board: Board, known: Known) -> str:
 def _role(result: Result, board: Board, known: Known) -> tuple[Role, str]:
     if result.status in {"disputed", "withdrawn"}:
         return "unranked", f"it is {result.status}"
+    if not result.privacy.plan:
+        return "control", "it reads no private row: a line, not an entry"
     if math.isinf(result.spec.epsilon):
-        here = known.installed.get(("learner", result.spec.learner.name))
-        if here is not None and here.reference:
-            return "ceiling", "it has no privacy: a line, not an entry"
-        return "unranked", "it has no privacy, and its learner is no reference"
+        return _without_privacy(result, known)
     if result.selection not in board.selection:
         return "unranked", f"its settings were chosen {_CHOSEN.get(result.selection, 'by ' + result.selection)}"
     if board.metric not in result.metrics:
         return "unranked", f"it has no {board.metric} for every seed"
     return "entry", ""
+
+
+def _without_privacy(result: Result, known: Known) -> tuple[Role, str]:
+    here = known.installed.get(("learner", result.spec.learner.name))
+    if here is not None and here.reference:
+        return "ceiling", "it has no privacy: a line, not an entry"
+    return "unranked", "it has no privacy, and its learner is no reference"
 
 
 _CHOSEN = {
@@ -80,29 +88,44 @@ _CHOSEN = {
 }
 
 
+def _reads(result: Result, known: Known) -> Reads:
+    """Return what of the public data the learner was handed, by what it declares; labels by what the result says."""
+    if result.task.public_labels_seen:
+        return "features and labels"
+    here = known.installed.get(("learner", result.spec.learner.name))
+    return "nothing" if here is not None and here.public == "none" else "features"
+
+
+def _again(record: Rerun) -> Again:
+    return Again(seed=record.seed, outcome=record.outcome, made=_made(record.provenance))
+
+
 def _audited(audit: Audit) -> Audited:
     found, moved = audit.figures, audit.sensitivity
     return Audited(
-        seed=audit.seed, noise_low=found.low, noise_high=found.high, steinke=found.steinke,
-        mahloujifar=found.mahloujifar, gauss=found.gauss.epsilon if found.gauss else None,
+        made=_made(audit.provenance), seed=audit.seed, noise_low=found.low, noise_high=found.high,
+        steinke=found.steinke, mahloujifar=found.mahloujifar, gauss=found.gauss.epsilon if found.gauss else None,
         largest=moved.largest if moved else None, canaries=audit.attack.canaries if audit.attack else 0,
     )  # fmt: skip
 
 
-def _trust(result: Result, again: Rerun | None, audit: Audit | None) -> tuple[Trust, ...]:
-    """Return the badges; see `index.Trust`. Without private rows, or without privacy, epsilon has none."""
-    found: list[Trust] = []
-    if result.privacy.plan and not math.isinf(result.spec.epsilon):
-        found.append("enforced")
-        if result.privacy.independent.accountant not in {"none", result.privacy.accountant}:  # a second opinion
-            found.append("derived")
-    if again is not None and again.agrees:
-        found.append("reproduced")
-    if audit is not None and audit.passed:
-        found.append("audited")
-    if result.privacy.rng == "secure":
-        found.append("secure-rng")
-    return tuple(found)
+def _made(provenance: Mapping[str, Any]) -> Made:
+    """Return what a record says of its making, and nothing of what is not of the form that dpbench writes."""
+    text = {
+        name: str(provenance.get(name)) for name, form in _FORMS.items() if form.fullmatch(str(provenance.get(name)))
+    }
+    dirty = provenance.get("dirty")
+    return Made(
+        date=text.get("date"), version=text.get("dpbench"), commit=text.get("commit"),
+        dirty=dirty if isinstance(dirty, bool) else None,
+    )  # fmt: skip
+
+
+_FORMS = {
+    "date": re.compile(r"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"),
+    "dpbench": re.compile(r"[0-9][0-9A-Za-z.+-]{0,39}"),
+    "commit": re.compile(r"[0-9a-f]{40}"),
+}
 
 
 def _settings(result: Result) -> dict[str, str]:

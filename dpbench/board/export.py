@@ -40,6 +40,7 @@ def _columns() -> Iterator[str]:
         "plugin",
         "distribution",
         "version",
+        "date",
         "commit",
         "dirty",
         "command",
@@ -53,9 +54,10 @@ def _row(standing: Standing, entry: Entry) -> dict[str, object]:
         "board": board.name, "dataset": str(board.dataset), "extractor": str(board.extractor),
         "target_epsilon": board.epsilon, "delta": board.delta, "accountant": board.accountant,
         "settings": " ".join(f"{name}={value}" for name, value in entry.settings.items()),
-        "trust": " ".join(entry.trust), "second_accountant": other.accountant, "second_lower": other.lower,
+        "second_accountant": other.accountant, "second_lower": other.lower,
         "second_upper": other.upper, "plugin": entry.plugin.plugin, "distribution": entry.plugin.distribution,
-        "version": entry.plugin.version,
+        "version": entry.plugin.version, "date": entry.made.date, "commit": entry.made.commit,
+        "dirty": entry.made.dirty,
     }  # fmt: skip
     plain = {name: getattr(entry, name) for name in _columns() if name in Entry.model_fields}
     return {**plain, **row, **scores(entry.metrics)}

@@ -18,19 +18,21 @@ from dpbench.records.result import Brought, Independent, Interval
 from dpbench.records.search import SelectionRule
 from dpbench.support.validation import misfit
 
-Trust = Literal["enforced", "derived", "reproduced", "audited", "secure-rng"]
-"""What speaks for a number.
+Trust = Literal["submitted", "re-run", "audited"]
+"""What was done to a number beyond the checks that every result passes (two accountants, counted scores, digests).
 
 ============ ======================================================================================================
-`enforced`   it was made by dpbench, whose curator holds the data, samples, clips, adds the noise and keeps the ledger
-`derived`    epsilon follows from plan and sigma by two accountants, and all else `verify` checks
-`reproduced` a seed was run again and gave the same predictions, or the same scores within a stated tolerance; the
-             record is as good as who merged it
+`submitted`  nobody of the project has run it again
+`re-run`     a seed was run again and gave the same predictions, or the same scores within a stated tolerance
 `audited`    one more fit was listened to and attacked (`dpbench.audit`), and nothing contradicts what is stated
-`secure-rng` noise came from the operating system, so that no seed can take it off a released model
 ============ ======================================================================================================
+
+The records of both lie in the leaderboard's folder, and are as good as who merged them.
 """
-Role = Literal["entry", "ceiling", "unranked"]
+Role = Literal["entry", "control", "ceiling", "unranked"]
+"""Ranked; or a line to hold entries against: no private row was read (epsilon 0), or no noise was added; or neither."""
+
+Reads = Literal["nothing", "features", "features and labels"]
 
 
 class _Frozen(BaseModel):
@@ -54,9 +56,27 @@ class Worth(_Frozen):
         return f"{self.labels:,} ({self.low:,} to {high})"
 
 
+class Made(_Frozen):
+    """When and with which code something was made, as far as it is on record."""
+
+    date: str | None  # of the day, YYYY-MM-DD
+    version: str | None  # of dpbench
+    commit: str | None
+    dirty: bool | None  # whether the tree had other changes
+
+
+class Again(_Frozen):
+    """A seed that was run again, and agreed."""
+
+    seed: int
+    outcome: str
+    made: Made
+
+
 class Audited(_Frozen):
     """The figures of an audit that passed."""
 
+    made: Made
     seed: int
     noise_low: float  # sigma as found / sigma as stated: its 95% interval
     noise_high: float
@@ -80,12 +100,16 @@ class Entry(_Frozen):
     command: str  # that repeats it
     selection: SelectionRule
     tried: int | None  # settings that were tried, where that may be told
-    reads_labels: bool  # of public data
+    reads: Reads  # of the public data
     reads_private: bool  # False where the plan is empty
     worth: Worth | None = None  # None where private data are not read, public labels are, or the board has no curve
     status: Literal["submitted", "verified", "disputed", "withdrawn"]
-    trust: tuple[Trust, ...]
+    trust: Trust
+    again: Again | None = None
     audit: Audited | None = None
+    rng: Literal["research", "secure"]
+    mechanism: str | None  # that answered; None: by the code before sums were exact
+    made: Made
     metrics: dict[str, Interval]
     class_accuracy: tuple[float | None, ...]  # mean over seeds
     seeds: int
@@ -97,8 +121,6 @@ class Entry(_Frozen):
     cpu_seconds: float | None = None  # of one fit, all threads; None on a GPU, and where it must stay secret
     peak_bytes: int = Field(ge=0)
     plugin: Brought
-    commit: str | None
-    dirty: bool | None
 
     @property
     def compute(self) -> float:

@@ -34,7 +34,7 @@ def publish(target: str, root: Path, plugins: Registry, *, dry_run: bool = False
     if hub:
         return upload.upload(target.removeprefix(HUB), _files(index, root), dry_run=dry_run)
     with tempfile.TemporaryDirectory() as folder:
-        build_site(index, root, Path(folder) / "site")
+        build_site(index, root, Path(folder) / "site", plugins)
         return pages.put(Path(folder) / "site", Path(target), dry_run=dry_run)
 
 
@@ -56,7 +56,7 @@ def _verified(root: Path, plugins: Registry) -> Index:
 def _files(index: Index, root: Path) -> dict[str, bytes]:
     """Return what a repository of the hub holds: all that `dpbench leaderboard verify` needs, a schema and a card."""
     entries = [entry for standing in index.standings for entry in standing.entries]
-    reruns = [f"reruns/{entry.file.removeprefix('results/')}" for entry in entries if "reproduced" in entry.trust]
+    reruns = [f"reruns/{entry.file.removeprefix('results/')}" for entry in entries if entry.again]
     audits = [f"audits/{entry.file.removeprefix('results/')}" for entry in entries if entry.audit]
     boards = [f"boards/{standing.board.name}.toml" for standing in index.standings]
     files = {path: (root / path).read_bytes() for path in (build.INDEX, build.SCHEMA, *boards, *reruns, *audits)}

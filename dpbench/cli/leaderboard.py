@@ -69,12 +69,16 @@ def build(
     ] = False,
     root: Root = LEADERBOARD,
 ) -> None:
-    """Check all results, then write leaderboard.json, schema.json and the page."""
+    """Check all results, then write leaderboard.json, schema.json and the page.
+
+    DPBENCH_ADDRESS says where the page will stand, DPBENCH_REPOSITORY where its code is; else links stay in it.
+    """
     from dpbench.board import build as building
 
     if site is not None and (no_site or check):
         raise SpecError("--site names where the page goes, and --check and --no-site make none: give one of them.")
-    index = building.index_of(root, _plugins())
+    plugins = _plugins()
+    index = building.index_of(root, plugins)
     entries = sum(len(standing.entries) for standing in index.standings)
     said = f"{entries} results on {len(index.standings)} boards"
     if check:
@@ -90,7 +94,7 @@ def build(
         from dpbench.board.site import build_site
 
         out = site or root / "site"
-        build_site(index, root, out)
+        build_site(index, root, out, plugins)
         print(f"Wrote {out}")
 
 

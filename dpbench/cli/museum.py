@@ -29,7 +29,7 @@ def museum(
 
 
 def _list(as_json: bool) -> None:
-    from dpbench.museum import record
+    from dpbench.records import museum as record
 
     if as_json:
         print(record.FILE.read_text(encoding="utf-8"), end="")

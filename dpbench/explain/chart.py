@@ -21,7 +21,7 @@ COLOURS = {
 
 def write_plot(explanation: Explanation, file: Path) -> None:
     """Draw an explanation into `file`; see `charts.write_chart`."""
-    write_chart(file, lambda: _figure(explanation))
+    write_chart(file, lambda: figure(explanation))
 
 
 def stairs(one: Explained) -> Iterator[tuple[str, float, float]]:
@@ -33,15 +33,16 @@ def stairs(one: Explained) -> Iterator[tuple[str, float, float]]:
     yield "rest", at, at + 100 * one.rest.mean
 
 
-def _figure(explanation: Explanation) -> Figure:
+def figure(explanation: Explanation) -> Figure:
+    """Return the figure: a row a learner, and under all of them what the colours mean."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     learners = explanation.learners
-    figure = Figure(figsize=(8, 1.1 + 1.1 * len(learners)), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    figure.suptitle(_title(explanation), parse_math=False)
+    drawn = Figure(figsize=(8, 1.1 + 1.1 * len(learners)), dpi=110, layout="constrained")
+    FigureCanvasAgg(drawn)
+    axes = drawn.subplots()
+    drawn.suptitle(_title(explanation), parse_math=False)
     low = min(min(before, after) for one in learners for _, before, after in stairs(one))
     ceiling = 100 * explanation.accuracy.mean
     high = max(ceiling, *(max(before, after) for one in learners for _, before, after in stairs(one)))
@@ -53,7 +54,7 @@ def _figure(explanation: Explanation) -> Figure:
     axes.set_yticks(range(len(learners)), labels=[one.learner.name for one in learners])
     axes.grid(visible=False, axis="y")
     _legend(axes, explanation)
-    return figure
+    return drawn
 
 
 def _title(explanation: Explanation) -> str:

@@ -7,13 +7,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-Guard = Literal[
-    "cannot be written", "changes nothing", "while running", "dpbench check", "audit: sensitivity", "audit: noise",
-    "audit: attack", "second accountant", "board",
-]  # fmt: skip
-GUARDS: tuple[Guard, ...] = get_args(Guard)
+from dpbench.records.museum import GUARDS, Guard
 
 Findings = Mapping[Guard, str | None]
 """What each guard said that was asked, None where it let the exhibit pass. Who comes after a refusal is not asked."""

@@ -6,35 +6,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
-from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from dpbench.museum.exhibit import Exhibit, Findings
+from dpbench.records.museum import FILE, GUARDS, Record
 
-from dpbench.museum.exhibit import GUARDS, Exhibit, Findings, Guard
-
-FILE = Path(__file__).parent / "record.json"
 PAGE = FILE.with_name("README.md")
-
-
-class Record(BaseModel):
-    """One exhibit after a visit."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-    name: str
-    summary: str
-    source: str
-    claimed: float | None  # epsilon; None where it is not what is wrong, or nobody knows the true one
-    true: float | None
-    passed: tuple[Guard, ...]  # who was asked, and let it pass
-    stopped: tuple[Guard, ...]  # who stopped it
-
-    @property
-    def epsilon(self) -> str:
-        """Epsilon as claimed and as it is."""
-        return "" if self.claimed is None or self.true is None else f"{_short(self.claimed)} → {_short(self.true)}"
 
 
 def recorded(exhibit: Exhibit, findings: Findings) -> Record:
@@ -46,11 +23,6 @@ def recorded(exhibit: Exhibit, findings: Findings) -> Record:
         passed=tuple(guard for guard in GUARDS if guard in findings and not findings[guard]),
         stopped=tuple(guard for guard in GUARDS if findings.get(guard)),
     )  # fmt: skip
-
-
-def read() -> tuple[Record, ...]:
-    """Return the records as committed."""
-    return TypeAdapter(tuple[Record, ...]).validate_json(FILE.read_bytes())
 
 
 def write(records: Iterable[Record]) -> None:
@@ -82,7 +54,3 @@ def page(records: Iterable[Record]) -> str:
     for one in kept:
         lines += ["", f"### {one.name}", "", one.summary, "", f"Source: {one.source}"]
     return "\n".join(lines) + "\n"
-
-
-def _short(epsilon: float) -> str:
-    return "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"

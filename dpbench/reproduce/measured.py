@@ -10,9 +10,10 @@ from typing import Any
 from dpbench.inspection.report import Inspection
 from dpbench.records import filed
 from dpbench.records.result import Interval
+from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.reproduce.catalogue import Study
-from dpbench.sweep import Cell, overview
+from dpbench.sweep import overview
 from dpbench.sweep.figures import ready
 
 FIXED = ("dataset", "epsilon", "public_fraction", "train_fraction", "learner", "public_dataset")
@@ -40,16 +41,15 @@ def _swept(sweep: str, folder: Path, plugins: Registry) -> list[Measured]:
     for cell, state in zip(found.grid.cells, found.states, strict=True):
         result = found.folder.result(cell)
         if result:
-            kept.append(Measured(_axes(cell), result.metrics["accuracy"], state == "done"))
+            kept.append(Measured(axes(cell.spec), result.metrics["accuracy"], state == "done"))
     return kept
 
 
-def _axes(cell: Cell) -> dict[str, Any]:
-    fixed = cell.spec.model_dump(mode="json", include=set(FIXED))
+def axes(spec: Spec) -> dict[str, Any]:
+    """Return where a spec stands: its values of the axes that papers report against."""
+    fixed = spec.model_dump(mode="json", include=set(FIXED))
     plain = {axis: one["name"] if isinstance(one, Mapping) else one for axis, one in fixed.items() if one is not None}
-    options = {
-        f"learner.{option}": float(value) for option, value in cell.spec.learner.options.items() if option == "k"
-    }
+    options = {f"learner.{option}": float(value) for option, value in spec.learner.options.items() if option == "k"}
     return {**plain, **options}
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dpbench.museum.catalogue import EXHIBITS
-from dpbench.museum.record import Record, recorded, write
+from dpbench.museum.record import recorded, write
+from dpbench.records.museum import Record
 
 
 def main() -> None:

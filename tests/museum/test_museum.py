@@ -20,10 +20,11 @@ from dpbench.museum.catalogue import EXHIBITS, find
 from dpbench.museum.cores import Core
 from dpbench.museum.exhibit import Exhibit
 from dpbench.museum.strangers import ran
+from dpbench.records.museum import read
 from dpbench.testing import LearnerLaws
 from dpbench.testing.curators import Asking
 
-RECORDS = {one.name: one for one in record.read()}
+RECORDS = {one.name: one for one in read()}
 SAID = {
     "shuffles-its-batches": "unexpected keyword argument 'sampler'",
     "weighs-its-sampler": "Expected sample_rate to be one number",
@@ -89,7 +90,7 @@ def test_an_exhibit_is_stopped_as_recorded_and_for_its_own_reason(exhibit: Exhib
 
 def test_the_record_is_of_every_exhibit_in_order_and_the_page_is_made_of_it() -> None:
     assert [*RECORDS] == [exhibit.name for exhibit in EXHIBITS]
-    assert record.PAGE.read_text(encoding="utf-8") == record.page(record.read())
+    assert record.PAGE.read_text(encoding="utf-8") == record.page(read())
 
 
 @pytest.mark.parametrize("learner", [Honest, OfSamples, InTwoBlocks, Prototypes, Stumps, Committee])

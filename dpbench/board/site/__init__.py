@@ -2,41 +2,60 @@
 
 Layout::
 
-    index.html                   all boards, and a table of all entries
-    boards/<board>.html          one board: standings, charts, protocol, how to submit
-    entries/<board>/<id>.html    one entry: command, privacy, scores, settings, provenance
-    results/<board>/<id>.json    the raw files
-    leaderboard.json             the index
-    404.html                     for servers that want one
-    assets/                      one style, our few lines of script, and the libraries
+    index.html                       learners by dataset and epsilon, what epsilon means, how to submit
+    boards/<board>.html, .csv, .png  one board: standings, charts, protocol; its table; its preview
+    entries.html, entries.csv        every entry, sorted and filtered
+    entries/<board>/<id>.html, .svg  one entry: command, privacy, scores, settings, provenance; its badge
+    results/<board>/<id>.json        the raw files
+    learners.html, learners/         one page a learner
+    data.html, datasets/, extractors/
+    figures.html                     the papers' figures, as measured here
+    audits.html, museum.html         what was run again and attacked; privacy bugs, and what stops each
+    leaderboard.json, feed.xml       the index; its newest entries
+    docs/                            the documentation, where it is built along
+    404.html, assets/                for servers that want one; our own styles and script
+
+Everything is there without scripts; ours sorts and filters tables.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from dpbench.board.index import Index
-from dpbench.board.site import output
-from dpbench.board.site.scripts import check_installed
+from dpbench.board.site import entries, output, pages
+from dpbench.board.site.context import Site
+from dpbench.registry import Registry, load
 
 __all__ = ["build_site"]
 
 
-def build_site(index: Index, root: Path, out: Path) -> None:
+def build_site(
+    index: Index,
+    root: Path,
+    out: Path,
+    plugins: Registry | None = None,
+    docs: Callable[[Path], None] | None = None,
+) -> None:
     """Write the site of `index` into the folder `out`, which it replaces as a whole; the same index, the same bytes.
 
     Args:
         index: all boards with their entries.
         root: the leaderboard's folder, where each `entry.file` lies.
         out: where the site goes: absent, empty, or a site that was built before.
+        plugins: the registry, if it is already loaded: it says what learners, datasets and extractors are.
+        docs: builds the documentation into the folder it is given; without it the site has none.
 
     Raises:
-        DataError: a package of the extra `board` is missing; a name that is no file's; a result that cannot be read.
+        DataError: a name that is no file's; a result that cannot be read.
+        SpecError: the environment names an address that is none; see `settings`.
         OutputError: `out` holds what no build made, or cannot be written.
     """
-    check_installed()
     output.check_names(index)
-    from dpbench.board.site import entries, pages
-
-    with output.fresh(out) as site, entries.writing(index, root, site):
-        pages.write(index, site)
+    site = Site.of(index, root, plugins or load(), docs=docs is not None)
+    with output.fresh(out) as folder:
+        with entries.writing(site, folder):
+            pages.write(site, folder)
+        if docs is not None:
+            docs(folder / "docs")

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpbench.board.index import Index, Standing
+from dpbench.board.index import Standing
 from dpbench.board.site import text, view
-from dpbench.board.site.charts import board_charts
-from dpbench.board.site.render import Renderer
+from dpbench.board.site.charts.lines import k_chart
+from dpbench.board.site.charts.picture import Chart
+from dpbench.board.site.context import Site
+from dpbench.board.site.render import PREVIEW, Renderer
 
 
-def board_page(standing: Standing, index: Index, learners: Sequence[str], renderer: Renderer) -> bytes:
-    """Return the page of a board; `learners` are all of the leaderboard, which decides what each looks like."""
+def board_page(site: Site, standing: Standing, against: Sequence[Chart], renderer: Renderer) -> bytes:
+    """Return the page of a board; `against` are the charts of its family, against epsilon."""
     table = view.table(standing)
-    akin = view.family(standing, index)
-    rows = (*table.ranked, *table.unranked)
+    family = site.family(standing)
+    rows = (*table.rows, *table.unranked)
+    k = k_chart(standing, site.looks)
     values = {
-        "standing": standing,
-        "table": table,
-        "family": akin,
-        "charts": board_charts(standing, table, akin, learners),
-        "protocol": _protocol(standing),
+        "standing": standing, "table": table, "family": family, "looks": site.looks, "learners": site.learners,
+        "best": view.best(standing), "first": view.first(standing), "count": view.count(standing),
+        "worthy": next((one for one in standing.entries if one.rank == 1 and one.worth), None),
+        "control": view.control(standing), "ceiling": view.ceiling(standing),
+        "epsilon_charts": against, "k_chart": k, "protocol": _protocol(standing),
         "rules": sorted({row.entry.selection for row in rows} | set(standing.board.selection)),
-    }
-    return renderer.page("board", 1, values)
+        "before": sum(view.old(row.entry) for row in rows), "read": sum(row.entry.reads_private for row in rows),
+    }  # fmt: skip
+    path = f"boards/{standing.board.name}"
+    return renderer.page("board", f"{path}.html", "home", values, f"{path}.png" if table.entries else PREVIEW)
 
 
 def _protocol(standing: Standing) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from dpbench.errors import DataError, OutputError
 
 MARKER = ".dpbench-site"
 _MARK = b"Made by `dpbench leaderboard build`, which replaces this folder as a whole.\n"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def check_names(index: Index) -> None:
 
 
 def _check(name: str, taken: set[str], whose: str) -> None:
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise DataError(
             f"Expected the name of {whose} to be up to 200 letters, digits, dots, dashes and underscores that do not "
             f"begin with a dot, got {name[:200]!r}. Rename the file."

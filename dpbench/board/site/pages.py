@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dpbench.board.index import Index
-from dpbench.board.site import text
+from dpbench.board.export import table
+from dpbench.board.index import Standing
+from dpbench.board.site import components, evidence, learners, view
 from dpbench.board.site.boards import board_page
-from dpbench.board.site.charts.parts import LABEL
-from dpbench.board.site.overview import overview
-from dpbench.board.site.render import STATIC, renderer, static
-from dpbench.board.site.scripts import libraries
+from dpbench.board.site.charts.lines import epsilon_charts
+from dpbench.board.site.charts.picture import Chart
+from dpbench.board.site.charts.preview import preview
+from dpbench.board.site.context import Site
+from dpbench.board.site.feed import feed
+from dpbench.board.site.figures import figures_page
+from dpbench.board.site.home import home
+from dpbench.board.site.render import PREVIEW, STATIC, Renderer, renderer, static, stylesheet
+from dpbench.board.site.table import entries_page
 
 
-def write(index: Index, site: Path) -> None:
-    """Write them into the folder `site`."""
-    for path, content in _files(index):
-        file = site / path
+def write(site: Site, folder: Path) -> None:
+    """Write them into `folder`."""
+    for path, content in _files(site):
+        file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
 
 
-def _files(index: Index) -> Iterator[tuple[str, bytes]]:
-    shared = renderer()
-    learners = sorted({text.shown(entry.learner, LABEL) for standing in index.standings for entry in standing.entries})
-    yield "index.html", overview(index, shared)
-    for standing in index.standings:
-        yield f"boards/{standing.board.name}.html", board_page(standing, index, learners, shared)
+def _files(site: Site) -> Iterator[tuple[str, bytes]]:
+    shared = renderer(site.settings)
+    yield "index.html", home(site, shared)
+    yield "entries.html", entries_page(site, shared)
+    yield "entries.csv", table(site.index).encode("utf-8", "replace")
+    for family in site.families:
+        against = epsilon_charts(family, site.looks)
+        for standing in family:
+            yield from _board(site, standing, against, shared)
+    yield from learners.pages(site, shared)
+    yield from components.pages(site, shared)
+    yield "figures.html", figures_page(site, shared)
+    yield "audits.html", evidence.audits_page(site, shared)
+    yield "museum.html", evidence.museum_page(shared)
     yield "404.html", shared.lost()
-    yield "leaderboard.json", index.model_dump_json(indent=2).encode() + b"\n"
+    yield "feed.xml", feed(site)
+    yield "leaderboard.json", site.index.model_dump_json(indent=1).encode() + b"\n"
+    yield PREVIEW, preview(None, site.looks)
+    yield "assets/site.css", stylesheet()
     for name in STATIC:
         yield f"assets/{name}", static(name)
-    for name, content in libraries().items():
-        yield f"assets/{name}", content
+
+
+def _board(site: Site, standing: Standing, against: Sequence[Chart], shared: Renderer) -> Iterator[tuple[str, bytes]]:
+    path = f"boards/{standing.board.name}"
+    yield f"{path}.html", board_page(site, standing, against, shared)
+    yield f"{path}.csv", table(site.index.model_copy(update={"standings": (standing,)})).encode("utf-8", "replace")
+    if view.count(standing):
+        yield f"{path}.png", preview(standing, site.looks)

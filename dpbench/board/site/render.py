@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from dpbench.board.site import output, text, view, words
+from dpbench.board.site.looks import style
+from dpbench.board.site.settings import Settings
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -22,7 +24,8 @@ POLICY = (
     "form-action 'none'"
 )
 ALONE = "default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
-STATIC = ("site.css", "site.js", "theme.js", "icon.svg")
+STATIC = ("header.css", "site.js", "icon.svg")
+PREVIEW = "assets/preview.png"
 
 
 @dataclass(frozen=True)
@@ -30,21 +33,28 @@ class Renderer:
     """Renders pages by name."""
 
     environment: Environment
+    settings: Settings
 
-    def page(self, name: str, depth: int, values: Mapping[str, Any]) -> bytes:
-        """Return a page that lies `depth` folders below the first one."""
-        template = self.environment.get_template(f"{name}.html.jinja")
-        return template.render({"up": "../" * depth, "policy": POLICY, **values}).encode("utf-8", "replace")
+    def page(self, template: str, path: str, here: str, values: Mapping[str, Any], preview: str = PREVIEW) -> bytes:
+        """Return the page that stands at `path` of the site, in the section `here`, with a picture that previews it."""
+        address = self.settings.address
+        shared = {
+            "root": "../" * path.count("/"), "here": here, "policy": POLICY, "settings": self.settings,
+            "docs": self.settings.docs, "repository": self.settings.repository,
+            "canonical": address and f"{address}{'' if path == 'index.html' else path}", "preview": preview,
+        }  # fmt: skip
+        rendered = self.environment.get_template(f"{template}.html.jinja").render({**shared, **values})
+        return rendered.encode("utf-8", "replace")
 
     def lost(self) -> bytes:
         """Return the page of addresses that do not exist: it loads nothing, as it may lie at any depth."""
-        style = static("404.css").decode()
-        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-        values = {"policy": ALONE.format(digest=digest), "style": Markup(style)}  # our own file
-        return self.page("404", 0, values)
+        plain = static("404.css").decode()
+        digest = base64.b64encode(hashlib.sha256(plain.encode()).digest()).decode()
+        values = {"policy": ALONE.format(digest=digest), "style": Markup(plain)}
+        return self.environment.get_template("404.html.jinja").render(values).encode()
 
 
-def renderer() -> Renderer:
+def renderer(settings: Settings) -> Renderer:
     """Return a renderer with every template's words and filters."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -59,18 +69,22 @@ def renderer() -> Renderer:
     )
     environment.filters.update(text.FILTERS)
     environment.globals.update(
-        badge=words.BADGES,
+        chosen=words.CHOSEN,
         trust=words.TRUST,
-        research=words.RESEARCH,
+        rng=words.RNG,
         selection=words.SELECTION,
-        status=words.STATUS,
         metric_name=view.metric_name,
-        chance=view.chance,
+        said=view.said,
         page=output.page,
     )
-    return Renderer(environment)
+    return Renderer(environment, settings)
 
 
 def static(name: str) -> bytes:
     """Return a file of our own that pages load."""
     return (files("dpbench.board.site") / "static" / name).read_bytes()
+
+
+def stylesheet() -> bytes:
+    """Return the style of all pages, with the colours of learners."""
+    return style().encode() + static("site.css")

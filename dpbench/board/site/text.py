@@ -1,17 +1,13 @@
 """What a page shows of values: numbers as a paper's table prints them, and strings of strangers made harmless.
 
 Escaping is Jinja's; here is what escaping leaves: strings without end, characters that reorder or hide what stands
-beside them, and data that a page carries for its scripts.
+beside them.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from typing import Any
-
-from markupsafe import Markup
 
 from dpbench.records.result import Interval
 from dpbench.support.messages import bytes_in_words, duration
@@ -22,8 +18,6 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
-_SUSPECT = re.compile(rf'\\[ubf]|[^"]{{{LONGEST}}}')  # of JSON: it may hold what is not printable ASCII, or is long
-_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 NONE = "–"
 
 
@@ -40,35 +34,18 @@ def shown(text: str, longest: int = LONGEST) -> str:
     return _HIDDEN.sub("\ufffd", text)
 
 
+def brief(text: str, longest: int) -> str:
+    """Return a stranger's string for a label, with an ellipsis where it is cut.
+
+    >>> brief("abcdef", 4)
+    'abc…'
+    """
+    return shown(text if len(text) <= longest else f"{text[: longest - 1]}…")
+
+
 def finalize(value: object) -> object:
     """Return what a template prints for a value: strings that are not markup pass through `shown`."""
     return shown(value) if type(value) is str else value
-
-
-def island(value: object) -> Markup:
-    r"""Return a value as JSON that can stand inside a script element: it can neither end it nor begin a comment.
-
-    >>> island("</script>")
-    Markup('"\\u003c/script\\u003e"')
-    """
-    text = _json(value)
-    if _SUSPECT.search(text):
-        text = _json(_harmless(value))
-    return Markup(text.translate(_ESCAPES))
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))  # ASCII: U+2028 is escaped
-
-
-def _harmless(value: Any) -> Any:
-    if isinstance(value, str):
-        return shown(value)
-    if isinstance(value, dict):
-        return {key: _harmless(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_harmless(one) for one in value]
-    return value
 
 
 def percent(share: float | None) -> str:
@@ -78,6 +55,24 @@ def percent(share: float | None) -> str:
     '72.04'
     """
     return NONE if share is None else f"{100 * share:.2f}"
+
+
+def points(share: float, digits: int = 2) -> str:
+    """Return a difference of shares in points.
+
+    >>> points(0.0123)
+    '1.23 points'
+    """
+    return f"{100 * share:.{digits}f} points"
+
+
+def signed(share: float, digits: int = 2) -> str:
+    """Return a difference of shares in points, with its sign.
+
+    >>> signed(-0.0123), signed(0.0)
+    ('−1.23', '0')
+    """
+    return f"{100 * share:+.{digits}f}".replace("-", "−") if share else "0"
 
 
 def half_width(interval: Interval) -> float | None:
@@ -94,7 +89,7 @@ def spread(interval: Interval | None) -> str:
     if interval is None:
         return NONE
     half = half_width(interval)
-    return percent(interval.mean) if half is None else f"{percent(interval.mean)} ± {percent(half)}"
+    return percent(interval.mean) if half is None or half < 5e-5 else f"{percent(interval.mean)} ± {percent(half)}"
 
 
 def budget(epsilon: float) -> str:
@@ -135,7 +130,6 @@ def four(value: float) -> str:
 
 
 FILTERS = {
-    "percent": percent, "spread": spread, "budget": budget, "upward": upward, "downward": downward, "four": four,
-    "bound": bound, "duration": duration,
-    "bytes_in_words": bytes_in_words, "island": island,
+    "percent": percent, "points": points, "signed": signed, "spread": spread, "budget": budget, "upward": upward,
+    "downward": downward, "four": four, "bound": bound, "duration": duration, "bytes_in_words": bytes_in_words,
 }  # fmt: skip

@@ -10,28 +10,25 @@ from dpbench.records.search import SelectionRule
 
 TITLES: Mapping[Metric, str] = {
     "accuracy": "Accuracy",
-    "balanced_accuracy": "Balanced",
+    "balanced_accuracy": "Balanced accuracy",
     "worst_class_accuracy": "Worst class",
     "macro_f1": "Macro F1",
     "auroc": "AUROC",
 }
-BADGES: Mapping[Trust, str] = {
-    "enforced": "enforced",
-    "derived": "re-derived",
-    "reproduced": "re-run",
-    "audited": "audited",
-    "secure-rng": "secure RNG",
-}
 TRUST: Mapping[Trust, str] = {
-    "enforced": "Made by dpbench: its curator holds the private data, samples, clips, adds noise and keeps the ledger.",
-    "derived": "ε follows from the stored plan and σ by two independent accountants, and all else that verify checks.",
-    "reproduced": "A seed was run again and gave the same predictions, or the same scores within a stated tolerance.",
-    "audited": "One more fit was attacked: its sensitivity, its noise and planted examples contradict nothing here.",
-    "secure-rng": "Noise came from the operating system, so that no seed can take it off a released model.",
+    "submitted": "checked, and not yet run again by the project",
+    "re-run": "a seed of it was run again by the project, and gave the same",
+    "audited": "one more fit of it was listened to and attacked by the project, and nothing contradicts what is stated",
 }
-RESEARCH = (
-    "Noise came from published seeds, so that anybody can repeat the number; no model of such a run may be released."
-)
+CHOSEN: Mapping[SelectionRule, str] = {
+    "default": "defaults",
+    "by-hand": "set by hand",
+    "transfer": "tuned elsewhere",
+    "public-validation": "tuned",
+    "private-accounted": "tuned within ε",
+    "private-unaccounted": "tuned outside ε",
+    "oracle": "tuned on the test",
+}
 SELECTION: Mapping[SelectionRule, str] = {
     "default": "The learner's defaults; nothing was tried.",
     "by-hand": "Somebody set options, and nobody knows on what grounds.",
@@ -41,9 +38,7 @@ SELECTION: Mapping[SelectionRule, str] = {
     "private-unaccounted": "Tuned on private data, outside ε; never ranked.",
     "oracle": "Tuned on the test split; never ranked.",
 }
-STATUS: Mapping[str, str] = {
-    "submitted": "sent in; nobody of the project has run it",
-    "verified": "checked by the project",
-    "disputed": "somebody doubts it; see its notes",
-    "withdrawn": "taken back by who sent it in",
+RNG: Mapping[str, str] = {
+    "research": "from published seeds, so that anybody can repeat the number; no model of such a run may be released",
+    "secure": "from the operating system, so that no seed can take it off a released model",
 }

@@ -44,7 +44,7 @@ def write_figure(collected: Collected, file: Path) -> None:
     write_chart(file, lambda: draw(collected))
 
 
-def draw(collected: Collected) -> Figure:
+def draw(collected: Collected, *, titled: bool = True) -> Figure:
     """Return the figure: one panel per combination of the panels' axes, and one legend beside them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -56,7 +56,8 @@ def draw(collected: Collected) -> Figure:
     figure = Figure(figsize=(width * across + 2.3, height * down + 0.2), dpi=110 if down == 1 else 85)
     figure.set_layout_engine("constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(textwrap.fill(_title(collected), round(figure.get_figwidth() / LETTER)), parse_math=False)
+    if titled:
+        figure.suptitle(textwrap.fill(_title(collected), round(figure.get_figwidth() / LETTER)), parse_math=False)
     axis = x_axis(_all_x(collected, panels), collected.plot.scale == "log")
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(down, across, index + 1)

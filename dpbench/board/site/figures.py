@@ -1,0 +1,100 @@
+"""The page of the papers' tables and figures: each beside what runs here, drawn from its results, with the verdict."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpbench.board.site.charts.picture import Chart, picture
+from dpbench.board.site.context import Site
+from dpbench.board.site.render import Renderer
+from dpbench.board.tables.render import percent
+from dpbench.records.protocol import Component
+from dpbench.records.result import Interval, Result
+from dpbench.reproduce.document import FIGURES, cells, compared, coverage, remarks
+from dpbench.reproduce.measured import Measured, axes
+from dpbench.reproduce.verdict import Comparison, compare
+from dpbench.sweep.figures import published, ready
+from dpbench.sweep.figures.collect import Collected
+from dpbench.sweep.figures.draw import draw
+from dpbench.sweep.plot import Plot, Position, position, text
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One table or figure of a paper: the comparison, and the chart where results are kept."""
+
+    comparison: Comparison
+    chart: Chart | None
+    cells: list[tuple[str, str, str, str]]  # where, theirs, ours, the difference
+    remarks: list[str]
+    compared: str
+
+
+def figures_page(site: Site, renderer: Renderer) -> bytes:
+    """Return the page."""
+    found = [_shown(site, comparison) for comparison in coverage(site.root, site.plugins)]
+    verdicts = Counter(one.comparison.verdict for one in found)
+    return renderer.page("figures", "figures.html", "figures", {"figures": found, "verdicts": verdicts})
+
+
+def _shown(site: Site, comparison: Comparison) -> Shown:
+    study = comparison.study
+    folder = site.root / FIGURES / study.name
+    chart = None
+    if study.sweep in ready.names() and folder.is_dir():
+        results = [Result.read(file) for file in sorted(folder.glob("*.json"))]
+        figure = figure_of(study.sweep, results)
+        chart = _chart(figure) if figure.measured else None
+        if not comparison.compared:  # of other defaults than those of today, or by the code before
+            comparison = compare(study, [Measured(axes(one.spec), one.metrics["accuracy"], False) for one in results])
+    rows = [row for row in cells(comparison) if row[2]]
+    return Shown(comparison, chart, rows, remarks(comparison), compared(comparison))
+
+
+def figure_of(name: str, results: Sequence[Result]) -> Collected:
+    """Return a ready-made figure with results, each where its own spec puts it, whatever the defaults of today are."""
+    plot = Plot.model_validate(tomllib.loads("\n".join(ready.lines(name)))["plot"])
+    measured: dict[Position, Interval] = {}
+    for result in results:
+        if plot.metric in result.metrics:
+            measured[position(plot, {axis: _value(result, axis) for axis in plot.axes})] = result.metrics[plot.metric]
+    order = sorted(measured, key=lambda at: (at.panel, _size(at.line), at.line, isinstance(at.x, str), _size(at.x)))
+    seeds = tuple(len(result.seeds) for result in results)
+    kept = {at: measured[at] for at in order}
+    return Collected(name, plot, tuple(order), kept, seeds, published.chosen(plot, name))
+
+
+def _value(result: Result, axis: str) -> object:
+    """Return what a result has on an axis: a field of its spec, or an option of a component; None where it has none."""
+    field, _, option = axis.partition(".")
+    value = getattr(result.spec, field)
+    if isinstance(value, Component):
+        return value.options.get(option) if option else value.names
+    return value
+
+
+def _size(value: object) -> float:
+    try:
+        return float(str(value).replace("∞", "inf"))
+    except ValueError:
+        return math.inf
+
+
+def _chart(one: Collected) -> Chart:
+    title = one.plot.title or one.name
+    head = (*one.plot.panels, *([one.plot.lines] if one.plot.lines else []), one.plot.x, f"{one.plot.metric} (%)")
+    rows = tuple(
+        (*at.panel, *([at.line] if one.plot.lines else []), one.plot.without or "" if at.x is None else text(at.x),
+         percent(score))
+        for at, score in one.measured.items()
+    )  # fmt: skip
+    seeds = f"{min(one.seeds)} to {max(one.seeds)}" if min(one.seeds) < max(one.seeds) else str(one.seeds[0])
+    note = f"{len(one.measured)} results; mean over {seeds} seeds with its 95% interval."
+    if one.series:
+        note += " Hollow and dashed: as published."
+    drawn = picture(lambda: draw(one, titled=False), one.name, f"{title}. The table has its numbers.")
+    return Chart(one.name, title, note, drawn, head, rows)

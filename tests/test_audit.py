@@ -142,6 +142,7 @@ def test_a_witness_never_stands_beside_secure_randomness() -> None:
         bind(rows, task, (), 1.0, Randomness.secure(0), Witness(seen.append))
 
 
+@pytest.mark.usefixtures("telling")
 def test_canaries_take_no_part_in_what_is_public() -> None:
     made = prepared("class-means")
     sizes: list[int] = []

@@ -196,6 +196,7 @@ def test_private_selection_records_each_seeds_setting_and_nothing_that_tells_how
     assert ran("private-accounted", seeds=[4], repeats=5).seeds == found.seeds[4:5]
 
 
+@pytest.mark.usefixtures("telling")
 def test_the_best_of_a_random_number_of_runs_wins_and_a_run_that_fails_counts_as_one() -> None:
     rates, runs, seeds = (1e-5, 1e-7, 0.5), 0, [4, 5, 8, 9]
     learner, space = "fitted:steps=3,init=uniform", {"learning_rate": rates}
@@ -211,11 +212,13 @@ def test_the_best_of_a_random_number_of_runs_wins_and_a_run_that_fails_counts_as
     assert EVENTS.count("fit") == runs
 
 
+@pytest.mark.usefixtures("telling")
 def test_where_all_runs_behind_a_seed_fail_the_outcome_knows_nothing() -> None:
     found = ran("private-accounted", learner="fitted:steps=3,init=uniform", space={"learning_rate": (1e-5,)})
     assert all(seed.setting == {} and seed.accuracy < 0.2 for seed in found.seeds)
 
 
+@pytest.mark.usefixtures("telling")
 def test_a_search_ends_where_a_run_fails_on_rows_for_that_is_not_noisy() -> None:
     with pytest.raises(ComponentFailed, match="ZeroDivisionError"):
         ran("private-accounted", learner="fitted:steps=3", space={"learning_rate": (1e-6,)})
@@ -227,6 +230,7 @@ def _with_runs(monkeypatch: pytest.MonkeyPatch, count: int) -> Result:
     return ran("private-accounted", learner="fitted:steps=3", space={"clip": (1.0,)})
 
 
+@pytest.mark.usefixtures("telling")
 def test_nothing_that_is_published_tells_how_many_runs_there_were(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -197,6 +197,7 @@ def test_a_simulated_curator_answers_with_the_weighted_sum_and_the_noise_of_the_
 
 
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
+@pytest.mark.usefixtures("telling")
 def test_a_learner_sees_the_size_and_noise_of_its_real_run(rule: str) -> None:
     Guess.seen.clear()
     chosen(Guess(), {"guess": (0, 1)}, rule)
@@ -208,6 +209,7 @@ def test_a_learner_sees_the_size_and_noise_of_its_real_run(rule: str) -> None:
 
 
 @pytest.mark.parametrize("learner", [Tiny(), Guess()])
+@pytest.mark.usefixtures("telling")
 def test_only_a_search_that_says_so_touches_private_rows(learner: Learner) -> None:
     space: dict[str, Any] = {"clip": (0.1, 1.0)} if isinstance(learner, Tiny) else {"guess": (0, 1)}
     assert not chosen(learner, space).private_touched
@@ -271,6 +273,7 @@ def test_too_few_public_labels_are_refused_in_one_sentence(public: PublicData) -
         folds_of(world().private, public, Tiny(), search())
 
 
+@pytest.mark.usefixtures("telling")
 def test_the_best_setting_wins_and_what_cannot_be_tried_is_on_record() -> None:
     faults = ("fit", "diverges", "none")
     found = chosen(Guess(), {"fault": faults, "guess": (-1, 0, 1, 2)})
@@ -285,6 +288,7 @@ def test_the_best_setting_wins_and_what_cannot_be_tried_is_on_record() -> None:
     assert (found.possible, found.tried, found.draw, found.public_labels) == (12, 12, "grid", 53)
 
 
+@pytest.mark.usefixtures("telling")
 def test_where_nothing_can_be_tried_the_first_reason_is_given() -> None:
     with pytest.raises(
         SpecError, match=r"None of the 2 settings of learner 'guess' .* ZeroDivisionError: no luck"

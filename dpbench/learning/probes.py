@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
     from dpbench.learning.stack import Stack, Stacked
 
-_OWN = ("learning_rate", "momentum", "clip")  # what settings that train together may differ in
-_TRAINING = (*_OWN, "steps", "sample_rate", "init")  # what the map of the features does not depend on
+_OWN = ("learning_rate", "momentum", "clip", "steps")  # what settings that train together may differ in
+_TRAINING = (*_OWN, "sample_rate", "init")  # what the map of the features does not depend on
 
 
 @dataclass(frozen=True)
 class ProbeLearner(Learner):
     """Private softmax regression on `features`, a map that reads public values only.
 
-    A subclass defines `features`. Settings of it that share features, samples and steps are tuned together: one
-    gathered batch serves all their learning rates and clips. Steps and learning rate follow the budget unless they are
-    set: see `learning.defaults`.
+    A subclass defines `features`. Settings of it that share features and samples are tuned together: one gathered
+    batch serves all their learning rates, clips and numbers of steps. Steps and learning rate follow the budget unless
+    they are set: see `learning.defaults`.
     """
 
     logits: ClassVar[bool] = True
@@ -101,10 +101,14 @@ def stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
 
 
 class Maps:
-    """Remembers the maps of one public split: settings that differ in training alone share theirs."""
+    """Remembers the maps of one public split, and rows as the last one mapped them.
+
+    Settings that differ in training alone share theirs.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[Transform, Tensor]] = {}
+        self._latest: tuple[Hashable, Stack] | None = None
 
     def of(self, learner: ProbeLearner, task: Task, public: PublicData, generator: torch.Generator) -> Transform:
         """Return `learner.features`, and leave the generator as making them would."""
@@ -117,6 +121,13 @@ class Maps:
         self._known[key] = features, generator.get_state()
         return features
 
+    def mapped(self, learner: ProbeLearner, stack: Stack, features: Transform) -> Stack:
+        """Return the stack over rows that `features`, the map of this learner, has mapped; all stacks hold the same."""
+        if self._latest is None or self._latest[0] != learner.map_key:
+            self._latest = None  # before the next is made: both might not fit
+            self._latest = learner.map_key, stack.map(features)
+        return stack.over(self._latest[1])
+
 
 def fit_together(
     learners: Sequence[ProbeLearner],
@@ -127,11 +138,11 @@ def fit_together(
 ) -> list[Predict]:
     """Fit settings of equal `shared` at once; each predictor is what its own fit gives with the same randomness.
 
-    `maps`, if given, belongs to this public split and to generators of this very state.
+    `maps`, if given, belongs to this public split, to the rows behind this stack and to generators of this very state.
     """
-    first = learners[0]
-    features = (maps or Maps()).of(first, stack.task, public, generator)
-    heads = _train(learners, stack.map(features), generator)
+    first, maps = learners[0], maps or Maps()
+    features = maps.of(first, stack.task, public, generator)
+    heads = _train(learners, maps.mapped(first, stack, features), generator)
     pairs = zip(learners, heads, strict=True)
     return [learner.refine(_predictor(learner.probe, head, features), features, public) for learner, head in pairs]
 
@@ -141,21 +152,29 @@ def _predictor(probe: LinearProbe, head: Tensor, features: Transform) -> Predict
 
 
 def _train(learners: Sequence[ProbeLearner], stack: Stack, generator: torch.Generator) -> Tensor:
-    """Return the heads (s, k, d + 1) after all steps on mapped rows; see `LinearProbe.train` for one."""
+    """Return the heads (s, k, d + 1) after all steps of each on mapped rows; see `LinearProbe.train` for one."""
     import torch
 
     probe, task = learners[0].probe, stack.task
-    heads = probe.head(task.classes, task.example_shape[0], generator).to(task.device).repeat(len(learners), 1, 1)
-    velocity = torch.zeros_like(heads)
-    rates, momenta = (_column(learners, name).to(task.device) for name in ("learning_rate", "momentum"))
-    clips = [learner.clip for learner in learners]
+    trained = probe.head(task.classes, task.example_shape[0], generator).to(task.device).repeat(len(learners), 1, 1)
+    steps = torch.tensor([learner.probe.steps for learner in learners])
     expected = probe.sample_rate * task.size
-    for _ in range(probe.steps):
-        rows = lambda chunk: _gradients(heads, chunk)
-        noisy_gradients = stack.noisy_sums(rows, release="gradient", clips=clips)
-        velocity.mul_(momenta).add_(noisy_gradients, alpha=1 / expected)
-        heads.sub_(rates * velocity)
-    return heads
+    heads, velocity = trained.clone(), torch.zeros_like(trained)
+    going, done = torch.arange(len(learners)), 0
+    while len(going):  # until the next of those that are left has taken its steps
+        own = [learners[place] for place in going]
+        rates, momenta = (_column(own, name).to(task.device) for name in ("learning_rate", "momentum"))
+        left, clips = stack.take(going.tolist()), [learner.clip for learner in own]
+        until = int(steps[going].min())
+        for _ in range(done, until):
+            rows = lambda chunk: _gradients(heads, chunk)  # noqa: B023
+            noisy_gradients = left.noisy_sums(rows, release="gradient", clips=clips)
+            velocity.mul_(momenta).add_(noisy_gradients, alpha=1 / expected)
+            heads.sub_(rates * velocity)
+        trained[going] = heads
+        longer, done = steps[going] > until, until
+        going, heads, velocity = going[longer], heads[longer], velocity[longer]
+    return trained
 
 
 def _column(learners: Sequence[ProbeLearner], name: str) -> Tensor:

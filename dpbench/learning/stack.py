@@ -21,6 +21,7 @@ from dpbench.privacy.exact.sums import IntegerSum, lengths, outer_sum
 from dpbench.privacy.exact.surroundings import own_arithmetic
 from dpbench.privacy.forms.rounding import row_norms, weights_for
 from dpbench.privacy.mechanisms import noised
+from dpbench.privacy.rows import Scratch
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,18 @@ class Stack:
     def map(self, transform: Callable[[Tensor], Tensor]) -> Stack:
         """Return the stack over the transformed rows, which all fits share; see `Curator.map`."""
         mapped = self.curators[0].map(transform)
-        curators = [dataclasses.replace(each, rows=mapped.rows, task=mapped.task) for each in self.curators]
+        return self.over(dataclasses.replace(self, curators=(mapped,)))
+
+    def over(self, other: Stack) -> Stack:
+        """Return these fits over the rows of another stack, with buffers of their own: a fit may fail halfway."""
+        rows, task = other.curators[0].rows, other.task
+        rows = dataclasses.replace(rows, scratch=Scratch())
+        curators = [dataclasses.replace(each, rows=rows, task=task) for each in self.curators]
         return dataclasses.replace(self, curators=tuple(curators))
+
+    def take(self, places: Sequence[int]) -> Stack:
+        """Return some of the fits."""
+        return dataclasses.replace(self, curators=tuple(self.curators[place] for place in places))
 
 
 def _clipped_sums(stacked: Stacked, bounds: Tensor) -> Tensor:

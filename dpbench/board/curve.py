@@ -115,4 +115,4 @@ def _score(prepared: Prepared, rows: torch.Tensor, metric: str) -> float:
         guesses[:, int(y[0])] = 1
         return float(scoring.score(guesses, prepared.test.y)[metric])
     part = dataclasses.replace(prepared, public=PublicData(public.x[rows], y))
-    return float(getattr(fit(part, 0), metric))
+    return float(getattr(fit(part, prepared.spec.seeds[0]), metric))

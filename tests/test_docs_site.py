@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 WIDTHS = (1400, 400)
 SHOWN = ("index.html", "explanation/leaderboard.html", "explanation/museum.html", "reference/names.html",
-         "reference/commands.html", "reference/learners.html", "how-to/add-a-learner.html")  # fmt: skip
+         "reference/commands.html", "reference/learners.html", "how-to/add-a-learner.html",
+         "tutorial/which-learner.html", "tutorial/write-and-attack.html")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +135,27 @@ def _commands(command: Any, path: str) -> Iterator[str]:
         yield path
     for name, one in (known or {}).items():
         yield from _commands(one, f"{path} {name}")
+
+
+NOTEBOOKS = sorted(Path(docs.__file__).parent.rglob("*.ipynb"))
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+def test_a_notebook_is_kept_without_what_it_printed_and_ran_when_the_site_was_built(file: Path, site: Path) -> None:
+    cells = [one for one in json.loads(file.read_text(encoding="utf-8"))["cells"] if one["cell_type"] == "code"]
+    assert len(cells) >= 7
+    assert [one for one in cells if one["outputs"] or one["execution_count"]] == []
+    assert _made(file, site).read_text(encoding="utf-8").count('class="cell_output') >= 6
+
+
+def test_the_notebooks_show_what_their_words_say(site: Path) -> None:
+    which, attacked = ((site / f"tutorial/{name}.html").read_text(encoding="utf-8") for name in
+                       ("which-learner", "write-and-attack"))  # fmt: skip
+    assert "<th>thrift</th>" in which or ">thrift<" in which
+    assert re.search(r'<img[^>]*src="[^"]*\.png"', which)
+    for refusal in ("NotPure: A row function", "NotPerExample: A row function", "NotPlanned: All 1 planned steps"):
+        assert refusal in attacked
+    assert "passed: True" in attacked and "broken learner" not in attacked
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,8 @@ def expect(kept: bool, complaint: str | Callable[[], str]) -> None:
 
 
 def _sources(module: str) -> list[Path]:
+    if module == "__main__":
+        return []  # a class of a notebook: no command imports it, and there is no file to read
     spec = importlib.util.find_spec(module.partition(".")[0])
     if spec is None or spec.origin is None:
         raise LawBroken(f"The source of {module} cannot be found.")

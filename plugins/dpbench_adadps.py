@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AdaDPS(Learner):
-    """AdaDPS on a linear head (Li, Zaheer, Reddi, Smith, ICML 2022, algorithm 1 with public data).
+    """AdaDPS on a linear head (Li, Zaheer, Reddi, Smith, ICML 2022, arXiv:2202.05963).
 
     Every `refresh` steps the second moment of public per-example gradients at the current head gives
     A = sqrt(E[g^2]) + epsilon_c, scaled to mean 1 so that learning rate and clip keep their meaning; each private

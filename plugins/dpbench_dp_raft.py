@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 class DPRAFT(Learner):
     """Full-batch linear probe with momentum, zero init and no bias (Panda et al. 2024; DP-RandP, appendix F).
 
+    Sources: arXiv:2212.04486, arXiv:2306.06076.
+
     The linear scaling rule: learning rate times steps is `travel` times mu = sqrt(steps) / sigma, the privacy that the
     budget buys (epsilon is nearly linear in it), at most `rate_limit`. The line through table 22 of DP-RandP has travel
     4,000 for 50,000 examples (`dp-raft:paper`); by default travel is in proportion to their number, as noise is divided

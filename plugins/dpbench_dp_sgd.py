@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DPSGD(ProbeLearner):
-    """Linear probe by DP-SGD (Abadi et al. 2016, algorithm 1), as PILLAR's baseline runs it.
+    """Linear probe by DP-SGD (Abadi et al. 2016, arXiv:1607.00133), as PILLAR's baseline runs it.
 
     `scaling` is applied to each example's features first: `public` standardises with the mean and deviation of public
     features (the authors' code of PILLAR does so for this baseline too), `norm` divides by the example's own norm,

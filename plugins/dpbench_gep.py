@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GEP(Learner):
-    """Gradient embedding perturbation on a linear head (Yu, Zhang, Chen, Liu, ICLR 2021, algorithm 1).
+    """Gradient embedding perturbation on a linear head (Yu, Zhang, Chen, Liu, ICLR 2021, arXiv:2102.12677).
 
     Every `refresh` steps, gradients of `anchors` public examples (by default 200, or
     all if there are fewer) with random labels span a subspace, of which power

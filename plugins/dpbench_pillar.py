@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 class Pillar(ProbeLearner):
     """PILLAR (Pinto, Hu, Yang, Sanyal 2023, algorithm 1): public PCA to `k` dimensions, then a private linear head.
 
+    Source: arXiv:2306.03962.
+
     `center` subtracts the public mean before the projection, as the authors' code does; without it the components are
     those of the uncentred second moment, as algorithm 1 writes. `scaling=public` standardises first (the authors'
     code), so that it and dp-sgd differ by the projection alone. `k`, `steps` and `learning_rate` follow the budget

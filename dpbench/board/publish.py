@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from dpbench.board import build, pages, upload
@@ -17,7 +18,9 @@ from dpbench.registry import Registry
 HUB = "hf:"
 
 
-def publish(target: str, root: Path, plugins: Registry, *, dry_run: bool = False) -> Changes:
+def publish(
+    target: str, root: Path, plugins: Registry, docs: Callable[[Path], None] | None = None, *, dry_run: bool = False
+) -> Changes:
     """Put the page of the leaderboard `root` into the folder `target`, or its data into `hf:OWNER/NAME`.
 
     Nothing that was built before is trusted: the index is made again from results that pass every check.
@@ -34,7 +37,7 @@ def publish(target: str, root: Path, plugins: Registry, *, dry_run: bool = False
     if hub:
         return upload.upload(target.removeprefix(HUB), _files(index, root), dry_run=dry_run)
     with tempfile.TemporaryDirectory() as folder:
-        build_site(index, root, Path(folder) / "site", plugins)
+        build_site(index, root, Path(folder) / "site", plugins, docs)
         return pages.put(Path(folder) / "site", Path(target), dry_run=dry_run)
 
 

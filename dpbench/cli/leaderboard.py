@@ -62,11 +62,13 @@ def verify(
 
 @app.command()
 def build(
+    context: typer.Context,
     site: Annotated[Path | None, typer.Option(help="Folder of the page. \\[default: ROOT/site]")] = None,
     no_site: Annotated[bool, typer.Option("--no-site", help="Make leaderboard.json and its schema alone.")] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; fail if leaderboard.json is not what results give.")
     ] = False,
+    docs: publish.Docs = True,
     root: Root = LEADERBOARD,
 ) -> None:
     """Check all results, then write leaderboard.json, schema.json and the page.
@@ -94,7 +96,7 @@ def build(
         from dpbench.board.site import build_site
 
         out = site or root / "site"
-        build_site(index, root, out, plugins)
+        build_site(index, root, out, plugins, publish.documentation(context, wanted=docs))
         print(f"Wrote {out}")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -29,25 +31,50 @@ def serve(
     server.serve(site or root / "site", port, ready)
 
 
+UP = "../"  # from the documentation to the site
+Docs = Annotated[bool, typer.Option("--docs/--no-docs", help="Build the documentation along, if it can be built.")]
+
+
+def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], None] | None:
+    """Return what builds the documentation into a folder of the site, or None where it is not wanted or cannot be."""
+    from dpbench.docs import DocsMissing, build, built
+    from dpbench.support.progress import status
+
+    if not wanted:
+        return None
+    command = context.find_root().command
+    try:
+        with status("Building the documentation: a minute"):
+            built(command, root=UP)
+    except DocsMissing as error:
+        print(f"The site is without documentation. {error}", file=sys.stderr)
+        return None
+    return functools.partial(build, command=command, root=UP)
+
+
 def publish(
+    context: typer.Context,
     target: Annotated[
         str, typer.Argument(metavar="FOLDER|hf:OWNER/NAME", help="A folder, or a dataset repository of the hub.")
     ],
     root: Root = Path("leaderboard"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change; change nothing.")] = False,
+    docs: Docs = True,
 ) -> None:
     """Verify every result, then put the page into a folder, or the data into a repository of the Hugging Face hub.
 
     A folder gets the page as GitHub Pages serves it. A dataset repository of the hub gets leaderboard.json, results,
     boards and schema, with the token that the environment variable HF_TOKEN holds.
     """
+    from dpbench.board.publish import HUB
     from dpbench.board.publish import publish as publish_to
     from dpbench.registry import load
 
     plugins = load()
     plugins.report_broken()
     try:
-        changes = publish_to(target, root, plugins, dry_run=dry_run)
+        made = None if target.startswith(HUB) else documentation(context, wanted=docs)
+        changes = publish_to(target, root, plugins, made, dry_run=dry_run)
     except KeyboardInterrupt:
         print(f"dpbench: Interrupted. {target} holds what it held before, or all that is new.", file=sys.stderr)
         raise typer.Exit(130) from None

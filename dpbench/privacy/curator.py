@@ -130,6 +130,8 @@ class LedgerCurator:
     ) -> Tensor:  # fmt: skip
         """Spend, deal, teach, count, noise; see `Curator.noisy_votes` and `votes`."""
         votes.check(queries, shards, self.task.size)
+        if confident == release:
+            raise SpecError(f"Expected another release for confident than {release!r}, which answers. Plan two.")
         names = [name for name in (confident, release) if name is not None]
         for name in names:
             if (rate := self.ledger.spend(name).sample_rate) < 1:

@@ -46,7 +46,7 @@ from dpbench.museum.strangers import prepared, ran
 from dpbench.privacy.accounting import accountant, bounded_range, private_selection
 from dpbench.privacy.accounting.crosscheck import cross_check
 from dpbench.privacy.accounting.private_selection import Repeats
-from dpbench.privacy.choices import choose, losses, projected, steps_of
+from dpbench.privacy.choices import checked, choose, losses, projected
 from dpbench.privacy.forms.cells import Cells
 from dpbench.privacy.forms.contributions import Rows
 from dpbench.privacy.plan import check_plan, eps0_of
@@ -136,7 +136,7 @@ def test_rows_in_cells_lose_what_a_public_matrix_says(index: list[int]) -> None:
     matrix = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
     cells = Cells(torch.tensor(index, dtype=torch.int64), 4)
     inside = [one for one in index if 0 <= one < 4]
-    found = projected(cells.integers(1.0), steps_of(matrix, 3))
+    found = projected(cells.integers(1.0), checked(matrix, 3))
     direct = losses(Rows(matrix[torch.tensor(inside, dtype=torch.int64)]), 3)
     assert torch.equal(found.total, direct.total)
     assert cells.norms().tolist() == [float(0 <= one < 4) for one in index]

@@ -192,6 +192,20 @@ def test_a_teacher_that_changes_the_queries_is_refused() -> None:
         curator_over(private_rows(), PLAN).noisy_votes(writes, queries, release="votes", shards=5)
 
 
+def test_a_teacher_may_fit_by_gradients() -> None:
+    def trained(shard: Chunk, queries: Tensor) -> Tensor:
+        head = torch.zeros(5, 3)
+        with torch.enable_grad():
+            head.requires_grad_()
+            for _ in range(3):
+                loss = torch.nn.functional.cross_entropy(shard.x @ head, shard.y)
+                (gradient,) = torch.autograd.grad(loss, head)
+                head = (head - gradient).detach().requires_grad_()
+        return (queries @ head).argmax(1)
+
+    assert float(votes_of(private_rows(), trained, shards=4).sum()) == 4 * len(QUERIES)
+
+
 def test_a_teacher_that_fails_ends_the_fit_without_a_private_value() -> None:
     def fails(shard: Chunk, queries: Tensor) -> Tensor:
         raise ValueError(f"the secret is {shard.x}")

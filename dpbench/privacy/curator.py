@@ -108,9 +108,9 @@ class LedgerCurator:
             limit = choices.rows_held(choice.candidates, chunk_size)
             lost = self._total(losses, release, draws, partial(choices.losses, candidates=choice.candidates), limit)
         else:
-            steps = choices.steps_of(project, choice.candidates)
-            counts = self._total(choices.numbered(losses, len(steps)), release, draws, choices.counts, chunk_size)
-            lost = choices.projected(counts, steps)
+            matrix = choices.checked(project, choice.candidates)
+            counts = self._total(choices.numbered(losses, len(matrix)), release, draws, choices.counts, chunk_size)
+            lost = choices.projected(counts, matrix)
         return int(self._chosen(lost, 1, choice, draws))
 
     @own_arithmetic()

@@ -43,9 +43,10 @@ from dpbench.explain.lifted import Kept, Lifted
 from dpbench.harness.guarantee import state
 from dpbench.harness.tuning.simulated import SimulatedCurator
 from dpbench.museum.strangers import prepared, ran
-from dpbench.privacy.accounting import accountant, bounded_range
+from dpbench.privacy.accounting import accountant, bounded_range, private_selection
 from dpbench.privacy.accounting.crosscheck import cross_check
-from dpbench.privacy.choices import choose, losses, projected, steps_of
+from dpbench.privacy.accounting.private_selection import Repeats
+from dpbench.privacy.choices import checked, choose, losses, projected
 from dpbench.privacy.forms.cells import Cells
 from dpbench.privacy.forms.contributions import Rows
 from dpbench.privacy.plan import check_plan, eps0_of
@@ -135,7 +136,7 @@ def test_rows_in_cells_lose_what_a_public_matrix_says(index: list[int]) -> None:
     matrix = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
     cells = Cells(torch.tensor(index, dtype=torch.int64), 4)
     inside = [one for one in index if 0 <= one < 4]
-    found = projected(cells.integers(1.0), steps_of(matrix, 3))
+    found = projected(cells.integers(1.0), checked(matrix, 3))
     direct = losses(Rows(matrix[torch.tensor(inside, dtype=torch.int64)]), 3)
     assert torch.equal(found.total, direct.total)
     assert cells.norms().tolist() == [float(0 <= one < 4) for one in index]
@@ -338,6 +339,20 @@ def test_several_choices_compose_below_the_sum_of_theirs() -> None:
     plan = [Choice("any", 4, steps=20)]
     assert not accountant.is_pure(plan)
     assert accountant.epsilon(plan, 20.0, DELTA) < 0.9 * 20 * eps0_of(20.0)
+
+
+def test_steps_of_a_choice_cost_what_as_many_choices_do() -> None:
+    steps, names = [Choice("any", 4, steps=3)], [Choice(name, 4) for name in ("one", "two", "three")]
+    assert accountant.epsilon(steps, 6.0, DELTA) == pytest.approx(accountant.epsilon(names, 6.0, DELTA), rel=1e-6)
+
+
+def test_a_private_search_charges_for_choices() -> None:
+    plan: list[Planned] = [Choice("any", 4), Release("sum")]
+    repeats = Repeats(5.0)
+    sigma = private_selection.calibrate(plan, Budget(1.0, DELTA), repeats)
+    stated = private_selection.epsilon(plan, sigma, DELTA, repeats)
+    assert private_selection.independent(plan, sigma, DELTA, repeats) == pytest.approx(stated, rel=1e-6)
+    assert private_selection.epsilon(plan[1:], sigma, DELTA, repeats) < 0.8 * stated
 
 
 def test_opacus_does_not_compose_choices() -> None:

@@ -54,6 +54,10 @@ def size_as_label(shard: Chunk, queries: Tensor) -> Tensor:
     return torch.full((len(queries),), len(shard) % 3)
 
 
+def by_seed(shard: Chunk, queries: Tensor) -> Tensor:
+    return torch.full((len(queries),), int(shard.seeds.sum()) % 3)
+
+
 def without(rows: PrivateRows, place: int) -> PrivateRows:
     kept = torch.cat([torch.arange(place), torch.arange(place + 1, len(rows))])
     return dataclasses.replace(rows, held=rows.held[kept], y=rows.y[kept], index=torch.arange(len(kept)))
@@ -63,7 +67,7 @@ def votes_of(rows: PrivateRows, teacher: Teacher, shards: int = 8, sigma: float 
     return curator_over(rows, PLAN, sigma).handle().noisy_votes(teacher, QUERIES, release="votes", shards=shards)
 
 
-@given(st.integers(0, 39), st.integers(1, 40), st.sampled_from([nearest, size_as_label]))
+@given(st.integers(0, 39), st.integers(1, 39), st.sampled_from([nearest, size_as_label, by_seed]))
 @settings(max_examples=25, deadline=None)
 def test_taking_an_example_away_moves_one_vote_a_query(place: int, shards: int, teacher: Teacher) -> None:
     rows = private_rows()
@@ -188,6 +192,20 @@ def test_a_teacher_that_changes_the_queries_is_refused() -> None:
         curator_over(private_rows(), PLAN).noisy_votes(writes, queries, release="votes", shards=5)
 
 
+def test_a_teacher_may_fit_by_gradients() -> None:
+    def trained(shard: Chunk, queries: Tensor) -> Tensor:
+        head = torch.zeros(5, 3)
+        with torch.enable_grad():
+            head.requires_grad_()
+            for _ in range(3):
+                loss = torch.nn.functional.cross_entropy(shard.x @ head, shard.y)
+                (gradient,) = torch.autograd.grad(loss, head)
+                head = (head - gradient).detach().requires_grad_()
+        return (queries @ head).argmax(1)
+
+    assert float(votes_of(private_rows(), trained, shards=4).sum()) == 4 * len(QUERIES)
+
+
 def test_a_teacher_that_fails_ends_the_fit_without_a_private_value() -> None:
     def fails(shard: Chunk, queries: Tensor) -> Tensor:
         raise ValueError(f"the secret is {shard.x}")
@@ -226,6 +244,12 @@ def test_what_cannot_be_asked_is_refused_in_one_sentence(queries: Tensor, releas
     curator = curator_over(private_rows(), [*PLAN, Release("some", sample_rate=0.5)])
     with pytest.raises(SpecError, match=said):
         curator.noisy_votes(nearest, queries, release=release, shards=shards)
+
+
+def test_the_largest_counts_have_a_release_of_their_own() -> None:
+    curator = curator_over(private_rows(), [Release("votes", steps=2)])
+    with pytest.raises(SpecError, match="Expected another release for confident than 'votes'"):
+        curator.noisy_votes(nearest, QUERIES, release="votes", shards=4, confident="votes", threshold=2.0)
 
 
 def test_votes_are_spent_as_any_release() -> None:

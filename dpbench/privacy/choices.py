@@ -90,20 +90,20 @@ def counts(block: Contribution) -> IntegerSum:
     return block.integers(1.0)
 
 
-def projected(cells: IntegerSum, steps: Tensor) -> IntegerSum:
-    """Return the total losses (N,) of rows counted by cell, given those of a row in each cell as `steps_of` has them.
+def projected(cells: IntegerSum, matrix: Tensor) -> IntegerSum:
+    """Return the total losses (N,) of rows counted by cell, given a `checked` matrix of those of a row in each cell.
 
     Sensitivity: that of `losses`: a row adds the steps of its cell. Products and sums are whole numbers below 2^53.
     """
-    total = torch.zeros(steps.shape[1], dtype=torch.float64, device=cells.total.device)
-    held = max(1, HELD // steps.shape[1])  # cells at once
-    for some, part in zip(torch.split(cells.total, held), torch.split(steps, held), strict=True):
-        total += some.double() @ part.to(total.device).double()
+    total = torch.zeros(matrix.shape[1], dtype=torch.float64, device=cells.total.device)
+    held = max(1, HELD // matrix.shape[1])  # cells at once
+    for some, part in zip(torch.split(cells.total, held), torch.split(matrix, held), strict=True):
+        total += some.double() @ _steps(part.to(total.device).double())
     return IntegerSum(total.to(torch.int64), _grid(total))
 
 
-def steps_of(project: Tensor, candidates: int) -> Tensor:
-    """Return a public matrix of losses (cells, N) in steps of 2^-20, int32.
+def checked(project: Tensor, candidates: int) -> Tensor:
+    """Return a copy of a public matrix of losses (cells, N), or refuse it.
 
     Raises:
         SpecError: it is none, or an entry is not in [0, 1].
@@ -115,7 +115,7 @@ def steps_of(project: Tensor, candidates: int) -> Tensor:
     low, high = (float(matrix.min()), float(matrix.max())) if matrix.dtype != torch.bool else (0.0, 1.0)
     if not (low >= 0 and high <= 1):
         raise SpecError(f"Expected losses in [0, 1] in project, got {low:g} to {high:g}: divide by the largest.")
-    return _steps(matrix if matrix.is_floating_point() else matrix.float()).to(torch.int32)
+    return matrix.clone()  # nothing that runs over rows can reach it
 
 
 def choose(totals: Tensor, sigma: float, grid: float, draws: Draws) -> Tensor:

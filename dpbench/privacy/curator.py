@@ -108,9 +108,9 @@ class LedgerCurator:
             limit = choices.rows_held(choice.candidates, chunk_size)
             lost = self._total(losses, release, draws, partial(choices.losses, candidates=choice.candidates), limit)
         else:
-            steps = choices.steps_of(project, choice.candidates)
-            counts = self._total(choices.numbered(losses, len(steps)), release, draws, choices.counts, chunk_size)
-            lost = choices.projected(counts, steps)
+            matrix = choices.checked(project, choice.candidates)
+            counts = self._total(choices.numbered(losses, len(matrix)), release, draws, choices.counts, chunk_size)
+            lost = choices.projected(counts, matrix)
         return int(self._chosen(lost, 1, choice, draws))
 
     @own_arithmetic()
@@ -130,6 +130,8 @@ class LedgerCurator:
     ) -> Tensor:  # fmt: skip
         """Spend, deal, teach, count, noise; see `Curator.noisy_votes` and `votes`."""
         votes.check(queries, shards, self.task.size)
+        if confident == release:
+            raise SpecError(f"Expected another release for confident than {release!r}, which answers. Plan two.")
         names = [name for name in (confident, release) if name is not None]
         for name in names:
             if (rate := self.ledger.spend(name).sample_rate) < 1:

@@ -10,7 +10,7 @@ MUTANTS = (
     Mutant(
         "accounted without relative noise", "a release with half the noise costs as one with all of it",
         "accounting/accountant.py",
-        edit("event = dp.GaussianDpEvent(sigma * release.relative_noise)", "event = dp.GaussianDpEvent(sigma)"),
+        edit("else dp.GaussianDpEvent(noise)", "else dp.GaussianDpEvent(sigma)"),
         (ACCOUNT + "relative_noise_multiplies_sigma",
          ACCOUNT + "a_mean_before_sampled_steps_costs_what_the_ledger_says"),
     ),
@@ -40,7 +40,8 @@ MUTANTS = (
     ),
     Mutant(
         "ten times the delta", "epsilon is stated at another delta", "accounting/accountant.py",
-        edit("value = float(accountant.get_epsilon(delta))", "value = float(accountant.get_epsilon(10 * delta))"),
+        edit("            accountant.compose(event)\n        return float(accountant.get_epsilon(delta))",
+             "            accountant.compose(event)\n        return float(accountant.get_epsilon(10 * delta))"),
         (ACCOUNT + "golden_figures",),
     ),
     Mutant(
@@ -57,8 +58,8 @@ MUTANTS = (
     ),
     Mutant(
         "no sigma, no epsilon", "a run without noise states epsilon 0", "accounting/accountant.py",
-        edit("    if sigma == 0:\n        return math.inf\n    with quiet():",
-             "    if sigma == 0:\n        return 0.0\n    with quiet():"),
+        edit("    if sigma == 0:\n        return math.inf\n    if is_pure(plan):",
+             "    if sigma == 0:\n        return 0.0\n    if is_pure(plan):"),
         (ACCOUNT + "no_privacy_asked_means_no_noise",),
     ),
     Mutant(

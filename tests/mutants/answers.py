@@ -20,12 +20,12 @@ MUTANTS = (
     ),
     Mutant(
         "ledger not spent", "a release answers without end", "plan.py",
-        edit("self._spent[name] += 1", "pass"),
+        edit("self._spent[release.name] += 1", "pass"),
         (PLAN + "spending_past_the_plan_is_refused_and_not_counted",),
     ),
     Mutant(
         "ledger one too many", "one answer more than was accounted", "plan.py",
-        edit("self._spent[name] >= release.steps", "self._spent[name] > release.steps"),
+        edit("self._spent[release.name] >= release.steps", "self._spent[release.name] > release.steps"),
         (PLAN + "spending_past_the_plan_is_refused_and_not_counted",),
     ),
     Mutant(
@@ -114,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         "handle with a way in", "a bound method carries the curator, and with it all private rows", "curator.py",
-        edit("        self._noisy_sum = ask\n", "        self._noisy_sum = noisy_sum\n"),
+        edit("        self._ask = ask\n", "        self._ask, self._map = ask, answers[\"sum\"]\n"),
         (CURATOR + "no_attribute_of_the_handle_leads_to_a_private_row",),
     ),
     Mutant(

@@ -65,7 +65,7 @@ MUTANTS = (
     ),
     Mutant(
         "guard off for generators", "how far a generator has moved tells how many rows there were", "purity/reach.py",
-        edit("self._entries = list(_generators()) if thorough else []", "self._entries = []"),
+        edit("self._entries = list(_generators()) if thorough and generators else []", "self._entries = []"),
         (PURITY + "generators_that_a_row_function_draws_from",),
     ),
     Mutant(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from dpbench.privacy.exact.sums import IntegerSum, lengths, outer_sum
 from dpbench.privacy.exact.surroundings import own_arithmetic
 from dpbench.privacy.forms.rounding import row_norms, weights_for
 from dpbench.privacy.mechanisms import noised
+from dpbench.privacy.randomness import Draws, Std
 from dpbench.privacy.rows import Scratch
 
 
@@ -44,6 +46,18 @@ class Stacked:
         right = row_norms(floats(self.right)).square_().add_(1).sqrt_().mul_(1 + 2.0**-40)
         norms = lengths(self.left).mul_(right)
         return norms.masked_fill_(~(norms <= LARGEST**2), torch.inf)
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """The noise of several fits, each from its own stream."""
+
+    draws: Sequence[Draws]
+
+    def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
+        """Return (s, ...) noise: part j is what fit j draws with standard deviation std[j]."""
+        stds = np.broadcast_to(std, (len(self.draws), *np.shape(std)[1:]))
+        return np.stack([each.noise(shape[1:], one) for each, one in zip(self.draws, stds, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -82,13 +96,8 @@ class Stack:
             parts = [parts[0] + part] if parts else [part]
         if not exact:
             return torch.as_tensor(parts[0]).float() * self.weight
-        answers = [
-            noised(IntegerSum(total, grid), curator.sigma[release] * clip, each)
-            for total, grid, curator, clip, each in zip(
-                parts[0].total, parts[0].grid, self.curators, bounds, draws, strict=True
-            )
-        ]
-        return torch.stack(answers).mul_(self.weight)
+        stds = [curator.sigma[release] * clip for curator, clip in zip(self.curators, bounds, strict=True)]
+        return noised(parts[0], np.array(stds).reshape(-1, 1, 1), SideBySide(draws)).mul_(self.weight)
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Stack:
         """Return the stack over the transformed rows, which all fits share; see `Curator.map`."""

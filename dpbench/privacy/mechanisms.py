@@ -9,7 +9,7 @@ from dpbench.errors import SpecError
 from dpbench.privacy.exact.sums import IntegerSum
 from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.forms.rounding import weights_for
-from dpbench.privacy.randomness import Draws
+from dpbench.privacy.randomness import Noise, Std
 
 LARGEST = 2.0**56  # standard deviation of noise in grid steps: sums and noise stay inside 64 bits
 
@@ -30,8 +30,10 @@ def clipped_sum(contribution: Contribution, clip: float) -> Tensor:
     return contribution.weighted_sum(weights_for(norms, clip))
 
 
-def noised(summed: IntegerSum, std: float, draws: Draws) -> Tensor:
+def noised(summed: IntegerSum, std: Std, draws: Noise) -> Tensor:
     """Return the sum in float32, with normal noise of standard deviation `std` in whole steps of the sum's own grid.
+
+    An array of standard deviations broadcasts with the sum.
 
     The grid is public: the clip times a power of two that the row's shape decides (see `exact.sums`). Noise of some
     million steps is added in integers, so that the low bits of an answer tell nothing of the rows (Mironov 2012).

@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -34,6 +34,13 @@ from dpbench.privacy import discrete
 Kind = Literal["research", "secure"]
 Std = float | np.ndarray
 """A standard deviation in grid steps: one for all coordinates, or an array that broadcasts to them."""
+
+
+class Noise(Protocol):
+    """Where noise comes from."""
+
+    def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
+        """Return normal noise of mean 0 and standard deviation `std`, in whole grid steps, int64."""
 
 
 class Draws(ABC):

@@ -34,17 +34,15 @@ class Parts:
 
 
 def check_components(spec: Spec, registry: Registry) -> None:
-    """Refuse misspelt names and missing data before torch takes its seconds to import.
+    """Refuse misspelt names and options and missing data before torch takes its seconds to import.
 
     Raises:
         UnknownName, SpecError: a component that does not exist, or options that do not fit.
         DataMissing: a dataset that is not on this machine; the text says how to get it.
     """
-    registry.find("learner", spec.learner.name)
-    for part in spec.extractor.parts:
-        registry.find("extractor", part.name)
-    for component in filter(None, (spec.dataset, spec.public_dataset)):
-        sources.check_present(registry.build("dataset", component.name, component.options))
+    parts = resolve(registry, spec)
+    spelled_out(spec, parts)
+    sources.check_present(*filter(None, (parts.dataset, parts.public_dataset)))
 
 
 def resolve(registry: Registry, spec: Spec) -> Parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Annotated
 
 import typer
@@ -50,6 +51,8 @@ def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, de
     if not 0 < delta < 1:
         raise SpecError(f"Expected --delta {delta} in (0, 1).")
     for name, value, (low, high) in (("--epsilon", epsilon, ACCOUNTABLE), ("--sigma", sigma, SIGMAS)):
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise SpecError(f"Expected {name} {value} to be positive and finite.")
         if value is not None and not low <= value <= high:
             raise SpecError(f"Expected {name} {value:g} from {low:g} to {high:g}: there accountants answer.")
     check_plan(plan, "budget")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,20 @@ def spec_of(values: Mapping[str, Any], origin: str, board: str | None, plugins: 
     from dpbench.records.board import find_board
     from dpbench.registry.boards import entry_spec
 
-    return entry_spec(find_board(board), values, plugins, origin)
+    spec = entry_spec(find_board(board), values, plugins, origin)
+    _say_what_no_board_takes(plugins.find("learner", spec.learner.name).distribution)
+    return spec
+
+
+def _say_what_no_board_takes(distribution: str) -> None:
+    """Say before a run of hours what `dpbench leaderboard add` would refuse after it."""
+    from dpbench.records.provenance import source_of, tree
+
+    own = distribution == "dpbench-vision"
+    dirty = tree()[1] if own else (source_of(distribution) or {}).get("dirty")
+    if dirty:
+        whose = "dpbench's tree" if own else f"The tree of {distribution}"
+        print(f"dpbench: {whose} has changes that are not committed: no board takes the result.", file=sys.stderr)
 
 
 def run_all(values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], asked: Asked) -> None:
@@ -131,12 +145,14 @@ def show(summary: Summary, console: Console, advice: str) -> None:
     """
     from dpbench.board.tables import arrange
     from dpbench.cli.results import show_tables
+    from dpbench.registry import load
+    from dpbench.registry.components import short
 
     for cell, error in summary.failed:
         console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
     filed = list(_filed(summary))
     if filed:
-        show_tables(arrange(filed), console)
+        show_tables(arrange(filed, named=short(load())), console)
     console.print(
         f"{summary.grid.name}: {summary.ran} cells run, {summary.skipped} done before, {len(summary.failed)} failed"
         + (f"; {advice}" if summary.failed else ""),
@@ -144,8 +160,7 @@ def show(summary: Summary, console: Console, advice: str) -> None:
     )
     if summary.changed:
         console.print(
-            f"{len(summary.changed)} of those done before were run with other code of a plugin; --refresh runs them "
-            "again",
+            f"{len(summary.changed)} of those done before were run with other code; --refresh runs them again",
             soft_wrap=True,
         )
     console.print(f"Results in {summary.folder.path}", soft_wrap=True)

@@ -17,10 +17,11 @@ from dpbench.harness.prepare import Prepared, brought, code, open_, prepare
 from dpbench.harness.roles import Compared
 from dpbench.harness.shared import Shared
 from dpbench.harness.tuning import trials
+from dpbench.records.provenance import source_of
 from dpbench.records.result import Privacy, Result, SeedResult, TaskFacts, Tuning, result_name, summarise
 from dpbench.records.spec import Spec
 from dpbench.records.unfinished import Unfinished
-from dpbench.registry import Registry
+from dpbench.registry import OWN, Registry
 from dpbench.registry.components import Parts, selection
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
@@ -98,9 +99,11 @@ def tune(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -
     opened = open_(spec, device=device, plugins=plugins)
     parts, roles, phases = opened.parts, opened.roles, opened.phases
     with phases("tune"):
-        chosen = trials.choose(parts.learner, partial(parts.who, "learner"), roles, opened.spec, opened.identity)
+        ask = parts.learner, partial(parts.who, "learner"), roles, opened.spec, opened.identity
+        chosen = trials.choose(*ask)
+        default = None if chosen.private_touched else trials.of_defaults(*ask)
     return Tuning(
-        digest=opened.spec.digest, spec=opened.spec, selection=chosen, digests=roles.digests,
+        digest=opened.spec.digest, spec=opened.spec, selection=chosen, default=default, digests=roles.digests,
         sketch=roles.images("public").sketch, seconds=phases.seconds, components=brought(parts),
         provenance=_made(parts, opened.shared, roles.task.device),
     )  # fmt: skip
@@ -121,7 +124,10 @@ def _result(prepared: Prepared, seeds: Sequence[SeedResult], compared: Compared,
 
 
 def _made(parts: Parts, shared: Shared, device: torch.device) -> dict[str, Any]:
-    return {**shared.provenance(str(device)), "code": code(parts), "date": datetime.now(UTC).date().isoformat()}
+    others = {one.distribution for one in parts.brought.values()} - {"dpbench-vision", OWN[1]}
+    sources = {name: found for name in sorted(others) if (found := source_of(name))}
+    made = {**shared.provenance(str(device)), "code": code(parts), "date": datetime.now(UTC).date().isoformat()}
+    return {**made, "sources": sources} if sources else made
 
 
 def _facts(prepared: Prepared, compared: Compared) -> TaskFacts:

@@ -17,7 +17,7 @@ from dpbench.records import filed
 from dpbench.records.checksums import seal_of
 from dpbench.records.metrics import METRICS
 from dpbench.records.overlap import Overlap, too_much
-from dpbench.records.search import Selection, SelectionRule
+from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
 
 NOT_COVERED = (
@@ -264,6 +264,7 @@ class Tuning(_Frozen):
     digest: str
     spec: Spec
     selection: Selection
+    default: Trial | None = None  # what the settings that were not searched for score; None where nobody looked
     digests: dict[str, str]  # of the data behind the private and the public split
     sketch: str | None = None  # of the public images (`Hashes.sketch`)
     seconds: dict[str, float]

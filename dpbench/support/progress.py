@@ -43,9 +43,9 @@ def _console() -> Console:
     return Console(stderr=True, quiet=_NOTHING.get())
 
 
-def _line(text: str) -> None:
+def _line(text: str, who: str = "dpbench: ") -> None:
     if not _NOTHING.get():
-        print(f"dpbench: {text}", file=sys.stderr, flush=True)
+        print(f"{who}{text}", file=sys.stderr, flush=True)
 
 
 class _Lines:
@@ -135,4 +135,4 @@ class Estimate:
         self._said = True
         rate = self._done / seconds
         if left / rate >= LONG:
-            _line(f"{self._doing}: {left:,} to go at {rate:.0f} a second, {duration(left / rate)}.")
+            _line(f"{self._doing}: {left:,} to go at {rate:.0f} a second, {duration(left / rate)}.", who="")

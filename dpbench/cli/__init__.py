@@ -85,6 +85,7 @@ def options(
         os.environ[DEBUG] = "1"  # so that processes that are started hear of it
 
 
+SLIP = 70  # the exit code of an error that is nobody's input
 ANYWHERE = ("--debug", "--quiet", "-q", "--verbose", "-v")
 """Flags of every command: they are moved before it."""
 
@@ -106,6 +107,16 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         print(f"dpbench: {error}", file=sys.stderr)
         raise SystemExit(1) from None
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        said = " ".join(str(error).split())[:300]
+        print(
+            f"dpbench: A slip of dpbench's own, {type(error).__name__}: {said} What ended is kept. Please report it, "
+            "with the traceback that --debug shows.",
+            file=sys.stderr,
+        )
+        raise SystemExit(SLIP) from None
 
 
 def _called(arguments: list[str]) -> int:
@@ -121,6 +132,7 @@ def _called(arguments: list[str]) -> int:
         where = f" See {context.command_path} --help." if context else ""
         print(f"dpbench: {said}.{where}", file=sys.stderr)
         return error.exit_code
-    except click.Abort:
-        print("dpbench: Aborted.", file=sys.stderr)
-        return 1
+    except click.Abort as error:
+        interrupted = isinstance(error.__cause__, KeyboardInterrupt)
+        print(f"dpbench: {'Interrupted' if interrupted else 'Aborted'}.", file=sys.stderr)
+        return 130 if interrupted else 1

@@ -28,6 +28,7 @@ from dpbench.privacy.accounting.accountant import AccountantName
 ACCOUNTABLE = (1e-4, 1e4)
 """Target epsilons, beside infinity, that a run may ask for."""
 MOST_IMBALANCE = 1e4
+MOST_SEEDS = 100_000
 CONCAT = "concat"
 """The name under which a spec holds several extractors, `{"of": [{name, options}, ...]}` its options. No plugin's."""
 _JOIN = re.compile(r"\s*\+\s*(?=[a-z][a-z0-9._-]*\s*(?::|\+|$))")  # before a name alone: 1e+1 and a+b/c are values
@@ -132,6 +133,8 @@ NamedExtractor = Annotated[Component, BeforeValidator(_extractor)]
 
 def first_seeds(seeds: object) -> object:
     """Return seeds 0 to 4 for 5; seeds that are spelled out stay."""
+    if isinstance(seeds, int) and seeds > MOST_SEEDS:
+        raise ValueError(f"at most {MOST_SEEDS:,} seeds")
     return tuple(range(seeds)) if isinstance(seeds, int) else seeds
 
 

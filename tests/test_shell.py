@@ -17,7 +17,7 @@ from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, Spec
 from dpbench.board.tables.render import percent
 from dpbench.data.survey import survey
 from dpbench.harness import run as running
-from dpbench.harness.fit import Fitted, fitted
+from dpbench.harness.fit import Fitted, fit_once
 from dpbench.harness.prepare import Prepared
 from dpbench.records.result import Interval, Result
 from dpbench.registry import load
@@ -120,9 +120,9 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_left(
             fits.append(-1)
             raise KeyboardInterrupt
         fits.append(seed)
-        return fitted(prepared, seed)
+        return fit_once(prepared, seed)
 
-    monkeypatch.setattr(running, "fitted", interrupted)
+    monkeypatch.setattr(running, "fit_once", interrupted)
     command = ("run", "--learner", "class-means:k=5", "--seeds", "4", "--out", tmp_path / "there")
     assert called(*command) == 130
     assert "seeds that ended are kept; repeat the command" in capsys.readouterr().err

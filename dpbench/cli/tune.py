@@ -99,10 +99,8 @@ def _show(tuning: Tuning, written: Path, console: Console) -> None:
     )
     for why, times in failed.most_common(3):
         console.print(f"Not tried ({times}): {why}", soft_wrap=True, markup=False, highlight=False)
-    default, best = (
-        tuning.default and tuning.default.accuracy,
-        max((trial.accuracy or 0 for trial in scored), default=0),
-    )
+    default = tuning.default.accuracy if tuning.default else None
+    best = max((trial.accuracy or 0.0 for trial in scored), default=0.0)
     if default is not None:
         worse = " Warning: nothing that was tried is better; keep the defaults." if best <= default else ""
         console.print(f"The defaults score {100 * default:.2f}% on the same labels.{worse}", soft_wrap=True)

@@ -192,7 +192,6 @@ audit {result} --canaries 5
 audit {edited}
 explain
 explain {empty}
-inspect
 inspect --dataset digit
 inspect --epsilon 0
 inspect --extractor pixel
@@ -300,7 +299,7 @@ def _folders(root: Path) -> dict[str, Path]:
         "train-only": _tree(root / "train-only", {"train/a/1.png": image, "train/b/1.png": image}),
         "one-class": _tree(root / "one-class", {"train/a/1.png": image, "test/a/1.png": image}),
         "unlike": _tree(root / "unlike", {**good, "train/c/1.png": image}),
-        "broken": _tree(root / "broken", {**good, "train/a/1.png": image[:-20]}),
+        "broken": _tree(root / "broken", {**good, "train/a/1.png": image[: len(image) // 2]}),
         "text": _tree(root / "text", {**good, "train/a/1.png": b"a poem"}),
         "void": _tree(root / "void", {**good, "test/b/1.png": b""}),
         "sizes": _tree(

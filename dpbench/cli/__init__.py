@@ -6,9 +6,8 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 
 from dpbench.cli import (
@@ -85,6 +84,8 @@ def options(
         os.environ[DEBUG] = "1"  # so that processes that are started hear of it
 
 
+REFUSED: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+"""What the parser raises; newer versions of typer bring a parser of their own."""
 SLIP = 70  # the exit code of an error that is nobody's input
 ANYWHERE = ("--debug", "--quiet", "-q", "--verbose", "-v")
 """Flags of every command: they are moved before it."""
@@ -123,16 +124,16 @@ def _called(arguments: list[str]) -> int:
     """Return the exit code of a command; what the parser refuses is one sentence too."""
     try:
         return int(app(arguments, prog_name="dpbench", standalone_mode=False) or 0)
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
-        return 2
-    except click.ClickException as error:
+    except REFUSED as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message())
+            return int(error.exit_code)
         said = " ".join(error.format_message().split()).rstrip(".")
         context = getattr(error, "ctx", None)
         where = f" See {context.command_path} --help." if context else ""
         print(f"dpbench: {said}.{where}", file=sys.stderr)
-        return error.exit_code
-    except click.Abort as error:
+        return int(error.exit_code)
+    except typer.Abort as error:
         interrupted = isinstance(error.__cause__, KeyboardInterrupt)
         print(f"dpbench: {'Interrupted' if interrupted else 'Aborted'}.", file=sys.stderr)
         return 130 if interrupted else 1

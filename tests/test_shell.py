@@ -272,6 +272,14 @@ def test_debug_is_in_the_help_and_stands_anywhere(monkeypatch: pytest.MonkeyPatc
         cli.main(["run", "--learner", "pilar", "--debug"])
 
 
+def test_a_learner_that_imports_its_own_modules_as_it_fits_runs_in_a_fresh_process(tmp_path: Path) -> None:
+    learner = ("--learner", "dp-sgd-net:network=tiny,steps=1", "--extractor", "pixels:flat=false", "--seeds", "1")
+    code = "import sys; from dpbench.cli import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "run", *learner, "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 # 9. Submitting works anywhere
 
 

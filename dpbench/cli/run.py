@@ -88,7 +88,10 @@ def run(
     }  # fmt: skip
     values, origin = flags.values_of(given, written, "run"), flags.origin_of(spec, "run")
     settings = settings or (Path(also.settings) if also.settings else None)
-    asked = Asked(board or also.board, device or also.device or "auto", out or Path(also.out or "dpbench-results"))
+    asked = Asked(
+        also.board if board is None else board, (also.device or "auto") if device is None else device,
+        out or Path(also.out or "dpbench-results"),
+    )  # fmt: skip
     if many:
         _run_many(values, many, asked, {"--settings": settings, "--models": models, "--json": as_json})
         return

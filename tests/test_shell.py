@@ -328,6 +328,7 @@ def _distribution(folder: Path, noted: dict[str, Any]) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n", encoding="utf-8")
     (info / "direct_url.json").write_text(json.dumps(noted), encoding="utf-8")
+    (info / "RECORD").write_text(f"{info.name}/METADATA,,\n{info.name}/direct_url.json,,\n", encoding="utf-8")
 
 
 def test_a_plugin_from_elsewhere_is_submitted_with_its_repository_and_commit(
@@ -405,3 +406,9 @@ def test_an_audit_of_a_result_of_before_names_its_file(tmp_path: Path, capsys: O
     capsys.readouterr()
     assert called("audit", file, "--out", tmp_path) == 1
     assert str(file) in capsys.readouterr().err
+    for name in ("one", "two"):
+        before.sealed().write(tmp_path / "root" / "results" / "board").rename(
+            tmp_path / "root" / "results" / "board" / f"{name}.json"
+        )
+    assert called("audit", "board", "--root", tmp_path / "root") == 1  # as nothing was audited
+    assert capsys.readouterr().out.count("not audited: ") == 2

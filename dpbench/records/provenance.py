@@ -64,8 +64,10 @@ def source_of(distribution: str) -> dict[str, Any] | None:
     None where pip noted neither.
     """
     try:
-        noted = json.loads(metadata_of(distribution).read_text("direct_url.json") or "{}")
-    except (PackageNotFoundError, ValueError):
+        installed = metadata_of(distribution).files or ()
+        (file,) = (one for one in installed if one.name == "direct_url.json")
+        noted = json.loads(file.read_text(encoding="utf-8"))
+    except (PackageNotFoundError, OSError, ValueError):
         return None
     url, vcs = str(noted.get("url", "")), noted.get("vcs_info")
     if vcs:

@@ -134,6 +134,9 @@ class Keeper:
         print(f"Wrote {self._written} models into {self._folder}", file=sys.stderr)
 
 
+KEPT = "Features and seeds that ended are kept; repeat the command to continue."
+
+
 def _run_many(
     values: Mapping[str, Any], many: Mapping[str, Sequence[Any]], asked: Asked, of_one: Mapping[str, Any]
 ) -> None:
@@ -161,7 +164,8 @@ def _run(
     from dpbench.board.tables import words
     from dpbench.harness.run import run
 
-    with interruptible("Features and seeds that ended are kept; repeat the command to continue."):
+    kept = "Features and models that ended are kept." if keeper else KEPT
+    with interruptible(kept):
         result = run(
             spec, device=asked.device, plugins=plugins, settings=settings, for_board=asked.board is not None,
             keep=keeper, unfinished=None if keeper else Unfinished(asked.out),

@@ -67,6 +67,8 @@ def _seeds(
 ) -> tuple[list[SeedResult], int]:
     """Fit each seed, but for those that an interrupted call has left; return also how many those are."""
     spec, name = prepared.spec, result_name(prepared.spec)
+    if prepared.privacy.repeats:  # when a seed ended tells how many runs it had
+        unfinished = None
     identity = canonical_digest([prepared.identity, code(prepared.parts), prepared.privacy.rng])
     before = unfinished.seeds(name, identity) if unfinished else {}
     seeds = []

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
+LARGEST = 2048  # pixels a side
+
 
 @dataclass(frozen=True)
 class Pixels(Extractor):
@@ -31,9 +33,11 @@ class Pixels(Extractor):
     mode: Literal["stored", "RGB", "L"] = "stored"
 
     def __post_init__(self) -> None:
-        """Refuse sizes below one pixel."""
+        """Refuse sizes below one pixel, or that would fill the memory."""
         if self.size is not None and self.size < 1:
             raise SpecError(f"Expected size={self.size} >= 1 in extractor 'pixels'. It is the side length in pixels.")
+        if self.size is not None and self.size > LARGEST:
+            raise SpecError(f"Expected size={self.size} <= {LARGEST} in extractor 'pixels', the side length in pixels.")
 
     def prepare(self, image: Image) -> Tensor:
         """Return (channels, height, width) float32 in [0, 1]; as stored, grey has one channel and all else is RGB."""

@@ -99,7 +99,7 @@ def test_cells_that_other_code_ran_are_said_and_run_again_on_request(
     edited(tmp_path / "out")
     capsys.readouterr()
     assert called(*swept) == 0
-    assert "2 of those done before were run with other code of a plugin; --refresh runs" in capsys.readouterr().out
+    assert "2 of those done before were run with other code; --refresh runs" in capsys.readouterr().out
     assert called(*swept, "--dry-run") == 0
     assert "2 other code" in capsys.readouterr().out
     assert called(*swept, "--refresh") == 0

@@ -156,6 +156,20 @@ def test_a_program_holds_operations_of_torch_alone_that_draw_and_open_nothing(op
         Program.of({"batch": BATCH, "shape": [2], "steps": [[operation, [], {}]]}, {})
 
 
+def test_operations_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    model = Model.load(saved(tmp_path))
+    images = np.zeros((1, 8, 8), np.uint8)
+    steps: list[list[Any]] = [
+        ["aten.mm.default", [{"value": 7}, {"value": 0}], {}], ["aten.mm.default", [{"value": 0}, {"value": 0}], {}],
+        ["aten.mm.default", [{"tensor": "t99"}], {}], ["aten.relu.default", [{"value": 0}], {}],
+        ["aten.sum.default", ["text"], {}], ["aten.sum.default", [{"value": 0, "more": 1}], {}],
+    ]  # fmt: skip
+    for step in steps:
+        program = type(model.program).of({"batch": BATCH, "shape": [64], "steps": [step]}, {})
+        with pytest.raises(DataError, match=r"do not fit together|gives scores of shape|cannot be read"):
+            Model(model.card, program).predict(images)
+
+
 def _recorded(predict: Predict, width: int = 4) -> None:
     rows = torch.randn(150, width)
     program = record(predict, (width,), CPU)

@@ -161,6 +161,8 @@ def test_other_arrays_of_one_name_are_other_data(tmp_path: Path) -> None:
         ({"y": np.zeros(5, int)}, "one label a row in x and y, got 200 rows"),
         ({"y": np.zeros(200, int), "y_test": np.zeros(100, int)}, "two classes or more"),
         ({"classes": [0, 1]}, "Expected labels among the classes"),
+        ({"x": [[1, 2], [3]]}, "rows that differ in shape"),
+        ({"y": [None] * 200}, "of Python objects"),
         ({"x_test": np.zeros((0, 6, 6), np.uint8), "y_test": np.zeros(0, int)}, "one label a row in x_test"),
     ],
 )
@@ -213,7 +215,11 @@ def test_what_cannot_be_run_is_one_sentence(tmp_path: Path) -> None:
     for ask, error, said in (
         ({"learner": "pilar"}, SpecError, "Did you mean 'pillar'"),
         ({"learner": "pillar", "epsilon": -1}, SpecError, "epsilon"),
-        ({"learner": Taken}, DuplicateName, "claim the learner 'pillar'"),
+        (
+            {"learner": Taken},
+            DuplicateName,
+            "There is a learner 'pillar' already, of distribution 'dpbench-vision': give this one",
+        ),
         ({"learner": int}, PluginError, "expected subclasses of dpbench.Learner"),
         ({"learner": []}, SpecError, "learner"),
         ({"learner": ["pillar:k=9999", "pillar:k=9998"]}, SpecError, "All 2 runs failed. The first:"),

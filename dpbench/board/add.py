@@ -24,6 +24,7 @@ class Filed:
     source: Path
     file: str  # relative to the leaderboard's folder
     new: bool  # False: it was there already
+    replaces: bool = False  # another result of the same spec
 
 
 class NotAdded(NotBuilt):
@@ -32,8 +33,10 @@ class NotAdded(NotBuilt):
     what = "Nothing is added"
 
 
-def add(files: Sequence[Path], root: Path, plugins: Registry) -> list[Filed]:
+def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool = False) -> list[Filed]:
     """File results under the boards that they match: the ceiling under those of every epsilon.
+
+    With `replace`, one takes the place of another result of the same spec.
 
     Raises:
         NotAdded: a file fails a check, matches no board, or its place is held by another result of the same spec.
@@ -43,16 +46,17 @@ def add(files: Sequence[Path], root: Path, plugins: Registry) -> list[Filed]:
     wrong: list[Complaint] = []
     wanted: list[tuple[Filed, dict[str, Any]]] = []
     for file in files:
-        checked, boards = _matched(file, root, known)
+        checked, boards = matched(file, root, known)
         wrong += checked.complaints
         if checked.ok and checked.result is not None:
             content = {**content_of(file), "status": "submitted"}
             for board in boards:
                 target = f"results/{board}/{checked.result.file_name}"
                 there = _content_there(root / target)
-                wanted.append((Filed(file, target, there is None), content))
-                if there is not None and {**there, "status": "submitted"} != content:
-                    said = f"{target} holds another result of the same spec: seeds that differ have to be told apart"
+                other = there is not None and {**there, "status": "submitted"} != content
+                wanted.append((Filed(file, target, there is None or (other and replace), other and replace), content))
+                if other and not replace:
+                    said = f"{target} holds another result of the same spec: --replace puts this one in its place"
                     wrong.append(Complaint(str(file), "digest", said))
     if wrong:
         raise NotAdded(wrong)
@@ -62,8 +66,8 @@ def add(files: Sequence[Path], root: Path, plugins: Registry) -> list[Filed]:
     return [filed for filed, _ in wanted]
 
 
-def _matched(file: Path, root: Path, known: Known) -> tuple[Checked, list[str]]:
-    """Check a file on its own, then beside the results of each board that it matches."""
+def matched(file: Path, root: Path, known: Known) -> tuple[Checked, list[str]]:
+    """Check a file on its own, then beside the results of each board that it matches; return also those boards."""
     (alone,) = review_of([ResultFile(file, str(file), filed=False)], known).results
     if not alone.ok or alone.result is None:
         return alone, []

@@ -27,11 +27,13 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dpbench.errors import DataError, SpecError
-from dpbench.records.board import NAME, Board
+from dpbench.records.board import NAME, Board, board_files
 from dpbench.support.validation import misfit
 
 Read = TypeVar("Read", bound=BaseModel)
 
+LEADERBOARD = Path("leaderboard")
+"""Where commands look unless they are told another place."""
 MAX_BYTES = 2_000_000  # the largest result here, with 500 trials, has 0.1 MB
 MAX_DEPTH = 12
 MAX_TEXT = 3_000  # characters of a string; a sketch of public images has 2,732
@@ -73,12 +75,15 @@ class Unfit(DataError):
 
 
 def boards_of(root: Path) -> dict[str, Board]:
-    """Return the boards of a leaderboard by name.
+    """Return the boards of a leaderboard by name; of `leaderboard`, where there is none, those of the package.
 
     Raises:
         SpecError: a board cannot be read, or there is none.
     """
-    found = {file.stem: Board.read(file) for file in sorted((root / "boards").glob("*.toml"))}
+    files = sorted((root / "boards").glob("*.toml"))
+    if root == LEADERBOARD and not files:  # outside a checkout: those that came with the package
+        files = sorted(board_files().values())
+    found = {file.stem: Board.read(file) for file in files}
     if not found:
         raise SpecError(f"Expected boards in {root / 'boards'}, found none. Name a leaderboard's folder with --root.")
     return found

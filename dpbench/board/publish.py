@@ -13,6 +13,7 @@ from dpbench.board.index import Index
 from dpbench.board.site import build_site
 from dpbench.board.site.output import source
 from dpbench.errors import DataError
+from dpbench.records.board import board_files
 from dpbench.registry import Registry
 
 HUB = "hf:"
@@ -62,5 +63,10 @@ def _files(index: Index, root: Path) -> dict[str, bytes]:
     reruns = [f"reruns/{entry.file.removeprefix('results/')}" for entry in entries if entry.again]
     audits = [f"audits/{entry.file.removeprefix('results/')}" for entry in entries if entry.audit]
     boards = [f"boards/{standing.board.name}.toml" for standing in index.standings]
-    files = {path: (root / path).read_bytes() for path in (build.INDEX, build.SCHEMA, *boards, *reruns, *audits)}
+    files = {path: (root / path).read_bytes() for path in (build.INDEX, build.SCHEMA, *reruns, *audits)}
+    files |= {path: _board(root / path).read_bytes() for path in boards}
     return {**files, **{entry.file: source(root, entry).read_bytes() for entry in entries}, "README.md": card(index)}
+
+
+def _board(file: Path) -> Path:
+    return file if file.exists() else board_files()[file.stem]

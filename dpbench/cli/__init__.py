@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,7 +33,9 @@ from dpbench.cli import (
     tune,
 )
 from dpbench.cli.once import Once
-from dpbench.errors import DpbenchError
+from dpbench.errors import DpbenchError, SpecError
+from dpbench.support import progress
+from dpbench.support.guard import DEBUG
 
 app = typer.Typer(
     name="dpbench",
@@ -70,19 +72,68 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks. It may stand after a command.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress; so may this one.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say every stage; so may this one.")] = False,
 ) -> None:
     """Benchmark differentially private image classification: the harness owns privacy."""
+    if quiet and verbose:
+        raise SpecError("Expected one of --quiet and --verbose, got both.")
+    progress.say(nothing=quiet, everything=verbose)
+    if debug:
+        os.environ[DEBUG] = "1"  # so that processes that are started hear of it
+
+
+REFUSED: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+"""What the parser raises; newer versions of typer bring a parser of their own."""
+SLIP = 70  # the exit code of an error that is nobody's input
+ANYWHERE = ("--debug", "--quiet", "-q", "--verbose", "-v")
+"""Flags of every command: they are moved before it."""
+
+
+def _in_front(arguments: list[str]) -> list[str]:
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return [one for one in own if one in ANYWHERE] + [one for one in arguments if one not in ANYWHERE]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; a refusal is one sentence on standard error and exit code 1."""
+    """Run the command line; a refusal is one sentence on standard error, and exit code 1 (2 for a flag's form)."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that has no ε shows its number
     try:
-        app(arguments)
+        raise SystemExit(_called(_in_front(sys.argv[1:] if arguments is None else arguments)))
     except DpbenchError as error:
-        if os.environ.get("DPBENCH_DEBUG"):
+        if os.environ.get(DEBUG):
             raise
         print(f"dpbench: {error}", file=sys.stderr)
         raise SystemExit(1) from None
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        said = " ".join(str(error).split())[:300]
+        print(
+            f"dpbench: A slip of dpbench's own, {type(error).__name__}: {said} What ended is kept. Please report it, "
+            "with the traceback that --debug shows.",
+            file=sys.stderr,
+        )
+        raise SystemExit(SLIP) from None
+
+
+def _called(arguments: list[str]) -> int:
+    """Return the exit code of a command; what the parser refuses is one sentence too."""
+    try:
+        return int(app(arguments, prog_name="dpbench", standalone_mode=False) or 0)
+    except REFUSED as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message())
+            return int(error.exit_code)
+        said = " ".join(error.format_message().split()).rstrip(".")
+        context = getattr(error, "ctx", None)
+        where = f" See {context.command_path} --help." if context else ""
+        print(f"dpbench: {said}.{where}", file=sys.stderr)
+        return int(error.exit_code)
+    except typer.Abort as error:
+        interrupted = isinstance(error.__cause__, KeyboardInterrupt)
+        print(f"dpbench: {'Interrupted' if interrupted else 'Aborted'}.", file=sys.stderr)
+        return 130 if interrupted else 1

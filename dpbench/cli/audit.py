@@ -33,9 +33,14 @@ class Target:
 
     def read(self) -> Spec | Result:
         """Read it."""
+        from dpbench.board.tables.collect import check_seal
         from dpbench.records.result import Result
 
-        return make_spec(read_toml(self.file), self.name) if self.file.suffix == ".toml" else Result.read(self.file)
+        if self.file.suffix == ".toml":
+            return make_spec(read_toml(self.file), self.name)
+        result = Result.read(self.file)
+        check_seal(self.file, result)
+        return result
 
 
 def audit(
@@ -57,12 +62,13 @@ def audit(
 ) -> None:
     """Fit once more, and attack it: sensitivity in integers, noise to about 0.1%, planted examples end to end.
 
-    The audit goes to OUT/audit/, that of a board's entry to ROOT/audits/. The exit code is 1 where one fails.
+    The audit goes to OUT/audit/, that of a board's entry to ROOT/audits/. The exit code is 1 where one fails
+    or none ran.
     """
     wanted = [found for target in targets for found in _targets(target, root)]
     from dpbench.registry import load
 
-    plugins, failed = load(), False
+    plugins, failed, done = load(), False, 0
     plugins.report_broken()
     for target in wanted:
         try:
@@ -70,17 +76,19 @@ def audit(
                 found = _audited(target, seed, canaries, device, plugins)
         except DpbenchError as error:
             if len(wanted) == 1:
-                raise
+                said = str(error)
+                raise error if str(target.file) in said else type(error)(f"{target.name}: {said}") from error
             print(f"{target.name}: not audited: {error}")
             continue
         with printed_if_unwritable(found):
             written = found.write_to(target.filed) if target.filed else found.write(out)
         failed |= not found.passed
+        done += 1
         if as_json:
             print(found.model_dump_json(indent=2))
         else:
             _show(target.name, found, written, Console())
-    if failed:
+    if failed or not done:
         raise typer.Exit(1)
 
 

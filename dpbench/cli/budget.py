@@ -12,6 +12,9 @@ from rich.table import Table
 
 from dpbench.api import Choice, Planned, Release
 from dpbench.errors import PlanError, SpecError
+from dpbench.records.protocol import ACCOUNTABLE
+
+SIGMAS = (1e-2, 1e7)
 
 
 def budget(
@@ -47,9 +50,11 @@ def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, de
 
     if not 0 < delta < 1:
         raise SpecError(f"Expected --delta {delta} in (0, 1).")
-    for name, value in (("--epsilon", epsilon), ("--sigma", sigma)):
+    for name, value, (low, high) in (("--epsilon", epsilon, ACCOUNTABLE), ("--sigma", sigma, SIGMAS)):
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise SpecError(f"Expected {name} {value} to be positive and finite.")
+        if value is not None and not low <= value <= high:
+            raise SpecError(f"Expected {name} {value:g} from {low:g} to {high:g}: there accountants answer.")
     check_plan(plan, "budget")
     rows = []
     for name in accountant.ACCOUNTANTS:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dpbench.cli.file import Also
 from dpbench.errors import SpecError
 from dpbench.records.search import Search
-from dpbench.records.spec import Spec, make_spec, read_toml
 
 Learner = Annotated[str | None, typer.Option(help="Learner, like pillar or pillar:k=40,center=false.")]
 Dataset = Annotated[str | None, typer.Option(help="Dataset with the private and test data. \\[default: digits]")]
@@ -53,6 +54,10 @@ TrainFractions = Annotated[
 SpecFile = Annotated[Path | None, typer.Option(help="TOML file with any of these keys; flags override it.")]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1 ...")]
 Out = Annotated[Path, typer.Option(help="Results folder.")]
+DeviceGiven = Annotated[
+    str | None, typer.Option("--device", help="Device: auto, cpu, cuda, cuda:1 ... \\[default: auto]")
+]
+OutGiven = Annotated[Path | None, typer.Option("--out", help="Results folder. \\[default: dpbench-results]")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Space = Annotated[
     list[str] | None,
@@ -62,46 +67,62 @@ Tries = Annotated[int | None, typer.Option(help="Maximum settings to try; larger
 SearchSeed = Annotated[int | None, typer.Option(help="Seed of the search: sampled settings, folds. \\[default: 0]")]
 
 
-def spec_of(flags: dict[str, Any], file: Path | None, command: str) -> Spec:
-    """Return the spec that a file and flags describe; see `values_of`."""
-    return make_spec(values_of(flags, file, command), origin_of(file, command))
-
-
 def origin_of(file: Path | None, command: str) -> str:
     """Say where a spec comes from, for messages."""
     return f"{file} and flags" if file else f"the flags of dpbench {command}"
 
 
-def values_of(flags: dict[str, Any], file: Path | None, command: str) -> dict[str, Any]:
-    """Return the keys of a spec that a file and flags give; a flag that is None was not given.
+def values_of(flags: Mapping[str, Any], written: Mapping[str, Any], command: str) -> dict[str, Any]:
+    """Return the keys of a spec that a file, `written`, and flags give; a flag that is None was not given.
 
     The `search` of the flags overrides that of the file, key by key; the rule `default` drops both.
 
     Raises:
         SpecError: search flags without a search.
     """
-    values = read_toml(file) if file else {}
+    values = dict(written)
     given = {key: value for key, value in flags.items() if value is not None and key != "search"}
-    search, written = flags["search"], values.pop("search", None)
+    search, before = flags["search"], values.pop("search", None)
+    if before is not None and not isinstance(before, Mapping):
+        raise SpecError(f"Expected search as a table, like search = {{rule = 'public-validation'}}, got {before!r}.")
     if search.get("rule") == "default":
         search = {key: value for key, value in search.items() if key != "rule"}
-        written = None
-    elif command == "tune" or written is not None or "rule" in search:
-        values["search"], search = {**(written or {}), **search}, {}
+        before = None
+    elif command == "tune" or before is not None or "rule" in search:
+        values["search"], search = {**(before or {}), **search}, {}
     if search:
         names = ", ".join(f"--{name}" for name in search)
         raise SpecError(f"Expected --tune or --selection with {names}: without them nothing is searched.")
     return {**values, **given}
 
 
+def rule_of(tune: bool, selection: str | None, also: Also) -> str | None:
+    """Return the rule of selection that flags give, else a file.
+
+    Raises:
+        SpecError: both ways of saying it at once.
+    """
+    for wanted, rule, how in (
+        (tune, selection, "--tune means --selection"),
+        (also.tune, also.selection, "tune means selection"),
+    ):
+        if wanted and rule is not None:
+            raise SpecError(f"{how} public-validation: use only one of them.")
+        if wanted or rule is not None:
+            return "public-validation" if wanted else rule
+    return None
+
+
 def search_of(
-    rule: str | None, space: list[str] | None, tries: int | None, seed: int | None, repeats: float | None = None
+    rule: str | None, space: list[str] | None, tries: int | None, seed: int | None, repeats: float | None, also: Also
 ) -> dict[str, Any]:
-    """Return the keys of `Search` that flags give.
+    """Return the keys of `Search` that flags give, and a file, `also`, where they do not.
 
     Raises:
         SpecError: an unknown rule, or a flag that does not apply to this rule.
     """
+    tries, repeats = tries if tries is not None else also.tries, repeats if repeats is not None else also.repeats
+    seed = seed if seed is not None else also.search_seed
     rules = ("default", *getattr(Search.model_fields["rule"].annotation, "__args__", ()))
     if rule is not None and rule not in rules:
         why = " For settings found elsewhere, use --settings FILE." if rule == "transfer" else ""
@@ -113,8 +134,18 @@ def search_of(
         )
     if rule not in {None, "private-accounted"} and repeats is not None:
         raise SpecError(f"--repeats applies only to private-accounted, not to {rule}. Use --tries.")
-    details = {"rule": rule, "space": _space(space), "tries": tries, "seed": seed, "repeats": repeats}
+    details = {
+        "rule": rule,
+        "space": _space(space) or _written_space(also),
+        "tries": tries,
+        "seed": seed,
+        "repeats": repeats,
+    }
     return {key: value for key, value in details.items() if value is not None}
+
+
+def _written_space(also: Also) -> Any:
+    return _space([also.space]) if isinstance(also.space, str) else also.space
 
 
 def _space(texts: list[str] | None) -> Any:

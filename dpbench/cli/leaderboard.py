@@ -24,7 +24,7 @@ app.command("serve")(publish.serve)
 app.command("publish")(publish.publish)
 
 Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
-LEADERBOARD = Path("leaderboard")
+LEADERBOARD = Path("leaderboard")  # see `board.folder`
 
 
 @app.command()
@@ -103,13 +103,41 @@ def build(
 @app.command()
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that dpbench run wrote.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put a result in the place of another one of the same spec.")
+    ] = False,
     root: Root = LEADERBOARD,
 ) -> None:
     """Check results from elsewhere and file them as submitted, under every board that they match."""
     from dpbench.board.add import add as file_under
 
-    for one in file_under(files, root, _plugins()):
-        print(f"{one.source}: {'filed as' if one.new else 'is there already as'} {root / one.file}")
+    for one in file_under(files, root, _plugins(), replace=replace):
+        said = (
+            "is there already as"
+            if not one.new
+            else "filed in place of another result as"
+            if one.replaces
+            else "filed as"
+        )
+        print(f"{one.source}: {said} {root / one.file}")
+
+
+@app.command()
+def check(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that dpbench run wrote.")],
+    root: Root = LEADERBOARD,
+) -> None:
+    """Say whether results could be submitted, and to which boards; nothing is filed. No checkout is needed."""
+    from dpbench.board.add import matched
+    from dpbench.board.verify.known import Known
+
+    known, failed = Known.here(root, _plugins()), False
+    for file in files:
+        checked, boards = matched(file, root, known)
+        failed |= not checked.ok
+        print(f"ok {file}: for board {', '.join(boards)}" if checked.ok else _line(checked))
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command()

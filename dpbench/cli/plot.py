@@ -20,7 +20,7 @@ def plot(
     ],
     results: Annotated[Path | None, typer.Option(help="Results folder. \\[default: dpbench-results/NAME]")] = None,
     out: Annotated[
-        list[Path] | None, typer.Option(help="PNG or SVG file to write; repeat for more. \\[default: NAME.png]")
+        list[Path] | None, typer.Option(help="PNG, SVG or PDF file to write; repeat for more. \\[default: NAME.png]")
     ] = None,
 ) -> None:
     """Draw the results that a sweep has so far, beside the results that papers report."""

@@ -52,6 +52,8 @@ def table(
 ) -> None:
     """Show results as tables: learners by ε, best first, ties bold; one table for each protocol."""
     from dpbench.board.tables import arrange, read, render
+    from dpbench.registry import load
+    from dpbench.registry.components import short
 
     if csv + markdown + latex > 1:
         raise SpecError("Expected at most one of --csv, --markdown and --latex.")
@@ -64,7 +66,7 @@ def table(
     if csv:
         print(render.values(chosen), end="")
         return
-    tables = arrange(chosen, _metric(metric))
+    tables = arrange(chosen, _metric(metric), short(load()))
     if not tables:
         raise SpecError(f"Expected results with {metric.value}: none of the {len(chosen)} chosen has it.")
     if markdown or latex:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,17 +11,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli import flags, several
+from dpbench.cli import file, flags, several
 from dpbench.cli.output import interruptible, printed_if_unwritable
+from dpbench.cli.several import Asked
 from dpbench.errors import SpecError
-from dpbench.records.spec import make_spec
+from dpbench.records.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from dpbench.harness.fit import Fitted
     from dpbench.harness.prepare import Prepared
     from dpbench.records.result import Result
-    from dpbench.records.spec import Spec
-    from dpbench.registry import Registry
 
 
 def run(
@@ -66,19 +65,20 @@ def run(
     models: Annotated[
         bool, typer.Option("--models", help="Keep each seed's model in OUT/models, for dpbench predict.")
     ] = False,
-    device: flags.Device = "auto",
-    out: flags.Out = Path("dpbench-results"),
+    device: flags.DeviceGiven = None,
+    out: flags.OutGiven = None,
     as_json: flags.Json = False,
 ) -> None:
     """Fit once per seed, score on the test split, write one JSON result; of several learners or ε, one each."""
-    if tune and selection is not None:
-        raise SpecError("--tune means --selection public-validation: use only one of them.")
-    search = flags.search_of("public-validation" if tune else selection, space, tries, search_seed, repeats)
+    written, also = file.read(spec, "run")
+    rule = flags.rule_of(tune, selection, also)
+    search = flags.search_of(rule, space, tries, search_seed, repeats, also)
     axes: dict[str, list[Any]] = {
         "learner": several.components(learner), "dataset": several.components(dataset),
         "extractor": several.components(extractor), "epsilon": several.numbers(epsilon, "--epsilon"),
         "train_fraction": several.numbers(train_fraction, "--train-fraction"),
     }  # fmt: skip
+    axes = {name: values or several.listed(name, written) for name, values in axes.items()}
     many = several.axes(axes)
     given = {
         **{name: values[0] for name, values in axes.items() if values and name not in many}, "delta": delta,
@@ -86,24 +86,21 @@ def run(
         "public_labels": public_labels, "imbalance": imbalance, "split_seed": split_seed, "seeds": seeds,
         "secure_rng": secure_rng, "search": search,
     }  # fmt: skip
-    with interruptible("Extracted features are kept; repeat the command to continue."):
-        values, origin = flags.values_of(given, spec, "run"), flags.origin_of(spec, "run")
-        if many:
-            for flag, is_given in (
-                ("--board", board), ("--settings", settings), ("--models", models), ("--json", as_json)
-            ):  # fmt: skip
-                if is_given:
-                    raise SpecError(f"Expected one value of {_flags(many)} with {flag}, got several.")
-            several.run_all(values, many, out, device)
-            return
-        keeper = Keeper(out / "models") if models else None
-        result, written, replaced = _run(
-            lambda plugins: _spec(values, origin, board, plugins), device, out, settings, board is not None, keeper
-        )
+    values, origin = flags.values_of(given, written, "run"), flags.origin_of(spec, "run")
+    settings = settings or (Path(also.settings) if also.settings else None)
+    asked = Asked(
+        also.board if board is None else board, (also.device or "auto") if device is None else device,
+        out or Path(also.out or "dpbench-results"),
+    )  # fmt: skip
+    if many:
+        _run_many(values, many, asked, {"--settings": settings, "--models": models, "--json": as_json})
+        return
+    keeper = Keeper(asked.out / "models") if models else None
+    result, place, replaced = _run(values, origin, asked, settings, keeper)
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
-        _show(result, written, replaced, Console())
+        _show(result, place, replaced, Console())
     if keeper is not None:
         keeper.say()
 
@@ -137,26 +134,22 @@ class Keeper:
         print(f"Wrote {self._written} models into {self._folder}", file=sys.stderr)
 
 
-def _flags(axes: Mapping[str, Any]) -> str:
-    return " and ".join(f"--{name.replace('_', '-')}" for name in axes)
+KEPT = "Features and seeds that ended are kept; repeat the command to continue."
 
 
-def _spec(values: dict[str, Any], origin: str, board: str | None, plugins: Registry) -> Spec:
-    if board is None:
-        return make_spec(values, origin)
-    from dpbench.records.board import find_board
-    from dpbench.registry.boards import entry_spec
-
-    return entry_spec(find_board(board), values, plugins, origin)
+def _run_many(
+    values: Mapping[str, Any], many: Mapping[str, Sequence[Any]], asked: Asked, of_one: Mapping[str, Any]
+) -> None:
+    names = " and ".join(f"--{name.replace('_', '-')}" for name in many)
+    for flag, is_given in of_one.items():
+        if is_given:
+            raise SpecError(f"Expected one value of {names} with {flag}, got several.")
+    with interruptible("Finished runs are kept; repeat the command to continue."):
+        several.run_all(values, many, asked)
 
 
 def _run(
-    ask: Callable[[Registry], Spec],
-    device: str,
-    out: Path,
-    settings: Path | None,
-    for_board: bool,
-    keeper: Keeper | None,
+    values: Mapping[str, Any], origin: str, asked: Asked, settings: Path | None, keeper: Keeper | None
 ) -> tuple[Result, Path, str]:
     from dpbench.registry import load
     from dpbench.registry.components import check_components
@@ -164,48 +157,80 @@ def _run(
 
     plugins = load()
     plugins.report_broken()
-    spec = ask(plugins)
+    spec = several.spec_of(values, origin, asked.board, plugins)
     check_components(spec, plugins)
-    check_writable(out)
+    check_writable(asked.out)
 
     from dpbench.board.tables import words
     from dpbench.harness.run import run
 
-    result = run(spec, device=device, plugins=plugins, settings=settings, for_board=for_board, keep=keeper)
-    replaced = words.replaced(result, out / result.file_name)
+    kept = "Features and models that ended are kept." if keeper else KEPT
+    with interruptible(kept):
+        result = run(
+            spec, device=asked.device, plugins=plugins, settings=settings, for_board=asked.board is not None,
+            keep=keeper, unfinished=None if keeper else Unfinished(asked.out),
+        )  # fmt: skip
+    replaced = words.replaced(result, asked.out / result.file_name)
     with printed_if_unwritable(result):
-        return result, result.write(out), replaced
+        place = result.write(asked.out)
+    Unfinished(asked.out).end(result.file_name)
+    return result, place, replaced
 
 
 def _show(result: Result, written: Path, replaced: str, console: Console) -> None:
     spec, privacy, task = result.spec, result.privacy, result.task
     console.print(
         f"{spec.learner.name} on {spec.dataset.name} ({spec.extractor.names}): {task.private:,} private, "
-        f"{task.public:,} public, {task.test:,} test examples"
+        f"{_public(result)}, {task.test:,} test examples"
     )
-    other = privacy.independent
-    bounds = f"{other.lower:.4g} to {other.upper:.4g}" if privacy.sigma else f"{other.upper:.4g}"
-    table = Table("accuracy", f"ε ({privacy.accountant})", f"ε ({other.accountant})", "σ", "seconds", box=None)
-    table.add_row(
-        _percent(result), f"{privacy.epsilon:.4g}", bounds, f"{privacy.sigma:.4g}",
-        f"{sum(result.seconds.values()):.1f}",
-    )  # fmt: skip
-    console.print(table)
-    console.print(
-        f"δ {privacy.delta:g}{' (pure)' * (not privacy.delta)}, {privacy.adjacency}, {privacy.rng} RNG, "
-        f"hyperparameters {result.selection}, "
-        f"{len(result.seeds)} seed(s), 95% interval"
-    )
+    console.print(_scores(result))
+    pure = " (pure)" * (not privacy.delta)
+    guarantee = f"δ {privacy.delta:g}{pure}, {privacy.adjacency}, {privacy.rng} RNG, " if privacy.sigma else ""
+    interval = ", 95% interval" if len(result.seeds) > 1 else ""
+    seeds = f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
+    console.print(f"{guarantee}hyperparameters {result.selection}, {seeds}{interval}", soft_wrap=True)
     for pair, counted in (result.task.overlap or {}).items():
         if counted.near:
             console.print(f"{pair.capitalize()}: {counted}")
     for remark in result.remarks:
         console.print(f"Warning: {remark}", soft_wrap=True, markup=False)
-    if result.search and result.search.chosen is not None:
-        console.print(f"Chosen: {_listed(result.search.chosen)}", soft_wrap=True, markup=False)
-    if result.settled:
-        console.print(f"Settled by the budget: {_listed(result.settled)}", soft_wrap=True, markup=False)
+    for what, settings in _settings(result):
+        console.print(f"{what}: {_listed(settings)}", soft_wrap=True, markup=False)
     console.print(f"Wrote {written}{replaced}", soft_wrap=True)
+
+
+def _scores(result: Result) -> Table:
+    privacy, other = result.privacy, result.privacy.independent
+    seconds, accuracy = f"{sum(result.seconds.values()):.1f}", _percent(result)
+    if not privacy.sigma:
+        table = Table("accuracy", "privacy", "seconds", box=None)
+        table.add_row(
+            accuracy, "none: no noise was added" if privacy.plan else "ε 0: no private example was read", seconds
+        )
+        return table
+    bounds = f"{other.lower:.4g} to {other.upper:.4g}"
+    table = Table("accuracy", f"ε ({privacy.accountant})", f"ε ({other.accountant})", "σ", "seconds", box=None)
+    table.add_row(accuracy, f"{privacy.epsilon:.4g}", bounds, f"{privacy.sigma:.4g}", seconds)
+    return table
+
+
+def _public(result: Result) -> str:
+    """Say how many public examples the learner saw, and how many there are where it reads none."""
+    seen = result.task.public
+    there = (result.task.overlap or {}).get("public in private")
+    if not seen and there is not None and there.among:
+        return f"{there.among:,} public (which the learner does not read)"
+    return f"{seen:,} public"
+
+
+def _settings(result: Result) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if result.search and result.search.chosen is not None:
+        yield "Chosen", result.search.chosen
+    for seed in result.seeds:
+        if seed.setting:
+            yield f"Chosen by seed {seed.seed}", seed.setting
+    if result.settled:
+        yield "Settled by the budget", result.settled
 
 
 def _listed(settings: Mapping[str, Any]) -> str:
@@ -213,6 +238,7 @@ def _listed(settings: Mapping[str, Any]) -> str:
 
 
 def _percent(result: Result) -> str:
-    accuracy = result.metrics["accuracy"]
-    half = "" if accuracy.high is None else f" ± {100 * (accuracy.high - accuracy.mean):.2f}"
-    return f"{100 * accuracy.mean:.2f}%{half}"
+    from dpbench.board.tables.render import percent
+
+    mean, *half = percent(result.metrics["accuracy"]).split(" ", 1)
+    return " ".join([f"{mean}%", *half])

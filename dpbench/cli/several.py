@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +12,23 @@ import typer
 from rich.console import Console
 
 from dpbench.errors import SpecError
+from dpbench.records.spec import make_spec
 from dpbench.sweep.product import AXES, definition
 
 if TYPE_CHECKING:
     from dpbench.board.tables import Filed
+    from dpbench.records.spec import Spec
+    from dpbench.registry import Registry
     from dpbench.sweep import Summary
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Where and on what somebody wants runs."""
+
+    board: str | None
+    device: str
+    out: Path
 
 
 def components(texts: Sequence[str] | None) -> list[str]:
@@ -63,8 +77,37 @@ def axes(given: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     return several
 
 
-def run_all(values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], out: Path, device: str) -> None:
-    """Run the product of some axes into `out`, results of earlier calls left out, and print the table.
+def listed(name: str, written: Mapping[str, Any]) -> list[Any]:
+    """Return the values that a file gives for a flag; one or several."""
+    value = written.get(name)
+    return [] if value is None else list(value) if isinstance(value, list) else [value]
+
+
+def spec_of(values: Mapping[str, Any], origin: str, board: str | None, plugins: Registry) -> Spec:
+    """Return the spec of one run, on a board where one is named."""
+    if board is None:
+        return make_spec(dict(values), origin)
+    from dpbench.records.board import find_board
+    from dpbench.registry.boards import entry_spec
+
+    spec = entry_spec(find_board(board), values, plugins, origin)
+    _say_what_no_board_takes(plugins.find("learner", spec.learner.name).distribution)
+    return spec
+
+
+def _say_what_no_board_takes(distribution: str) -> None:
+    """Say before a run of hours what `dpbench leaderboard add` would refuse after it."""
+    from dpbench.records.provenance import source_of, tree
+
+    own = distribution == "dpbench-vision"
+    dirty = tree()[1] if own else (source_of(distribution) or {}).get("dirty")
+    if dirty:
+        whose = "dpbench's tree" if own else f"The tree of {distribution}"
+        print(f"dpbench: {whose} has changes that are not committed: no board takes the result.", file=sys.stderr)
+
+
+def run_all(values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], asked: Asked) -> None:
+    """Run the product of some axes, results of earlier calls left out, and print the table.
 
     Raises:
         SpecError: a cell is invalid; nothing is run.
@@ -75,9 +118,23 @@ def run_all(values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], out
 
     plugins = load()
     plugins.report_broken()
-    cells, resources = definition(values, several, plugins), sweeps.Resources(device=device)
-    summary = sweeps.sweep(cells, out, resources=resources, retry_failed=True, refresh=True, plugins=plugins)
+    fixed = _on_board(values, several, asked.board, plugins) if asked.board else values
+    cells, resources = definition(fixed, several, plugins), sweeps.Resources(device=asked.device)
+    summary = sweeps.sweep(cells, asked.out, resources=resources, retry_failed=True, refresh=True, plugins=plugins)
     show(summary, Console(), "the same command runs them again")
+
+
+def _on_board(
+    values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], name: str, plugins: Registry
+) -> dict[str, Any]:
+    """Return the values that a board gives to all of several learners, each of which it has to take."""
+    from dpbench.records.board import find_board
+
+    board = find_board(name)
+    for learner in several.get("learner", ()):
+        others = {key: ones[0] for key, ones in several.items() if key != "learner"}  # the board's to fix
+        spec_of({**values, **others, "learner": learner}, "the flags of dpbench run", name, plugins)
+    return {**board.protocol, **values}
 
 
 def show(summary: Summary, console: Console, advice: str) -> None:
@@ -88,12 +145,14 @@ def show(summary: Summary, console: Console, advice: str) -> None:
     """
     from dpbench.board.tables import arrange
     from dpbench.cli.results import show_tables
+    from dpbench.registry import load
+    from dpbench.registry.components import short
 
     for cell, error in summary.failed:
         console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
     filed = list(_filed(summary))
     if filed:
-        show_tables(arrange(filed), console)
+        show_tables(arrange(filed, named=short(load())), console)
     console.print(
         f"{summary.grid.name}: {summary.ran} cells run, {summary.skipped} done before, {len(summary.failed)} failed"
         + (f"; {advice}" if summary.failed else ""),
@@ -101,8 +160,7 @@ def show(summary: Summary, console: Console, advice: str) -> None:
     )
     if summary.changed:
         console.print(
-            f"{len(summary.changed)} of those done before were run with other code of a plugin; --refresh runs them "
-            "again",
+            f"{len(summary.changed)} of those done before were run with other code; --refresh runs them again",
             soft_wrap=True,
         )
     console.print(f"Results in {summary.folder.path}", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,8 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli import flags
+from dpbench.cli import file, flags
 from dpbench.cli.output import printed_if_unwritable
+from dpbench.errors import SpecError
+from dpbench.records.spec import make_spec
 
 if TYPE_CHECKING:
     from dpbench.records.result import Tuning
@@ -37,19 +40,22 @@ def tune(
     tries: flags.Tries = None,
     search_seed: flags.SearchSeed = None,
     spec: flags.SpecFile = None,
-    device: flags.Device = "auto",
-    out: flags.Out = Path("dpbench-results"),
+    device: flags.DeviceGiven = None,
+    out: flags.OutGiven = None,
     as_json: flags.Json = False,
 ) -> None:
     """Search a learner's settings using public labels; write the trials and the best. Test data is never read."""
-    search = flags.search_of(selection, space, tries, search_seed)
+    keys, also = file.read(spec, "search")
+    _refuse_others(also, spec)
+    search = flags.search_of(flags.rule_of(False, selection, also), space, tries, search_seed, None, also)
     given = {
         "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
         "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
         "public_labels": public_labels, "train_fraction": train_fraction, "imbalance": imbalance,
         "split_seed": split_seed, "search": search,
     }  # fmt: skip
-    asked = flags.spec_of(given, spec, "tune")
+    asked = make_spec(flags.values_of(given, keys, "tune"), flags.origin_of(spec, "tune"))
+    out = out or Path(also.out or "dpbench-results")
 
     from dpbench.registry import load
     from dpbench.registry.components import check_components
@@ -62,13 +68,19 @@ def tune(
 
     from dpbench.harness import run
 
-    tuning = run.tune(asked, device=device, plugins=plugins)
+    tuning = run.tune(asked, device=device or also.device or "auto", plugins=plugins)
     with printed_if_unwritable(tuning):
         written = tuning.write(out)
     if as_json:
         print(tuning.model_dump_json(indent=2))
     else:
         _show(tuning, written, Console())
+
+
+def _refuse_others(also: file.Also, spec: Path | None) -> None:
+    for name in ("board", "settings", "repeats"):
+        if getattr(also, name) is not None:
+            raise SpecError(f"Expected no {name} in {spec}: dpbench tune searches for settings, and runs nothing.")
 
 
 def _show(tuning: Tuning, written: Path, console: Console) -> None:
@@ -78,13 +90,20 @@ def _show(tuning: Tuning, written: Path, console: Console) -> None:
     for trial in scored[:10]:
         table.add_row(*(_short(trial.setting[name]) for name in names), f"{100 * (trial.accuracy or 0):.2f}%")
     console.print(table)
-    failed = len(chosen.trials) - len(scored)
+    failed = Counter(trial.error for trial in chosen.trials if trial.error)
     console.print(
         f"Tried {len(chosen.trials)} of {chosen.possible} settings ({chosen.draw}); {chosen.public_labels:,} public "
         f"labels read, private data {'touched' if chosen.private_touched else 'not touched'}"
-        + (f"; {failed} failed" if failed else ""),
+        + (f"; {failed.total()} could not be tried" if failed else ""),
         soft_wrap=True,
     )
+    for why, times in failed.most_common(3):
+        console.print(f"Not tried ({times}): {why}", soft_wrap=True, markup=False, highlight=False)
+    default = tuning.default.accuracy if tuning.default else None
+    best = max((trial.accuracy or 0.0 for trial in scored), default=0.0)
+    if default is not None:
+        worse = " Warning: nothing that was tried is better; keep the defaults." if best <= default else ""
+        console.print(f"The defaults score {100 * default:.2f}% on the same labels.{worse}", soft_wrap=True)
     options = ",".join(f"{name}={value}" for name, value in (chosen.chosen or {}).items())
     console.print(f"Best: {tuning.spec.learner.name}:{options}", soft_wrap=True, markup=False)
     console.print(f"Wrote {written}; use it with dpbench run --settings", soft_wrap=True)

@@ -83,7 +83,9 @@ def _per_class(split: Split, name: str, dataset: Dataset) -> tuple[int, ...]:
 
 
 def _where(dataset: Dataset) -> str:
-    found = sources.find(dataset)
+    found, own = sources.find(dataset), getattr(dataset, dataset.shorthand or "-", None)
+    if found is None and own is not None and Path(str(own)).expanduser().exists():
+        return str(Path(str(own)).expanduser())
     if found is None:
         return "the Hugging Face hub's cache" if dataset.source() else "comes with a Python package"
     return str(found.paths[0] if len(found.paths) == 1 else Path(found.folder))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dpbench.api import Learner, Predict, Task
 from dpbench.errors import NotPure
+from dpbench.harness.imports import import_named
 from dpbench.harness.scoring import predict_all
 from dpbench.privacy.purity.guard import Guard
 from dpbench.privacy.purity.reach import Reach
@@ -34,6 +35,7 @@ class Leftovers:
     """
 
     def __init__(self, learner: Learner) -> None:
+        import_named(type(learner))
         self._learner = learner
         self._reach = Reach((learner, type(learner)), thorough=True)
         self._before = self._reach.read()

@@ -27,7 +27,7 @@ from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import Parts, given, resolve, spelled_out, written
 from dpbench.support import progress
-from dpbench.support.code import code_of
+from dpbench.support.code import DPBENCH, code_of, core
 from dpbench.support.device import device_named
 from dpbench.support.fields import filled
 from dpbench.support.files import canonical_digest
@@ -192,8 +192,9 @@ def brought(parts: Parts) -> dict[str, Brought]:
 
 
 def code(parts: Parts) -> dict[str, str]:
-    """Return a digest of the code of each component's plugin, where it has files."""
-    return {role: found for role, item in parts.brought.items() if (found := code_of(item.cls))}
+    """Return a digest of the code of each component's plugin, where it has files, and of dpbench itself."""
+    made = {**{role: code_of(item.cls) for role, item in parts.brought.items()}, DPBENCH: core()}
+    return {role: found for role, found in made.items() if found}
 
 
 def _with_settings(settings: Path, parts: Parts, spec: Spec) -> tuple[Parts, transfer.Earlier]:

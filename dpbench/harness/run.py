@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -17,11 +17,14 @@ from dpbench.harness.prepare import Prepared, brought, code, open_, prepare
 from dpbench.harness.roles import Compared
 from dpbench.harness.shared import Shared
 from dpbench.harness.tuning import trials
-from dpbench.records.result import Privacy, Result, SeedResult, TaskFacts, Tuning, summarise
+from dpbench.records.provenance import source_of
+from dpbench.records.result import Privacy, Result, SeedResult, TaskFacts, Tuning, result_name, summarise
 from dpbench.records.spec import Spec
-from dpbench.registry import Registry
+from dpbench.records.unfinished import Unfinished
+from dpbench.registry import OWN, Registry
 from dpbench.registry.components import Parts, selection
 from dpbench.support import progress
+from dpbench.support.files import canonical_digest
 
 if TYPE_CHECKING:
     import torch
@@ -38,12 +41,14 @@ def run(
     shared: Shared | None = None,
     for_board: bool = False,
     keep: Callable[[Prepared, Fitted], None] | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Result:
     """Run one spec: choose settings if it asks for a search, fit once a seed, score each fit on the test split.
 
     `settings` names an earlier tuning or result to take the learner's settings from, instead of a search. `shared`
     spares what earlier runs have made already; no number tells. With `for_board`, splits that share too many images are
     refused, as a board would refuse the result. `keep`, if given, meets each fit as it ends, with its predictor.
+    `unfinished` keeps seeds as they end, and has those of an earlier call that was interrupted.
 
     Covered: each seed's fit has the epsilon that the result states; see `fit`.
 
@@ -51,17 +56,35 @@ def run(
         DpbenchError: one sentence; nothing is run when names, options, data or budget do not fit.
     """
     prepared = prepare(spec, device=device, plugins=plugins, settings=settings, shared=shared, for_board=for_board)
+    seeds, kept = _seeds(prepared, keep, unfinished)
+    with prepared.phases("compare"):
+        compared = prepared.roles.compared()
+    return _result(prepared, seeds, compared, {"seeds_of_an_earlier_call": kept} if kept else {})
+
+
+def _seeds(
+    prepared: Prepared, keep: Callable[[Prepared, Fitted], None] | None, unfinished: Unfinished | None
+) -> tuple[list[SeedResult], int]:
+    """Fit each seed, but for those that an interrupted call has left; return also how many those are."""
+    spec, name = prepared.spec, result_name(prepared.spec)
+    if prepared.privacy.repeats:  # when a seed ended tells how many runs it had
+        unfinished = None
+    identity = canonical_digest([prepared.identity, code(prepared.parts), prepared.privacy.rng])
+    before = unfinished.seeds(name, identity) if unfinished else {}
     seeds = []
     with _shown(prepared) as advance:
         for seed in spec.seeds:
-            one = fit_once(prepared, seed)
-            if keep is not None:
-                keep(prepared, one)
-            seeds.append(one.result)
+            one = before.get(seed)
+            if one is None:
+                fit = fit_once(prepared, seed)
+                one = fit.result
+                if keep is not None:
+                    keep(prepared, fit)
+                if unfinished is not None:
+                    unfinished.keep(name, identity, one)
+            seeds.append(one)
             advance(1)
-    with prepared.phases("compare"):
-        compared = prepared.roles.compared()
-    return _result(prepared, seeds, compared)
+    return seeds, len(before.keys() & set(spec.seeds))
 
 
 def tune(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -> Tuning:
@@ -78,15 +101,17 @@ def tune(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -
     opened = open_(spec, device=device, plugins=plugins)
     parts, roles, phases = opened.parts, opened.roles, opened.phases
     with phases("tune"):
-        chosen = trials.choose(parts.learner, partial(parts.who, "learner"), roles, opened.spec, opened.identity)
+        ask = parts.learner, partial(parts.who, "learner"), roles, opened.spec, opened.identity
+        chosen = trials.choose(*ask)
+        default = None if chosen.private_touched else trials.of_defaults(*ask)
     return Tuning(
-        digest=opened.spec.digest, spec=opened.spec, selection=chosen, digests=roles.digests,
+        digest=opened.spec.digest, spec=opened.spec, selection=chosen, default=default, digests=roles.digests,
         sketch=roles.images("public").sketch, seconds=phases.seconds, components=brought(parts),
         provenance=_made(parts, opened.shared, roles.task.device),
     )  # fmt: skip
 
 
-def _result(prepared: Prepared, seeds: Sequence[SeedResult], compared: Compared) -> Result:
+def _result(prepared: Prepared, seeds: Sequence[SeedResult], compared: Compared, noted: Mapping[str, Any]) -> Result:
     spec, parts, search, phases = prepared.spec, prepared.parts, prepared.search, prepared.phases
     return Result(
         digest=spec.digest, spec=spec, selection=search.rule if search else selection(prepared.asked), search=search,
@@ -95,12 +120,16 @@ def _result(prepared: Prepared, seeds: Sequence[SeedResult], compared: Compared)
         seconds=_publishable(phases.seconds, prepared.privacy),
         cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy),
         peak_bytes=_publishable(phases.peak_bytes, prepared.privacy),
-        components=brought(parts), provenance=_made(parts, prepared.shared, prepared.roles.task.device),
+        components=brought(parts),
+        provenance={**_made(parts, prepared.shared, prepared.roles.task.device), **noted},
     ).sealed()  # fmt: skip
 
 
 def _made(parts: Parts, shared: Shared, device: torch.device) -> dict[str, Any]:
-    return {**shared.provenance(str(device)), "code": code(parts), "date": datetime.now(UTC).date().isoformat()}
+    others = {one.distribution for one in parts.brought.values()} - {"dpbench-vision", OWN[1]}
+    sources = {name: found for name in sorted(others) if (found := source_of(name))}
+    made = {**shared.provenance(str(device)), "code": code(parts), "date": datetime.now(UTC).date().isoformat()}
+    return {**made, "sources": sources} if sources else made
 
 
 def _facts(prepared: Prepared, compared: Compared) -> TaskFacts:

@@ -75,9 +75,15 @@ class Model:
                 f"Expected images that give examples of shape {self.card.example_shape}, got {tuple(x.shape[1:])}: "
                 f"the model learned from images of another size. Resize them to those of {self.card.spec.dataset}."
             )
-        with torch.no_grad():
-            scores: np.ndarray = self._here(x.to(self._device)).double().cpu().numpy()
-        return scores
+        try:
+            scores = self._here(x.to(self._device)).double().cpu()
+        except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+            said = (str(error).splitlines() or [""])[0]
+            raise DataError(f"The model's operations do not fit together: {type(error).__name__}: {said}") from error
+        if tuple(scores.shape) != (len(x), len(self.card.classes)):
+            raise DataError(f"The model gives scores of shape {tuple(scores.shape)} for {len(x)} images.")
+        found: np.ndarray = scores.numpy()
+        return found
 
     def predict_proba(self, images: Asked) -> np.ndarray:
         """Return the softmax of the scores, where those are logits: the learner's own shares, not calibrated.

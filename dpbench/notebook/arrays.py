@@ -64,7 +64,7 @@ def dataset(
     Raises:
         DataError: arrays of other shapes or values, or labels that do not fit them.
     """
-    pairs = [(np.asarray(x), np.asarray(y)), (np.asarray(x_test), np.asarray(y_test))]
+    pairs = [(_array(x, "x"), _array(y, "y")), (_array(x_test, "x_test"), _array(y_test, "y_test"))]
     for (images, labels), what in zip(pairs, ("x and y", "x_test and y_test"), strict=True):
         _check(images, labels, what)
     (train, labels), (test, test_labels) = pairs
@@ -96,6 +96,16 @@ def dataset(
             return splits
 
     return Own()
+
+
+def _array(values: Any, name: str) -> np.ndarray:
+    try:
+        found = np.asarray(values)
+    except ValueError as error:
+        raise DataError(f"Expected {name} as one array, got rows that differ in shape: {error}.") from error
+    if found.dtype == object:
+        raise DataError(f"Expected {name} as an array of numbers or texts, got one of Python objects.")
+    return found
 
 
 def _held(x: np.ndarray) -> ArrayImages | Features:

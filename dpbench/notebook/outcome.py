@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from dpbench.board.tables import Filed, arrange, read, render, words
+from dpbench.board.tables import Filed, Table, arrange, read, render, words
 from dpbench.errors import SpecError
 from dpbench.models import Model
 from dpbench.notebook import plot
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import Result
 from dpbench.registry import Registry
+from dpbench.registry import load as load_plugins
+from dpbench.registry.components import short
 from dpbench.support.messages import unknown
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class Results(Sequence["Results"]):
         Raises:
             SpecError: the results are of several protocols, or lack the metric.
         """
-        return plot.against_epsilon(arrange(self.filed, checked(metric)), metric, ax)
+        return plot.against_epsilon(self._tables(checked(metric)), metric, ax)
 
     def model(self, seed: int | None = None, device: str = "auto") -> Model:
         """Return the model of a seed, the first unless another is named: kept from the run, or fitted once more.
@@ -107,12 +109,15 @@ class Results(Sequence["Results"]):
         return (self[place] for place in range(len(self)))
 
     def __repr__(self) -> str:
-        return render.markdown(arrange(self.filed)).rstrip() + "".join(f"\nFailed: {line}" for line in self._failures())
+        return render.markdown(self._tables()).rstrip() + "".join(f"\nFailed: {line}" for line in self._failures())
 
     def _repr_html_(self) -> str:
         failures = "".join(f"<p>Failed: {html.escape(line)}</p>" for line in self._failures())
         remarks = "".join(f"<p>{html.escape(said)}</p>" for one in self.records for said in one.remarks)
-        return render.web(arrange(self.filed)) + remarks + failures
+        return render.web(self._tables()) + remarks + failures
+
+    def _tables(self, metric: Metric = "accuracy") -> list[Table]:
+        return arrange(self.filed, metric, short(self.plugins or load_plugins()))
 
     def _failures(self) -> list[str]:
         return [f"{cell}: {why}" for cell, why in self.failed.items()]

@@ -8,6 +8,9 @@ from typing import TypeVar
 
 from dpbench.api import Budget, Choice, Planned, Release, Task
 from dpbench.errors import NotPlanned, PlanError, SpecError
+from dpbench.support.messages import duration
+
+MOST_STEPS = 1_000_000  # more is a slip: it would run for hours, and accountants for minutes
 
 P = TypeVar("P", bound=Planned)
 
@@ -56,6 +59,12 @@ def check_plan(plan: Sequence[P], learner: str) -> tuple[P, ...]:
             )
         if not (release.relative_noise > 0 and math.isfinite(release.relative_noise)):
             raise PlanError(f"Expected relative_noise={release.relative_noise} to be positive and finite {where}.")
+    total = sum(release.steps for release in plan)
+    if total > MOST_STEPS:
+        raise PlanError(
+            f"Expected a plan of at most {MOST_STEPS:,} steps, got {total:,} of learner {learner!r}: at a millisecond "
+            f"each that is {duration(total / 1000)} for one seed. Use fewer steps, or larger samples."
+        )
     return tuple(plan)
 
 

@@ -5,6 +5,7 @@ A spec adds these (`records.spec`); a board freezes a protocol for all of its en
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Self
@@ -24,6 +25,10 @@ from dpbench.api import Adjacency
 from dpbench.errors import SpecError
 from dpbench.privacy.accounting.accountant import AccountantName
 
+ACCOUNTABLE = (1e-4, 1e4)
+"""Target epsilons, beside infinity, that a run may ask for."""
+MOST_IMBALANCE = 1e4
+MOST_SEEDS = 100_000
 CONCAT = "concat"
 """The name under which a spec holds several extractors, `{"of": [{name, options}, ...]}` its options. No plugin's."""
 _JOIN = re.compile(r"\s*\+\s*(?=[a-z][a-z0-9._-]*\s*(?::|\+|$))")  # before a name alone: 1e+1 and a+b/c are values
@@ -128,6 +133,8 @@ NamedExtractor = Annotated[Component, BeforeValidator(_extractor)]
 
 def first_seeds(seeds: object) -> object:
     """Return seeds 0 to 4 for 5; seeds that are spelled out stay."""
+    if isinstance(seeds, int) and seeds > MOST_SEEDS:
+        raise ValueError(f"at most {MOST_SEEDS:,} seeds")
     return tuple(range(seeds)) if isinstance(seeds, int) else seeds
 
 
@@ -150,6 +157,23 @@ class Protocol(BaseModel):
     imbalance: float | None = Field(None, gt=1, allow_inf_nan=False, exclude_if=lambda value: value is None)
     split_seed: int = Field(0, ge=0)
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(first_seeds)] = (0, 1, 2, 3, 4)
+
+    @field_validator("epsilon")
+    @classmethod
+    def _accountable(cls, epsilon: float) -> float:
+        low, high = ACCOUNTABLE
+        if not (low <= epsilon <= high or epsilon == math.inf):
+            raise ValueError(f"accountants answer, and agree, for epsilon from {low:g} to {high:g}; inf is no privacy")
+        return epsilon
+
+    @field_validator("imbalance")
+    @classmethod
+    def _plausible(cls, imbalance: float | None) -> float | None:
+        if imbalance is not None and imbalance > MOST_IMBALANCE:
+            raise ValueError(
+                f"at most {MOST_IMBALANCE:g} of the first class to 1 of the last, or few have an example left"
+            )
+        return imbalance
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distribution as metadata_of
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 import dpbench
 
@@ -20,7 +23,7 @@ PACKAGES = (
 
 def collect(device: str) -> dict[str, Any]:
     """Return versions, commit and machine of this process."""
-    commit, dirty = _commit()
+    commit, dirty = tree()
     return {
         "dpbench": _version("dpbench-vision"),
         "commit": commit,
@@ -42,9 +45,9 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _commit() -> tuple[str | None, bool | None]:
-    """Return the commit of the source tree dpbench runs from and whether it has changes; None for a wheel."""
-    root = Path(dpbench.__file__).parent.parent
+def tree(root: Path | None = None) -> tuple[str | None, bool | None]:
+    """Return the commit of a source tree and whether it has changes, by default that of dpbench; None for a wheel."""
+    root = root or Path(dpbench.__file__).parent.parent
     if not (root / ".git").exists():
         return None, None
     try:
@@ -52,6 +55,31 @@ def _commit() -> tuple[str | None, bool | None]:
         return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None, None
+
+
+def source_of(distribution: str) -> dict[str, Any] | None:
+    """Return repository, commit and whether there are changes of a distribution that was installed from git.
+
+    From a repository, as `pip install git+URL` notes it, or from a working copy (`pip install -e`), whose remote it is.
+    None where pip noted neither.
+    """
+    try:
+        installed = metadata_of(distribution).files or ()
+        (file,) = (one for one in installed if one.name == "direct_url.json")
+        noted = json.loads(file.read_text(encoding="utf-8"))
+    except (PackageNotFoundError, OSError, ValueError):
+        return None
+    url, vcs = str(noted.get("url", "")), noted.get("vcs_info")
+    if vcs:
+        return {"repository": url, "commit": vcs.get("commit_id"), "dirty": False}
+    root = Path(unquote(urlparse(url).path)) if url.startswith("file:") else None
+    if root is None or not (root / ".git").exists():
+        return None
+    commit, dirty = tree(root)
+    try:
+        return {"repository": _git(root, "remote", "get-url", "origin"), "commit": commit, "dirty": dirty}
+    except (OSError, subprocess.SubprocessError):
+        return {"repository": None, "commit": commit, "dirty": dirty}
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -17,7 +17,7 @@ from dpbench.records import filed
 from dpbench.records.checksums import seal_of
 from dpbench.records.metrics import METRICS
 from dpbench.records.overlap import Overlap, too_much
-from dpbench.records.search import Selection, SelectionRule
+from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
 
 NOT_COVERED = (
@@ -202,7 +202,7 @@ class Result(_Frozen):
         shared = [
             f"{pair.capitalize()}: {said}." for pair, said in too_much(self.task.overlap or {}, self.task.private)
         ]
-        return (*shared, *self._unused(), *self._no_better())
+        return (*shared, *self._unused(), *self._no_better(), *self._few())
 
     def _unused(self) -> list[str]:
         """Say where fewer steps of a release were asked for than were planned, and paid for in sigma."""
@@ -226,10 +226,18 @@ class Result(_Frozen):
             f"by chance {1 / len(self.task.classes):.1%}."
         ]
 
+    def _few(self) -> list[str]:
+        """Say where an interval rests on two seeds alone."""
+        if len(self.seeds) != 2:
+            return []
+        return [
+            "Two seeds say little of the noise between them: the interval is wide or by luck narrow. Use five or more."
+        ]
+
     @property
     def file_name(self) -> str:
         """The name of this result's file: learner, dataset and the spec's digest."""
-        return f"{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
+        return result_name(self.spec, self.digest)
 
     def write(self, folder: Path) -> Path:
         """Write the result into `folder`, atomically, and return the file.
@@ -256,6 +264,7 @@ class Tuning(_Frozen):
     digest: str
     spec: Spec
     selection: Selection
+    default: Trial | None = None  # what the settings that were not searched for score; None where nobody looked
     digests: dict[str, str]  # of the data behind the private and the public split
     sketch: str | None = None  # of the public images (`Hashes.sketch`)
     seconds: dict[str, float]
@@ -279,6 +288,11 @@ class Tuning(_Frozen):
             DataError: names the file and the first field that does not fit.
         """
         return filed.read(cls, file)
+
+
+def result_name(spec: Spec, digest: str | None = None) -> str:
+    """Return the name of the file of a spec's result: learner, dataset and digest."""
+    return f"{spec.learner.name}-{spec.dataset.name}-{(digest or spec.digest)[:16]}.json"
 
 
 def not_covered(rng: Literal["research", "secure"], search: bool) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from dpbench.api import Dataset, Extractor, Learner
@@ -34,17 +34,15 @@ class Parts:
 
 
 def check_components(spec: Spec, registry: Registry) -> None:
-    """Refuse misspelt names and missing data before torch takes its seconds to import.
+    """Refuse misspelt names and options and missing data before torch takes its seconds to import.
 
     Raises:
         UnknownName, SpecError: a component that does not exist, or options that do not fit.
         DataMissing: a dataset that is not on this machine; the text says how to get it.
     """
-    registry.find("learner", spec.learner.name)
-    for part in spec.extractor.parts:
-        registry.find("extractor", part.name)
-    for component in filter(None, (spec.dataset, spec.public_dataset)):
-        sources.check_present(registry.build("dataset", component.name, component.options))
+    parts = resolve(registry, spec)
+    spelled_out(spec, parts)
+    sources.check_present(*filter(None, (parts.dataset, parts.public_dataset)))
 
 
 def resolve(registry: Registry, spec: Spec) -> Parts:
@@ -145,3 +143,15 @@ def written(part: Any) -> Component:
     return Component(
         name=part.name, options={field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     )
+
+
+def short(registry: Registry) -> Callable[[Kind, Component], str]:
+    """Return what writes a component with those options alone that are not at the default of the installed one."""
+
+    def one(kind: Kind, part: Component) -> str:
+        known = registry.components[kind].get(part.name)
+        defaults = {field.name: field.default for field in dataclasses.fields(known.cls)} if known else {}
+        left = {name: value for name, value in part.options.items() if name not in defaults or value != defaults[name]}
+        return str(Component(name=part.name, options=left))
+
+    return lambda kind, component: "+".join(one(kind, part) for part in component.parts)

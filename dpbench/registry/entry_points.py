@@ -99,8 +99,12 @@ class Registry:
         """
         _check(cls, kind, f"This {kind}")
         known = dict(self.components[kind])
-        if cls.name not in known or known[cls.name].cls is not cls:
-            _claim(known, kind, Registered(cls, *OWN))
+        other = known.setdefault(cls.name, Registered(cls, *OWN))
+        if other.cls is not cls:
+            raise DuplicateName(
+                f"There is a {kind} {cls.name!r} already, of distribution {other.distribution!r}: give this one "
+                "another name."
+            )
         return dataclasses.replace(self, components={**self.components, kind: known})
 
     def report_broken(self) -> None:

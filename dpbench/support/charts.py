@@ -12,23 +12,23 @@ from dpbench.support.files import write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg")
+FORMATS = (".png", ".svg", ".pdf")
 # Okabe and Ito's colours, safe for colour-blind readers; markers tell them apart in greyscale.
 BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#666666"
 
 
 def check_file(file: Path, flag: str) -> None:
-    """Refuse a file that is neither PNG nor SVG, before anything is read.
+    """Refuse a file that is neither PNG, SVG nor PDF, before anything is read.
 
     Raises:
         SpecError: names the endings that are allowed.
     """
     if file.suffix.lower() not in FORMATS:
-        raise SpecError(f"Expected {flag} {file} to end in {' or '.join(FORMATS)}.")
+        raise SpecError(f"Expected {flag} {file} to end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
 
 
 def write_chart(file: Path, draw: Callable[[], Figure]) -> None:
-    """Write what `draw` returns into `file`, PNG or SVG by its ending, atomically; the same figure, the same bytes.
+    """Write what `draw` returns into `file`, of the kind of its ending, atomically; the same figure, the same bytes.
 
     Raises:
         OutputError: the file cannot be written.
@@ -36,12 +36,12 @@ def write_chart(file: Path, draw: Callable[[], Figure]) -> None:
     import matplotlib as mpl
 
     kind = file.suffix.lower().removeprefix(".")
-    metadata = {"Date": None} if kind == "svg" else {}
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     with mpl.rc_context(
         {
             "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
-            "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "dpbench",
-        }  # text in an SVG stays text, and its bytes are reproducible
+            "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "dpbench", "pdf.fonttype": 42,
+        }  # text stays text, and bytes are reproducible
     ):  # fmt: skip
         figure = draw()
         write_atomically(file, lambda out: figure.savefig(out, format=kind, metadata=metadata))

@@ -7,6 +7,11 @@ import hashlib
 import sys
 from pathlib import Path
 
+DPBENCH = "dpbench"
+"""Beside the roles of components, in what a result notes of code."""
+ROOMS = ("data", "harness", "learning", "privacy")
+"""Where the numbers of a run come from."""
+
 
 def code_of(component: type) -> str | None:
     """Return a digest of the plugin that a component comes from: 16 hexadecimal digits of a SHA-256.
@@ -22,6 +27,20 @@ def code_of(component: type) -> str | None:
     if not found or None in found:
         return None
     return found[0] if len(found) == 1 else hashlib.sha256("".join(map(str, found)).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def core() -> str | None:
+    """Return a digest of the parts of dpbench that decide a run's numbers; 16 hexadecimal digits of a SHA-256."""
+    root = Path(__file__).parents[1]
+    files = [root / "api.py", *(file for room in ROOMS for file in sorted((root / room).rglob("*.py")))]
+    found = hashlib.sha256()
+    try:
+        for one in files:
+            found.update(f"{one.relative_to(root)}\0".encode() + one.read_bytes() + b"\0")
+    except OSError:
+        return None
+    return found.hexdigest()[:16]
 
 
 @functools.cache

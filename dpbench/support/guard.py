@@ -7,6 +7,8 @@ from typing import ParamSpec, TypeVar
 
 from dpbench.errors import ComponentFailed, DpbenchError
 
+DEBUG = "DPBENCH_DEBUG"
+"""The environment variable with which refusals show their tracebacks: `--debug` sets it."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -23,5 +25,5 @@ def guarded(what: str, function: Callable[P, R], *arguments: P.args, **keywords:
         raise
     except Exception as error:  # third-party code may raise anything
         raise ComponentFailed(
-            f"{what} failed: {type(error).__name__}: {error} Set DPBENCH_DEBUG=1 for the traceback."
+            f"{what} failed: {type(error).__name__}: {error} Add --debug for the traceback."
         ) from error

@@ -11,11 +11,24 @@ def unknown(what: str, name: str, known: Iterable[str], owner: str = "") -> str:
 
     >>> unknown("learner", "pilar", ["pillar", "dp-sgd"])
     "Unknown learner 'pilar'. Did you mean 'pillar'? Available: dp-sgd, pillar."
+    >>> unknown("dataset", "MNIST", ["fashion-mnist", "pcam"])
+    "Unknown dataset 'MNIST'. Did you mean 'fashion-mnist'? Available: fashion-mnist, pcam."
     """
     known = sorted(known)
-    nearest = difflib.get_close_matches(name, known, 1)
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    nearest = _nearest(name, known)
+    hint = f" Did you mean {nearest!r}?" if nearest else ""
     return f"Unknown {what} {name!r}{owner and f' of {owner}'}.{hint} Available: {', '.join(known) or 'none'}."
+
+
+def _nearest(name: str, known: list[str]) -> str | None:
+    """Return the name that was most likely meant: spelled alike, else one of whose parts it is."""
+    lower = {one.lower(): one for one in known}
+    wanted = name.strip().lower()
+    if wanted in lower:
+        return lower[wanted]
+    within = [one for one in lower if wanted in one.split("-")]
+    found = [*difflib.get_close_matches(wanted, lower, 1, 0.75), *within, *difflib.get_close_matches(wanted, lower, 1)]
+    return lower[found[0]] if found else None
 
 
 def bytes_in_words(size: int) -> str:

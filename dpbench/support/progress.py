@@ -1,10 +1,11 @@
-"""Progress on standard error for anything longer than a second; silent when it is not a terminal."""
+"""Progress on standard error: a bar on a terminal, a line now and then elsewhere; `say` makes it more or less."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from time import monotonic
 
 from rich.console import Console
@@ -23,8 +24,48 @@ from rich.text import Text
 
 from dpbench.support.messages import duration
 
+INTERVAL = 30.0  # seconds between lines where there is no terminal
 MEASURED = 3.0  # seconds before an estimate is said
 LONG = 60.0  # seconds that are worth an estimate
+
+
+_NOTHING: ContextVar[bool] = ContextVar("nothing", default=False)
+_EVERYTHING: ContextVar[bool] = ContextVar("everything", default=False)
+
+
+def say(*, nothing: bool, everything: bool) -> None:
+    """Show no progress from now on; or every stage, on a line of its own, wherever it goes."""
+    _NOTHING.set(nothing)
+    _EVERYTHING.set(everything)
+
+
+def _console() -> Console:
+    return Console(stderr=True, quiet=_NOTHING.get())
+
+
+def _line(text: str, who: str = "dpbench: ") -> None:
+    if not _NOTHING.get():
+        print(f"{who}{text}", file=sys.stderr, flush=True)
+
+
+class _Lines:
+    """Says how far something is, at most every `INTERVAL` seconds."""
+
+    def __init__(self, description: str, total: int) -> None:
+        self._description, self._total, self._done, self._begin = description, total, 0, monotonic()
+        self._last = self._begin
+        if _EVERYTHING.get():
+            _line(f"{description}: {total:,}.")
+
+    def advance(self, units: int) -> None:
+        """Count some more."""
+        self._done += units
+        now = monotonic()
+        if now - self._last < INTERVAL:
+            return
+        self._last = now
+        left = duration((now - self._begin) / self._done * (self._total - self._done)) if self._done else ""
+        _line(f"{self._description}: {self._done:,} of {self._total:,}" + (f", {left} left." if left else "."))
 
 
 class _Rate(ProgressColumn):
@@ -35,8 +76,10 @@ class _Rate(ProgressColumn):
 @contextmanager
 def status(description: str) -> Iterator[None]:
     """Show a spinner while the block runs."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    console = _console()
+    if _EVERYTHING.get():
+        _line(f"{description}.")
+    if not console.is_terminal or _EVERYTHING.get():
         yield
         return
     with console.status(description):
@@ -46,7 +89,7 @@ def status(description: str) -> Iterator[None]:
 @contextmanager
 def transfer(description: str, total: int) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
     """Show a progress bar in bytes while the block runs; yield functions that set the bytes done and the total."""
-    console = Console(stderr=True)
+    console = _console()
     columns = (
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
     )  # fmt: skip
@@ -61,9 +104,12 @@ def transfer(description: str, total: int) -> Iterator[tuple[Callable[[int], Non
 @contextmanager
 def meter(description: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar with count, rate and time left while the block runs; yield the function that advances it."""
-    console = Console(stderr=True)
+    console = _console()
+    if not console.is_terminal or _EVERYTHING.get():
+        yield _Lines(description, total).advance
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+    with Progress(*columns, console=console, disable=_NOTHING.get(), transient=True) as progress:
         task = progress.add_task(description, total=total)
         yield lambda units: progress.advance(task, units)
 
@@ -89,4 +135,4 @@ class Estimate:
         self._said = True
         rate = self._done / seconds
         if left / rate >= LONG:
-            print(f"{self._doing}: {left:,} to go at {rate:.0f} a second, {duration(left / rate)}.", file=sys.stderr)
+            _line(f"{self._doing}: {left:,} to go at {rate:.0f} a second, {duration(left / rate)}.", who="")

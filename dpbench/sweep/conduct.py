@@ -13,7 +13,7 @@ from dpbench.errors import DpbenchError, OutputError
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry.components import check_components, kind_of
-from dpbench.support.code import code_of
+from dpbench.support.code import DPBENCH, code_of, core
 from dpbench.sweep.display import Count, shown
 from dpbench.sweep.folder import Folder, State
 from dpbench.sweep.grid import Cell, Grid, read_grid
@@ -125,7 +125,8 @@ def _state(cell: Cell, result: Result | None, folder: Folder, plugins: Registry)
     if not result.privacy.repeatable:
         return "other code"
     made: Mapping[str, str] = result.provenance.get("code", {})  # empty in results from before it was noted
-    now = {role: code_of(plugins.find(kind_of(role), part.name).cls) for role, part in cell.spec.roles.items()}
+    now: dict[str, str | None] = {DPBENCH: core()}
+    now |= {role: code_of(plugins.find(kind_of(role), part.name).cls) for role, part in cell.spec.roles.items()}
     return "other code" if any(now.get(role, digest) != digest for role, digest in made.items()) else "done"
 
 

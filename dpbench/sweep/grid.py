@@ -125,6 +125,10 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
 
 
 def _checked(content: Mapping[str, Any], origin: str) -> SweepFile:
+    if "learner" in content and not content.keys() & SweepFile.model_fields.keys():
+        raise SpecError(
+            f"Expected a sweep in {origin}, got the spec of one run. Run it with: dpbench run --spec {origin}"
+        )
     try:
         return SweepFile(**content)
     except ValidationError as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Iterator
 
 from dpbench.errors import LawBroken, UnknownName
 from dpbench.records.protocol import CONCAT, Component
 from dpbench.registry import KINDS, Kind, Registry
+from dpbench.support.guard import DEBUG
 from dpbench.support.messages import unknown
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
 from dpbench.testing.laws import Laws
@@ -51,7 +54,12 @@ def _complaint(suite: type[Laws], law: str) -> str | None:
     try:
         getattr(suite(), law)()
     except LawBroken as error:
-        return str(error)
+        return _with_lines(str(error))
     except Exception as error:
-        return f"It raised {type(error).__name__}: {error}"
+        return _with_lines(f"It raised {type(error).__name__}: {error}")
     return None
+
+
+def _with_lines(said: str) -> str:
+    """Return a complaint, with `--debug` and the lines of the plugin that it comes from."""
+    return f"{said}\n{traceback.format_exc()}" if os.environ.get(DEBUG) else said

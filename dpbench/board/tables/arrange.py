@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.result import Interval, Result
 from dpbench.records.search import UNRANKED
+from dpbench.registry import Kind
 
 FREE = {"epsilon", "seeds", "public_labels"}
 """What may differ within a table, beside the learner and its settings."""
@@ -53,17 +54,29 @@ class Table:
     rows: tuple[Row, ...]
 
 
-def arrange(filed: Sequence[Filed], metric: Metric = "accuracy") -> list[Table]:
-    """Return the tables of some results, in the order of their titles; results without the metric are left out."""
+Named = Callable[[Kind, Component], str]
+
+
+def arrange(
+    filed: Sequence[Filed], metric: Metric = "accuracy", named: Named = lambda _, part: str(part)
+) -> list[Table]:
+    """Return the tables of some results, in the order of their titles; results without the metric are left out.
+
+    `named` says how titles write components: with all their options, or with those that are not at their default
+    (`registry.components.short`), as long as that tells them apart.
+    """
     having = [one for one in filed if metric in one.result.metrics]
     grounds: dict[str, list[Filed]] = defaultdict(list)
-    titles = _titles([one.result for one in having])
-    for one, title in zip(having, titles, strict=True):
-        grounds[title].append(one)
+    results = [one.result for one in having]
+    whole, brief = _titles(results, lambda _, part: str(part)), _titles(results, named)
+    short = dict(zip(whole, brief, strict=True))
+    told_apart = len(set(short.values())) == len(short)
+    for one, title in zip(having, whole, strict=True):
+        grounds[short[title] if told_apart else title].append(one)
     return [_table(title, ones, metric) for title, ones in sorted(grounds.items())]
 
 
-def _titles(results: Sequence[Result]) -> list[str]:
+def _titles(results: Sequence[Result], named: Named) -> list[str]:
     """Name each result's protocol: dataset, extractor, and what differs between these results or from the default."""
     fields = [name for name in Protocol.model_fields if name not in {*FREE, "dataset", "extractor"}]
     told = [
@@ -73,7 +86,13 @@ def _titles(results: Sequence[Result]) -> list[str]:
         or any(getattr(one.spec, name) != Protocol.model_fields[name].default for one in results)
     ]
     return [
-        ", ".join([f"{_ordered(one.spec.dataset)}, {_ordered(one.spec.extractor)}", *_said(one, told)])
+        ", ".join(
+            [
+                named("dataset", _ordered(one.spec.dataset)),
+                named("extractor", _ordered(one.spec.extractor)),
+                *_said(one, told),
+            ]
+        )
         for one in results
     ]
 
@@ -130,7 +149,7 @@ def _apart(name: str, filed: list[Filed]) -> dict[str, list[Filed]]:
     differing, found = _differing(filed), defaultdict[str, list[Filed]](list)
     for one in filed:
         options = one.result.spec.learner.options
-        parts = [f"{option}={options[option]}" for option in differing if option in options]
+        parts = [f"{option}={_value(options[option])}" for option in differing if option in options]
         found[",".join(parts)].append(one)
     split = defaultdict[str, list[Filed]](list)
     for settings, ones in found.items():
@@ -143,6 +162,10 @@ def _apart(name: str, filed: list[Filed]) -> dict[str, list[Filed]]:
 
 def _share_a_column(filed: Sequence[Filed]) -> bool:
     return len({one.result.spec.epsilon for one in filed}) < len(filed)
+
+
+def _value(value: object) -> str:
+    return "auto" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def label(result: Result) -> str:

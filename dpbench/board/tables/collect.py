@@ -34,7 +34,7 @@ def read(places: Sequence[Path]) -> tuple[list[Filed], list[str]]:
         try:
             if file in places or _is_result(file):
                 result = Result.read(file)
-                _refuse_changed(file, result)
+                check_seal(file, result)
                 found[result.digest] = Filed(file, result)
         except DataError as error:
             damaged.append(str(error))
@@ -52,7 +52,12 @@ def _files(places: Sequence[Path]) -> Iterator[Path]:
         yield from place.rglob("*.json") if place.is_dir() else [place]
 
 
-def _refuse_changed(file: Path, result: Result) -> None:
+def check_seal(file: Path, result: Result) -> None:
+    """Refuse a result that was changed after it was written.
+
+    Raises:
+        DataError: names the fields that its seal does not fit.
+    """
     changed = broken_fields(json.loads(file.read_bytes())) if result.seal else []
     if changed:
         where = ", ".join(changed)

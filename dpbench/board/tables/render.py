@@ -21,13 +21,28 @@ STAR, BOLD = LEGEND.format("*"), LEGEND.format("Bold")
 
 
 def percent(score: Interval) -> str:
-    """Return a score in percent, with half its interval where there is one.
+    """Return a score in percent, with half its interval where there is one, or its ends where one would pass 0 or 100.
 
     >>> percent(Interval(mean=0.7231, low=0.72, high=0.7262)), percent(Interval(mean=0.5, low=None, high=None))
     ('72.31 ± 0.31', '50.00')
+    >>> percent(Interval(mean=0.95, low=0.85, high=1.05))
+    '95.00 (85.00 to 100)'
     """
+    low, high = bounded(score).low, bounded(score).high
+    if low is not None and high is not None and (low != score.low or high != score.high):
+        return f"{100 * score.mean:.2f} ({_end(low)} to {_end(high)})"
     half = "" if score.high is None else f"{100 * (score.high - score.mean):.2f}"
     return f"{100 * score.mean:.2f}" + (f" ± {half}" if half not in {"", "0.00"} else "")
+
+
+def bounded(score: Interval) -> Interval:
+    """Return an interval whose ends are shares: Student's t knows no bounds."""
+    low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (score.low, score.high))
+    return Interval(mean=score.mean, low=low, high=high)
+
+
+def _end(share: float) -> str:
+    return f"{100 * share:.0f}" if share in (0, 1) else f"{100 * share:.2f}"
 
 
 def terminal(table: Table) -> RichTable:
@@ -104,9 +119,9 @@ def _values(filed: Filed) -> dict[str, object]:
         "private": result.task.private, "public": result.task.public, "test": result.task.test,
         "public_labels": result.task.public_labels_seen,
     }  # fmt: skip
-    privacy = result.privacy
+    privacy, metrics = result.privacy, {name: bounded(one) for name, one in result.metrics.items()}
     return {
-        **row, **scores(result.metrics), "epsilon": privacy.epsilon, "sigma": privacy.sigma, "rng": privacy.rng,
+        **row, **scores(metrics), "epsilon": privacy.epsilon, "sigma": privacy.sigma, "rng": privacy.rng,
         "mechanism": privacy.mechanism, "seconds": sum(result.seconds.values()),
         "commit": result.provenance.get("commit"), "file": str(filed.file),
     }  # fmt: skip

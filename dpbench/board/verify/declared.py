@@ -106,6 +106,26 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
         yield "provenance.dpbench", f"expected a version, got {version!r}"
     for role in sorted(roles):
         yield from _brought(role, result, installed)
+    yield from _sources(result)
+
+
+def _sources(result: Result) -> Wrong:
+    """Yield where the source of a stranger's plugin cannot be found again; one that pip noted nothing of has none."""
+    sources = result.provenance.get("sources", {})
+    if not isinstance(sources, dict) or not all(isinstance(one, dict) for one in sources.values()):
+        yield "provenance.sources", "expected repository and commit for each distribution"
+        return
+    for name, one in sources.items():
+        where = f"provenance.sources.{str(name)[:80]}"
+        if not re.fullmatch(r"(https|ssh|git)://[^\s]{3,300}|git@[^\s]{3,300}", str(one.get("repository"))):
+            yield (
+                f"{where}.repository",
+                f"expected the address of a repository, got {str(one.get('repository'))[:80]!r}",
+            )
+        if not re.fullmatch(r"[0-9a-f]{40}", str(one.get("commit"))):
+            yield f"{where}.commit", f"expected 40 hexadecimal digits, got {str(one.get('commit'))[:80]!r}"
+        if one.get("dirty") is not False:
+            yield f"{where}.dirty", f"expected a tree without changes (false), got {one.get('dirty')!r}"
 
 
 def _repeats(result: Result) -> Wrong:

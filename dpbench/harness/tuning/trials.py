@@ -76,6 +76,15 @@ def choose(learner: Learner, who: Who, roles: Roles, spec: Spec, identity: str) 
     )  # fmt: skip
 
 
+def of_defaults(learner: Learner, who: Who, roles: Roles, spec: Spec, identity: str) -> Trial:
+    """Return what the learner scores as it is, on the labels that a public search scores settings on."""
+    search = spec.search
+    assert search is not None and isinstance(search.space, dict)
+    setting = {name: getattr(learner, name) for name in search.space}
+    bench = Bench(who, roles.task, spec, search.seed, identity)
+    return bench.trials(learner, [setting], folds_of(roles.private, roles.public, learner, search))[0]
+
+
 @dataclass(frozen=True)
 class Bench:
     """Where settings are tried: the task and budget of the real run, and streams of their own."""

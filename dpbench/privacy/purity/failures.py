@@ -44,7 +44,7 @@ def _without_text(error: Exception, what: str) -> Exception:
     own = ([trace for trace in traces if _package(trace) not in LIBRARIES] or traces)[-1]
     return ComponentFailed(
         f"{what} failed: {type(error).__name__} in {Path(own.tb_frame.f_code.co_filename).name}, line {own.tb_lineno}. "
-        "What it said may tell private values. Set DPBENCH_DEBUG=1 to see it, where those may be seen."
+        "What it said may tell private values. Add --debug to see it, where those may be seen."
     )
 
 

@@ -1,0 +1,47 @@
+"""A spec file as the shell takes it: the keys of a spec, and those of flags that are about the run alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dpbench.errors import SpecError
+from dpbench.records.spec import read_toml
+from dpbench.support.validation import sentence
+
+SWEEP = {"fixed", "grid", "grids", "plot"}  # what a sweep file has, and a spec has not
+
+
+class Also(BaseModel):
+    """What a file may say beside a spec, named as the flags are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    tune: bool = False
+    selection: str | None = None
+    space: str | dict[str, list[Any]] | None = None
+    tries: int | None = None
+    repeats: float | None = None
+    search_seed: int | None = None
+    board: str | None = None
+    settings: str | None = None
+    device: str | None = None
+    out: str | None = None
+
+
+def read(file: Path | None, command: str) -> tuple[dict[str, Any], Also]:
+    """Return the keys of a spec in a TOML file, and what else it says; without a file nothing.
+
+    Raises:
+        SpecError: it cannot be read, it is a sweep, or a value is not of its type.
+    """
+    values = read_toml(file) if file else {}
+    if SWEEP & values.keys():
+        raise SpecError(f"Expected the spec of one {command} in {file}, got a sweep. Run it with: dpbench sweep {file}")
+    also = {name: values.pop(name) for name in Also.model_fields if name in values}
+    try:
+        return values, Also(**also)
+    except ValidationError as error:
+        raise SpecError(sentence(error, str(file), {"": Also})) from None

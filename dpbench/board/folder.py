@@ -34,7 +34,7 @@ Read = TypeVar("Read", bound=BaseModel)
 
 MAX_BYTES = 2_000_000  # the largest result here, with 500 trials, has 0.1 MB
 MAX_DEPTH = 12
-MAX_TEXT = 2_000  # characters of a string
+MAX_TEXT = 3_000  # characters of a string; a sketch of public images has 2,732
 MAX_BITS = 1_000_000  # characters of `correct`: six million test examples
 MAX_NUMBER = 1e18
 MAX_SHOWN = 400

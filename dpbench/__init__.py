@@ -1,17 +1,38 @@
 """dpbench: a benchmark for differentially private image classification, where the harness owns privacy.
 
 `__all__` is the contract: what a plugin may import. Importing it brings in no torch.
+
+For a person at a notebook: `run`, `compare`, `results`, `load`, `dataset`, `figure`, `load_model`, and
+the `Results` and `Model` that they return: `NOTEBOOK`. They are imported when they are first asked for.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpbench.notebook import Comparison as Comparison
+    from dpbench.notebook import Model as Model
+    from dpbench.notebook import Results as Results
+    from dpbench.notebook import compare as compare
+    from dpbench.notebook import dataset as dataset
+    from dpbench.notebook import figure as figure
+    from dpbench.notebook import load as load
+    from dpbench.notebook import load_model as load_model
+    from dpbench.notebook import results as results
+    from dpbench.notebook import run as run
 
 from dpbench.api import (
     Budget,
+    Choice,
     Chunk,
     Curator,
     Dataset,
     Download,
     Extractor,
+    Features,
     Images,
     Learner,
+    Planned,
     Predict,
     PublicData,
     Release,
@@ -20,6 +41,7 @@ from dpbench.api import (
     Split,
     Splits,
     Task,
+    Teacher,
     settled,
 )
 from dpbench.data.sources import locate
@@ -42,6 +64,7 @@ __all__ = [
     "AnchorBasis",
     "Blocks",
     "Budget",
+    "Choice",
     "Chunk",
     "Curator",
     "DataError",
@@ -51,11 +74,13 @@ __all__ = [
     "Download",
     "DpbenchError",
     "Extractor",
+    "Features",
     "Images",
     "Joined",
     "Learner",
     "LinearProbe",
     "PlanError",
+    "Planned",
     "Predict",
     "ProbeLearner",
     "PublicData",
@@ -70,6 +95,7 @@ __all__ = [
     "Splits",
     "Standardise",
     "Task",
+    "Teacher",
     "Trainable",
     "components",
     "data_folders",
@@ -87,3 +113,16 @@ __all__ = [
     "travel",
     "unit_norm",
 ]
+
+NOTEBOOK = ("Comparison", "Model", "Results", "compare", "dataset", "figure", "load", "load_model", "results", "run")
+"""What a person at a notebook calls. It needs torch, so it is looked up when it is asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in NOTEBOOK:
+        return getattr(import_module("dpbench.notebook"), name)
+    raise AttributeError(f"module 'dpbench' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *NOTEBOOK})

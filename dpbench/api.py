@@ -94,6 +94,29 @@ class Release:
     relative_noise: float = 1.0
 
 
+@dataclass(frozen=True)
+class Choice:
+    """One planned use of the private data: the exponential mechanism, asked `steps` times over all examples.
+
+    A candidate j is chosen with chance proportional to exp(-eps0 L_j), where L_j adds up what each example loses by it,
+    in [0, 1], and eps0 = 2 / (base sigma * relative_noise): as zero-concentrated as a `Release` of that noise. A plan
+    of one choice alone is pure: eps0 is the whole epsilon, and delta is 0. `parts` choices, each among `candidates`,
+    cost what one does, where each example touches one part alone.
+    """
+
+    sample_rate: ClassVar[float] = 1.0
+    """Every example is in every question."""
+
+    name: str
+    candidates: int  # at most: how many there are may follow from public data
+    parts: int = 1
+    steps: int = 1
+    relative_noise: float = 1.0
+
+
+Planned = Release | Choice
+
+
 class Curator(ABC):
     """The only access to private rows: it answers noisy questions within the plan."""
 
@@ -135,6 +158,72 @@ class Curator(ABC):
         """
 
     @abstractmethod
+    def noisy_choice(
+        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
+    ) -> int:
+        """Return a candidate j in [0, N), with chance proportional to exp(-eps0 L_j) and eps0 = 2 / sigma[release].
+
+        Args:
+            losses: maps a `Chunk` to what each row loses by each candidate, (c, N) float32, N the same for all chunks.
+                An entry is clamped to [0, 1] and rounded to 2^-20; NaN counts as 0. With `project` it returns the cell
+                of each row instead, (c,) int64, and a row in no cell of the matrix loses nothing by any candidate.
+            release: the name of a planned `Choice` of one part, with steps left; a step is spent first.
+            project: a public matrix (cells, N) in [0, 1]: what a row in each cell loses by each candidate.
+            chunk_size: as in `noisy_sum`.
+
+        Raises:
+            NotPlanned: the choice is not in the plan, or all its steps are spent.
+            SpecError: more candidates than planned, or none; a matrix or a row function's answer that does not fit.
+            NotPerExample, NotPure, ComponentFailed: as `noisy_sum` does.
+        """
+
+    @abstractmethod
+    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
+        """Return a candidate for each part, (parts,) int64 in [0, candidates), each part chosen on its own.
+
+        Part p becomes v with chance proportional to exp(eps0 * votes for v of p), eps0 = 2 / sigma[release]: the
+        exponential mechanism over all combinations, where a row loses 1 by each that is not what it voted for.
+
+        Args:
+            votes: maps a `Chunk` to what each row votes for, (c,) int64: p * candidates + v, or any other number, such
+                as -1, for nothing. Each row touches one part, so that all parts together cost one choice.
+            release: the name of a planned `Choice` with steps left; a step is spent first.
+            chunk_size: as in `noisy_sum`.
+
+        Raises:
+            NotPlanned, SpecError, NotPerExample, NotPure, ComponentFailed: as `noisy_choice` does.
+        """
+
+    @abstractmethod
+    def noisy_votes(
+        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
+        threshold: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """Return noisy counts of teachers' votes, float32 (m, classes): PATE (Papernot et al. 2017, 2018).
+
+        Each example belongs to one of `shards` shards, by a hash of its content, so equal examples share one. The
+        curator calls `teacher` with each shard that is not empty, and adds up one vote per shard and query.
+
+        Args:
+            teacher: maps a shard and the queries to labels, (m,) int64; one outside [0, classes) is no vote. It may fit
+                whatever it likes on the shard, remembers nothing, and draws from nothing but what it makes itself, say
+                a generator seeded by `shard.seeds`. Gradients are off around it.
+            queries: public examples (m, *query_shape); of a mapped curator, map them alike.
+            release: a planned `Release` of sample rate 1, with steps left. Noise has std sigma[release] * sqrt(2 m).
+            shards: how many, at most one per private example.
+            confident: another such release. A query is answered if its largest count, with noise of std
+                sigma[confident] * sqrt(m), reaches `threshold`; the others are rows of NaN. With a answered the noise
+                of the counts has std sigma[release] * sqrt(2 a).
+            threshold: in votes; with `confident` alone.
+
+        Raises:
+            NotPlanned: a release is not in the plan, or all its steps are spent.
+            SpecError: a number of shards or queries that cannot be, or labels of another shape or kind.
+            NotPerExample: the teacher answers differently over the same shard.
+            NotPure, ComponentFailed: as `noisy_sum` does, of the teacher.
+        """
+
+    @abstractmethod
     def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
         """Return a curator over the transformed rows, on the same ledger.
 
@@ -161,12 +250,21 @@ class Learner(ABC):
     """Which public data the learner needs."""
     reference: ClassVar[bool] = False
     """True for a ceiling without privacy: it plans for epsilon = inf alone, and a board shows it without a rank."""
+    logits: ClassVar[bool] = False
+    """True where scores are the logits of a cross-entropy: their softmax is then the learner's own class shares."""
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """Setting -> values worth trying: the default grid of a search."""
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """The grid that the paper searched, if it gives one: `--space paper`."""
     paper: ClassVar[Mapping[str, Any]] = {}
     """A setting of the paper, where the defaults differ: `--learner NAME:paper`; further options override it."""
+
+    def made_for(self) -> str:
+        """Name the dataset on which the laws hold it, like `theory-thresholds:n=1500`; by default ten clusters.
+
+        For a learner that takes no ten classes, or features of a certain kind alone. Labels are to be even.
+        """
+        return ""
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return what settings become that are None: a function of public numbers and of the settings that are given.
@@ -187,7 +285,7 @@ class Learner(ABC):
         return dataclasses.replace(self, **numbers)  # type: ignore[type-var]
 
     @abstractmethod
-    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
         """Declare every use of the private data, before any private row is read."""
 
     @abstractmethod
@@ -217,10 +315,30 @@ class Images(Protocol):
 
 
 @dataclass(frozen=True)
+class Features:
+    """Examples that are features already, in place of images: a run takes them as they are and extracts nothing.
+
+    Whoever looks at a single one sees a grey image of one line, in floating point.
+    """
+
+    x: np.ndarray  # (n, d) float32
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.x)
+
+    def __getitem__(self, index: int, /) -> Image:
+        """Return one row, as an image of mode F."""
+        from PIL.Image import fromarray
+
+        return fromarray(self.x[index][None])
+
+
+@dataclass(frozen=True)
 class Split:
     """Lazily decoded images with their labels."""
 
-    images: Images
+    images: Images | Features
     labels: np.ndarray  # (n,) int64 in [0, classes)
 
 
@@ -231,6 +349,7 @@ class Splits:
     train: Split
     test: Split
     digest: str  # of the bytes it was read from: identifies the data in results and in the feature cache
+    public: Split | None = None  # examples that are public beside the public share of the training split
 
 
 @dataclass(frozen=True)
@@ -275,6 +394,13 @@ class Dataset(ABC):
         """Say where the data comes from and where it is kept, reading nothing; None if a Python package contains it."""
         return None
 
+    def drawn(self, seed: int) -> Self:
+        """Return the dataset as the fit with this seed sees it: where examples are drawn, a draw of its own.
+
+        Sizes, shapes and classes are those of every other seed: one plan and one sigma serve them all.
+        """
+        return self
+
     @abstractmethod
     def load(self) -> Splits:
         """Open the published splits.
@@ -299,6 +425,8 @@ class Extractor(ABC):
     """Number of features per image; None if options or images decide."""
     shorthand: ClassVar[str] = ""
     """The option that may be given without its name, as in `timm:resnet18.a1_in1k`."""
+    identity: ClassVar[bool] = False
+    """True where it leaves numbers as they are: the one extractor that fits a dataset of features."""
 
     def present(self) -> bool:
         """Say whether the weights are on this machine, without heavy reading or imports."""
@@ -322,3 +450,5 @@ class Extractor(ABC):
 
 RowFn = Callable[[Chunk], "Tensor | Contribution | Blocks"]
 """One contribution per row of the chunk."""
+Teacher = Callable[[Chunk, "Tensor"], "Tensor"]
+"""A shard and public queries (m, ...) -> a label for each query, (m,) int64."""

@@ -45,6 +45,7 @@ class AdaDPS(Learner):
 
     name: ClassVar[str] = "adadps"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "labelled"
+    logits: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "epsilon_c": (1.0, 0.1, 0.01),
         "learning_rate": (0.1, 0.3, 1.0),

@@ -46,6 +46,7 @@ class DPRAFT(Learner):
 
     name: ClassVar[str] = "dp-raft"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
+    logits: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "travel": (2000.0, 4000.0, 8000.0),
         "steps": (30, 60, 100),

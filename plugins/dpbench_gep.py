@@ -56,6 +56,7 @@ class GEP(Learner):
 
     name: ClassVar[str] = "gep"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+    logits: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "k": (40, 120),
         "learning_rate": (0.1, 0.3, 1.0),

@@ -53,6 +53,7 @@ class NonPrivate(Learner):
 
     name: ClassVar[str] = "non-private"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
+    logits: ClassVar[bool] = True
     reference: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"regularisation": (1.0, 5.0, 15.0, 50.0, 150.0)}
 

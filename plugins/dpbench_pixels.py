@@ -1,4 +1,4 @@
-"""The identity representation: an image's own pixels."""
+"""The identity representation: an image's own pixels, or features as they are."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ class Pixels(Extractor):
 
     `size` first resizes every image to size x size (bilinear); needed if images differ in size. `flat=false` keeps
     (channels, height, width), for learners that train a network on images. `mode` converts every image to RGB or grey
-    (L); needed if a dataset has both.
+    (L); needed if a dataset has both. A dataset of features stays as it is.
     """
 
     name: ClassVar[str] = "pixels"
+    identity: ClassVar[bool] = True
 
     size: int | None = None
     flat: bool = True

@@ -25,6 +25,7 @@ class PublicOnly(Learner):
 
     name: ClassVar[str] = "public-only"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "labelled"
+    logits: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"regularisation": (1.0, 5.0, 15.0, 50.0, 150.0)}
 
     regularisation: float = 15.0
@@ -40,7 +41,6 @@ class PublicOnly(Learner):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Fit on public features and labels; a class without a public label is never predicted."""
-        import numpy as np
         import torch
         from sklearn.linear_model import LogisticRegression
 
@@ -49,14 +49,17 @@ class PublicOnly(Learner):
         standardise = standardisation(public.x)
         model = LogisticRegression(C=self.regularisation / len(public.x), max_iter=2000, random_state=0)
         model.fit(standardise(public.x).cpu().numpy(), public.y.cpu().numpy())
-        present, classes = torch.from_numpy(model.classes_), curator.task.classes
+        two = len(model.coef_) == 1  # one row of weights, of the second class
+        weight, shift = (torch.from_numpy(part).double() for part in (model.coef_, model.intercept_))
+        weight, shift = (torch.cat([0 * part, part]) if two else part for part in (weight, shift))
+        never = torch.full((curator.task.classes,), -1e4)
+        place = torch.zeros(len(weight), len(never))
+        place[torch.arange(len(weight)), torch.from_numpy(model.classes_)] = 1
+        never, place = never * (1 - place.sum(0)), place.double()
 
         def predict(x: Tensor) -> Tensor:
-            with np.errstate(divide="ignore"):  # a probability may round to zero
-                known = torch.from_numpy(model.predict_log_proba(standardise(x).cpu().numpy())).float()
-            scores = torch.full((len(x), classes), -1e4)
-            scores[:, present] = known.clamp(min=-1e3)
-            return scores
+            known = (standardise(x).cpu().double() @ weight.T + shift).log_softmax(1).clamp(min=-1e3)
+            return (known @ place).float() + never
 
         return predict
 

@@ -70,6 +70,7 @@ class Thrift(Learner):
 
     name: ClassVar[str] = "thrift"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+    logits: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "k": (10, 20, 40, 80, 160, 320),
         "whitening": (0.0, 0.3, 0.6),

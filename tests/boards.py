@@ -188,18 +188,22 @@ LEARNERS = ("class-means", "pillar:steps=5", "public-only", "non-private")
 
 def world(root: Path) -> Path:
     """Make a leaderboard of two boards, `tiny` and `tiny-2`, with real results of four learners on the first."""
-    from dpbench.harness.run import run
-
     (root / "boards").mkdir(parents=True)
     for name, epsilon in (("tiny", 1.0), ("tiny-2", 2.0)):
         (root / "boards" / f"{name}.toml").write_text(BOARD.format(name=name, epsilon=epsilon), encoding="utf-8")
-    board = Board.read(root / "boards" / "tiny.toml")
     for learner in LEARNERS:
-        spec = entry_spec(board, {"learner": learner}, _plugins(), "the test")
-        result = run(spec, device="cpu", plugins=_plugins())
-        clean = {**result.provenance, "commit": "0" * 40, "dirty": False}
-        result.model_copy(update={"provenance": clean}).sealed().write(root / "results" / "tiny")
+        enter(root, learner)
     return root
+
+
+def enter(root: Path, learner: str) -> None:
+    """Run a learner for the board `tiny` of a leaderboard, and file its result there."""
+    from dpbench.harness.run import run
+
+    spec = entry_spec(Board.read(root / "boards" / "tiny.toml"), {"learner": learner}, _plugins(), "the test")
+    result = run(spec, device="cpu", plugins=_plugins())
+    clean = {**result.provenance, "commit": "0" * 40, "dirty": False}
+    result.model_copy(update={"provenance": clean}).sealed().write(root / "results" / "tiny")
 
 
 def file_of(root: Path, learner: str, board: str = "tiny") -> Path:

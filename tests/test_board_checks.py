@@ -247,7 +247,8 @@ SOURCE = {"digest": "0" * 64, "dataset": "digits", "extractor": "pixels", "epsil
         ({"dataset": "mnist", "selection": "by-hand"}, {}, "search.source"),
         ({"dataset": "mnist", "selection": "private-unaccounted"}, {}, "search.source"),
         ({"dataset": "mnist", "selection": "oracle"}, {}, "search.source"),
-        ({}, {}, "search.source"),
+        ({}, {}, None),  # its defaults, in an earlier version
+        ({"selection": "public-validation"}, {}, "search.source"),
         ({"dataset": "mnist"}, {"clip": 77.0}, "search.chosen"),
     ],
 )

@@ -27,6 +27,7 @@ from torch import Tensor
 from dpbench import AnchorBasis, Chunk, Curator, DenseBasis, Learner, PublicData, RowFn, Task
 from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.mechanisms import clipped_sum
+from tests.worlds import Sums
 
 SEED, STEPS, RATE, MOMENTUM = 3, 3, 0.5, 0.9
 TRAINED: dict[str, Any] = {"steps": STEPS, "learning_rate": RATE, "momentum": MOMENTUM}
@@ -34,7 +35,7 @@ CLIPS = st.sampled_from([0.3, 1.0, 100.0])
 
 
 @dataclass(frozen=True)
-class Exact(Curator):
+class Exact(Sums):
     """Answers in float64, over all rows and without noise."""
 
     x: Tensor

@@ -124,6 +124,14 @@ def test_entries_that_read_private_data_are_worth_a_number_of_labels(root: Path)
     assert by_learner["class-means"] is not None and by_learner["class-means"].all == standing.public
 
 
+def test_an_entry_that_learns_from_public_labels_is_worth_none_of_them(root: Path) -> None:
+    boards.enter(root, "adadps:steps=5")
+    standing = next(one for one in index_of(root, registry.load()).standings if one.board.name == "tiny")
+    (entry,) = (entry for entry in standing.entries if entry.learner == "adadps")
+    assert entry.reads_labels and entry.reads_private
+    assert entry.worth is None
+
+
 def test_boards_that_differ_in_epsilon_alone_share_their_fits(root: Path) -> None:
     made = [json.loads(file.read_text("utf-8")) for file in curves(("tiny", "tiny-2"), root, "cpu", registry.load())]
     assert made[0]["scores"] == made[1]["scores"]

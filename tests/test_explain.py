@@ -78,6 +78,7 @@ def test_tuning_is_a_rung_of_its_own_where_it_is_asked_for() -> None:
     (one,) = found.learners
     lift = lifts(one)["tuning"]
     assert lift.points is not None and "learning_rate" in lift.why
+    assert one.digest == run(specs[0][0], device="cpu").digest
     assert one.private.mean + lift.points.mean == pytest.approx(run(specs[1][0], device="cpu").metrics["accuracy"].mean)
     steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
     assert one.private.mean + sum(steps) + one.rest.mean == pytest.approx(found.accuracy.mean)
@@ -143,7 +144,9 @@ def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys
     assert "no board takes it" in said.replace("\n", " ")
     (file,) = tmp_path.glob("explanation-digits-*.json")
     assert Explanation.model_validate_json(file.read_bytes()).learners[0].learner.name == "class-means"
-    assert "class-means" in plot.read_text(encoding="utf-8")
+    drawn = plot.read_text(encoding="utf-8")
+    assert "class-means" in drawn
+    assert "Guarantee of all but the private runs: none: reads private data without noise" in drawn
     assert called("leaderboard", "add", str(file)) == 1
     assert called("leaderboard", "verify", str(file)) == 1
 

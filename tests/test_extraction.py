@@ -59,6 +59,17 @@ def test_features_come_one_row_per_image_in_order(tmp_path: Path) -> None:
     assert np.array_equal(features, np.repeat(np.arange(100, dtype=np.float32)[:, None], 4, 1))
 
 
+@pytest.mark.parametrize("more", [1, 20, 31, 32, 50])
+def test_features_do_not_depend_on_how_many_images_follow(tmp_path: Path, more: int) -> None:
+    network = Raw(lambda images: images.flatten(1) * len(images))  # as the last bits of a product may
+    images = [grey(level) for level in range(60)]
+    fewer, all_of_them = (
+        np.concatenate(extract(some, network, tmp_path / str(len(some)))) for some in (images[:more], images)
+    )
+    assert fewer.shape == (more, 4)
+    assert np.array_equal(fewer, all_of_them[:more])
+
+
 def test_features_come_in_shards(tmp_path: Path) -> None:
     assert [len(shard) for shard in extract([grey(0)] * 100, Raw(), tmp_path)] == [40, 40, 20]
 
@@ -135,7 +146,7 @@ def test_features_of_any_layout_are_kept_as_they_are(tmp_path: Path, layout: tor
 
 @pytest.mark.parametrize("rows", [slice(1, None), slice(0, 0)])
 def test_other_than_one_row_per_image_is_refused(tmp_path: Path, rows: slice) -> None:
-    with pytest.raises(DataError, match=r"returned \d+ rows for 10 images; expected one each"):
+    with pytest.raises(DataError, match=r"returned \d+ rows for a batch of 32 images; expected one each"):
         extract([grey(0)] * 10, Raw(lambda images: images.flatten(1)[rows]), tmp_path)
 
 

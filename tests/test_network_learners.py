@@ -25,6 +25,7 @@ from dpbench import (
     DataError,
     DataMissing,
     DpbenchError,
+    Planned,
     PublicData,
     Release,
     RowFn,
@@ -38,7 +39,7 @@ from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.rows import PrivateRows
 from dpbench.records.protocol import Component
 from dpbench.records.spec import make_spec
-from tests.worlds import curator_over
+from tests.worlds import Sums, curator_over
 
 CPU = torch.device("cpu")
 TASK = Task((1, 8, 8), 3, 60, CPU)
@@ -47,7 +48,7 @@ SMALL: dict[str, Any] = {"network": "tiny", "sample_rate": 0.5, "augmult": 0, "c
 COLD: dict[str, Any] = {**SMALL, "weights": "random"}
 
 
-class Scripted(Curator):
+class Scripted(Sums):
     """Gives answers from a list, whatever is asked, and remembers what was."""
 
     def __init__(self, answers: Callable[[int], Tensor], task: Task = TASK) -> None:
@@ -72,7 +73,7 @@ class Scripted(Curator):
         raise NotImplementedError
 
 
-def _curator(plan: Sequence[Release], sigma: float = 0.0) -> LedgerCurator:
+def _curator(plan: Sequence[Planned], sigma: float = 0.0) -> LedgerCurator:
     draw = torch.Generator().manual_seed(0)
     y = torch.randint(3, (60,), generator=draw)
     centres = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(9))

@@ -148,6 +148,34 @@ class TestDigits(DatasetLaws):
     dataset = _built("dataset", "digits")  # type: ignore[assignment]
 
 
+class TestGaussianMixture(DatasetLaws):
+    dataset = _built("dataset", "theory-gmm", m=50)  # type: ignore[assignment]
+
+
+class TestLowRank(DatasetLaws):
+    dataset = _built("dataset", "theory-lowrank", s=0.3)  # type: ignore[assignment]
+
+
+class TestThresholds(DatasetLaws):
+    dataset = _built("dataset", "theory-thresholds", noise=0.1)  # type: ignore[assignment]
+
+
+class TestHalfPlane(DatasetLaws):
+    dataset = _built("dataset", "theory-halfspace2d")  # type: ignore[assignment]
+
+
+class TestRectangles(DatasetLaws):
+    dataset = _built("dataset", "theory-rectangles")  # type: ignore[assignment]
+
+
+class TestDisjunction(DatasetLaws):
+    dataset = _built("dataset", "theory-disjunction")  # type: ignore[assignment]
+
+
+class TestBlocks(DatasetLaws):
+    dataset = _built("dataset", "theory-blocks")  # type: ignore[assignment]
+
+
 class TestPixels(ExtractorLaws):
     extractor = _built("extractor", "pixels")  # type: ignore[assignment]
 

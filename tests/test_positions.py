@@ -23,7 +23,7 @@ from dpbench import Budget, Chunk, Curator, Learner, PublicData, RowFn, Task, qu
 from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.plan import check_plan
 from tests.test_exact import threads
-from tests.worlds import curator_over, private_rows
+from tests.worlds import Sums, curator_over, private_rows
 
 LENGTHS = (1, 2, 3, 16, 17, 33, 100, 1000)
 N, D, CLASSES = 200, 81 * 4, 11
@@ -44,7 +44,7 @@ LEARNERS: list[Learner] = [
 ]
 
 
-class Moving(Curator):
+class Moving(Sums):
     """Asks a real curator, and evaluates what it is given on chunks in which one row stands here and there."""
 
     def __init__(self, curator: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -133,15 +134,27 @@ def test_imbalance_keeps_the_first_class_whole_and_of_the_last_its_share() -> No
 
 
 def test_imbalance_is_that_of_public_and_test_data_too() -> None:
-    found = roles(Sorted(), imbalance=20, public_fraction=0.3)
+    found = roles(Sorted(), imbalance=9, public_fraction=0.3)
     both = [*private_places(found), *public_places(found)]
     assert len(set(both)) == len(both)
-    assert sizes(np.array(both) // 20) == [20, 14, 10, 7, 5, 4, 3, 2, 1, 1]
-    assert sizes(found.test().y) == [5, 4, 3, 2, 1, 1, 1, 1, 1, 1]
+    assert sizes(np.array(both) // 20) == [20, 16, 12, 10, 8, 6, 5, 4, 3, 2]
+    assert sizes(found.test().y) == [5, 4, 3, 2, 2, 1, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("ratio", [41, 1e9, 1e300])
+def test_an_imbalance_that_leaves_nothing_of_a_class_is_refused(ratio: float) -> None:
+    assert sizes(roles(Sorted(), imbalance=39, public_fraction=0).private.y)[9] == 1
+    with pytest.raises(SpecError, match=rf"Expected imbalance={re.escape(f'{ratio:g}')} below 40, to leave an example"):
+        roles(Sorted(), imbalance=ratio)
+
+
+def test_an_imbalance_that_leaves_nothing_of_a_class_to_test_on_is_refused() -> None:
+    with pytest.raises(SpecError, match="Expected imbalance=20 below 10, to leave an example of every class"):
+        roles(Sorted(), imbalance=20).test()
 
 
 def test_the_images_on_record_are_those_that_imbalance_keeps() -> None:
-    found = roles(Sorted(), imbalance=20)
+    found = roles(Sorted(), imbalance=4)
     played = {"private": len(found.private), "public": len(found.public.x), "test": len(found.test().y)}
     assert {name: len(found.images(name)) for name in ("private", "public", "test")} == played
     assert found.compared().overlap["test in private"].among == played["test"]

@@ -15,6 +15,7 @@ from dpbench_dp_sgd import DPSGD
 from dpbench_sklearn import Digits
 
 from dpbench import Budget, Curator, Predict, PublicData, Release, Split, Splits, Task
+from dpbench.board.verify.declared import check_selection
 from dpbench.errors import ComponentFailed, DataError, DpbenchError, SpecError
 from dpbench.harness import roles
 from dpbench.harness.prepare import prepare
@@ -340,6 +341,17 @@ def test_settings_say_where_they_come_from(tmp_path: Path) -> None:
         assert found.search.source is not None
         assert found.selection == found.search.rule == rule
         assert found.search.source.dataset == ("letters" if rule == "transfer" else "digits")
+
+
+def test_defaults_of_an_earlier_version_are_somebodys_choice(tmp_path: Path) -> None:
+    content = json.loads(ran(learner="dp-sgd").write(tmp_path).read_text())
+    content["spec"]["learner"]["options"] |= {"steps": 3, "learning_rate": 0.1}  # before defaults followed epsilon
+    (tmp_path / "older.json").write_text(json.dumps(content))
+    found = ran(settings=tmp_path / "older.json", learner="dp-sgd", seeds=1)
+    assert found.search is not None and found.search.source is not None
+    assert (found.selection, found.search.source.selection) == ("transfer", "default")
+    assert found.privacy.plan[0].steps == 3
+    assert list(check_selection(found)) == []
 
 
 def _renamed(file: Path, name: str) -> Path:

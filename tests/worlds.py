@@ -7,12 +7,31 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from dpbench.api import Release, Task
+from dpbench.api import Curator, Planned, RowFn, Task, Teacher
 from dpbench.privacy.binding import bind
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
+
+
+class Sums(Curator):
+    """Answers sums alone."""
+
+    def noisy_choice(
+        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
+    ) -> int:
+        raise NotImplementedError
+
+    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
+        raise NotImplementedError
+
+    def noisy_votes(
+        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
+        threshold: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        raise NotImplementedError
 
 
 def private_rows(n: int = 40, d: int = 5, classes: int = 3, seed: int = 0) -> PrivateRows:
@@ -23,7 +42,7 @@ def private_rows(n: int = 40, d: int = 5, classes: int = 3, seed: int = 0) -> Pr
 
 
 def curator_over(
-    rows: PrivateRows, plan: Sequence[Release], sigma: float = 0.0, classes: int = 3, seed: int = 0
+    rows: PrivateRows, plan: Sequence[Planned], sigma: float = 0.0, classes: int = 3, seed: int = 0
 ) -> LedgerCurator:
     """Return a curator over the rows, `sigma` the base noise multiplier."""
     task = Task(rows.example_shape, classes, len(rows), torch.device("cpu"))

@@ -10,14 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Curator, Release, RowFn, Task
+from dpbench.api import Curator, Planned, RowFn, Task, Teacher
 from dpbench.audit.attack import Scores
 from dpbench.audit.noise import NoiseLog, standardised
 from dpbench.audit.sensitivity import FEW, QUESTIONS, Question, Replays
 from dpbench.privacy.binding import bind
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.forms.blocks import Blocks
-from dpbench.privacy.plan import Planned
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
 from dpbench.privacy.witness import Seen
@@ -74,9 +73,8 @@ class Ears:
         nothing = PrivateRows(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), torch.arange(1))
         task = Task((1,), self.replays.task.classes, 1, self.replays.task.device)
         zeros = [torch.zeros(1, *shape) for shape in shapes]
-        plan = [Release(one.name, one.steps, one.sample_rate, one.relative_noise) for one in self.plan.values()]
         base = self.stds[release] / self.plan[release].relative_noise
-        curator = bind(nothing, task, plan, base, self._elsewhere())
+        curator = bind(nothing, task, [*self.plan.values()], base, self._elsewhere())
         answer = curator.noisy_sum(
             lambda chunk: Blocks(tuple(part[: len(chunk)] for part in zeros)),
             release=release, clip=question.clips,
@@ -124,6 +122,25 @@ class Listening(Curator):
         answer = self._handle.noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size)
         self._ears.after(question, release, self._curator.rows, answer)
         return answer
+
+    def noisy_choice(
+        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
+    ) -> int:
+        """Ask the real curator."""
+        return self._handle.noisy_choice(losses, release=release, project=project, chunk_size=chunk_size)
+
+    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
+        """Ask the real curator."""
+        return self._handle.noisy_choices(votes, release=release, chunk_size=chunk_size)
+
+    def noisy_votes(
+        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
+        threshold: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """Ask the real curator."""
+        return self._handle.noisy_votes(
+            teacher, queries, release=release, shards=shards, confident=confident, threshold=threshold
+        )
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
         """Listen to the mapped curator too."""

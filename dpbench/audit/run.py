@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from dpbench import registry
-from dpbench.api import Budget, Curator, Predict, PublicData, Release
+from dpbench.api import Budget, Curator, Predict, PublicData
 from dpbench.audit.attack import how_many, members
 from dpbench.audit.figures import figures
 from dpbench.audit.listening import Ears, Listening
@@ -22,7 +22,7 @@ from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.again import prepare_again
 from dpbench.harness.fit import learned
-from dpbench.harness.prepare import Prepared, brought, prepare
+from dpbench.harness.prepare import Prepared, brought, of_seed, prepare
 from dpbench.harness.roles import own_copy
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
@@ -93,8 +93,9 @@ def audit_of(prepared: Prepared, seed: int, canaries: int | None = None, result:
         SpecError: the learner asks nothing.
         DpbenchError: the fit is refused.
     """
+    prepared = of_seed(prepared, seed)
     privacy, begin = prepared.privacy, time.perf_counter()
-    plan = tuple(Release(one.name, one.steps, one.sample_rate, one.relative_noise) for one in privacy.plan)
+    plan = privacy.releases
     epsilon = accountant.epsilon(plan, privacy.sigma, privacy.delta) if privacy.repeats else privacy.epsilon
     generator = _generator(prepared.identity, seed)
     count = how_many(sum(one.steps for one in plan), epsilon) if canaries is None else canaries
@@ -127,7 +128,7 @@ def _fit(prepared: Prepared, seed: int, ears: Ears, canaries: Canaries) -> tuple
     """Fit as `harness.fit` does, listening; of a private search fit one run, on what each of its runs is fitted on."""
     roles, privacy = prepared.roles, prepared.privacy
     randomness = Randomness.research(seed, prepared.identity)
-    curator = bind(roles.private, roles.task, privacy.plan, privacy.sigma, randomness, Witness(ears.see, canaries))
+    curator = bind(roles.private, roles.task, privacy.releases, privacy.sigma, randomness, Witness(ears.see, canaries))
     listening, generator, who = (
         Listening(curator, ears),
         randomness.initialisation,

@@ -157,7 +157,7 @@ def _standing(board: Board, results: list[Checked], known: Known, root: Path, pl
         assert one.result is not None
         again, audit = recorded(one.stored, one.result, root), audited(one.stored, root)
         entry = entry_of(one, board, known, again, audit)
-        if curve is not None and entry.reads_private and entry.role != "ceiling":
+        if curve is not None and entry.reads_private and not entry.reads_labels and entry.role != "ceiling":
             scores = scores_of(one.result, board.metric).per_seed
             entry = entry.model_copy(update={"worth": worth(curve, scores)})
         entries.append((entry, one.result))

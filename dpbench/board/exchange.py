@@ -2,7 +2,8 @@
 
 `public-only` learns from m public labels, for m from ten to all of them, several draws each, as a result of it does;
 its accuracy against m is the board's learning curve, kept in `curves/<board>.json`. An entry is worth the m at which
-the curve crosses its own score. All else follows from the curve and from results, and is made whenever the index is.
+the curve crosses its own score. One that learns from public labels has none: it pays for its score in both currencies.
+All else follows from the curve and from results, and is made whenever the index is.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Entry(_Frozen):
     tried: int | None  # settings that were tried, where that may be told
     reads_labels: bool  # of public data
     reads_private: bool  # False where the plan is empty
-    worth: Worth | None = None  # in public labels; None where private data are not read, or the board has no curve
+    worth: Worth | None = None  # None where private data are not read, public labels are, or the board has no curve
     status: Literal["submitted", "verified", "disputed", "withdrawn"]
     trust: tuple[Trust, ...]
     audit: Audited | None = None

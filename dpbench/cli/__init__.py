@@ -23,6 +23,7 @@ from dpbench.cli import (
     museum,
     plot,
     plugin,
+    predict,
     pretrain,
     reproduce,
     results,
@@ -41,7 +42,7 @@ app = typer.Typer(
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run, "tune": tune.tune, "sweep": sweep.sweep, "plot": plot.plot, "compare": results.compare,
-    "explain": explain.explain,
+    "predict": predict.predict, "explain": explain.explain,
     "list": components.list_components, "inspect": inspect.inspect, "check": check.check, "budget": budget.budget,
     "audit": audit.audit, "museum": museum.museum, "reproduce": reproduce.reproduce, "pretrain": pretrain.pretrain,
 }  # fmt: skip

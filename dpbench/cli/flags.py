@@ -25,7 +25,10 @@ PublicLabels = Annotated[bool | None, typer.Option("--public-labels", help="Let 
 TrainFraction = Annotated[float | None, typer.Option(help="Share of the private split to keep. \\[default: 1]")]
 Imbalance = Annotated[
     float | None,
-    typer.Option(help="Keep fewer of each class than of the one before: 20 of the first to 1 of the last."),
+    typer.Option(
+        help="Keep fewer of each class than of the one before: 20 of the first to 1 of the last. A public dataset "
+        "stays whole."
+    ),
 ]
 SplitSeed = Annotated[int | None, typer.Option(help="Seed of the public/private split. \\[default: 0]")]
 Learners = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,8 @@ from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
 
 if TYPE_CHECKING:
+    from dpbench.harness.fit import Fitted
+    from dpbench.harness.prepare import Prepared
     from dpbench.records.result import Result
     from dpbench.records.spec import Spec
     from dpbench.registry import Registry
@@ -60,6 +63,9 @@ def run(
         Path | None, typer.Option(help="Use the settings that this tuning or result file chose, even on other data.")
     ] = None,
     spec: flags.SpecFile = None,
+    models: Annotated[
+        bool, typer.Option("--models", help="Keep each seed's model in OUT/models, for dpbench predict.")
+    ] = False,
     device: flags.Device = "auto",
     out: flags.Out = Path("dpbench-results"),
     as_json: flags.Json = False,
@@ -83,18 +89,52 @@ def run(
     with interruptible("Extracted features are kept; repeat the command to continue."):
         values, origin = flags.values_of(given, spec, "run"), flags.origin_of(spec, "run")
         if many:
-            for flag, is_given in (("--board", board), ("--settings", settings), ("--json", as_json)):
+            for flag, is_given in (
+                ("--board", board), ("--settings", settings), ("--models", models), ("--json", as_json)
+            ):  # fmt: skip
                 if is_given:
                     raise SpecError(f"Expected one value of {_flags(many)} with {flag}, got several.")
             several.run_all(values, many, out, device)
             return
+        keeper = Keeper(out / "models") if models else None
         result, written, replaced = _run(
-            lambda plugins: _spec(values, origin, board, plugins), device, out, settings, for_board=board is not None
+            lambda plugins: _spec(values, origin, board, plugins), device, out, settings, board is not None, keeper
         )
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
         _show(result, written, replaced, Console())
+    if keeper is not None:
+        keeper.say()
+
+
+class Keeper:
+    """Writes the model of each seed as it ends; a predictor that cannot be kept costs no result."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._written, self._refused = folder, 0, ""
+
+    def __call__(self, prepared: Prepared, fitted: Fitted) -> None:
+        """Write one model."""
+        from dpbench.models import Model
+
+        spec = prepared.spec
+        name = f"{spec.learner.name}-{spec.dataset.name}-{spec.digest[:16]}-seed-{fitted.result.seed}.safetensors"
+        try:
+            Model.of(prepared, fitted).save(self._folder / name)
+            self._written += 1
+        except SpecError as error:
+            self._refused = str(error)
+
+    def say(self) -> None:
+        """Say on standard error how many models there are.
+
+        Raises:
+            SpecError: one could not be kept.
+        """
+        if self._refused:
+            raise SpecError(f"{self._refused} The result is written.")
+        print(f"Wrote {self._written} models into {self._folder}", file=sys.stderr)
 
 
 def _flags(axes: Mapping[str, Any]) -> str:
@@ -111,7 +151,12 @@ def _spec(values: dict[str, Any], origin: str, board: str | None, plugins: Regis
 
 
 def _run(
-    ask: Callable[[Registry], Spec], device: str, out: Path, settings: Path | None, for_board: bool
+    ask: Callable[[Registry], Spec],
+    device: str,
+    out: Path,
+    settings: Path | None,
+    for_board: bool,
+    keeper: Keeper | None,
 ) -> tuple[Result, Path, str]:
     from dpbench.registry import load
     from dpbench.registry.components import check_components
@@ -126,7 +171,7 @@ def _run(
     from dpbench.board.tables import words
     from dpbench.harness.run import run
 
-    result = run(spec, device=device, plugins=plugins, settings=settings, for_board=for_board)
+    result = run(spec, device=device, plugins=plugins, settings=settings, for_board=for_board, keep=keeper)
     replaced = words.replaced(result, out / result.file_name)
     with printed_if_unwritable(result):
         return result, result.write(out), replaced

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,11 @@ import typer
 from rich.console import Console
 
 from dpbench.errors import SpecError
+from dpbench.sweep.product import AXES, definition
 
 if TYPE_CHECKING:
     from dpbench.board.tables import Filed
-    from dpbench.registry import Registry
     from dpbench.sweep import Summary
-
-AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
-"""What may have several values, in the order in which cells run: what shares features and rows stands together."""
 
 
 def components(texts: Sequence[str] | None) -> list[str]:
@@ -65,20 +61,6 @@ def axes(given: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
             if values.count(value) > 1:
                 raise SpecError(f"Expected each value of --{name.replace('_', '-')} once, got {value} twice.")
     return several
-
-
-def definition(values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], plugins: Registry) -> dict[str, Any]:
-    """Return the sweep over some axes; a learner that is the ceiling runs once, without privacy."""
-    fixed = {name: value for name, value in values.items() if name not in several}
-    learners = list(several.get("learner", ()))
-    ceilings = [one for one in learners if plugins.find("learner", one.partition(":")[0]).cls.reference]
-    if not ceilings:
-        return {"name": "run", "fixed": fixed, "grid": dict(several)}
-    shared = {name: values for name, values in several.items() if name not in {"learner", "epsilon"}}
-    epsilons = list(several.get("epsilon", [fixed.pop("epsilon", 1.0)]))
-    others = [one for one in learners if one not in ceilings]
-    grids = [{"learner": others, "epsilon": epsilons}] * bool(others) + [{"learner": ceilings, "epsilon": [math.inf]}]
-    return {"name": "run", "fixed": fixed, "grid": shared, "grids": grids}
 
 
 def run_all(values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], out: Path, device: str) -> None:

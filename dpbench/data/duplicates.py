@@ -24,7 +24,7 @@ from filelock import FileLock
 from PIL.Image import Image, Resampling, fromarray
 from torch import Tensor
 
-from dpbench.api import Images, Split
+from dpbench.api import Features, Images, Split
 from dpbench.errors import DataError, OutputError
 from dpbench.records.overlap import Overlap
 from dpbench.support import progress
@@ -53,6 +53,11 @@ class Hashes:
         """Return those of some rows."""
         index = np.asarray(rows)
         return Hashes(self.exact[index], self.thumbnails[index])
+
+    def beside(self, others: Hashes) -> Hashes:
+        """Return these and others."""
+        exact = np.concatenate([self.exact, others.exact])
+        return Hashes(exact, np.concatenate([self.thumbnails, others.thumbnails]))
 
     @property
     def digest(self) -> str:
@@ -99,7 +104,7 @@ def overlap_of(of: Hashes, among: Hashes) -> Overlap:
 def _counted(of: Hashes, among: Hashes) -> Overlap:
     exact = np.isin(of.exact, among.exact)
     near = torch.from_numpy(exact.copy())
-    for start in range(0, len(of), BLOCK):
+    for start in range(0, len(of) if of.directions.any() else 0, BLOCK):
         mine = of.directions[start : start + BLOCK]
         for other in range(0, len(among), BLOCK):
             best = (mine @ among.directions[other : other + BLOCK].T).amax(1)
@@ -125,9 +130,14 @@ def overlap_within(hashes: Hashes) -> Overlap:
 def hashes(split: Split, data: str, name: str) -> Hashes:
     """Return the hashes of a split, computed once on this machine; `data` is the digest of the dataset's bytes.
 
+    Features are the same where all their numbers are; none are near the same.
+
     Raises:
         DataError: an image cannot be decoded.
     """
+    if isinstance(split.images, Features):
+        exact = [int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8).digest()) for row in split.images.x]
+        return Hashes(np.array(exact, np.uint64), np.zeros((len(exact), SIDE * SIDE), np.uint8))
     key = canonical_digest({"data": data, "split": name, "rows": len(split.labels), "side": SIDE, "pixels": PIXELS})[
         :32
     ]

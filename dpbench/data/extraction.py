@@ -24,7 +24,7 @@ SHARD = 1024  # images: what an interrupted extraction loses at most
 BATCH = 32  # images a network sees at once: larger ones are slower on a CPU, whose cache they leave
 WORKERS = 16  # threads at most that have a batch each: its images and what a network makes of them take memory
 Network = Callable[[Tensor], Tensor]
-FORMAT = "2"  # of a shard; raise it when shards come out otherwise, and no earlier one is taken for whole
+FORMAT = "3"  # of a shard; raise it when shards come out otherwise, and no earlier one is taken for whole
 
 
 def extract(images: Images, extractor: Extractor, folder: Path, device: torch.device) -> Iterator[np.ndarray]:
@@ -59,6 +59,22 @@ def extract(images: Images, extractor: Extractor, folder: Path, device: torch.de
             shape = shape or features.shape[1:]
             _check_shapes({shape, features.shape[1:]}, extractor)
             yield features
+
+
+def embed(images: Images, extractor: Extractor, device: torch.device) -> Tensor:
+    """Return the features (n, *example_shape) float32 of one image or more; nothing is kept.
+
+    Raises:
+        DataError: a feature is not finite, an image cannot be decoded, or images do not stack.
+        ComponentFailed: the extractor raised.
+    """
+    with progress.meter(f"Extracting {extractor.name}", len(images)) as advance, _threads() as pool:
+        network = guarded(f"Opening extractor {extractor.name!r}", extractor.open, device)
+        parts = []
+        for part in _shard(images, range(len(images)), extractor, network, pool):
+            parts.append(part)
+            advance(len(part))
+    return torch.from_numpy(_joined(parts, extractor))
 
 
 def _joined(parts: Sequence[np.ndarray], extractor: Extractor) -> np.ndarray:
@@ -103,7 +119,7 @@ def _digest(content: Iterable[bytes | memoryview], device: torch.device) -> byte
 
 def _shard(images: Images, rows: range, extractor: Extractor, network: Network, pool: Executor) -> Iterator[np.ndarray]:
     def features(batch: range) -> np.ndarray:
-        return _embed(network, _prepare(images, batch, extractor), batch, extractor)
+        return _embed(network, _filled(_prepare(images, batch, extractor)), batch, extractor)
 
     return pool.map(features, [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)])
 
@@ -142,6 +158,11 @@ def _prepare(images: Images, batch: range, extractor: Extractor) -> Tensor:
     return torch.stack(prepared)
 
 
+def _filled(prepared: Tensor) -> Tensor:
+    """Fill a short batch up with its last image: a product's last bits, and so features, may depend on its length."""
+    return torch.cat([prepared, prepared[-1:].expand(BATCH - len(prepared), *prepared.shape[1:])])
+
+
 def _check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
     if len(shapes) > 1:
         # (channels, height, width): grey among colour. Of flattened images nobody knows.
@@ -157,12 +178,15 @@ def _check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
 
 
 def _embed(network: Network, prepared: Tensor, batch: range, extractor: Extractor) -> np.ndarray:
+    """Return the features of a batch's images, (len(batch), *example_shape): what fills `prepared` up is left out."""
     what = f"Extractor {extractor.name!r} on images {batch[0]} to {batch[-1]}"
     features = guarded(what, lambda: network(prepared).to("cpu", torch.float32))
-    if len(features) != len(batch):
+    if len(features) != len(prepared):
         raise DataError(
-            f"Extractor {extractor.name!r} returned {len(features)} rows for {len(batch)} images; expected one each."
+            f"Extractor {extractor.name!r} returned {len(features)} rows for a batch of {len(prepared)} images; "
+            "expected one each."
         )
+    features = features[: len(batch)]
     bad = (~features.isfinite()).flatten(1).any(1).nonzero()
     if len(bad):
         raise DataError(

@@ -59,7 +59,8 @@ def _figure(explanation: Explanation) -> Figure:
 def _title(explanation: Explanation) -> str:
     spec = explanation.specs[0]
     return (
-        f"The price of privacy: {spec.extractor.names} on {spec.dataset.name}, {explanation.private:,} private examples"
+        f"The price of privacy: {spec.extractor.names} on {spec.dataset.name}, {explanation.private:,} private "
+        f"examples\nGuarantee of all but the private runs: {explanation.guarantee}"
     )
 
 

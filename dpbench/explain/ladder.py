@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpbench.api import Budget, Learner
+from dpbench.api import Budget, Choice, Learner
 from dpbench.errors import ComponentFailed, SpecError
-from dpbench.explain.lifted import Kept, Lifted
+from dpbench.explain.lifted import Kept, Lifted, only_sums
 from dpbench.explain.record import Explained, Explanation, Lift, Stage
 from dpbench.harness import scoring
 from dpbench.harness.fit import fit
@@ -88,6 +88,9 @@ def _checked(prepared: Prepared) -> Prepared:
             f"Expected a run that pays for privacy, one fit a seed, got {learner.name!r} at epsilon "
             f"{prepared.spec.epsilon:g}: it reads no private data, adds no noise, or keeps the best of several fits."
         )
+    for one in privacy.releases:
+        if isinstance(one, Choice):
+            raise only_sums(one.name)
     return prepared
 
 
@@ -118,7 +121,7 @@ def _explained(default: Prepared, tuned: Prepared | None, top: float) -> Explain
     paired = world.accuracies(base.parts.learner, Kept(True, True))  # whose noise is that of each thing lifted alone
     alone = tuple(_alone(stage, base, world, paired) for stage in LIFTED)
     return Explained(
-        learner=written(base.parts.learner), digest=base.spec.digest, epsilon=base.privacy.epsilon,
+        learner=written(base.parts.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=interval(private), ladder=tuple(ladder), alone=alone, rest=interval([top - one for one in accuracy]),
     )  # fmt: skip
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.api import Chunk, Curator, RowFn, Task
+from dpbench.api import Chunk, Curator, RowFn, Task, Teacher
+from dpbench.errors import SpecError
 from dpbench.privacy.curator import CLIPS, checked_clips
 from dpbench.privacy.forms.blocks import Blocks, blocks_of
 from dpbench.privacy.forms.rounding import weights_for
@@ -60,6 +61,23 @@ class Lifted(Curator):
             answers = [one + self._normal(one) * spread * bound for one, bound in zip(answers, clips, strict=True)]
         return answers[0] if isinstance(clip, (int, float)) else tuple(answers)
 
+    def noisy_choice(
+        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
+    ) -> int:
+        """Refuse."""
+        raise only_sums(release)
+
+    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
+        """Refuse."""
+        raise only_sums(release)
+
+    def noisy_votes(
+        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
+        threshold: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """Refuse."""
+        raise only_sums(release)
+
     def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
         """Return a curator over the transformed rows, with the same things lifted."""
         return Lifted(self._curator.map(transform), self._sigma, self._kept, self._noise)
@@ -80,3 +98,11 @@ class Lifted(Curator):
 
     def _normal(self, like: Tensor) -> Tensor:
         return torch.randn(like.shape, generator=self._noise).to(like.device)
+
+
+def only_sums(release: str) -> SpecError:
+    """Return the refusal of a release that asks for something else."""
+    return SpecError(
+        f"Expected release {release!r} to ask for sums: what noise costs a choice or a vote is not explained. Compare "
+        "runs at several epsilons, as in --epsilon 0.1,1,8,inf."
+    )

@@ -34,7 +34,7 @@ class Lift(_Frozen):
 class Explained(_Frozen):
     """One learner: its private run, what is lifted one after another up to the ceiling, and each thing on its own."""
 
-    learner: Component  # with its settings as they ran
+    learner: Component  # with its settings as they ran: those that were chosen, where `tuning` was asked for
     digest: str  # of the private run's spec: its result, if there is one, is named so
     epsilon: float
     private: Interval

@@ -14,7 +14,7 @@ import torch
 from dpbench.api import Curator, Learner, Predict
 from dpbench.errors import NotPure
 from dpbench.harness import scoring
-from dpbench.harness.prepare import Prepared
+from dpbench.harness.prepare import Prepared, of_seed
 from dpbench.harness.roles import own_copy
 from dpbench.harness.tuning import private
 from dpbench.learning.probes import stackable
@@ -25,7 +25,20 @@ from dpbench.records.result import SeedResult
 from dpbench.support.guard import guarded
 
 
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """What one fit gave: post-processing of noisy answers and public data, both."""
+
+    predict: Predict
+    result: SeedResult
+
+
 def fit(prepared: Prepared, seed: int) -> SeedResult:
+    """Return the scores of one fit; see `fitted`."""
+    return fitted(prepared, seed).result
+
+
+def fitted(prepared: Prepared, seed: int) -> Fitted:
     """Fit on the private split as planned, then score on the test split, which the predictor meets only here.
 
     Covered: the fit has the epsilon that `prepared.privacy` states (see `privacy.binding`, and
@@ -35,19 +48,21 @@ def fit(prepared: Prepared, seed: int) -> SeedResult:
     Raises:
         DpbenchError: the learner fails, asks for what it did not plan, or its scores do not fit.
     """
+    with prepared.phases("load"):
+        prepared = of_seed(prepared, seed)
     with prepared.phases("fit"):
         predict, about = (_best if prepared.privacy.repeats else _single)(prepared, seed)
     with prepared.phases("score"):
         who = prepared.parts.who("learner", "predict")
         scores = guarded(who, scoring.predict_all, predict, prepared.test.x, prepared.roles.task)
-        return SeedResult(seed=seed, **about, **scoring.score(scores, prepared.test.y))
+        return Fitted(predict, SeedResult(seed=seed, **about, **scoring.score(scores, prepared.test.y)))
 
 
 def _single(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:
     """Fit once, through a fresh curator."""
     roles, privacy = prepared.roles, prepared.privacy
     randomness = Randomness.of(privacy.rng, seed, prepared.identity)
-    curator = bind(roles.private, roles.task, privacy.plan, privacy.sigma, randomness)
+    curator = bind(roles.private, roles.task, privacy.releases, privacy.sigma, randomness)
     with forgetting(prepared.parts.learner) as learner:
         who = prepared.parts.who("learner", "fit")
         predict = guarded(who, learned, prepared, learner, curator.handle(), randomness.initialisation)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
-from dpbench.api import Budget, Release, Task
+from dpbench.api import Budget, Choice, Planned, Task
 from dpbench.harness.tuning import private
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.accounting import accountant, calibration, crosscheck, private_selection
 from dpbench.privacy.accounting.accountant import AccountantName
 from dpbench.privacy.accounting.private_selection import Repeats
 from dpbench.privacy.plan import check_plan, sigmas
-from dpbench.records.result import Independent, PlannedRelease, PlannedRepeats, Privacy, not_covered
+from dpbench.records.result import Independent, PlannedChoice, PlannedRelease, PlannedRepeats, Privacy, not_covered
 from dpbench.records.spec import Spec
 from dpbench.registry.components import Parts
 from dpbench.support.guard import guarded
@@ -22,7 +22,7 @@ from dpbench.support.guard import guarded
 Rng = Literal["research", "secure"]
 
 
-def planned(parts: Parts, task: Task, spec: Spec) -> tuple[Release, ...]:
+def planned(parts: Parts, task: Task, spec: Spec) -> tuple[Planned, ...]:
     """Ask the learner for its plan; of a private search, for the one plan of all its settings.
 
     Raises:
@@ -35,24 +35,27 @@ def planned(parts: Parts, task: Task, spec: Spec) -> tuple[Release, ...]:
 
 
 def state(
-    plan: tuple[Release, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats | None = None
+    plan: tuple[Planned, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats | None = None
 ) -> Privacy:
     """Calibrate sigma to the plan and budget, and state epsilon: of a whole private search, where `repeats` is given.
 
-    It reads nothing but its arguments: whoever has the same ones may share the statement.
+    A plan of one choice is pure: its delta is 0, whatever the budget allows. It reads nothing but its arguments:
+    whoever has the same ones may share the statement.
 
     Raises:
         PrivacyError: the plan cannot fit the budget, or two accountants contradict each other.
     """
     if repeats is not None:
         return _of_search(plan, budget, name, rng, repeats)
+    if accountant.is_pure(plan):
+        budget = dataclasses.replace(budget, delta=0.0)
     sigma = calibration.calibrate(plan, budget, name)
     stated = accountant.epsilon(plan, sigma, budget.delta, name)
     other = crosscheck.cross_check(plan, sigma, budget.delta, name, stated)
     return _privacy(plan, budget, name, rng, sigma, stated, Independent(**dataclasses.asdict(other)))
 
 
-def _of_search(plan: tuple[Release, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats) -> Privacy:
+def _of_search(plan: tuple[Planned, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats) -> Privacy:
     sigma = private_selection.calibrate(plan, budget, repeats)
     stated = private_selection.epsilon(plan, sigma, budget.delta, repeats)
     other = private_selection.cross_check(plan, sigma, budget.delta, repeats, stated)
@@ -64,11 +67,14 @@ def _of_search(plan: tuple[Release, ...], budget: Budget, name: AccountantName, 
 
 
 def _privacy(
-    plan: Sequence[Release], budget: Budget, name: AccountantName, rng: Rng, sigma: float, stated: float,
+    plan: Sequence[Planned], budget: Budget, name: AccountantName, rng: Rng, sigma: float, stated: float,
     independent: Independent,
 ) -> Privacy:  # fmt: skip
     noise = sigmas(plan, sigma)
-    releases = tuple(PlannedRelease(**dataclasses.asdict(one), sigma=noise[one.name]) for one in plan)
+    releases = tuple(
+        (PlannedChoice if isinstance(one, Choice) else PlannedRelease)(**dataclasses.asdict(one), sigma=noise[one.name])
+        for one in plan
+    )
     return Privacy(
         epsilon=stated, delta=budget.delta, accountant=name, adjacency=budget.adjacency, sigma=sigma, plan=releases,
         independent=independent, rng=rng, mechanism=MECHANISM, not_covered=not_covered(rng, search=False),

@@ -13,7 +13,7 @@ import torch
 
 from dpbench import registry
 from dpbench.api import Budget, Learner, PublicData, Task
-from dpbench.errors import SpecError
+from dpbench.errors import DataError, SpecError
 from dpbench.harness.guarantee import Rng, planned
 from dpbench.harness.roles import Roles, Test, seen
 from dpbench.harness.shared import Shared
@@ -30,6 +30,7 @@ from dpbench.support import progress
 from dpbench.support.code import code_of
 from dpbench.support.device import device_named
 from dpbench.support.fields import filled
+from dpbench.support.files import canonical_digest
 from dpbench.support.guard import guarded
 from dpbench.support.phases import Phases
 
@@ -142,11 +143,44 @@ def open_(
         parts, earlier = _with_settings(settings, parts, spec)
     whole = spelled_out(spec, parts)
     with phases("load"):
-        roles = shared.roles(parts, whole, there)
-        public = _visible(roles.public, parts, whole)
-        task = dataclasses.replace(roles.task, public=len(public.x))
-        roles = dataclasses.replace(roles, task=task)
+        roles, public = _assigned(parts, whole.seeds[0], whole, shared, there)
     return Opened(whole, parts, roles, public, earlier, phases, shared)
+
+
+def drawn(parts: Parts, seed: int) -> Parts:
+    """Return the parts with the data that a fit with this seed sees: of a dataset whose examples are drawn, its own."""
+    others = {role: data.drawn(seed) for role in ("dataset", "public_dataset") if (data := getattr(parts, role))}
+    return dataclasses.replace(parts, **others)
+
+
+def of_seed(prepared: Prepared, seed: int) -> Prepared:
+    """Return what the fit with this seed needs, where examples are drawn: plan and sigma are those of every seed.
+
+    Raises:
+        DataError: another seed's data is of another size or shape: sigma would be of something else.
+    """
+    parts, spec = prepared.parts, prepared.spec
+    if drawn(parts, seed) == drawn(parts, spec.seeds[0]):
+        return prepared
+    roles, public = _assigned(parts, seed, spec, prepared.shared, prepared.roles.task.device)
+    if roles.task != prepared.roles.task:
+        raise DataError(
+            f"Expected dataset {parts.dataset.name!r} to draw the same sizes for every seed: "
+            f"{prepared.roles.task}, got {roles.task} for seed {seed}."
+        )
+    return dataclasses.replace(prepared, roles=roles, public=public, test=roles.test())
+
+
+def _assigned(parts: Parts, seed: int, spec: Spec, shared: Shared, device: torch.device) -> tuple[Roles, PublicData]:
+    there = drawn(parts, seed)
+    roles = shared.roles(there, spec, device)
+    if there != parts:  # a digest names the distribution, whichever the draw
+        named = canonical_digest(
+            [part and part.model_dump(mode="json") for part in (spec.dataset, spec.public_dataset)]
+        )
+        roles = dataclasses.replace(roles, digests=dict.fromkeys(roles.digests, named))
+    public = _visible(roles.public, parts, spec)
+    return dataclasses.replace(roles, task=dataclasses.replace(roles.task, public=len(public.x))), public
 
 
 def brought(parts: Parts) -> dict[str, Brought]:
@@ -190,7 +224,7 @@ def _chosen(opened: Opened) -> tuple[Parts, Selection | None]:
     """Return the parts with the learner's settings chosen, and the record of it where there is one."""
     parts, roles, spec = opened.parts, opened.roles, opened.spec
     if opened.earlier is not None:
-        return parts, transfer.record(opened.earlier, spec, roles.digests, roles.images)
+        return parts, transfer.record(opened.earlier, parts.learner, spec, roles.digests, roles.images)
     if spec.search is None:
         return parts, None
     if spec.search.rule == "private-accounted":

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Budget, Dataset, Extractor, Learner, PublicData, Split, Splits, Task
+from dpbench.api import Budget, Dataset, Extractor, Features, Learner, PublicData, Split, Splits, Task
 from dpbench.data import cache, duplicates
 from dpbench.data.concat import Concat
 from dpbench.data.duplicates import Hashes
@@ -21,6 +21,7 @@ from dpbench.privacy.rows import PrivateRows
 from dpbench.records.overlap import Overlap
 from dpbench.records.spec import Spec
 from dpbench.registry.components import Parts
+from dpbench.support.fields import changed
 from dpbench.support.guard import guarded
 
 SplitName = Literal["private", "public", "test"]
@@ -53,14 +54,16 @@ class Roles:
     digests: dict[str, str]  # of the data behind private and test, and behind public
     images: Callable[[SplitName], Hashes]  # reads every image of a split, for the record alone
     compared: Callable[[], Compared]  # and of all three
+    mode: Callable[[], str]  # of the images, as PIL names it: what an image to be predicted is converted to
 
 
 def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     """Load, split and extract.
 
     The published training split, or what `imbalance` keeps of it, is cut by `split_seed` into public
-    (`public_fraction`) and private, of which `train_fraction` is kept; with a public dataset, all of its training split
-    is public instead. The test split is whole, or what `imbalance` keeps of it.
+    (`public_fraction`) and private, of which `train_fraction` is kept; what the dataset itself gives as public comes
+    beside that share. With a public dataset, all of its training split is public instead. The test split is whole, or
+    what `imbalance` keeps of it.
 
     Raises:
         DataError, DataMissing: the data is malformed or not here.
@@ -73,8 +76,13 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     check_budget(Budget(spec.epsilon, spec.delta), _task((), dataset, len(private_rows), device))
     train = _features(splits, "train", extractor, device)
     if parts.public_dataset is None:
-        public, other = PublicData(train[public_rows], labels[public_rows]), splits
+        own = PublicData(train[public_rows], labels[public_rows])
+        public, other = _beside(own, splits, parts, device), splits
     else:
+        if splits.public is not None:
+            raise SpecError(
+                f"Dataset {dataset.name!r} has public examples of its own: expected no public dataset beside them."
+            )
         public, other = _other(parts, parts.public_dataset, train, device)
         _refuse_same(other.digest, splits.digest, parts.public_dataset)
     task = _task(tuple(train.shape[1:]), dataset, len(private_rows), device)
@@ -88,11 +96,15 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
             return whole.take(_kept(splits, "test", dataset, spec))
         of = splits if name == "private" else other
         hashed = duplicates.hashes(of.train, of.digest, "train")
-        return hashed if of is not splits else hashed.take(private_rows if name == "private" else public_rows)
+        if of is not splits or name == "private":
+            return hashed if of is not splits else hashed.take(private_rows)
+        public = hashed.take(public_rows)
+        return public if of.public is None else public.beside(duplicates.hashes(of.public, of.digest, "public"))
 
     return Roles(
-        task, private, public, lambda: _test(splits, parts, spec, device), digests, images, lambda: _compared(images)
-    )
+        task, private, public, lambda: _test(splits, parts, spec, device), digests, images, lambda: _compared(images),
+        lambda: splits.test.images[0].mode,
+    )  # fmt: skip
 
 
 def _compared(images: Callable[[SplitName], Hashes]) -> Compared:
@@ -175,10 +187,31 @@ def _check_labels(split: Split, where: str, classes: int) -> None:
         )
 
 
+def _beside(public: PublicData, splits: Splits, parts: Parts, device: torch.device) -> PublicData:
+    """Return public data with the examples that the dataset itself gives as public."""
+    if splits.public is None:
+        return public
+    assert public.y is not None
+    labels = _labels(splits.public, "public", parts.dataset)
+    x = _features(splits, "public", parts.extractor, device)
+    return PublicData(torch.cat([public.x, x]), torch.cat([public.y, labels]))
+
+
 def _features(splits: Splits, name: str, extractor: Extractor | Concat, device: torch.device) -> Tensor:
-    split = splits.train if name == "train" else splits.test
+    split = {"train": splits.train, "test": splits.test, "public": splits.public}[name]
+    assert split is not None
+    if isinstance(split.images, Features):
+        return _as_they_are(split.images, extractor)
     source = cache.source_of(splits.digest, name, len(split.labels), extractor)
     return cache.features(split, source, extractor, device)
+
+
+def _as_they_are(features: Features, extractor: Extractor | Concat) -> Tensor:
+    if isinstance(extractor, Concat) or not extractor.identity or changed(extractor):
+        raise SpecError("This dataset holds features, not images: expected the extractor pixels, without options.")
+    if features.x.dtype != np.float32 or features.x.ndim != 2 or not np.isfinite(features.x).all():
+        raise DataError(f"Expected finite features (n, d) float32, got {features.x.dtype} {features.x.shape}.")
+    return torch.from_numpy(features.x)
 
 
 def _refuse_same(public: str, private: str, dataset: Dataset) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from dpbench.errors import SpecError
-from dpbench.harness.fit import fit
+from dpbench.harness.fit import Fitted, fitted
 from dpbench.harness.prepare import Prepared, brought, code, open_, prepare
 from dpbench.harness.roles import Compared
 from dpbench.harness.shared import Shared
@@ -37,12 +37,13 @@ def run(
     settings: Path | None = None,
     shared: Shared | None = None,
     for_board: bool = False,
+    keep: Callable[[Prepared, Fitted], None] | None = None,
 ) -> Result:
     """Run one spec: choose settings if it asks for a search, fit once a seed, score each fit on the test split.
 
     `settings` names an earlier tuning or result to take the learner's settings from, instead of a search. `shared`
     spares what earlier runs have made already; no number tells. With `for_board`, splits that share too many images are
-    refused, as a board would refuse the result.
+    refused, as a board would refuse the result. `keep`, if given, meets each fit as it ends, with its predictor.
 
     Covered: each seed's fit has the epsilon that the result states; see `fit`.
 
@@ -53,7 +54,10 @@ def run(
     seeds = []
     with _shown(prepared) as advance:
         for seed in spec.seeds:
-            seeds.append(fit(prepared, seed))
+            one = fitted(prepared, seed)
+            if keep is not None:
+                keep(prepared, one)
+            seeds.append(one.result)
             advance(1)
     with prepared.phases("compare"):
         compared = prepared.roles.compared()

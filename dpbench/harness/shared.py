@@ -59,7 +59,7 @@ class Shared:
 
     def roles(self, parts: Parts, spec: Spec, device: torch.device) -> Roles:
         """Return `roles.assign`, with a scratch of this run's own: a fit that failed may not have returned its own."""
-        key = (data_of(spec), str(device))
+        key = (data_of(spec), repr(parts.dataset), repr(parts.public_dataset), str(device))
         if key in self._roles:
             self._roles.move_to_end(key)
             check_budget(Budget(spec.epsilon, spec.delta), self._roles[key].task)  # which `assign` does before it loads

@@ -6,7 +6,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeGuard
 
 from dpbench.api import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task, settled
 from dpbench.learning.defaults import pace, travel
@@ -30,6 +30,8 @@ class ProbeLearner(Learner):
     gathered batch serves all their learning rates and clips. Steps and learning rate follow the budget unless they are
     set: see `learning.defaults`.
     """
+
+    logits: ClassVar[bool] = True
 
     steps: int | None = None
     sample_rate: float = 1.0

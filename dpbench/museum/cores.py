@@ -21,7 +21,6 @@ from dpbench.privacy.accounting import accountant
 from dpbench.privacy.exact.sums import IntegerSum
 from dpbench.privacy.forms.contributions import RankOne
 from dpbench.records.audit import PARTS, Part
-from dpbench.records.result import Privacy
 
 Honest = Callable[..., Any]
 CANARIES = 4_000  # enough for a large bug to be attacked, in a second
@@ -42,7 +41,8 @@ class Core(Exhibit):
         stated = prepared(self.learner).privacy
         if self.noise is None and self.rate == 1:
             return None
-        worst = [replace(one, sample_rate=one.sample_rate * self.rate) for one in _plan(stated)]
+        sums = [one for one in stated.releases if isinstance(one, Release)]
+        worst = [replace(one, sample_rate=one.sample_rate * self.rate) for one in sums]
         noise = 1.0 if self.noise is None else self.noise
         return Epsilon(EPSILON, accountant.epsilon(worst, stated.sigma * noise, stated.delta))
 
@@ -71,10 +71,6 @@ class Core(Exhibit):
             yield
         finally:
             setattr(owner, name, honest)
-
-
-def _plan(stated: Privacy) -> list[Release]:
-    return [Release(one.name, one.steps, one.sample_rate, one.relative_noise) for one in stated.plan]
 
 
 _GUARD: dict[Part, Any] = {part: f"audit: {part}" for part in PARTS}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dpbench.api import Task
+from dpbench.api import Planned, Task
 from dpbench.errors import PrivacyError
 from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import Ledger, Planned, sigmas
+from dpbench.privacy.plan import Ledger, sigmas
 from dpbench.privacy.purity.guard import Guard
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
@@ -26,7 +26,8 @@ def bind(
     """Return the curator of one fit over `rows`: runs, searches, re-runs, audits and laws all make theirs here.
 
     Noise, sample rates and the ledger follow from this plan and this base sigma, and from nothing else: a release has
-    sigma * relative_noise as its noise multiplier, its own sample rate, and as many answers as it has steps.
+    sigma * relative_noise as its noise multiplier, its own sample rate, and as many answers as it has steps; a choice
+    of that noise multiplier has eps0 = 2 / (sigma * relative_noise).
 
     Covered: if an accountant states (epsilon, delta) for `plan` and `sigma` under add-or-remove-one neighbours, then
     all answers of this curator together have it, however many of them are asked for, as long as `randomness` is fresh

@@ -11,22 +11,26 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Curator, RowFn, Task
+from dpbench.api import Choice, Curator, RowFn, Task, Teacher
 from dpbench.errors import SpecError
+from dpbench.privacy import choices, votes
 from dpbench.privacy.exact.quantised import quantise
+from dpbench.privacy.exact.sums import IntegerSum
 from dpbench.privacy.exact.surroundings import own_arithmetic
 from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.mechanisms import clipped_sum, noised
 from dpbench.privacy.plan import Ledger
 from dpbench.privacy.purity.guard import Guard
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import Gathering, PrivateRows
-from dpbench.privacy.witness import NOBODY, Witness
+from dpbench.privacy.randomness import Draws, Randomness
+from dpbench.privacy.rows import CHUNK_BYTES, Gathering, PrivateRows
+from dpbench.privacy.witness import NOBODY, Chosen, Witness
 
 CLIPS = (1e-9, 1e9)
 MAPPED_BYTES = 2 * 2**20  # of a chunk that is mapped: what a map makes of it on the way is several times as large
@@ -53,15 +57,18 @@ class LedgerCurator:
 
     def handle(self) -> Curator:
         """Return what a learner may hold."""
-        return Handle(self.task, dict(self.sigma), self.noisy_sum, lambda map_: self.map(map_).handle())
+        answers: dict[str, Callable[..., Any]] = {
+            "sum": self.noisy_sum, "choice": self.noisy_choice, "choices": self.noisy_choices,
+            "votes": self.noisy_votes,
+        }  # fmt: skip
+        return Handle(self.task, dict(self.sigma), answers, lambda map_: self.map(map_).handle())
 
     @own_arithmetic()
     def noisy_sum(
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
     ) -> Tensor | tuple[Tensor, ...]:
         """Spend, sample, clip, sum, noise; see `Curator.noisy_sum`. Spending first, a crash can only overcount."""
-        if chunk_size is not None and chunk_size < 1:
-            raise SpecError(f"Expected chunk_size={chunk_size} >= 1: how many rows are held at once.")
+        _check_chunk_size(chunk_size)
         step = self.ledger.spend(release)
         clips = checked_clips(clip)
         draws = self.randomness.draws(release, self.ledger.spent[release])
@@ -88,6 +95,103 @@ class LedgerCurator:
         return answers[0] if isinstance(clip, (int, float)) else answers
 
     @own_arithmetic()
+    def noisy_choice(
+        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
+    ) -> int:
+        """Spend, add up losses, choose; see `Curator.noisy_choice` and `choices`."""
+        _check_chunk_size(chunk_size)
+        choice = self.ledger.spend_choice(release)
+        if choice.parts > 1:
+            raise SpecError(f"Release {release!r} is planned with {choice.parts} parts. Ask noisy_choices.")
+        draws = self._draws(release)
+        if project is None:
+            limit = choices.rows_held(choice.candidates, chunk_size)
+            lost = self._total(losses, release, draws, partial(choices.losses, candidates=choice.candidates), limit)
+        else:
+            steps = choices.steps_of(project, choice.candidates)
+            counts = self._total(choices.numbered(losses, len(steps)), release, draws, choices.counts, chunk_size)
+            lost = choices.projected(counts, steps)
+        return int(self._chosen(lost, 1, choice, draws))
+
+    @own_arithmetic()
+    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
+        """Spend, count votes, choose for each part; see `Curator.noisy_choices` and `choices`."""
+        _check_chunk_size(chunk_size)
+        choice = self.ledger.spend_choice(release)
+        draws = self._draws(release)
+        cells = choices.numbered(votes, choice.parts * choice.candidates)
+        counts = self._total(cells, release, draws, choices.counts, chunk_size)
+        return self._chosen(IntegerSum(-counts.total, counts.grid), choice.parts, choice, draws)
+
+    @own_arithmetic()
+    def noisy_votes(
+        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
+        threshold: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """Spend, deal, teach, count, noise; see `Curator.noisy_votes` and `votes`."""
+        votes.check(queries, shards, self.task.size)
+        names = [name for name in (confident, release) if name is not None]
+        for name in names:
+            if (rate := self.ledger.spend(name).sample_rate) < 1:
+                raise SpecError(f"Expected sample_rate=1 of votes, got {rate:g} in release {name!r}.")
+        draws = {name: self._draws(name) for name in names}
+        counts = self._counts(teacher, queries, release, votes.Dealt.of(self.rows, shards, draws[release].row_base()))
+        answered = torch.arange(len(counts), device=counts.device)
+        if confident is not None:
+            spread = votes.largest_spread(len(counts))
+            largest = self._noised(counts.amax(1), confident, spread, draws[confident])
+            answered = (largest >= threshold).nonzero().squeeze(1)
+        answers = torch.full(counts.shape, math.nan, device=counts.device)
+        if len(answered):
+            spread = votes.counts_spread(len(answered))
+            answers[answered] = self._noised(counts[answered], release, spread, draws[release])
+        return answers
+
+    def _draws(self, release: str) -> Draws:
+        return self.randomness.draws(release, self.ledger.spent[release])
+
+    def _total(
+        self, rows: RowFn, release: str, draws: Draws, integers: Callable[[Contribution], IntegerSum], limit: int | None
+    ) -> IntegerSum:
+        """Return the sum over all rows of what `integers` makes of each chunk of them."""
+        limit = min(limit or len(self.rows), self.rows.per_chunk(CHUNK_BYTES))
+        chunks = self.rows.chunks(np.arange(len(self.rows)), draws.row_base(), limit, self.task.device)
+        total: IntegerSum | None = None
+        with self.guard.judging(), closing(chunks):
+            for blocks in self.guard.contributions(rows, chunks, release, (1.0,)):
+                ((block, _),) = _paired(blocks, (1.0,), release)
+                part = integers(block)
+                total = part if total is None else total + part
+                del blocks, block  # or two chunks of rows would be held at once
+        assert total is not None  # there is one chunk at least
+        return total
+
+    def _chosen(self, lost: IntegerSum, parts: int, choice: Choice, draws: Draws) -> Tensor:
+        """Return the choice for each part, given total losses (parts * N,)."""
+        if self.ledger.spent[choice.name] == 1 and self.sigma[choice.name]:
+            draws.afford(lost.total.numel(), choice.steps)
+        chosen = choices.choose(lost.total.reshape(parts, -1), self.sigma[choice.name], float(lost.grid), draws)
+        self.witness.chose(Chosen(choice.name, lost, parts, chosen))
+        return chosen
+
+    def _counts(self, teacher: Teacher, queries: Tensor, release: str, dealt: votes.Dealt) -> Tensor:
+        """Return the votes of a teacher a shard, (m, classes) int64."""
+        counts = torch.zeros(len(queries), self.task.classes, dtype=torch.int64, device=self.task.device)
+        shards = dealt.shards(self.rows, self.task.device)
+        with self.guard.judging(), closing(shards):
+            for labels in self.guard.labels(lambda shard: teacher(shard, queries), shards, release, len(queries)):
+                votes.add(counts, labels)
+        return counts
+
+    def _noised(self, counts: Tensor, release: str, spread: float, draws: Draws) -> Tensor:
+        """Return counts with noise of `spread` times the release's sigma, float32."""
+        std = self.sigma[release] * spread
+        if not std:
+            return counts.float()
+        draws.afford(counts.numel(), 1)
+        return noised(votes.sum_of(counts), std, draws)
+
+    @own_arithmetic()
     def map(self, transform: Callable[[Tensor], Tensor]) -> LedgerCurator:
         """Transform every row once, held to purity; see `Curator.map`."""
         sample = torch.arange(len(self.rows)).numpy()
@@ -107,21 +211,21 @@ class LedgerCurator:
 class Handle(Curator):
     """The learner's side: no attribute of it leads to a private row."""
 
-    __slots__ = ("_map", "_noisy_sum", "_sigma", "_task")
+    __slots__ = ("_ask", "_map", "_sigma", "_task")
 
     def __init__(
         self,
         task: Task,
         sigma: Mapping[str, float],
-        noisy_sum: Callable[..., Tensor | tuple[Tensor, ...]],
+        answers: Mapping[str, Callable[..., Any]],
         mapped: Callable[[Callable[[Tensor], Tensor]], Curator],
     ) -> None:
         self._task, self._sigma, self._map = task, sigma, mapped
 
-        def ask(rows: RowFn, **keywords: Any) -> Tensor | tuple[Tensor, ...]:  # a bound method would carry __self__
-            return noisy_sum(rows, **keywords)
+        def ask(question: str, rows: Any, *others: Any, **keywords: Any) -> Any:  # a bound method would carry __self__
+            return answers[question](rows, *others, **keywords)
 
-        self._noisy_sum = ask
+        self._ask = ask
 
     @property
     def task(self) -> Task:
@@ -137,11 +241,38 @@ class Handle(Curator):
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
     ) -> Tensor | tuple[Tensor, ...]:
         """Ask the curator."""
-        return self._noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size)
+        answer: Tensor | tuple[Tensor, ...] = self._ask("sum", rows, release=release, clip=clip, chunk_size=chunk_size)
+        return answer
+
+    def noisy_choice(
+        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
+    ) -> int:
+        """Ask the curator."""
+        return int(self._ask("choice", losses, release=release, project=project, chunk_size=chunk_size))
+
+    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
+        """Ask the curator."""
+        chosen: Tensor = self._ask("choices", votes, release=release, chunk_size=chunk_size)
+        return chosen
+
+    def noisy_votes(
+        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
+        threshold: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """Ask the curator."""
+        counts: Tensor = self._ask(
+            "votes", teacher, queries, release=release, shards=shards, confident=confident, threshold=threshold
+        )
+        return counts
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
         """Return a handle on the transformed rows, on the same ledger."""
         return self._map(transform)
+
+
+def _check_chunk_size(chunk_size: int | None) -> None:
+    if chunk_size is not None and chunk_size < 1:
+        raise SpecError(f"Expected chunk_size={chunk_size} >= 1: how many rows are held at once.")
 
 
 def checked_clips(clip: float | Sequence[float]) -> tuple[float, ...]:

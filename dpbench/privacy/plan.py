@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TypeVar
 
-from dpbench.api import Budget, Release, Task
+from dpbench.api import Budget, Choice, Planned, Release, Task
 from dpbench.errors import NotPlanned, PlanError, SpecError
+
+P = TypeVar("P", bound=Planned)
+
+MOST_CANDIDATES = 2**22  # of a choice, over all parts
+_NUMBERS = (("steps", "sample_rate", "relative_noise"), ("candidates", "parts", "steps", "relative_noise"))
 
 
 def check_budget(budget: Budget, task: Task) -> None:
@@ -25,7 +30,7 @@ def check_budget(budget: Budget, task: Task) -> None:
         )
 
 
-def check_plan(plan: Sequence[Release], learner: str) -> tuple[Release, ...]:
+def check_plan(plan: Sequence[P], learner: str) -> tuple[P, ...]:
     """Return the plan as a tuple, or refuse it. An empty plan is one that reads no private data: its epsilon is 0.
 
     Raises:
@@ -37,12 +42,14 @@ def check_plan(plan: Sequence[Release], learner: str) -> tuple[Release, ...]:
         if release.name in seen:
             raise PlanError(f"Expected unique names, got a second one {where}.")
         seen.add(release.name)
-        for field in ("steps", "sample_rate", "relative_noise"):
+        for field in _NUMBERS[isinstance(release, Choice)]:
             if not isinstance(value := getattr(release, field), (int, float)) or isinstance(value, bool):
                 raise PlanError(f"Expected {field} to be one number {where}, got a {type(value).__name__}.")
         if release.steps < 1 or release.steps != int(release.steps):
             raise PlanError(f"Expected steps={release.steps} to be a whole number >= 1 {where}.")
-        if not 0 < release.sample_rate <= 1:
+        if isinstance(release, Choice):
+            _check_candidates(release, where)
+        elif not 0 < release.sample_rate <= 1:
             raise PlanError(
                 f"Expected sample_rate={release.sample_rate} in (0, 1] {where}. "
                 "A rate is a chance per example, not a batch size."
@@ -52,29 +59,26 @@ def check_plan(plan: Sequence[Release], learner: str) -> tuple[Release, ...]:
     return tuple(plan)
 
 
-class Planned(Protocol):
-    """What the ledger and the noise follow of a release: a learner's `Release`, or one that a result states."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def steps(self) -> int:
-        """How many sums it may give."""
-
-    @property
-    def sample_rate(self) -> float:
-        """The chance, per example and step, of being sampled."""
-
-    @property
-    def relative_noise(self) -> float:
-        """Its noise multiplier divided by the plan's base sigma."""
+def _check_candidates(choice: Choice, where: str) -> None:
+    counts = {"candidates": (choice.candidates, 2), "parts": (choice.parts, 1)}
+    for field, (count, least) in counts.items():
+        if count != int(count) or count < least:
+            raise PlanError(f"Expected {field}={count} to be a whole number >= {least} {where}.")
+    if choice.candidates * choice.parts > MOST_CANDIDATES:
+        raise PlanError(
+            f"Expected at most {MOST_CANDIDATES:,} candidates over all parts {where}, got "
+            f"{choice.candidates * choice.parts:,}: each has a total that is held. Cover the class with fewer."
+        )
 
 
 def sigmas(plan: Sequence[Planned], sigma: float) -> dict[str, float]:
     """Return the noise multiplier of each release: the plan's base sigma times the release's relative noise."""
     return {release.name: sigma * release.relative_noise for release in plan}
+
+
+def eps0_of(sigma: float) -> float:
+    """Return the eps0 of a choice with this noise multiplier: eps0^2 / 8 is the zCDP of a Gaussian release with it."""
+    return 2 / sigma
 
 
 class Ledger:
@@ -89,18 +93,45 @@ class Ledger:
         """Steps spent so far, by release."""
         return dict(self._spent)
 
-    def spend(self, name: str) -> Planned:
-        """Spend one step of release `name` and return the release.
+    def spend(self, name: str) -> Release:
+        """Spend one step of a release of sums and return the release.
 
         Raises:
-            NotPlanned: no such release, or none of its steps is left.
+            NotPlanned: no such release, none of its steps is left, or it is a choice.
+        """
+        release = self.planned(name)
+        if isinstance(release, Choice):
+            raise NotPlanned(f"Release {name!r} is planned as a Choice. Ask noisy_choice, or plan a Release.")
+        self._spend(release)
+        return release
+
+    def spend_choice(self, name: str) -> Choice:
+        """Spend one step of a choice and return it.
+
+        Raises:
+            NotPlanned: no such release, none of its steps is left, or it is one of sums.
+        """
+        release = self.planned(name)
+        if not isinstance(release, Choice):
+            raise NotPlanned(f"Release {name!r} is planned as a Release. Ask noisy_sum, or plan a Choice.")
+        self._spend(release)
+        return release
+
+    def planned(self, name: str) -> Planned:
+        """Return a release of the plan.
+
+        Raises:
+            NotPlanned: there is none of this name.
         """
         release = self._plan.get(name)
         if release is None:
             raise NotPlanned(f"Release {name!r} is not in the plan, which has: {', '.join(self._plan)}.")
-        if self._spent[name] >= release.steps:
-            raise NotPlanned(
-                f"All {release.steps} planned steps of release {name!r} are spent. Plan more steps; sigma follows."
-            )
-        self._spent[name] += 1
         return release
+
+    def _spend(self, release: Planned) -> None:
+        if self._spent[release.name] >= release.steps:
+            raise NotPlanned(
+                f"All {release.steps} planned steps of release {release.name!r} are spent. Plan more steps; sigma "
+                "follows."
+            )
+        self._spent[release.name] += 1

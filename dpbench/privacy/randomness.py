@@ -55,6 +55,10 @@ class Draws(ABC):
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
         """Return normal noise of mean 0 and standard deviation `std`, in whole grid steps, int64."""
 
+    @abstractmethod
+    def least(self, totals: np.ndarray, scale: float) -> np.ndarray:
+        """Return an index a row of int64 (parts, N), int64 (parts,): j with chance ~ exp(-totals[j] / scale)."""
+
 
 @dataclass(frozen=True)
 class Randomness:
@@ -152,6 +156,11 @@ class _Seeded(Draws):
         noise *= std
         return np.rint(noise, out=noise).astype(np.int64)
 
+    def least(self, totals: np.ndarray, scale: float) -> np.ndarray:
+        excess = (totals - totals.min(1, keepdims=True)) / scale  # whole numbers until here
+        chosen: np.ndarray = (self._normals.gumbel(size=totals.shape) - excess).argmax(1)
+        return chosen
+
 
 class _Secure(Draws):
     def __init__(self, release: str, quiet: bool) -> None:
@@ -168,6 +177,9 @@ class _Secure(Draws):
 
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
         return discrete.rounded_gaussian(shape, std)
+
+    def least(self, totals: np.ndarray, scale: float) -> np.ndarray:
+        return discrete.least(totals, scale)
 
 
 def poisson_sample(size: int, rate: float, generator: np.random.Generator) -> np.ndarray:

@@ -60,11 +60,22 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """One choice as it was made."""
+
+    release: str
+    lost: IntegerSum  # total losses of the private rows by each candidate, (parts * N,)
+    parts: int
+    chosen: Tensor  # (parts,)
+
+
+@dataclass(frozen=True)
 class Witness:
     """Sees every question of one fit, and has canaries among its examples."""
 
     see: Callable[[Seen], None]
     canaries: Canaries | None = None
+    chose: Callable[[Chosen], None] = lambda chosen: None
 
     def split(self, sample: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the part of a sample of private rows and members that is of rows, and the others' coordinates."""

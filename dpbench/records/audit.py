@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.errors import DataError
-from dpbench.records.result import Brought, PlannedRelease
+from dpbench.records.result import Brought, PlannedChoice, PlannedRelease
 from dpbench.records.spec import Spec
 from dpbench.support.files import write_json
 from dpbench.support.validation import misfit
@@ -102,9 +102,9 @@ class Audit(_Frozen):
     seed: int
     repeats: bool | None  # whether the fit gave the predictions that the result has for its seed
     epsilon: float = Field(gt=0)  # as stated; of one run where a search has several
-    delta: float = Field(gt=0, lt=1)
+    delta: float = Field(ge=0, lt=1)
     sigma: float = Field(gt=0)
-    plan: tuple[PlannedRelease, ...]
+    plan: tuple[PlannedRelease | PlannedChoice, ...]
     mechanism: str
     sensitivity: Sensitivity | None
     noise: Noise | None

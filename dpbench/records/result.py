@@ -6,10 +6,11 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
+from dpbench.api import Choice, Planned, Release
 from dpbench.errors import DataError
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.accounting.accountant import AccountantName
@@ -55,6 +56,19 @@ class PlannedRelease(_Frozen):
     sigma: float = Field(ge=0)
 
 
+class PlannedChoice(_Frozen):
+    """One choice of the plan, with the noise multiplier it was given: its eps0 is 2 / sigma."""
+
+    sample_rate: ClassVar[float] = 1.0
+
+    name: str
+    candidates: int = Field(ge=2)
+    parts: int = Field(ge=1)
+    steps: int = Field(ge=1)
+    relative_noise: float = Field(gt=0)
+    sigma: float = Field(ge=0)
+
+
 class Independent(_Frozen):
     """What a second accountant says about the same plan and sigma."""
 
@@ -74,11 +88,11 @@ class Privacy(_Frozen):
     """The guarantee, computed from plan and sigma."""
 
     epsilon: float = Field(ge=0)  # 0 where the plan is empty
-    delta: float = Field(gt=0, lt=1)
+    delta: float = Field(ge=0, lt=1)  # 0 where the plan is one choice, which is pure
     accountant: AccountantName
     adjacency: Literal["add-or-remove-one"]
     sigma: float = Field(ge=0)
-    plan: tuple[PlannedRelease, ...]
+    plan: tuple[PlannedRelease | PlannedChoice, ...]
     independent: Independent
     rng: Literal["research", "secure"]
     repeats: PlannedRepeats | None = None
@@ -86,9 +100,20 @@ class Privacy(_Frozen):
     not_covered: tuple[str, ...] = NOT_COVERED
 
     @property
+    def releases(self) -> tuple[Planned, ...]:
+        """The plan as a learner makes it."""
+        return planned(self.plan)
+
+    @property
     def repeatable(self) -> bool:
         """Whether this code samples, sums and adds noise as the code did that made the result."""
         return self.mechanism == MECHANISM
+
+
+def planned(plan: Sequence[PlannedRelease | PlannedChoice]) -> tuple[Planned, ...]:
+    """Return a stated plan as a learner makes it."""
+    kinds = {PlannedRelease: Release, PlannedChoice: Choice}
+    return tuple(kinds[type(one)](**one.model_dump(exclude={"sigma"})) for one in plan)
 
 
 class SeedResult(_Frozen):

@@ -2,6 +2,7 @@
 
 from dpbench.registry.entry_points import (
     KINDS,
+    OWN,
     Broken,
     Kind,
     Registered,
@@ -10,4 +11,4 @@ from dpbench.registry.entry_points import (
     load,
 )
 
-__all__ = ["KINDS", "Broken", "Kind", "Registered", "Registry", "fields_from", "load"]
+__all__ = ["KINDS", "OWN", "Broken", "Kind", "Registered", "Registry", "fields_from", "load"]

@@ -23,6 +23,8 @@ from dpbench.support.validation import misfit
 
 Kind = Literal["dataset", "extractor", "learner"]
 KINDS: Mapping[Kind, type] = {"dataset": Dataset, "extractor": Extractor, "learner": Learner}
+OWN = ("notebook", "none", "unpublished")
+"""Plugin, distribution and version of a component that no package brings."""
 HOOKS: Mapping[str, Kind] = {f"dpbench_{kind}s": kind for kind in KINDS}
 
 
@@ -87,6 +89,19 @@ class Registry:
                     f"Write {name}:{field.name}=..."
                 )
         return cls(**given)
+
+    def with_own(self, kind: Kind, cls: type[Any]) -> Registry:
+        """Return the registry with one more component: a class that no package brings, as in a notebook.
+
+        Raises:
+            PluginError: the class is not what a plugin may bring.
+            DuplicateName: another one has its name.
+        """
+        _check(cls, kind, f"This {kind}")
+        known = dict(self.components[kind])
+        if cls.name not in known or known[cls.name].cls is not cls:
+            _claim(known, kind, Registered(cls, *OWN))
+        return dataclasses.replace(self, components={**self.components, kind: known})
 
     def report_broken(self) -> None:
         """Say on standard error which plugins were left out."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.api import Chunk, Curator, RowFn, Task
+from dpbench.api import Chunk, Curator, RowFn, Task, Teacher
 from dpbench.errors import NotPerExample, PrivacyError
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.exact.surroundings import own_arithmetic
@@ -20,11 +20,28 @@ from dpbench.privacy.forms.blocks import blocks_of
 SHOWN = 32  # rows that are looked at outside a question
 
 
+@dataclass(frozen=True)
+class Put:
+    """A question on its way to a real curator."""
+
+    release: str
+    rows: RowFn | None  # what each row gives, as a contribution; None of a teacher, who sees whole shards
+    ask: Callable[[LedgerCurator], Any]
+    clips: tuple[float, ...] = ()
+    chunk_size: int | None = None
+    public: str = ""  # digest of what else is asked with
+    among: Callable[[LedgerCurator], int] | None = None  # how many candidates an answer is chosen from
+
+
 class _Before(Curator):
-    """Stands before a real curator."""
+    """Stands before a real curator, and puts every question to it in one way."""
 
     def __init__(self, curator: LedgerCurator) -> None:
         self.curator = curator
+
+    def put(self, question: Put) -> Any:
+        """Answer."""
+        raise NotImplementedError
 
     @property
     def task(self) -> Task:
@@ -36,6 +53,71 @@ class _Before(Curator):
         """The real curator's noise multipliers."""
         return self.curator.sigma
 
+    def noisy_sum(
+        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
+    ) -> Any:
+        """Ask the real curator."""
+        clips = (clip,) if isinstance(clip, (int, float)) else tuple(clip)
+        ask = _asking("noisy_sum", rows, release=release, clip=clip, chunk_size=chunk_size)
+        return self.put(Put(release, rows, ask, clips, chunk_size))
+
+    def noisy_choice(
+        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
+    ) -> int:
+        """Ask the real curator."""
+        ask = _asking("noisy_choice", losses, release=release, project=project, chunk_size=chunk_size)
+        if project is None:
+            rows, public = losses, ""
+        else:
+            rows, public = in_bytes(losses), digest_of([project])
+
+        def among(curator: LedgerCurator) -> int:
+            return int(project.shape[1] if project is not None else losses(some_rows(curator)).shape[1])  # type: ignore[union-attr]
+
+        return int(self.put(Put(release, rows, ask, (), chunk_size, public, among)))
+
+    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
+        """Ask the real curator."""
+        ask = _asking("noisy_choices", votes, release=release, chunk_size=chunk_size)
+
+        def among(curator: LedgerCurator) -> int:
+            return int(getattr(curator.ledger.planned(release), "candidates", 0))
+
+        chosen: Tensor = self.put(Put(release, in_bytes(votes), ask, (), chunk_size, "", among))
+        return chosen
+
+    def noisy_votes(
+        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
+        threshold: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """Ask the real curator."""
+        ask = _asking(
+            "noisy_votes", teacher, queries, release=release, shards=shards, confident=confident, threshold=threshold
+        )
+        public = f"{digest_of([queries])} {shards} {confident} {threshold}"
+        counts: Tensor = self.put(Put(release, None, ask, public=public))
+        return counts
+
+
+def _asking(question: str, *given: Any, **named: Any) -> Callable[[LedgerCurator], Any]:
+    return lambda curator: getattr(curator, question)(*given, **named)
+
+
+def in_bytes(rows: RowFn) -> RowFn:
+    """Return a row function whose whole numbers are told apart by their bytes, (c, 8): none is near another."""
+
+    def apart(chunk: Chunk) -> Tensor:
+        index: Any = rows(chunk)
+        return index.long().contiguous().view(torch.uint8).reshape(len(index), 8).float()  # type: ignore[no-any-return]
+
+    return apart
+
+
+def digest_of(tensors: Sequence[Tensor]) -> str:
+    """Return the SHA-256 of what tensors hold."""
+    held = (tensor.detach().contiguous().cpu().numpy().tobytes() for tensor in tensors)
+    return hashlib.sha256(b"".join(held)).hexdigest()
+
 
 class Watching(_Before):
     """Passes questions on to a real curator, and keeps the answers, the refusals and the broken rows."""
@@ -44,18 +126,16 @@ class Watching(_Before):
         super().__init__(curator)
         self.log = log or Log()
 
-    def noisy_sum(
-        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
-    ) -> Any:
+    def put(self, question: Put) -> Any:
         """Ask the real curator, inspecting the rows of the first three questions."""
         try:
-            answer = self.curator.noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size)
+            answer = question.ask(self.curator)
         except PrivacyError as error:
             self.log.refusals.append(str(error))
             raise
-        if len(self.log.answers) < 3 and not self.log.complaints:
+        if question.rows is not None and len(self.log.answers) < 3 and not self.log.complaints:
             with own_arithmetic():
-                self.log.complaints += _complaints(rows, some_rows(self.curator))
+                self.log.complaints += _complaints(question.rows, some_rows(self.curator))
         self.log.answers.append(answer)
         return answer
 
@@ -86,10 +166,11 @@ class Question:
     chunk_size: int | None
     shapes: tuple[tuple[int, ...], ...]  # of one row's contribution, by block
     shared: str  # digest of the shared rows' contributions
+    public: str  # digest of what else it was asked with: a matrix, queries, a number of shards
 
     def difference(self, other: Question) -> str | None:
         """Say in what two questions differ, None if they do not."""
-        named = {"shared": "what rows that both hold contribute", "clips": "the clip"}
+        named = {"shared": "what rows that both hold contribute", "clips": "the clip", "public": "what it asks with"}
         for field in dataclasses.fields(self):
             if getattr(self, field.name) != getattr(other, field.name):
                 return named.get(field.name, f"the {field.name}")
@@ -105,17 +186,17 @@ class Asking(_Before):
         self.answers: list[Any] = []
         self._earlier = earlier
 
-    def noisy_sum(
-        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
-    ) -> Any:
+    def put(self, question: Put) -> Any:
         """Look at the question, then ask the real curator: what rows remember of it shows in the next question."""
-        with own_arithmetic():
-            blocks = [block.dense() for block in blocks_of(rows(some_rows(self.curator)))]
-        clips = (clip,) if isinstance(clip, (int, float)) else tuple(clip)
-        digest = hashlib.sha256(b"".join(block.contiguous().cpu().numpy().tobytes() for block in blocks)).hexdigest()
+        blocks: list[Tensor] = []
+        if question.rows is not None:
+            with own_arithmetic():
+                blocks = [block.dense() for block in blocks_of(question.rows(some_rows(self.curator)))]
         shapes = tuple(tuple(block.shape[1:]) for block in blocks)
-        self.questions.append(Question(release, clips, chunk_size, shapes, digest))
-        answer = self.curator.noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size)
+        self.questions.append(
+            Question(question.release, question.clips, question.chunk_size, shapes, digest_of(blocks), question.public)
+        )
+        answer = question.ask(self.curator)
         if self._earlier is not None and len(self.answers) < len(self._earlier.answers):
             answer = _copied(self._earlier.answers[len(self.answers)])
         self.answers.append(answer)
@@ -131,40 +212,44 @@ class Asking(_Before):
 class Answering(_Before):
     """Reads the rows it was given, as a real curator does, but answers with what `answers` makes of the real answer."""
 
-    def __init__(self, curator: LedgerCurator, answers: Callable[[Any], Any]) -> None:
+    def __init__(self, curator: LedgerCurator, answers: Callable[[Any, int | None], Any]) -> None:
         super().__init__(curator)
         self.answers = answers
 
-    def noisy_sum(
-        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
-    ) -> Any:
-        """Run the row function, then answer without it."""
-        return self.answers(self.curator.noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size))
+    def put(self, question: Put) -> Any:
+        """Ask the real curator, then answer without it."""
+        answer = question.ask(self.curator)
+        return self.answers(answer, question.among(self.curator) if question.among else None)
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
         """Map the rows, keep the answers."""
         return Answering(self.curator.map(transform), self.answers)
 
 
-def replay(answers: Sequence[Any]) -> Callable[[Any], Any]:
+def replay(answers: Sequence[Any]) -> Callable[[Any, int | None], Any]:
     """Return the answers of an earlier fit, in order."""
     earlier: Iterator[Any] = iter(answers)
-    return lambda _: _copied(next(earlier))
+    return lambda answer, among: _copied(next(earlier))
 
 
-def pure_noise(generator: torch.Generator) -> Callable[[Any], Any]:
-    """Return normal noise of the right shape, whatever the rows were."""
+def pure_noise(generator: torch.Generator) -> Callable[[Any, int | None], Any]:
+    """Return normal noise of the right shape, or any candidate, whatever the rows were."""
 
-    def noise(answer: Any) -> Any:
+    def noise(answer: Any, among: int | None) -> Any:
         if isinstance(answer, tuple):
-            return tuple(noise(part) for part in answer)
+            return tuple(noise(part, among) for part in answer)
+        if among is not None:
+            chosen = torch.randint(among, torch.as_tensor(answer).shape, generator=generator)
+            return chosen if isinstance(answer, Tensor) else int(chosen)
         return torch.randn(answer.shape, generator=generator)
 
     return noise
 
 
 def _copied(answer: Any) -> Any:
-    return tuple(part.clone() for part in answer) if isinstance(answer, tuple) else answer.clone()
+    if isinstance(answer, tuple):
+        return tuple(part.clone() for part in answer)
+    return answer.clone() if isinstance(answer, Tensor) else answer
 
 
 def some_rows(curator: LedgerCurator) -> Chunk:

@@ -18,7 +18,7 @@ from dpbench.privacy.plan import check_plan
 from dpbench.privacy.randomness import Randomness
 from dpbench.testing.curators import Answering, Asking, Watching, pure_noise, replay
 from dpbench.testing.laws import expect
-from dpbench.testing.worlds import CHANCE, DELTA, MARGIN, SIZE, TINY, WORLD, LearnerSuite, World, sharing_half
+from dpbench.testing.worlds import DELTA, MARGIN, TINY, WORLD, LearnerSuite, World, sharing_half
 
 
 class LearnerLaws(LearnerSuite):
@@ -60,7 +60,9 @@ class LearnerLaws(LearnerSuite):
         world = self._world(0)
         self._fit(world, self.ample)  # whatever it might keep from here must not help it below
         mean = self._mean_accuracy(lambda seed: self._blind_fit(world, seed), world)
-        expect(mean < CHANCE + MARGIN, f"It scores {mean:.2f} after answers of pure noise; chance is {CHANCE}.")
+        expect(
+            mean < self.chance + MARGIN, f"It scores {mean:.2f} after answers of pure noise; chance is {self.chance}."
+        )
 
     def test_a_tiny_budget_does_not(self) -> None:
         """At epsilon 0.001 with meaningless public data, it cannot have learned; a reference makes no plan for it."""
@@ -69,7 +71,7 @@ class LearnerLaws(LearnerSuite):
             return
         world = dataclasses.replace(self._world(0), public=self._noise_as_public())
         mean = self._mean_accuracy(lambda seed: self._fit(world, TINY, seed), world)
-        expect(mean < CHANCE + MARGIN, f"It scores {mean:.2f} at epsilon {TINY}; chance is {CHANCE}.")
+        expect(mean < self.chance + MARGIN, f"It scores {mean:.2f} at epsilon {TINY}; chance is {self.chance}.")
 
     def test_all_it_learns_comes_from_answers(self) -> None:
         """Replaying one fit's answers over other private data gives the same predictor, to the last bit."""
@@ -105,7 +107,7 @@ class LearnerLaws(LearnerSuite):
                 expect(not held, "The predictor holds a private row, or the curator that holds them.")
 
     def _asked(self) -> tuple[Task, Budget]:
-        return self._task(SIZE), Budget(self.ample, DELTA)
+        return self._task(), Budget(self.ample, DELTA)
 
     def _ample(self) -> Learner:
         return self._settled(self.ample)
@@ -113,7 +115,7 @@ class LearnerLaws(LearnerSuite):
     def _refuses_finite_budgets(self) -> None:
         for epsilon in (TINY, 1.0, 1e6):
             try:
-                self.subject().plan(self._task(SIZE), Budget(epsilon, DELTA))
+                self.subject().plan(self._task(), Budget(epsilon, DELTA))
             except DpbenchError:
                 continue
             expect(False, f"It made a plan for epsilon {epsilon:g}; a reference has no guarantee and refuses all.")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Budget, Learner, Predict, PublicData, Task
+from dpbench.api import Budget, Features, Learner, Predict, PublicData, Split, Splits, Task
 from dpbench.errors import LawBroken
 from dpbench.harness.roles import seen
 from dpbench.harness.scoring import predict_all
@@ -21,26 +21,29 @@ from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.plan import check_plan
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
+from dpbench.records.protocol import Component
+from dpbench.registry import load
 from dpbench.testing.laws import Laws, expect
 
 LARGE, TINY = 20.0, 1e-3  # epsilon at which a learner must, and must not, learn 1,500 examples
 SIZE, PUBLIC, DELTA = 1500, 300, 1e-5  # examples of each split, and the delta of all budgets
 HOPELESS = 1e7  # a noise multiplier above what epsilon 0.001 needs, for any plan of up to 10^7 steps
 WORLD = "a law"  # what noise in these worlds is derived from, beside a seed
-CHANCE, MARGIN = 0.1, 0.2  # ten classes; five fits average to within 0.2 of chance unless something leaks
+MARGIN = 0.2  # five fits average to within it of chance unless something leaks
 
 T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """A small task: ten separable clusters."""
+    """A small task: ten separable clusters, or a draw of the dataset that a learner is made for."""
 
     x: Tensor  # (n, *example_shape)
     y: Tensor  # (n,)
     public: PublicData
     test_x: Tensor
     test_y: np.ndarray
+    classes: int = 10
 
     @property
     def rows(self) -> PrivateRows:
@@ -53,8 +56,14 @@ def sharing_half(world: World) -> World:
     half = len(world.y) // 2
     x, y = world.x.clone(), world.y.clone()
     x[half:] = 3 * x[half:].flip(0).roll(1, -1)
-    y[half:] = (y[half:] % 3) * 2
+    y[half:] = (y[half:] % 3) * 2 % world.classes
     return dataclasses.replace(world, x=x, y=y)
+
+
+def _arrays(split: Split | None) -> tuple[Tensor, Tensor]:
+    if split is None or not isinstance(split.images, Features):
+        raise LawBroken("A learner is made for a dataset of features with public examples of its own, like m=300.")
+    return torch.from_numpy(split.images.x), torch.from_numpy(split.labels)
 
 
 class LearnerSuite(Laws):
@@ -108,17 +117,37 @@ class LearnerSuite(Laws):
         mean = self._mean_accuracy(
             lambda seed: self._fit(world, self.ample, seed) if seed else self._first_fit(), world
         )
-        expect(mean > CHANCE + MARGIN, f"It scores {mean:.2f} at epsilon {self.ample:g}; chance is {CHANCE}.")
+        expect(mean > self.chance + MARGIN, f"It scores {mean:.2f} at epsilon {self.ample:g}; chance is {self.chance}.")
 
-    def _task(self, size: int) -> Task:
-        public = 0 if self.subject().public == "none" else PUBLIC
-        return Task(self.example_shape, 10, size, torch.device("cpu"), public)
+    @property
+    def chance(self) -> float:
+        """What guessing scores: labels are even."""
+        return 1 / self._task().classes
+
+    def _task(self) -> Task:
+        """Return what is public about every world of the subject."""
+        return self._once("task", lambda: self._task_of(self._world(0)))
+
+    def _task_of(self, world: World) -> Task:
+        shape = tuple(world.x.shape[1:])
+        return Task(shape, world.classes, len(world.y), torch.device("cpu"), len(world.public.x))
 
     def _settled(self, epsilon: float) -> Learner:
         """Return the learner as a run at this epsilon has it."""
-        return self.subject().settle(self._task(SIZE), Budget(epsilon, DELTA))
+        return self.subject().settle(self._task(), Budget(epsilon, DELTA))
 
     def _world(self, seed: int) -> World:
+        made_for = self.subject().made_for()
+        return self._drawn(made_for, seed) if made_for else self._clusters(seed)
+
+    def _drawn(self, named: str, seed: int) -> World:
+        component = Component.parse(named)
+        dataset = self._once("dataset", lambda: load().build("dataset", component.name, component.options))
+        splits: Splits = dataset.drawn(seed).load()
+        train, public, test = (_arrays(split) for split in (splits.train, splits.public, splits.test))
+        return World(*train, self._allowed(*public), test[0], test[1].numpy(), len(dataset.classes))
+
+    def _clusters(self, seed: int) -> World:
         generator = torch.Generator().manual_seed(seed)
         sides = int(np.prod(self.example_shape))
         centres = torch.randn(10, sides, generator=torch.Generator().manual_seed(99))
@@ -136,12 +165,12 @@ class LearnerSuite(Laws):
         return seen(PublicData(x, y), self.subject())
 
     def _noise_as_public(self) -> PublicData:
-        generator = torch.Generator().manual_seed(5)
-        x = torch.randn(PUBLIC, *self.example_shape, generator=generator)
-        return self._allowed(x, torch.randint(10, (PUBLIC,), generator=generator))
+        generator, task = torch.Generator().manual_seed(5), self._task()
+        x = torch.randn(PUBLIC, *task.example_shape, generator=generator)
+        return self._allowed(x, torch.randint(task.classes, (PUBLIC,), generator=generator))
 
     def _curator(self, world: World, epsilon: float, seed: int = 0) -> LedgerCurator:
-        task, budget = self._task(len(world.y)), Budget(epsilon, DELTA)
+        task, budget = self._task(), Budget(epsilon, DELTA)
         plan = check_plan(self._settled(epsilon).plan(task, budget), self.subject().name)
         base = HOPELESS if epsilon == TINY else calibrate(plan, budget, "rdp")  # rdp: the quickest, and not below
         return bind(world.rows, task, plan, base, Randomness.research(seed, WORLD))
@@ -163,7 +192,7 @@ class LearnerSuite(Laws):
         return made
 
     def _predictions(self, predict: Predict, world: World) -> np.ndarray:
-        return predict_all(predict, world.test_x, self._task(len(world.y)))
+        return predict_all(predict, world.test_x, self._task())
 
     def _mean_accuracy(self, fit: Callable[[int], Predict], world: World) -> float:
         hits = [self._predictions(fit(seed), world).argmax(1) == world.test_y for seed in range(5)]

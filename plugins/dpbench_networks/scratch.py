@@ -26,6 +26,8 @@ class NetworkLearner(Learner):
     held at once (None: what fits); only memory depends on it.
     """
 
+    logits: ClassVar[bool] = True
+
     network: NetworkName = "wrn-16-4"
     sample_rate: float = 0.08192
     momentum: float = 0.0

@@ -133,7 +133,8 @@ def _taken(result: Result, record: Selection) -> Wrong:
     if source is None:
         yield "search.source", "expected the file that the settings were taken from, as nothing was searched"
         return
-    if record.rule == "transfer" and source.dataset == result.spec.dataset.name and source.selection != "transfer":
+    elsewhere = source.dataset != result.spec.dataset.name or source.selection in {"transfer", "default"}
+    if record.rule == "transfer" and not elsewhere:
         yield "search.source", f"expected another dataset than {source.dataset!r} with transfer"
     if worst(source.selection, record.rule) != record.rule:
         yield "search.source", f"expected a rule that is not cleaner than {source.selection}, by which they were found"

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from dpbench.api import Release
+from dpbench.api import Planned
 from dpbench.board.verify.known import Wrong
 from dpbench.privacy.accounting import accountant, crosscheck, private_selection
 from dpbench.privacy.accounting.accountant import AccountantName
@@ -23,7 +23,7 @@ MAX_EPSILON = 100.0
 class Question:
     """What decides epsilon: equal questions have equal answers."""
 
-    plan: tuple[Release, ...]
+    plan: tuple[Planned, ...]
     sigma: float
     delta: float
     accountant: AccountantName
@@ -49,8 +49,7 @@ def question_of(result: Result) -> Question:
         DpbenchError: a plan or a number of repeats that no run could have.
     """
     privacy = result.privacy
-    plan = tuple(Release(one.name, one.steps, one.sample_rate, one.relative_noise) for one in privacy.plan)
-    check_plan(plan, result.spec.learner.name)
+    plan = check_plan(privacy.releases, result.spec.learner.name)
     again = None if privacy.repeats is None else private_selection.Repeats(privacy.repeats.mean, privacy.repeats.shape)
     return Question(plan, privacy.sigma, privacy.delta, privacy.accountant, again, privacy.epsilon)
 

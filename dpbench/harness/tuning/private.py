@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from dpbench.api import Budget, Learner, Predict, Release, Task
+from dpbench.api import Budget, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, PlanError, SpecError
 from dpbench.harness.roles import Roles, own_copy
 from dpbench.harness.scoring import predict_all
@@ -54,7 +54,7 @@ def record(learner: Learner, roles: Roles, spec: Spec) -> Selection:
     )  # fmt: skip
 
 
-def common_plan(learner: Learner, who: Who, task: Task, spec: Spec) -> tuple[Release, ...]:
+def common_plan(learner: Learner, who: Who, task: Task, spec: Spec) -> tuple[Planned, ...]:
     """Return the plan that every setting of the search has.
 
     Raises:
@@ -100,7 +100,7 @@ def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Sp
     for run in range(1, draw(repeats, chance) + 1):
         setting = wanted[chance.randrange(len(wanted))]
         randomness = Randomness.of(privacy.rng, seed, identity, run)
-        curator = bind(fold.rows, roles.task, privacy.plan, privacy.sigma, randomness)
+        curator = bind(fold.rows, roles.task, privacy.releases, privacy.sigma, randomness)
         try:
             one = _settled(learner, setting, who, roles.task, budget)
             score, winner = _one(one, setting | filled(learner, one), who, fold, curator, randomness.initialisation)

@@ -16,6 +16,7 @@ from dpbench.records.result import Result, Tuning
 from dpbench.records.search import Selection, SelectionRule, TakenFrom, worst
 from dpbench.records.spec import Spec
 from dpbench.registry import fields_from
+from dpbench.registry.components import selection
 
 Earlier = Result | Tuning
 Images = Callable[[SplitName], Hashes]
@@ -39,7 +40,7 @@ def settings_from(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
     return dataclasses.replace(learner, **options), earlier  # type: ignore[type-var]
 
 
-def record(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: Images) -> Selection:
+def record(earlier: Earlier, learner: Learner, spec: Spec, digests: Mapping[str, str], images: Images) -> Selection:
     """Return how settings from an earlier file count for this spec: never as cleaner than what they were found by.
 
     ============================================ ================================= ============================
@@ -58,10 +59,12 @@ def record(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: Ima
     older file has no sketch; and by images: above `COPIES` of the sketch of the public images there, looked up here.
     Private images need no sketch, which would betray them: a rule that let them have a part stays with the setting.
 
-    Settings that nobody chose, a learner's defaults, stay `default`.
+    Settings that nobody chose, a learner's defaults, stay `default` while they are its defaults: those of an earlier
+    version of it were found by somebody, who knows on what, and count as `transfer`.
 
     Args:
         earlier: what `settings_from` read.
+        learner: with these settings.
         spec: of the run here.
         digests: of the data here.
         images: gives the hashes of a split here by its name, when it has to.
@@ -71,13 +74,18 @@ def record(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: Ima
         digest=earlier.digest, dataset=earlier.spec.dataset.name, extractor=earlier.spec.extractor.names,
         epsilon="Infinity" if earlier.spec.epsilon == float("inf") else earlier.spec.epsilon, selection=there,
     )  # fmt: skip
-    rule = there if there == "default" else worst(there, _relation(earlier, spec, digests, images))
+    chosen = there != "default"
+    rule = worst(there, _relation(earlier, spec, digests, images)) if chosen else _unchosen(learner)
     kept = _search(earlier) or Selection(
         rule=rule, space={}, possible=1, tried=1, draw="none", seed=0, private_touched=False, public_labels=0, chosen={}
     )
     touched = kept.private_touched or rule == "private-unaccounted"
     changed = {"rule": rule, "source": source, "chosen": _options(earlier), "trials": (), "private_touched": touched}
     return kept.model_copy(update=changed)
+
+
+def _unchosen(learner: Learner) -> SelectionRule:
+    return "default" if selection(learner) == "default" else "transfer"
 
 
 def own_rule(earlier: Earlier) -> SelectionRule:

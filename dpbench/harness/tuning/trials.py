@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench.api import Budget, Curator, Learner, Predict, Release, Task
+from dpbench.api import Budget, Curator, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.roles import Roles, own_copy
 from dpbench.harness.scoring import predict_all
@@ -38,7 +38,7 @@ class Tried:
     index: int
     setting: spaces.Setting
     learner: Learner | None
-    plan: tuple[Release, ...] = ()
+    plan: tuple[Planned, ...] = ()
     sigma: float = 0.0
     error: str | None = None
 

@@ -7,7 +7,8 @@ removing one example.
 name   method                                             use it
 ====== ================================================== ======================================================
 pld    privacy loss distributions, dp-accounting          always: a certified upper bound, and the tightest;
-       (connect the dots)                                 where every rate is 1, the exact Gaussian instead
+       (connect the dots)                                 where every rate is 1, the exact Gaussian instead;
+                                                          choices by the pair of `bounded_range`
 rdp    Renyi orders up to 2,048, dp-accounting            to compare with papers that used RDP
 prv    Opacus' PRV with its error of 0.01                 to reproduce papers that used Opacus
 ====== ================================================== ======================================================
@@ -26,8 +27,10 @@ from contextlib import contextmanager
 from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
-from dpbench.api import Budget, Release
+from dpbench.api import Budget, Choice, Planned, Release
 from dpbench.errors import PlanError, SpecError
+from dpbench.privacy.accounting import bounded_range
+from dpbench.privacy.plan import eps0_of
 
 AccountantName = Literal["pld", "rdp", "prv"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "rdp", "prv")
@@ -41,7 +44,7 @@ _SIGMA_LIMIT = 1e7
 _STRIDE = math.log(1.5)  # of the search for a bracket
 
 
-def epsilon(plan: Sequence[Release], sigma: float, delta: float, accountant: AccountantName = "pld") -> float:
+def epsilon(plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName = "pld") -> float:
     """Return an upper bound on epsilon, in nats, of `plan` with base noise multiplier `sigma` at `delta`.
 
     Raises:
@@ -51,12 +54,19 @@ def epsilon(plan: Sequence[Release], sigma: float, delta: float, accountant: Acc
         return 0.0
     if sigma == 0:
         return math.inf
+    if is_pure(plan):
+        return eps0_of(sigma * plan[0].relative_noise)
     with quiet():
         return float(_EPSILON[accountant](plan, sigma, delta))
 
 
+def is_pure(plan: Sequence[Planned]) -> bool:
+    """Say whether a plan is one choice, asked once: its epsilon is eps0, by every accountant, and its delta is 0."""
+    return len(plan) == 1 and isinstance(plan[0], Choice) and plan[0].steps == 1
+
+
 def calibrate(
-    plan: Sequence[Release], budget: Budget, accountant: AccountantName = "pld", hint: float | None = None
+    plan: Sequence[Planned], budget: Budget, accountant: AccountantName = "pld", hint: float | None = None
 ) -> float:
     """Return a base noise multiplier whose epsilon is in (0.99, 1.0] of the target; 0 when epsilon is infinite.
 
@@ -136,12 +146,14 @@ def gaussian_sigma(budget: Budget) -> float:
     return 0.0 if math.isinf(budget.epsilon) else float(get_sigma_gaussian(budget.epsilon, budget.delta))
 
 
-def first_guess(plan: Sequence[Release], budget: Budget) -> float:
+def first_guess(plan: Sequence[Planned], budget: Budget) -> float:
     """Return a sigma near the one that calibrates a plan, by the central limit theorem for its sampled steps.
 
     Raises:
         PlanError: delta is no smaller than the chance of being sampled at all, so that any sigma would do.
     """
+    if is_pure(plan):
+        return 2 / (budget.epsilon * plan[0].relative_noise)
     chance = sum(release.steps * release.sample_rate for release in plan)
     if chance <= budget.delta:
         raise PlanError(
@@ -157,13 +169,14 @@ def _rounded_up(sigma: float) -> float:
     return float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(sigma))
 
 
-def events(plan: Sequence[Release], sigma: float) -> list[Any]:
-    """Return the `DpEvent` of each release: what composes."""
+def events(plan: Sequence[Planned], sigma: float) -> list[Any]:
+    """Return the `DpEvent` of each release: what composes, for Renyi accountants; a choice by its zCDP alone."""
     import dp_accounting as dp
 
     made = []
     for release in plan:
-        event = dp.GaussianDpEvent(sigma * release.relative_noise)
+        noise = sigma * release.relative_noise
+        event = dp.ZCDpEvent(eps0_of(noise) ** 2 / 8) if isinstance(release, Choice) else dp.GaussianDpEvent(noise)
         if release.sample_rate < 1:
             event = dp.PoissonSampledDpEvent(release.sample_rate, event)
         made.append(dp.SelfComposedDpEvent(event, release.steps))
@@ -184,27 +197,66 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _pld(plan: Sequence[Release], sigma: float, delta: float) -> float:
+def _pld(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     import dp_accounting as dp
     from dp_accounting.pld import PLDAccountant
 
+    choices = [release for release in plan if isinstance(release, Choice)]
+    sums = [release for release in plan if isinstance(release, Release)]
+    if choices:
+        return _finest(lambda interval: _with_choices(sums, choices, sigma, delta, interval))
     if all(release.sample_rate == 1 for release in plan):
         total = sum(release.steps / release.relative_noise**2 for release in plan)
         return float(dp.get_epsilon_gaussian(sigma / math.sqrt(total), delta))
-    # A first answer sets the scale; below epsilon 0.2 the default grid of 1e-4 would cost more than half a percent.
-    interval = 1e-4
-    while True:
+
+    def composed(interval: float) -> float:
         accountant = PLDAccountant(value_discretization_interval=interval)
         for event in events(plan, sigma):
             accountant.compose(event)
-        value = float(accountant.get_epsilon(delta))
+        return float(accountant.get_epsilon(delta))
+
+    return _finest(composed)
+
+
+def _finest(epsilon_at: Callable[[float], float]) -> float:
+    """Return epsilon on a grid that is fine enough for it.
+
+    A first answer sets the scale; below epsilon 0.2 the default grid of 1e-4 would cost more than half a percent.
+    """
+    interval = 1e-4
+    while True:
+        value = epsilon_at(interval)
         finer = max(value / 2000, 1e-6)
         if finer >= interval or interval <= 1e-6:
             return value
         interval = finer
 
 
-def _rdp(plan: Sequence[Release], sigma: float, delta: float) -> float:
+def _with_choices(
+    sums: Sequence[Release], choices: Sequence[Choice], sigma: float, delta: float, interval: float
+) -> float:
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+    losses = [
+        from_gaussian_mechanism(
+            sigma * one.relative_noise, value_discretization_interval=interval, sampling_prob=one.sample_rate
+        ).self_compose(one.steps)
+        for one in _joined(sums)
+    ]
+    for choice in choices:
+        eps0 = eps0_of(sigma * choice.relative_noise)
+        losses.append(bounded_range.loss_distribution(eps0, interval).self_compose(choice.steps))
+    return float(functools.reduce(lambda one, other: one.compose(other), losses).get_epsilon_for_delta(delta))
+
+
+def _joined(sums: Sequence[Release]) -> list[Release]:
+    """Return the releases with all steps at rate 1 as one Gaussian of smaller noise, which they are."""
+    sampled = [one for one in sums if one.sample_rate < 1]
+    whole = sum(one.steps / one.relative_noise**2 for one in sums if one.sample_rate == 1)
+    return [*sampled, *([Release("all", relative_noise=1 / math.sqrt(whole))] if whole else [])]
+
+
+def _rdp(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant(orders=ORDERS)
@@ -213,9 +265,11 @@ def _rdp(plan: Sequence[Release], sigma: float, delta: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
-def _opacus(plan: Sequence[Release], sigma: float, delta: float) -> float:
+def _opacus(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     from opacus.accountants import PRVAccountant
 
+    if any(isinstance(release, Choice) for release in plan):
+        raise PlanError("Accountant 'prv' composes Gaussian releases alone, and this plan has a Choice. Use 'pld'.")
     accountant = PRVAccountant()
     accountant.history = [(sigma * r.relative_noise, r.sample_rate, r.steps) for r in plan]
     try:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from dpbench.api import Budget, Release
+from dpbench.api import Budget, Planned
 from dpbench.errors import OutputError
 from dpbench.privacy.accounting import accountant
 from dpbench.privacy.accounting.accountant import AccountantName
@@ -18,7 +18,7 @@ from dpbench.support.paths import cache_folder
 _PLAUSIBLE = (1e-2, 1e7)  # a damaged file must not send an accountant where it cannot answer
 
 
-def calibrate(plan: Sequence[Release], budget: Budget, name: AccountantName) -> float:
+def calibrate(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> float:
     """Return `accountant.calibrate`, starting from the disk cache where it knows this very question."""
     file = _file(plan, budget, name)
     hint = _remembered(file)
@@ -31,7 +31,7 @@ def calibrate(plan: Sequence[Release], budget: Budget, name: AccountantName) -> 
     return sigma
 
 
-def _file(plan: Sequence[Release], budget: Budget, name: AccountantName) -> Path:
+def _file(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> Path:
     library = "opacus" if name == "prv" else "dp-accounting"
     question = {
         "plan": [dataclasses.asdict(release) for release in plan],

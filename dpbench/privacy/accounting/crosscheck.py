@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpbench.api import Release
+from dpbench.api import Choice, Planned
 from dpbench.errors import AccountantsDisagree
-from dpbench.privacy.accounting.accountant import AccountantName, epsilon, quiet
+from dpbench.privacy.accounting import bounded_range
+from dpbench.privacy.accounting.accountant import AccountantName, epsilon, is_pure, quiet
+from dpbench.privacy.plan import eps0_of
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Bracket:
 
 
 def cross_check(
-    plan: Sequence[Release], sigma: float, delta: float, accountant: AccountantName, stated: float
+    plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float
 ) -> Bracket:
     """Return epsilon by an independent library and method, and refuse a contradiction to what `accountant` stated.
 
@@ -33,6 +35,9 @@ def cross_check(
     """
     if math.isinf(stated) or not plan:
         return Bracket("none", stated, stated)
+    if is_pure(plan):
+        exact = eps0_of(sigma * plan[0].relative_noise)
+        return Bracket("closed form", exact, exact)
     if accountant == "prv":
         tight = epsilon(plan, sigma, delta, "pld")
         other = Bracket("pld", 0.99 * tight, tight)  # its discretisation is worth less than 1%
@@ -47,14 +52,17 @@ def cross_check(
     return other
 
 
-def _microsoft(plan: Sequence[Release], sigma: float, delta: float, stated: float) -> Bracket:
+def _microsoft(plan: Sequence[Planned], sigma: float, delta: float, stated: float) -> Bracket:
     import prv_accountant as prv
 
     error, delta_error = 0.02 * stated, delta / 1000
     mechanisms, counts = [], []
     for release in plan:
         noise = sigma * release.relative_noise
-        if release.sample_rate == 1:  # steps at rate 1 are one Gaussian of smaller noise
+        if isinstance(release, Choice):
+            mechanisms.append(bounded_range.loss_variable(eps0_of(noise)))
+            counts.append(release.steps)
+        elif release.sample_rate == 1:  # steps at rate 1 are one Gaussian of smaller noise
             mechanisms.append(prv.GaussianMechanism(noise / math.sqrt(release.steps)))
             counts.append(1)
         else:
@@ -72,5 +80,5 @@ def _microsoft(plan: Sequence[Release], sigma: float, delta: float, stated: floa
     return Bracket("prv-accountant", float(lower), float(upper)) if math.isfinite(upper) else _renyi(plan, sigma, delta)
 
 
-def _renyi(plan: Sequence[Release], sigma: float, delta: float) -> Bracket:
+def _renyi(plan: Sequence[Planned], sigma: float, delta: float) -> Bracket:
     return Bracket("rdp", 0.0, epsilon(plan, sigma, delta, "rdp"))

@@ -26,10 +26,11 @@ from typing import Protocol
 
 import numpy as np
 
-from dpbench.api import Budget, Release
+from dpbench.api import Budget, Choice, Planned
 from dpbench.errors import AccountantsDisagree, SpecError
 from dpbench.privacy.accounting import crosscheck
 from dpbench.privacy.accounting.accountant import ORDERS, events, first_guess, quiet, smallest_sigma
+from dpbench.privacy.plan import eps0_of
 
 _MOST_RUNS = 1e6
 _LOOSE = 0.02  # what two Renyi accounts of one search may differ by, relative
@@ -106,7 +107,7 @@ def draw(repeats: Repeats, chance: Uniform) -> int:
     return runs
 
 
-def epsilon(plan: Sequence[Release], sigma: float, delta: float, repeats: Repeats) -> float:
+def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats) -> float:
     """Return an upper bound on epsilon, in nats, of a whole search at `delta`: Rényi orders up to 2,048, dp-accounting.
 
     Every run spends `plan` with base noise multiplier `sigma`. Covered and not covered: see the module.
@@ -125,7 +126,7 @@ def epsilon(plan: Sequence[Release], sigma: float, delta: float, repeats: Repeat
         return float(accountant.get_epsilon(delta))
 
 
-def independent(plan: Sequence[Release], sigma: float, delta: float, repeats: Repeats) -> float:
+def independent(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats) -> float:
     """Return the same bound as `epsilon` by other code: Opacus' Rényi curve, and the theorem written out here.
 
     The two agree to rounding where every rate is 1, or the best orders are whole numbers up to 1,024, as they mostly
@@ -148,7 +149,7 @@ def independent(plan: Sequence[Release], sigma: float, delta: float, repeats: Re
 
 
 def cross_check(
-    plan: Sequence[Release], sigma: float, delta: float, repeats: Repeats, stated: float
+    plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, stated: float
 ) -> crosscheck.Bracket:
     """Return the two accounts of a search as a bracket, and refuse a contradiction.
 
@@ -171,7 +172,7 @@ def cross_check(
     return crosscheck.Bracket("opacus-rdp", min(stated, other), max(stated, other))
 
 
-def calibrate(plan: Sequence[Release], budget: Budget, repeats: Repeats) -> float:
+def calibrate(plan: Sequence[Planned], budget: Budget, repeats: Repeats) -> float:
     """Return the smallest base noise multiplier, to 1e-4, that keeps a whole search in `budget`; 0 when it is infinite.
 
     Raises:
@@ -199,7 +200,7 @@ def _eta_over_expm1(u: float, shape: float) -> float:
     return shape / math.expm1(shape * u) if shape else 1 / u
 
 
-def _curve(plan: Sequence[Release], sigma: float) -> np.ndarray:
+def _curve(plan: Sequence[Planned], sigma: float) -> np.ndarray:
     """Return the Rényi divergence of one run at every order, infinite where Opacus overflows."""
     with quiet():
         from opacus.accountants.analysis.rdp import compute_rdp
@@ -207,6 +208,9 @@ def _curve(plan: Sequence[Release], sigma: float) -> np.ndarray:
         total = np.zeros(len(ORDERS))
         for release in plan:
             noise = sigma * release.relative_noise
+            if isinstance(release, Choice):
+                total += release.steps * eps0_of(noise) ** 2 / 8 * np.array(ORDERS)
+                continue
             total += compute_rdp(
                 q=float(release.sample_rate), noise_multiplier=noise, steps=release.steps, orders=ORDERS
             )

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError
 from dpbench.privacy.exact.quantised import Quantised, floats
+from dpbench.privacy.forms.cells import Cells
 from dpbench.privacy.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
 from dpbench.privacy.forms.gep.residual import Residual
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_CLOSED = (Rows, Joined, RankOne, Scaled, Residual)
+_CLOSED = (Rows, Joined, RankOne, Scaled, Residual, Cells)
 
 
 @dataclass(frozen=True)

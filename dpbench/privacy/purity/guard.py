@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from dpbench.api import Chunk
@@ -30,6 +31,8 @@ from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.purity.failures import withheld
 from dpbench.privacy.purity.reach import Reach, Reading
 from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, Moments, set_aside
+from dpbench.privacy.rows import wipe
+from dpbench.privacy.votes import checked_labels
 
 Evaluate = Callable[[Chunk], Any]
 
@@ -65,6 +68,20 @@ class Guard:
         moments = self._moments.setdefault(release, Moments(QUESTIONS, self._generator))
         with self.judging():
             yield from self._hold(rows, f"A row function of release {release!r}").over(chunks, clips, moments)
+
+    def labels(
+        self, teacher: Callable[[Chunk], Any], shards: Iterable[Chunk], release: str, queries: int
+    ) -> Iterator[Tensor]:
+        """Yield what a teacher says of each shard, (queries,) int64.
+
+        Raises:
+            NotPure: the teacher remembers, or reaches what cannot be compared.
+            NotPerExample: it answers differently over the same shard.
+            PrivacyError: an earlier question was refused.
+        """
+        moments = self._moments.setdefault(release, Moments(QUESTIONS, self._generator))
+        with self.judging():
+            yield from self._hold(teacher, f"A teacher of release {release!r}").teaching(shards, queries, moments)
 
     def mapped(
         self, transform: Callable[[Tensor], Tensor], chunks: Iterable[Chunk]
@@ -139,6 +156,30 @@ class Held:
             del blocks  # or two chunks of rows would be held at once
             if probe:
                 probe.compare(self, self._what)
+
+    def teaching(self, shards: Iterable[Chunk], queries: int, moments: Moments) -> Iterator[Tensor]:
+        """Yield what the function says of each shard, having it say so again after another one where that is due."""
+        for shard in shards:
+            due = moments.due()
+            again = shard.take(torch.arange(len(shard), device=shard.y.device)) if due else None
+            labels = checked_labels(self(shard, thorough=due), queries)
+            if again:
+                self._repeats(again, labels)
+            yield labels
+
+    def _repeats(self, shard: Chunk, labels: Tensor) -> None:
+        half = shard.take(torch.arange(-(-len(shard) // 2), device=shard.y.device))
+        try:
+            self(half)
+            same = torch.equal(checked_labels(self(shard), len(labels)), labels)
+        finally:
+            for each in (half, shard):
+                wipe(each.rows, each.y, each.seeds)
+        if not same:
+            raise NotPerExample(
+                f"{self._what} gave other labels over the same shard: it draws from a generator, or remembers. Make "
+                "generators inside it, seeded by shard.seeds."
+            )
 
     def __call__(self, chunk: Chunk, thorough: bool = False) -> Any:
         """Call it on a chunk; `thorough` compares all that is covered.

@@ -1,0 +1,71 @@
+"""`dpbench predict`: what a saved model says of images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from dpbench.cli import flags
+from dpbench.errors import DataError
+
+if TYPE_CHECKING:
+    from dpbench.models import Model
+
+ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pbm", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model that dpbench run --models wrote.")],
+    images: Annotated[
+        list[Path] | None, typer.Argument(metavar="[IMAGE]...", help="Images, or folders of them; none: the card.")
+    ] = None,
+    device: flags.Device = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the score of each class.")] = False,
+) -> None:
+    """Print the class of each image by a saved model; without images, what the model is and which privacy it has."""
+    from dpbench.models import Model
+    from dpbench.registry import load
+
+    plugins = load()
+    plugins.report_broken()
+    chosen = Model.load(model, device=device, plugins=plugins)
+    if not images:
+        _show_card(chosen, as_json)
+        return
+    files = [file for place in images for file in _files(place)]
+    scores = chosen.decision_function(files)
+    names = [chosen.card.classes[place] for place in scores.argmax(1)]
+    if as_json:
+        rows = [
+            {"image": str(file), "class": name, "scores": dict(zip(chosen.card.classes, row.tolist(), strict=True))}
+            for file, name, row in zip(files, names, scores, strict=True)
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    for file, name in zip(files, names, strict=True):
+        print(f"{file}\t{name}")
+
+
+def _show_card(chosen: Model, as_json: bool) -> None:
+    if as_json:
+        print(chosen.card.model_dump_json(indent=2))
+        return
+    table = Table.grid(Column(style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
+    for heading, text in chosen.card.lines():
+        table.add_row(heading, Text(text))
+    Console().print(table)
+
+
+def _files(place: Path) -> list[Path]:
+    if not place.is_dir():
+        return [place]
+    found = sorted(file for file in place.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file())
+    if not found:
+        raise DataError(f"Expected images in folder {place}, found none. They end in {', '.join(sorted(ENDINGS))}.")
+    return found

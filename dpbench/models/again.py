@@ -1,0 +1,40 @@
+"""The model of a result that was filed: its fit once more, held against what it stated."""
+
+from __future__ import annotations
+
+from dpbench.errors import DataError, SpecError
+from dpbench.harness.again import NotRun, prepare_again
+from dpbench.harness.fit import fitted
+from dpbench.models.model import Model
+from dpbench.records.result import Result
+from dpbench.registry import Registry, load
+
+
+def model_of(result: Result, seed: int, plugins: Registry | None = None, device: str = "auto") -> Model:
+    """Fit a seed of a result once more and return its model.
+
+    Covered: the fit answers with the noise of the first one, so that nothing new is learned about the private data.
+
+    Raises:
+        SpecError: no such seed, or the predictor cannot be kept.
+        NotRun: the noise cannot be drawn again, or data, plugin or its version are not on this machine.
+        DataError: the fit gives other labels than the result states.
+    """
+    stated = next((one for one in result.seeds if one.seed == seed), None)
+    if stated is None:
+        raise SpecError(f"Expected a seed of {result.file_name}, {', '.join(map(str, result.spec.seeds))}, got {seed}.")
+    if result.privacy.rng == "secure":
+        raise NotRun(
+            "The noise of a run with --secure-rng is drawn once, and another fit would spend ε again. Keep the models "
+            "of such a run as it ends: keep_models=True, or dpbench run --models."
+        )
+    registry = plugins or load()
+    prepared = prepare_again(result, seed, registry, device)
+    again = fitted(prepared, seed)
+    if again.result.predictions != stated.predictions:
+        raise DataError(
+            f"Seed {seed} of {result.file_name} gives other labels here than it states: another processor, or other "
+            "versions of its packages. Run its spec again for a model of this machine."
+        )
+    model = Model.of(prepared, again, registry)
+    return Model(model.card.comes_from(result), model.program, registry, model.device)

@@ -1,0 +1,116 @@
+"""What a model says of itself: what it was made of, how, and which privacy it has. Plain data; no torch here."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dpbench.records.protocol import Component
+from dpbench.records.result import Brought, Privacy, Result
+from dpbench.records.search import SelectionRule
+from dpbench.records.spec import Spec
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class ExtractorFacts(_Frozen):
+    """Which features the model reads: another version or other weights give others."""
+
+    name: str
+    version: str
+    weights: str  # digest; empty without weights
+
+
+class Tested(_Frozen):
+    """How the predictor did on the test split, and that the model gives the same labels there."""
+
+    examples: int
+    accuracy: float
+    predictions: str | None  # SHA-256 of the predicted classes, as in the result
+
+
+class Card(_Frozen):
+    """A model's card: the fit it comes from, its guarantee, and what it takes and gives."""
+
+    schema_version: Literal[1] = 1
+    spec: Spec  # of the run, every option spelled out
+    settings: dict[str, Any]  # of the learner, as this fit had them
+    selection: SelectionRule
+    seed: int
+    privacy: Privacy
+    classes: tuple[str, ...]
+    mode: str  # of its images, as PIL names it: others are converted
+    example_shape: tuple[int, ...]
+    extractors: tuple[ExtractorFacts, ...] = Field(min_length=1)
+    logits: bool  # whether scores are logits: see `Learner.logits`
+    test: Tested
+    licence: str  # of the data
+    components: dict[str, Brought]
+    provenance: dict[str, Any]
+
+    @property
+    def extractor(self) -> Component:
+        """The extractor with its options."""
+        return self.spec.extractor
+
+    @property
+    def private(self) -> bool:
+        """Whether the model may be published as differentially private, with epsilon and delta as stated."""
+        return self._not_private() is None
+
+    @property
+    def statement(self) -> str:
+        """What may be said of its privacy, in a sentence or two."""
+        why = self._not_private()
+        if why is not None:
+            return f"Not to be published as private: {why}."
+        if not self.privacy.plan:
+            return "ε 0: no private example was read."
+        guarantee = f"(ε {self.privacy.epsilon:.4g}, δ {self.privacy.delta:g})"
+        of = "the whole search for its settings" if self.privacy.repeats else "this one fit"
+        return (
+            f"{guarantee}-differentially private, {self.privacy.adjacency} of one example, for {of}. Every further "
+            "model or score of the same private data adds to that."
+        )
+
+    def _not_private(self) -> str | None:
+        if self.privacy.plan and math.isinf(self.spec.epsilon):
+            return "it was fitted without noise"
+        if self.selection in {"private-unaccounted", "oracle"}:
+            return "its settings were chosen on private data, outside ε"
+        if self.privacy.plan and self.privacy.rng == "research":
+            return (
+                f"its noise follows from seed {self.seed} and can be taken away again (research RNG). "
+                "Run with --secure-rng for a model that may be"
+            )
+        return None
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the card as headings and texts."""
+        spec, privacy = self.spec, self.privacy
+        settings = ", ".join(f"{name}={value}" for name, value in self.settings.items()) or "none"
+        other = privacy.independent
+        return [
+            ("privacy", self.statement),
+            (
+                "guarantee",
+                f"ε {privacy.epsilon:.6g} by {privacy.accountant} ({other.lower:.4g} to {other.upper:.4g} by "
+                f"{other.accountant}), δ {privacy.delta:g}, {privacy.rng} RNG, {privacy.mechanism}",
+            ),
+            ("not covered", "; ".join(privacy.not_covered)),
+            ("learner", f"{spec.learner.name}, seed {self.seed}, settings by {self.selection}"),
+            ("settings", settings),
+            ("data", f"{spec.dataset}; licence: {self.licence}"),
+            ("features", f"{self.extractor}, images as {self.mode}, {' x '.join(map(str, self.example_shape))}"),
+            ("classes", ", ".join(self.classes)),
+            ("test split", f"{100 * self.test.accuracy:.2f}% of {self.test.examples:,} images"),
+            ("result", spec.digest),
+        ]
+
+    def comes_from(self, result: Result) -> Self:
+        """Return the card with its settings' origin as a result has it."""
+        return self.model_copy(update={"selection": result.selection})

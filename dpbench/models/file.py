@@ -1,0 +1,76 @@
+"""One file a model: numbers as safetensors, card and operations as JSON in its header. Nothing in it is code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError
+from torch import Tensor
+
+from dpbench.errors import DataError
+from dpbench.models.card import Card
+from dpbench.models.program import Program
+from dpbench.support.files import canonical_digest, write_atomically
+
+FORMAT = "dpbench-model-1"
+ENDING = ".safetensors"
+
+
+def write(file: Path, card: Card, program: Program) -> Path:
+    """Write a model atomically and return the file; the same model gives the same bytes.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    from safetensors.torch import save
+
+    tensors = {name: one.detach().cpu().contiguous() for name, one in program.tensors.items()}
+    texts = {"card": card.model_dump_json(), "program": json.dumps(program.written(), sort_keys=True)}
+    content = save(tensors, {"format": FORMAT, **texts, "digest": _digest(texts, tensors)})
+    write_atomically(file, lambda out: out.write(content))
+    return file
+
+
+def read(file: Path) -> tuple[Card, Program, str]:
+    """Return card, program and digest of a model.
+
+    Raises:
+        DataError: the file is not there, is no model, or was damaged or changed.
+    """
+    from safetensors import safe_open
+
+    if not file.is_file():
+        raise DataError(f"Expected a model, got {file}, which is {'a folder' if file.exists() else 'not there'}.")
+    try:
+        with safe_open(file, "pt") as opened:
+            header, names = opened.metadata() or {}, opened.keys()
+            tensors = {name: opened.get_tensor(name) for name in names}
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise DataError(f"{file} is no model of dpbench, or is damaged ({error}).") from error
+    if header.get("format") != FORMAT:
+        raise DataError(f"{file} is no model of this dpbench: expected {FORMAT}, got {header.get('format') or 'none'}.")
+    texts = {name: header.get(name, "") for name in ("card", "program")}
+    if header.get("digest") != _digest(texts, tensors):
+        raise DataError(f"Model {file} is damaged or was changed: its digest does not fit.")
+    try:
+        card = Card.model_validate_json(texts["card"])
+        program = Program.of(json.loads(texts["program"]), tensors)
+    except (DataError, ValueError) as error:  # pydantic's is a ValueError
+        said = str(error).splitlines()[0].rstrip(".:")
+        raise DataError(f"Model {file} cannot be read: {said}.") from error
+    return card, program, header["digest"]
+
+
+def _digest(texts: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    numbers = {name: [str(one.dtype), list(one.shape), _hash(one)] for name, one in tensors.items()}
+    return canonical_digest([dict(texts), numbers])
+
+
+def _hash(tensor: Tensor) -> str:
+    import torch
+
+    flat = tensor.contiguous().reshape(-1)
+    return hashlib.sha256(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"").hexdigest()

@@ -1,0 +1,291 @@
+"""The classifier that a fit gave: images in, classes out, as scikit-learn's classifiers do."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpbench.data import extraction
+from dpbench.data.concat import Concat, side_by_side
+from dpbench.errors import DataError, DpbenchError, SpecError
+from dpbench.harness.fit import Fitted
+from dpbench.harness.prepare import Prepared, brought, of_seed
+from dpbench.harness.scoring import predict_all
+from dpbench.models import file as files
+from dpbench.models.card import Card, ExtractorFacts, Tested
+from dpbench.models.program import Program, record
+from dpbench.registry import Registry, load
+from dpbench.registry.components import build, selection, written
+from dpbench.support.device import device_named
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    Asked = Sequence[Image | Path | str] | np.ndarray
+
+VECTORS = "F"  # the mode of a row of `Features`
+CLOSE = 1e-3  # of the scores' spread: what other kernels may round by
+ARRAY = "Expected images as arrays of whole numbers 0 to 255, (n, height, width) or (n, height, width, 3)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model:
+    """One seed's predictor on its features: `predict`, `decision_function`, `save`; `card` says what it is.
+
+    Images are paths, PIL images or arrays of 0 to 255; of a run on feature vectors (`dpbench.dataset`), vectors. A
+    model is post-processing of the fit's output: it costs no privacy beyond what the card states. To ask it twice, or
+    many times, costs nothing either.
+    """
+
+    card: Card
+    program: Program
+    plugins: Registry | None = None  # that has the extractor; by default what is installed
+    device: str = "auto"
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The classes in the order of the scores' columns: names, or whole numbers where all names are such."""
+        names = np.array(self.card.classes)
+        return names.astype(np.int64) if all(map(_whole, self.card.classes)) else names
+
+    def predict(self, images: Asked) -> np.ndarray:
+        """Return the class of each image, (n,) of `classes_`; that of the highest score, the first of equal ones.
+
+        Raises:
+            DataError: an image cannot be read, or is of another shape than those it learned from.
+            SpecError: the extractor is not installed, or is not the one that it learned with.
+        """
+        found: np.ndarray = self.classes_[self.decision_function(images).argmax(1)]
+        return found
+
+    def decision_function(self, images: Asked) -> np.ndarray:
+        """Return the scores (n, classes) float64, higher is more likely; errors as `predict`."""
+        x = self._vectors(images) if self.card.mode == VECTORS else self._features(_Images.of(images, self.card.mode))
+        if tuple(x.shape[1:]) != self.card.example_shape:
+            raise DataError(
+                f"Expected images that give examples of shape {self.card.example_shape}, got {tuple(x.shape[1:])}: "
+                f"the model learned from images of another size. Resize them to those of {self.card.spec.dataset}."
+            )
+        with torch.no_grad():
+            scores: np.ndarray = self._here(x.to(self._device)).double().cpu().numpy()
+        return scores
+
+    def predict_proba(self, images: Asked) -> np.ndarray:
+        """Return the softmax of the scores, where those are logits: the learner's own shares, not calibrated.
+
+        Raises:
+            SpecError: the learner's scores are no logits; others as `predict`.
+        """
+        if not self.card.logits:
+            raise SpecError(
+                f"The scores of learner {self.card.spec.learner.name!r} are no logits, so that they give no "
+                "probabilities. Use decision_function."
+            )
+        return torch.from_numpy(self.decision_function(images)).softmax(1).numpy()
+
+    def score(self, images: Asked, y: Sequence[Any] | np.ndarray) -> float:
+        """Return the share of images whose class is that of `y`."""
+        return float((self.predict(images) == np.asarray(y)).mean())
+
+    def save(self, file: Path | str) -> Path:
+        """Write the model into a .safetensors file, card included, and return it; `dpbench.load_model` reads it.
+
+        Raises:
+            OutputError: it cannot be written.
+            SpecError: the file's name ends otherwise.
+        """
+        place = Path(file)
+        if place.suffix != files.ENDING:
+            raise SpecError(f"Expected the name of a model to end in {files.ENDING}, got {place}.")
+        return files.write(place, self.card, self.program)
+
+    @classmethod
+    def load(cls, file: Path | str, *, device: str = "auto", plugins: Registry | None = None) -> Model:
+        """Read a model; `file.read` tells what is refused."""
+        card, program, _ = files.read(Path(file))
+        return cls(card, program, plugins, device)
+
+    @classmethod
+    def of(cls, prepared: Prepared, fitted: Fitted, plugins: Registry | None = None) -> Model:
+        """Return the model of a fit, held against its predictor on the test split.
+
+        Raises:
+            SpecError: the predictor cannot be recorded; says why.
+        """
+        prepared = of_seed(prepared, fitted.result.seed)
+        name, task = prepared.parts.learner.name, prepared.roles.task
+        try:
+            program = record(fitted.predict, task.example_shape, task.device)
+            _check_same(program, fitted, prepared)
+        except DpbenchError as error:
+            raise SpecError(f"The model of learner {name!r} cannot be kept: {error}.") from error
+        return cls(_card(prepared, fitted), program.to(torch.device("cpu")), plugins, str(task.device))
+
+    @cached_property
+    def _device(self) -> torch.device:
+        return device_named(self.device)
+
+    @cached_property
+    def _here(self) -> Program:
+        return self.program.to(self._device)
+
+    @cached_property
+    def _extractors(self) -> list[Any]:
+        extractor = build(self.plugins or load(), "extractor", self.card.extractor)
+        parts = list(extractor.parts) if isinstance(extractor, Concat) else [extractor]
+        for part, learned_with in zip(parts, self.card.extractors, strict=True):
+            if _facts(part) != learned_with:
+                raise SpecError(
+                    f"Extractor {part.name!r} has other weights or another version here than the model learned with "
+                    f"(version {learned_with.version}). Install what it names: {_brought(self.card)}."
+                )
+        return parts
+
+    def _vectors(self, x: Any) -> Tensor:
+        if not isinstance(x, np.ndarray):
+            raise DataError("Expected an array (n, d): the model learned from vectors, not from images.")
+        _check_array(x, VECTORS)
+        return torch.from_numpy(np.ascontiguousarray(x, np.float32))
+
+    def _features(self, images: _Images) -> Tensor:
+        parts = [extraction.embed(images, part, self._device) for part in self._extractors]
+        return parts[0] if len(parts) == 1 else side_by_side(parts)
+
+    def __repr__(self) -> str:
+        return "\n".join([f"Model of {self.card.spec.learner.name}", *(f"  {a}: {b}" for a, b in self.card.lines())])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(f"<tr><th>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in self.card.lines())
+        return f"<table>{rows}</table>"
+
+
+@dataclass(frozen=True)
+class _Images:
+    """Images of any source, opened one at a time and converted to the mode of those the model learned from."""
+
+    held: Any
+    mode: str
+
+    @classmethod
+    def of(cls, images: Any, mode: str) -> _Images:
+        held = [images] if isinstance(images, str | Path) else images
+        if isinstance(held, np.ndarray):
+            _check_array(held, mode)
+        if not len(held):
+            raise DataError("Expected one image or more, got none.")
+        return cls(held, mode)
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __getitem__(self, index: int, /) -> Image:
+        from PIL import Image
+
+        one = self.held[index]
+        if isinstance(one, np.ndarray):
+            return image_of(one)
+        if isinstance(one, str | Path):
+            try:
+                with Image.open(one) as opened:
+                    return opened.convert(self.mode)
+            except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+                said = str(error).rstrip(".")
+                raise DataError(f"Cannot read image {one}: {said}.") from error
+        if not isinstance(one, Image.Image):
+            raise DataError(f"{ARRAY}, paths or PIL images, got a {type(one).__name__} at index {index}.")
+        return one if one.mode == self.mode else one.convert(self.mode)
+
+
+def image_of(values: np.ndarray) -> Image:
+    """Return an array (h, w) or (h, w, 3) of 0 to 255 as an image."""
+    from PIL import Image
+
+    return Image.fromarray(values.astype(np.uint8))
+
+
+def check_images(x: np.ndarray) -> None:
+    """Refuse an array that is neither images of 0 to 255 nor finite vectors.
+
+    Raises:
+        DataError: says what was expected and what came.
+    """
+    if x.ndim == 2:
+        if not (np.issubdtype(x.dtype, np.number) and bool(np.isfinite(x).all())):
+            raise DataError(f"Expected vectors (n, d) of finite numbers, got {x.dtype} with some that are not.")
+        return
+    colour = x.ndim == 4 and x.shape[3] == 3
+    if not (x.ndim == 3 or colour):
+        raise DataError(f"{ARRAY}, or vectors (n, d), got {x.dtype} of shape {x.shape}.")
+    if not np.issubdtype(x.dtype, np.integer) or (x.size and (x.min() < 0 or x.max() > 255)):
+        raise DataError(f"{ARRAY}, got {x.dtype} from {x.min():g} to {x.max():g}. Scale and round them.")
+
+
+def _check_array(x: np.ndarray, mode: str) -> None:
+    check_images(x)
+    vectors, wanted = x.ndim == 2, mode == VECTORS
+    if vectors != wanted:
+        raise DataError(
+            f"Expected {'vectors (n, d)' if wanted else 'images'}, as the model learned from, not {x.shape}."
+        )
+    colour = x.ndim == 4
+    if not vectors and colour != (mode == "RGB"):
+        raise DataError(f"Expected {mode} images, as the model learned from, got arrays of shape {x.shape[1:]}.")
+
+
+def _check_same(program: Program, fitted: Fitted, prepared: Prepared) -> None:
+    """Hold the recording against the predictor: on rows that it was not recorded on."""
+    task, x = prepared.roles.task, prepared.test.x
+    mine = predict_all(program, x, task)
+    theirs = predict_all(fitted.predict, x, task)
+    spread = max(float(theirs.std()), 1e-12)
+    same = hashlib.sha256(mine.argmax(1).astype("<i8").tobytes()).hexdigest() == fitted.result.predictions
+    if not same or float(np.abs(mine - theirs).max()) > CLOSE * spread:
+        differ = int((mine.argmax(1) != theirs.argmax(1)).sum())
+        raise SpecError(
+            "its predictor uses more than the recorded tensor operations, which give "
+            f"{differ} of {len(mine)} test images another class"
+        )
+
+
+def _card(prepared: Prepared, fitted: Fitted) -> Card:
+    spec, parts, search = prepared.spec, prepared.parts, prepared.search
+    chosen = fitted.result.setting or {}
+    settings = {**written(parts.learner).options, **chosen}
+    of = parts.extractor.parts if isinstance(parts.extractor, Concat) else (parts.extractor,)
+    made = prepared.shared.provenance(str(prepared.roles.task.device))
+    return Card(
+        spec=spec, settings=settings, selection=search.rule if search else selection(prepared.asked),
+        seed=fitted.result.seed, privacy=prepared.privacy, classes=parts.dataset.classes, mode=prepared.roles.mode(),
+        example_shape=prepared.roles.task.example_shape, extractors=tuple(map(_facts, of)), logits=parts.learner.logits,
+        test=Tested(
+            examples=len(prepared.test.y), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions
+        ),
+        licence=parts.dataset.licence, components=brought(parts),
+        provenance={"dpbench": made["dpbench"], "commit": made["commit"], "torch": torch.__version__,
+                    "date": datetime.now(UTC).date().isoformat()},
+    )  # fmt: skip
+
+
+def _facts(extractor: Any) -> ExtractorFacts:
+    return ExtractorFacts(name=extractor.name, version=extractor.version, weights=extractor.weights())
+
+
+def _brought(card: Card) -> str:
+    return ", ".join(
+        sorted({f"{one.distribution} {one.version}" for role, one in card.components.items() if "extractor" in role})
+    )
+
+
+def _whole(name: str) -> bool:
+    return name.isascii() and name.isdigit() and str(int(name)) == name

@@ -1,0 +1,255 @@
+"""A predictor as plain data: the tensor operations that it makes of a batch, and the numbers they use.
+
+A predictor is a Python function of somebody's plugin, which no file can hold without pickle. What it does to rows can
+be held: it is run once on a batch, every operation is recorded (torch's own, by `make_fx`), and what does not depend on
+the rows is worked out once. The recording needs neither the plugin nor the learner's code, and can be read.
+
+Covered: operations that draw nothing and write to nothing that outlives a batch. One that decides by values, or leaves
+torch on the way, is refused; whoever records one compares it on other rows (`models.model`).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+from torch.overrides import TorchFunctionMode
+
+from dpbench.api import Predict
+from dpbench.errors import DataError, SpecError
+from dpbench.privacy.exact.quantised import exact_linear
+
+BATCH = 64  # rows at once, whoever asks for how many: a recording has one shape
+WORDS = {"none", "tanh", "floor", "trunc", "reflect", "constant"}  # texts that operations take
+CONSTANTS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
+GETITEM = "getitem"
+
+torch.library.define("dpbench::exact_linear", "(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
+torch.library.impl("dpbench::exact_linear", "CompositeExplicitAutograd")(exact_linear)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation: its name, and arguments as JSON has them (`_written`)."""
+
+    operation: str
+    arguments: Sequence[Any]
+    named: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Operations in order: value 0 is the batch, value i + 1 the outcome of step i, the last one the scores."""
+
+    shape: tuple[int, ...]  # of one row
+    steps: tuple[Step, ...]
+    tensors: Mapping[str, Tensor]  # what steps name
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the scores (n, classes) of rows (n, *shape)."""
+        parts = []
+        for start in range(0, len(x), BATCH):
+            rows = x[start : start + BATCH]
+            whole = torch.cat([rows, rows.new_zeros(BATCH - len(rows), *self.shape)])
+            parts.append(self._on(whole)[: len(rows)])
+        return torch.cat(parts) if parts else self._on(x.new_zeros(BATCH, *self.shape))[:0]
+
+    def to(self, device: torch.device) -> Program:
+        """Return the program with its numbers on a device."""
+        return Program(self.shape, self.steps, {name: one.to(device) for name, one in self.tensors.items()})
+
+    def _on(self, batch: Tensor) -> Tensor:
+        values: list[Any] = [batch]
+        read = partial(_read, values=values, tensors=self.tensors, device=batch.device)
+        with torch.no_grad():
+            for step in self.steps:
+                named = {name: read(one) for name, one in step.named.items()}
+                values.append(_operation(step.operation)(*map(read, step.arguments), **named))
+        scores: Tensor = values[-1]
+        return scores
+
+    def written(self) -> dict[str, Any]:
+        """Return all but the tensors, for JSON."""
+        steps = [[step.operation, step.arguments, step.named] for step in self.steps]
+        return {"batch": BATCH, "shape": self.shape, "steps": steps}
+
+    @classmethod
+    def of(cls, written: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Program:
+        """Return the program that `written` wrote.
+
+        Raises:
+            DataError: it is none, or has an operation that a model may not have.
+        """
+        try:
+            if written["batch"] != BATCH:
+                raise DataError(f"It was recorded for {written['batch']} rows at once; this dpbench reads {BATCH}.")
+            steps = tuple(Step(name, arguments, named) for name, arguments, named in written["steps"])
+            program = cls(tuple(map(int, written["shape"])), steps, tensors)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError("It holds no program.") from error
+        for step in steps:
+            _check_writes(step)
+        return program
+
+
+def record(predict: Predict, shape: tuple[int, ...], device: torch.device) -> Program:
+    """Return what a predictor does to a batch of rows (c, *shape) float32.
+
+    Raises:
+        SpecError: it does what cannot be recorded; says what.
+    """
+    from torch._decomp import core_aten_decompositions
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    rows = torch.randn(BATCH, *shape, generator=torch.Generator().manual_seed(0)).to(device)
+    functional: Callable[[Tensor], Tensor] = torch.func.functionalize(lambda x: predict(x))
+    try:
+        with torch.no_grad(), _Whole():
+            table: Any = core_aten_decompositions()
+            graph = make_fx(functional, decomposition_table=table)(rows)
+    except Exception as error:  # whatever a stranger's code meets that is asked for values it cannot have
+        said = (str(error).splitlines() or [""])[0].rstrip(".")
+        raise SpecError(f"its predictor is more than tensor operations ({type(error).__name__}: {said})") from error
+    return _program(graph, shape)
+
+
+class _Whole(TorchFunctionMode):
+    """Records dpbench's exact product as one operation: processors take it in ways of their own."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is exact_linear:
+            return torch.ops.dpbench.exact_linear(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _program(graph: GraphModule, shape: tuple[int, ...]) -> Program:
+    """Work out what does not depend on the rows, and write the rest down."""
+    fixed: dict[Node, Any] = {}
+    places: dict[Node, int] = {}
+    steps: list[Step] = []
+    tensors: dict[str, Tensor] = {}
+    for node in graph.graph.nodes:
+        if node.op == "placeholder":
+            places[node] = 0
+        elif node.op == "get_attr":
+            fixed[node] = getattr(graph, str(node.target)).detach().clone()  # a step may write to it
+        elif node.op == "output":
+            return _ending(node.args[0], places, steps, shape, tensors)
+        elif node.all_input_nodes and all(one in fixed for one in node.all_input_nodes):
+            fixed[node] = _worked_out(node, fixed)
+        else:
+            name = GETITEM if node.target is operator.getitem else str(node.target)
+            _operation(name)
+            write = partial(_written, places=places, fixed=fixed, tensors=tensors)
+            steps.append(Step(name, write(node.args), {key: write(one) for key, one in node.kwargs.items()}))
+            _check_writes(steps[-1])
+            places[node] = len(steps)
+    raise SpecError("its predictor returns nothing")
+
+
+def _ending(
+    scores: Any, places: Mapping[Node, int], steps: list[Step], shape: tuple[int, ...], tensors: Mapping[str, Tensor]
+) -> Program:
+    if scores not in places or places[scores] == 0:
+        raise SpecError("its scores do not depend on the rows, or are not one tensor")
+    return Program(shape, tuple(steps[: places[scores]]), tensors)
+
+
+def _worked_out(node: Node, fixed: Mapping[Node, Any]) -> Any:
+    with torch.no_grad():
+        arguments = torch.fx.map_arg((node.args, node.kwargs), lambda one: fixed[one])
+        return node.target(*arguments[0], **arguments[1])  # type: ignore[operator]
+
+
+def _check_writes(step: Step) -> None:
+    """Refuse a step that writes to a model's own numbers: the next batch would meet others.
+
+    Raises:
+        DataError: it does.
+    """
+    operation = _operation(step.operation)
+    mutable = isinstance(operation, torch._ops.OpOverload) and operation._schema.is_mutable
+    if mutable and any(isinstance(one, Mapping) and "tensor" in one for one in step.arguments[:1]):
+        raise DataError("its predictor remembers: it writes to what the fit made")
+
+
+def _operation(name: str) -> Callable[..., Any]:
+    """Return an operation that a model may have: torch's own, which draws nothing and opens nothing.
+
+    Raises:
+        DataError: it is another one, or there is none of that name.
+    """
+    if name == GETITEM:
+        return operator.getitem
+    if name == "dpbench.exact_linear.default":
+        found: Callable[..., Any] = torch.ops.dpbench.exact_linear.default
+        return found
+    space, _, rest = str(name).partition(".")
+    packet, _, overload = rest.partition(".")
+    operation = getattr(getattr(torch.ops.aten, packet, None), overload, None) if space == "aten" else None
+    if not isinstance(operation, torch._ops.OpOverload):
+        raise DataError(f"it has an operation that is none of torch: {str(name)[:60]!r}")
+    draws = torch.Tag.nondeterministic_seeded in operation.tags
+    if draws or packet == "from_file":
+        raise DataError(f"it has an operation that draws or opens files: {name!r}")
+    return operation
+
+
+def _written(one: Any, places: Mapping[Node, int], fixed: Mapping[Node, Any], tensors: dict[str, Tensor]) -> Any:
+    """Return an argument for JSON; a value that is worked out is kept among `tensors`."""
+    if isinstance(one, list | tuple):
+        return [_written(part, places, fixed, tensors) for part in one]
+    if isinstance(one, Node):
+        return {"value": places[one]} if one in places else _written(fixed[one], places, fixed, tensors)
+    if isinstance(one, Tensor):
+        name = next((name for name, kept in tensors.items() if kept is one), f"t{len(tensors)}")
+        tensors[name] = one
+        return {"tensor": name}
+    return _plain(one)
+
+
+def _plain(one: Any) -> Any:
+    if isinstance(one, torch.device):
+        return {"device": "here"}
+    for kind, of in CONSTANTS.items():
+        if isinstance(one, of):
+            return {kind: str(one).removeprefix("torch.")}
+    if isinstance(one, float) and not math.isfinite(one):
+        return {"float": str(one)}
+    if one is None or isinstance(one, bool | int | float) or one in WORDS:
+        return one
+    raise SpecError(f"its predictor has an operation with {one!r}, which cannot be written down")
+
+
+def _read(one: Any, values: Sequence[Any], tensors: Mapping[str, Tensor], device: torch.device) -> Any:
+    """Return the argument that `_written` wrote.
+
+    Raises:
+        DataError: it wrote no such thing.
+    """
+    if isinstance(one, list):
+        return [_read(part, values, tensors, device) for part in one]
+    if isinstance(one, Mapping) and len(one) == 1:
+        ((kind, what),) = one.items()
+        sources: dict[str, Callable[[], Any]] = {
+            "value": lambda: values[what], "tensor": lambda: tensors[what], "device": lambda: device,
+            "float": lambda: float(what),
+        }  # fmt: skip
+        return sources[kind]() if kind in sources else _constant(str(kind), str(what))
+    if one is None or isinstance(one, bool | int | float) or one in WORDS:
+        return one
+    raise DataError(f"it has an argument that cannot be read: {str(one)[:60]!r}")
+
+
+def _constant(kind: str, name: str) -> Any:
+    found = getattr(torch, name, None)
+    if kind in CONSTANTS and isinstance(found, CONSTANTS[kind]):
+        return found
+    raise DataError(f"it has an argument that cannot be read: {name[:60]!r}")

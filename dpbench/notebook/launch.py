@@ -1,0 +1,181 @@
+"""`dpbench.run`: what the shell's `dpbench run` does, with values, classes and arrays instead of words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpbench.api import Dataset, Extractor, Learner
+from dpbench.board.tables import Filed
+from dpbench.errors import DpbenchError, SpecError
+from dpbench.models import Model
+from dpbench.notebook.arrays import Arrays
+from dpbench.notebook.outcome import PLACE, Results
+from dpbench.registry import OWN, Registry, load
+from dpbench.registry.components import kind_of, written
+from dpbench.support.files import check_writable
+from dpbench.sweep import overview
+from dpbench.sweep.grid import Cell
+from dpbench.sweep.product import AXES, definition
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dpbench.harness.fit import Fitted
+    from dpbench.harness.prepare import Prepared
+
+LearnerLike = str | Learner | type[Learner]
+DatasetLike = str | Dataset | type[Dataset]
+ExtractorLike = str | Extractor | type[Extractor]
+
+
+def run(
+    learner: LearnerLike | Sequence[LearnerLike],
+    dataset: DatasetLike | Sequence[DatasetLike] = "digits",
+    extractor: ExtractorLike | Sequence[ExtractorLike] = "pixels",
+    epsilon: float | Sequence[float] = 1.0,
+    *,
+    delta: float | None = None,
+    accountant: str | None = None,
+    public_fraction: float | None = None,
+    public_dataset: DatasetLike | None = None,
+    public_labels: bool = False,
+    train_fraction: float | Sequence[float] | None = None,
+    imbalance: float | None = None,
+    split_seed: int | None = None,
+    seeds: int | Sequence[int] = 5,
+    secure_rng: bool = False,
+    search: str | Mapping[str, Any] | None = None,
+    out: str | Path = PLACE,
+    device: str = "auto",
+    keep_models: bool | None = None,
+) -> Results:
+    """Fit once a seed, score on the test split, write one JSON result into `out`; of lists, each combination.
+
+    A component is a name with options as in the shell ("pillar:k=40"), a class of a plugin, or an instance; it need not
+    be installed. Of lists, what is done in `out` already is not run again, unless it is of a class of your own or
+    the code has changed. A learner that is the ceiling runs once, at ε = ∞.
+
+    Args:
+        learner: one or several.
+        dataset: one or several, or arrays of your own (`dpbench.dataset`).
+        extractor: one or several, side by side as "A+B"; of vectors pixels takes the vectors themselves.
+        epsilon: target ε in nats, positive; `math.inf` for no privacy.
+        delta: target δ, below 1/n; by default 1e-5.
+        accountant: pld (the default), rdp or prv.
+        public_fraction: share of the training split that is public; by default 0.1.
+        public_dataset: a dataset that is public instead.
+        public_labels: let the learner read public labels.
+        train_fraction: share of the private split to keep.
+        imbalance: the first class to the last, in shares kept.
+        split_seed: seed of the public and private split.
+        seeds: how many, from 0 on; or which.
+        secure_rng: draw samples and noise from the operating system, exactly; needs dpbench-vision[secure].
+        search: how settings are searched, a rule like "public-validation" or a mapping with `rule`, `space`, `tries`.
+        out: folder of the results.
+        device: auto, cpu, cuda, cuda:1 ...
+        keep_models: keep each seed's model for `Results.model`. By default those alone that no second fit can give, of
+            `secure_rng`; others are fitted again when they are asked for.
+
+    Raises:
+        DpbenchError: one sentence; of several runs those that ended are kept, and one that failed is told in the table.
+    """
+    plugins = load()
+    lists: dict[str, list[Any]] = {"learner": _listed(learner), "dataset": _listed(dataset),
+                                   "extractor": _listed(extractor)}  # fmt: skip
+    plugins = _with_own(plugins, {**lists, "public_dataset": _listed(public_dataset)})
+    axes = {name: [_named(one) for one in values] for name, values in lists.items()}
+    axes |= {"epsilon": _listed(epsilon), "train_fraction": _listed(train_fraction)}
+    several = {name: axes[name] for name in AXES if len(axes[name]) > 1 or name == "learner"}
+    fixed: dict[str, Any] = {
+        **{name: values[0] for name, values in axes.items() if len(values) == 1 and name not in several},
+        "delta": delta,
+        "accountant": accountant, "public_fraction": public_fraction,
+        "public_dataset": None if public_dataset is None else _named(public_dataset), "public_labels": public_labels,
+        "imbalance": imbalance, "split_seed": split_seed, "seeds": seeds if isinstance(seeds, int) else list(seeds),
+        "secure_rng": secure_rng, "search": {"rule": search} if isinstance(search, str) else search,
+    }  # fmt: skip
+    given = {name: value for name, value in fixed.items() if value is not None}
+    asked = definition(given, several, plugins)
+    return _run(asked, Path(out), device, plugins, secure_rng if keep_models is None else keep_models)
+
+
+def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
+    """Return the figure of a sweep file with a [plot] table, or of a ready-made sweep, as far as there are results.
+
+    Its axes are those of `matplotlib`: `figure(...).axes`.
+
+    Raises:
+        SpecError: the file is no sweep, or has no [plot] table.
+    """
+    from dpbench.sweep.figures.collect import collect
+    from dpbench.sweep.figures.draw import draw
+
+    return draw(collect(Path(sweep), None if results is None else Path(results), load()))
+
+
+def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, keep: bool) -> Results:
+    from dpbench.harness.run import run as run_one
+    from dpbench.harness.shared import Shared
+
+    before = overview(asked, out, plugins)
+    check_writable(out)
+    cells, shared = before.grid.cells, Shared()
+    done = {cell.digest for cell in before.cells("done") if len(cells) > 1 and not keep and _published(cell, plugins)}
+    filed: list[Filed] = []
+    failed: dict[str, str] = {}
+    models: dict[tuple[str, int], Model] = {}
+
+    def keep_one(prepared: Prepared, fitted: Fitted) -> None:
+        seed = fitted.result.seed
+        try:
+            models[prepared.spec.digest, seed] = Model.of(prepared, fitted, plugins)
+        except SpecError as error:  # costs no result
+            failed[f"model of seed {seed} of {prepared.spec.learner.name}"] = str(error)
+
+    for cell in cells:
+        try:
+            result = before.folder.result(cell) if cell.digest in done else None
+            if result is None:
+                result = run_one(
+                    cell.spec, device=device, plugins=plugins, shared=shared, keep=keep_one if keep else None
+                )
+                result.write(out)
+            filed.append(Filed(out / result.file_name, result))
+        except DpbenchError as error:
+            if len(cells) == 1:
+                raise
+            failed[str(cell)] = str(error)
+    if not filed:
+        raise SpecError(f"All {len(cells)} runs failed. The first: {next(iter(failed.values()))}")
+    return Results(tuple(filed), failed, models, plugins)
+
+
+def _published(cell: Cell, plugins: Registry) -> bool:
+    """Say whether all of a cell's components come from packages, or from data that is named by its digest."""
+    found = [plugins.find(kind_of(role), part.name) for role, part in cell.spec.roles.items()]
+    return all(one.distribution != OWN[1] or issubclass(one.cls, Arrays) for one in found)
+
+
+def _with_own(plugins: Registry, parts: Mapping[str, Iterable[Any]]) -> Registry:
+    """Return the registry with every class that was given as such."""
+    for role, values in parts.items():
+        kind = kind_of(role)
+        for value in values:
+            if not isinstance(value, str):
+                cls = value if isinstance(value, type) else type(value)
+                known = plugins.components[kind].get(getattr(cls, "name", ""))
+                plugins = plugins if known and known.cls is cls else plugins.with_own(kind, cls)
+    return plugins
+
+
+def _named(value: Any) -> Any:
+    """Return a component as a spec has it: text as it is, an instance with its options."""
+    if isinstance(value, str):
+        return value
+    return str(getattr(value, "name", value)) if isinstance(value, type) else written(value).model_dump()
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]

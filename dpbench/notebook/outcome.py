@@ -1,0 +1,191 @@
+"""Results to look at: a table in a notebook, a pandas frame, a figure, and the model of a seed."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from dpbench.board.tables import Filed, arrange, read, render, words
+from dpbench.errors import SpecError
+from dpbench.models import Model
+from dpbench.notebook import plot
+from dpbench.records.metrics import METRICS, Metric
+from dpbench.records.result import Result
+from dpbench.registry import Registry
+from dpbench.support.messages import unknown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+PLACE = "dpbench-results"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Results(Sequence["Results"]):
+    """One result or several; it shows as the table that `dpbench results` prints.
+
+    Each item is a `Results` of one. `records` are the results themselves, as their files hold them.
+    """
+
+    filed: tuple[Filed, ...]
+    failed: Mapping[str, str] = field(default_factory=dict)  # runs that failed, and why
+    models: Mapping[tuple[str, int], Model] = field(default_factory=dict)  # that were kept, by digest and seed
+    plugins: Registry | None = None
+
+    @property
+    def records(self) -> tuple[Result, ...]:
+        """The results: spec, guarantee, scores by seed, provenance."""
+        return tuple(one.result for one in self.filed)
+
+    @property
+    def record(self) -> Result:
+        """The only result.
+
+        Raises:
+            SpecError: there are several.
+        """
+        return self._only.result
+
+    @property
+    def file(self) -> Path:
+        """The file of the only result; errors as `record`."""
+        return self._only.file
+
+    @property
+    def accuracy(self) -> float:
+        """The mean accuracy over seeds, a share of 1, of the only result; errors as `record`."""
+        return self.record.metrics["accuracy"].mean
+
+    def frame(self) -> DataFrame:
+        """Return a pandas frame: a row a result, the columns of `dpbench results --csv`."""
+        import pandas
+
+        return pandas.read_csv(io.StringIO(render.values(self.filed)))
+
+    def plot(self, metric: Metric = "accuracy", ax: Axes | None = None) -> Axes:
+        """Draw a metric against ε, a line a learner, with 95% intervals; return the axes.
+
+        Raises:
+            SpecError: the results are of several protocols, or lack the metric.
+        """
+        return plot.against_epsilon(arrange(self.filed, checked(metric)), metric, ax)
+
+    def model(self, seed: int | None = None, device: str = "auto") -> Model:
+        """Return the model of a seed, the first unless another is named: kept from the run, or fitted once more.
+
+        A fit that is repeated gives the labels of the run's own, or is refused.
+
+        Raises:
+            SpecError: there are several results, no such seed, or the predictor cannot be kept.
+            DpbenchError: the fit cannot be repeated: with --secure-rng nobody can, so keep models as it runs.
+        """
+        from dpbench.models.again import model_of
+
+        result = self.record
+        wanted = result.spec.seeds[0] if seed is None else seed
+        kept = self.models.get((result.digest, wanted))
+        return kept or model_of(result, wanted, self.plugins, device)
+
+    def __len__(self) -> int:
+        return len(self.filed)
+
+    @overload
+    def __getitem__(self, index: int) -> Results: ...
+    @overload
+    def __getitem__(self, index: slice) -> Results: ...
+    def __getitem__(self, index: int | slice) -> Results:
+        """Return some of the results."""
+        chosen = self.filed[index] if isinstance(index, slice) else (self.filed[index],)
+        return Results(chosen, {}, self.models, self.plugins)
+
+    def __iter__(self) -> Iterator[Results]:
+        return (self[place] for place in range(len(self)))
+
+    def __repr__(self) -> str:
+        return render.markdown(arrange(self.filed)).rstrip() + "".join(f"\nFailed: {line}" for line in self._failures())
+
+    def _repr_html_(self) -> str:
+        failures = "".join(f"<p>Failed: {html.escape(line)}</p>" for line in self._failures())
+        remarks = "".join(f"<p>{html.escape(said)}</p>" for one in self.records for said in one.remarks)
+        return render.web(arrange(self.filed)) + remarks + failures
+
+    def _failures(self) -> list[str]:
+        return [f"{cell}: {why}" for cell, why in self.failed.items()]
+
+    @property
+    def _only(self) -> Filed:
+        if len(self.filed) != 1:
+            raise SpecError(f"Expected one result, got {len(self.filed)}: take one of them, like results[0].")
+        return self.filed[0]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two results held against each other by the boards' paired test."""
+
+    said: tuple[str, ...]
+    difference: float  # of the metric, first minus second, a share of 1
+    half: float  # half its 95% interval; NaN for a single seed without examples to pair
+    p: float
+    differs: bool  # more than noise, at 5%
+
+    def __str__(self) -> str:
+        return "\n".join(self.said)
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<p>{html.escape(line)}</p>" for line in self.said)
+
+
+def results(*places: str | Path) -> Results:
+    """Return the results in files and below folders, by default `dpbench-results`, the newest of each spec.
+
+    Raises:
+        DataError: a place does not exist, or there is no result in any of them.
+    """
+    filed, _ = read([Path(place) for place in places or (PLACE,)])
+    return Results(tuple(filed))
+
+
+def load(*places: str | Path) -> DataFrame:
+    """Return results as a pandas frame, a row each: see `results` and `Results.frame`."""
+    return results(*places).frame()
+
+
+def compare(first: Results | str | Path, second: Results | str | Path, metric: Metric = "accuracy") -> Comparison:
+    """Return by how much two results differ, and whether that is more than noise.
+
+    Raises:
+        SpecError: they share no test examples and seeds to pair, or lack the metric.
+        DataError: a file is no result.
+    """
+    one, other = (each if isinstance(each, Results) else results(each) for each in (first, second))
+    pair = one._only, other._only
+    found = words.compared(*pair, checked(metric))
+    return Comparison(
+        tuple(words.difference(*pair, metric)), found.difference, found.half, found.p, bool(found.differs)
+    )
+
+
+def load_model(file: str | Path, device: str = "auto") -> Model:
+    """Return a saved model.
+
+    Raises:
+        DataError: the file is not there, is no model, or was damaged or changed.
+    """
+    return Model.load(file, device=device)
+
+
+def checked(metric: Metric) -> Metric:
+    """Refuse a metric that there is none of.
+
+    Raises:
+        SpecError: says which there are.
+    """
+    if metric not in METRICS:
+        raise SpecError(unknown("metric", metric, METRICS))
+    return metric

@@ -1,0 +1,230 @@
+"""dpbench at a notebook: run, compare, load, own arrays, own classes, figures; and the names that are stable."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+
+import dpbench
+from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, Task
+from dpbench.errors import DataError, DpbenchError, DuplicateName, PluginError, SpecError
+
+mpl.use("agg")
+
+SIGNATURES = {
+    "run": "learner dataset extractor epsilon delta accountant public_fraction public_dataset public_labels "
+    "train_fraction imbalance split_seed seeds secure_rng search out device keep_models",
+    "compare": "first second metric",
+    "results": "places",
+    "load": "places",
+    "dataset": "x y x_test y_test classes name licence",
+    "figure": "sweep results",
+    "load_model": "file device",
+}
+METHODS = {
+    "Results": "accuracy failed file filed frame model models plot plugins record records",
+    "Model": "card classes_ decision_function device load of plugins predict predict_proba program save score",
+    "Comparison": "difference differs half p said",
+}
+
+
+def test_the_names_for_a_notebook_are_these() -> None:
+    assert set(dpbench.NOTEBOOK) == SIGNATURES.keys() | METHODS.keys() <= set(dir(dpbench))
+    for name, parameters in SIGNATURES.items():
+        function = getattr(dpbench, name)
+        assert " ".join(inspect.signature(function).parameters) == parameters, name
+        assert function.__doc__ and set(function.__annotations__) == {*parameters.split(), "return"}
+    for name, wanted in METHODS.items():
+        cls = getattr(dpbench, name)
+        fields = getattr(cls, "__dataclass_fields__", {})
+        public = {one for one in {*vars(cls), *fields} if not one.startswith("_")}
+        assert " ".join(sorted(public)) == wanted, name
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = dpbench.nothing
+
+
+def test_importing_dpbench_brings_no_torch_and_asking_for_run_does() -> None:
+    code = "import dpbench, sys; assert 'torch' not in sys.modules; dpbench.run; assert 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_one_run_is_a_result_that_shows_as_a_table(tmp_path: Path) -> None:
+    found = dpbench.run(learner="class-means:k=5", dataset="digits", epsilon=1, seeds=2, out=tmp_path)
+    assert len(found) == 1 and found.file.parent == tmp_path and 0.3 < found.accuracy < 1
+    assert "<td>class-means (set by hand)</td>" in found._repr_html_() and "| ε 1 |" in repr(found)
+    assert found.record.spec.seeds == (0, 1) and found[0].record == found.record
+
+
+def test_lists_are_a_sweep_and_what_is_done_is_not_run_again(tmp_path: Path) -> None:
+    ask = {"learner": ["class-means:k=5", "non-private"], "epsilon": [0.5, 2], "seeds": 1, "out": tmp_path}
+    found = dpbench.run(**ask)  # type: ignore[arg-type]
+    names = [(one.record.spec.learner.name, one.record.spec.epsilon) for one in found]
+    assert names == [("class-means", 0.5), ("class-means", 2), ("non-private", math.inf)]
+    before = {one.file: one.file.stat().st_mtime_ns for one in found}
+    again = dpbench.run(**ask)  # type: ignore[arg-type]
+    assert {one.file: one.file.stat().st_mtime_ns for one in again} == before
+    with pytest.raises(SpecError, match="Expected one result, got 3: take one of them, like results"):
+        _ = found.record
+    assert "non-private (no privacy)" in found._repr_html_()
+
+
+def test_results_are_a_frame_a_figure_and_a_comparison(tmp_path: Path) -> None:
+    found = dpbench.run(["class-means:k=5", "dp-sgd:steps=3"], epsilon=[0.5, 2], seeds=2, out=tmp_path)
+    frame = dpbench.load(tmp_path)
+    assert len(frame) == 4 and {"learner", "accuracy", "epsilon", "file"} <= set(frame.columns)
+    axes = found.plot()
+    assert [line.get_label() for line in axes.get_legend_handles_labels()[0]] and axes.get_xlabel() == "ε"
+    assert len(axes.get_legend_handles_labels()[1]) == 2
+    other = dpbench.compare(found[0], found[2].file)
+    assert other.difference == pytest.approx(found[0].accuracy - found[2].accuracy)
+    assert "A - B" in str(other) and "<p>" in other._repr_html_()
+    with pytest.raises(SpecError, match=r"Unknown metric 'acuracy'\. Did you mean 'accuracy'"):
+        found.plot("acuracy")  # type: ignore[arg-type]
+
+
+SWEEP = """
+name = "k"
+fixed = {learner = "class-means", seeds = 1}
+grid = {"learner.k" = [3, 5]}
+plot = {x = "learner.k"}
+"""
+
+
+def test_a_sweep_is_a_figure_with_axes(tmp_path: Path) -> None:
+    file = tmp_path / "k.toml"
+    file.write_text(SWEEP, encoding="utf-8")
+    dpbench.run(["class-means:k=3", "class-means:k=5"], seeds=1, out=tmp_path)
+    (axes,) = dpbench.figure(file, tmp_path).axes
+    assert np.size(axes.lines[0].get_xdata()) == 2
+
+
+def _arrays(size: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(0)
+    y = draw.integers(0, 3, size)
+    x = np.clip(draw.normal(100, 30, (size, 6, 6)) + 40 * y[:, None, None], 0, 255).astype(np.uint8)
+    return x[:200], y[:200], x[200:], y[200:]
+
+
+def test_own_images_need_no_plugin(tmp_path: Path) -> None:
+    x, y, x_test, y_test = _arrays()
+    mine = dpbench.dataset(x, y, x_test, y_test, name="mine")
+    found = dpbench.run("class-means:k=5", mine, epsilon=8, seeds=1, out=tmp_path)
+    assert found.record.spec.dataset.name == "mine" and found.record.task.classes == ("0", "1", "2")
+    assert found.model().score(x_test, y_test) == pytest.approx(found.accuracy)
+    named = dpbench.dataset(x, np.array(["a", "b", "c"])[y], x_test, np.array(["a", "b", "c"])[y_test])
+    assert dpbench.run("class-means:k=5", named, epsilon=8, seeds=1, out=tmp_path).model().classes_.tolist() == [*"abc"]
+    colour = np.stack([x] * 3, -1), np.stack([x_test] * 3, -1)
+    assert dpbench.run("jl", dpbench.dataset(colour[0], y, colour[1], y_test), seeds=1, out=tmp_path).accuracy > 0
+
+
+def test_own_vectors_are_their_own_features(tmp_path: Path) -> None:
+    draw = np.random.default_rng(1)
+    x = draw.normal(size=(900, 3))
+    y = x[:, 0] > 0
+    own = dpbench.dataset(x[:600], y[:600], x[600:], y[600:], classes=[False, True])
+    found = dpbench.run("dp-sgd", own, epsilon=8, seeds=1, out=tmp_path)
+    assert found.record.task.example_shape == (3,) and found.accuracy > 0.8
+    assert found.record.task.overlap and found.record.task.overlap["test in private"].near == 0
+    model = found.model()
+    assert model.score(x[600:], y[600:].astype(str)) == pytest.approx(found.accuracy)
+    with pytest.raises(DataError, match="learned from vectors"):
+        model.predict(["image.png"])
+
+
+def test_other_arrays_of_one_name_are_other_data(tmp_path: Path) -> None:
+    x, y, x_test, y_test = _arrays()
+    ask = {"epsilon": [1, 2], "seeds": 1, "out": tmp_path}
+    one = dpbench.run("class-means:k=5", dpbench.dataset(x, y, x_test, y_test), **ask)  # type: ignore[arg-type]
+    two = dpbench.run("class-means:k=5", dpbench.dataset(x, (y + 1) % 3, x_test, y_test), **ask)  # type: ignore[arg-type]
+    assert len({each.file for each in [*one, *two]}) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"x": np.zeros((200, 6, 6))}, "In x and y: Expected images as arrays of whole numbers"),
+        ({"x": np.full((200, 6, 6), 300)}, "from 300 to 300"),
+        ({"x": np.zeros((200, 2, 6, 6), np.uint8)}, "or vectors"),
+        ({"x": np.full((200, 6), np.nan)}, "finite"),
+        ({"x": np.zeros((200, 6))}, "of one kind"),
+        ({"y": np.zeros(5, int)}, "one label a row in x and y, got 200 rows"),
+        ({"y": np.zeros(200, int), "y_test": np.zeros(100, int)}, "two classes or more"),
+        ({"classes": [0, 1]}, "Expected labels among the classes"),
+        ({"x_test": np.zeros((0, 6, 6), np.uint8), "y_test": np.zeros(0, int)}, "one label a row in x_test"),
+    ],
+)
+def test_arrays_that_are_no_dataset_are_refused(change: dict[str, np.ndarray], said: str) -> None:
+    x, y, x_test, y_test = _arrays()
+    with pytest.raises(DataError, match=said):
+        dpbench.dataset(**{"x": x, "y": y, "x_test": x_test, "y_test": y_test, **change})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Sums(Learner):
+    """One noisy sum of centred labels by features."""
+
+    name: ClassVar[str] = "sums"
+
+    clip: float = 1.0
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        return [Release("sums")]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        classes = curator.task.classes
+
+        def rows(chunk: Chunk) -> RankOne:
+            return RankOne(torch.nn.functional.one_hot(chunk.y, classes) - 1 / classes, chunk.x)
+
+        sums = curator.noisy_sum(rows, release="sums", clip=self.clip)
+        return lambda x: x @ sums.T
+
+
+def test_a_learner_of_a_notebook_runs_beside_installed_ones_and_always_again(tmp_path: Path) -> None:
+    found = dpbench.run([Sums, "class-means:k=5"], seeds=1, out=tmp_path)
+    assert (
+        found.record if len(found) == 1 else [one.record.spec.learner.name for one in found] == ["sums", "class-means"]
+    )
+    brought = found[0].record.components["learner"]
+    assert (brought.distribution, brought.version) == ("none", "unpublished")
+    times = [one.file.stat().st_mtime_ns for one in found]
+    again = [one.file.stat().st_mtime_ns for one in dpbench.run([Sums, "class-means:k=5"], seeds=1, out=tmp_path)]
+    assert again[0] != times[0] and again[1] == times[1]
+    one = dpbench.run(Sums(clip=2.0), seeds=1, out=tmp_path)
+    assert one.record.spec.learner.options == {"clip": 2.0} and one.model().card.settings == {"clip": 2.0}
+
+
+def test_what_cannot_be_run_is_one_sentence(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Taken(Sums):
+        name: ClassVar[str] = "pillar"
+
+    for ask, error, said in (
+        ({"learner": "pilar"}, SpecError, "Did you mean 'pillar'"),
+        ({"learner": "pillar", "epsilon": -1}, SpecError, "epsilon"),
+        ({"learner": Taken}, DuplicateName, "claim the learner 'pillar'"),
+        ({"learner": int}, PluginError, "expected subclasses of dpbench.Learner"),
+        ({"learner": []}, SpecError, "learner"),
+        ({"learner": ["pillar:k=9999", "pillar:k=9998"]}, SpecError, "All 2 runs failed. The first:"),
+    ):
+        with pytest.raises(error, match=said):
+            dpbench.run(**ask, seeds=1, out=tmp_path)
+    assert list(tmp_path.glob("*.json")) == []
+
+
+def test_of_several_runs_those_that_ended_are_kept(tmp_path: Path) -> None:
+    found = dpbench.run(["class-means:k=5", "pillar:k=9999"], seeds=1, out=tmp_path)
+    assert len(found) == 1 and "k=9999" in repr(found) and "Failed" in found._repr_html_()
+    with pytest.raises(DpbenchError):
+        dpbench.run("pillar:k=9999", seeds=1, out=tmp_path)

@@ -16,6 +16,7 @@ from dpbench.audit import choices, votes
 from dpbench.audit.attack import Scores
 from dpbench.audit.noise import NoiseLog, standardised
 from dpbench.audit.sensitivity import FEW, QUESTIONS, Question, Replays
+from dpbench.harness.stated import Stated
 from dpbench.privacy.binding import bind
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.forms.blocks import Blocks
@@ -129,21 +130,12 @@ class Ears:
         return self._again[release]
 
 
-class Listening(Curator):
+class Listening(Stated):
     """A learner's curator during an audit."""
 
     def __init__(self, curator: LedgerCurator, ears: Ears) -> None:
+        super().__init__(curator.task, curator.sigma)
         self._curator, self._handle, self._ears = curator, curator.handle(), ears
-
-    @property
-    def task(self) -> Task:
-        """The real curator's task."""
-        return self._handle.task
-
-    @property
-    def sigma(self) -> Mapping[str, float]:
-        """The real curator's noise multipliers."""
-        return self._handle.sigma
 
     def noisy_sum(
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.api import Chunk, Curator, RowFn, Task, Teacher
+from dpbench.api import Chunk, Curator, RowFn, Teacher
 from dpbench.errors import SpecError
+from dpbench.harness.stated import Stated
 from dpbench.privacy.curator import CLIPS, checked_clips
 from dpbench.privacy.forms.blocks import Blocks, blocks_of
 from dpbench.privacy.forms.rounding import weights_for
@@ -24,7 +25,7 @@ class Kept:
     clipping: bool
 
 
-class Lifted(Curator):
+class Lifted(Stated):
     """Asks a curator without noise, and says of sigma what the private run's did: a learner cannot tell them apart.
 
     Without clipping, rows are scaled by one factor for all of them, the mean of those that clipping would give each.
@@ -34,20 +35,11 @@ class Lifted(Curator):
     Not covered: anything. Noise, where it is kept, is added in floating point to a sum that is exact for no neighbour.
     """
 
-    __slots__ = ("_curator", "_kept", "_noise", "_sigma")
+    __slots__ = ("_curator", "_kept", "_noise")
 
     def __init__(self, curator: Curator, sigma: Mapping[str, float], kept: Kept, noise: torch.Generator) -> None:
-        self._curator, self._sigma, self._kept, self._noise = curator, sigma, kept, noise
-
-    @property
-    def task(self) -> Task:
-        """What is public about the rows."""
-        return self._curator.task
-
-    @property
-    def sigma(self) -> Mapping[str, float]:
-        """The noise multipliers of the private run."""
-        return self._sigma
+        super().__init__(curator.task, sigma)
+        self._curator, self._kept, self._noise = curator, kept, noise
 
     def noisy_sum(
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None

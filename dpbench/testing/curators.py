@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpbench.api import Chunk, Curator, RowFn, Task, Teacher
+from dpbench.api import Chunk, Curator, RowFn, Teacher
 from dpbench.errors import NotPerExample, PrivacyError
+from dpbench.harness.stated import Stated
 from dpbench.privacy.curator import LedgerCurator
 from dpbench.privacy.exact.surroundings import own_arithmetic
 from dpbench.privacy.forms.blocks import blocks_of
@@ -33,25 +34,16 @@ class Put:
     among: Callable[[LedgerCurator], int] | None = None  # how many candidates an answer is chosen from
 
 
-class _Before(Curator):
+class _Before(Stated):
     """Stands before a real curator, and puts every question to it in one way."""
 
     def __init__(self, curator: LedgerCurator) -> None:
+        super().__init__(curator.task, curator.sigma)
         self.curator = curator
 
     def put(self, question: Put) -> Any:
         """Answer."""
         raise NotImplementedError
-
-    @property
-    def task(self) -> Task:
-        """The real curator's task."""
-        return self.curator.task
-
-    @property
-    def sigma(self) -> Mapping[str, float]:
-        """The real curator's noise multipliers."""
-        return self.curator.sigma
 
     def noisy_sum(
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None

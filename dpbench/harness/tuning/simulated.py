@@ -7,11 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
-from dpbench.api import Curator, RowFn, Task, Teacher
+from dpbench.api import Curator, RowFn, Teacher
+from dpbench.harness.stated import Stated
 from dpbench.privacy.curator import LedgerCurator
 
 
-class SimulatedCurator(Curator):
+class SimulatedCurator(Stated):
     """Each public row counts `weight` times, so that sums have the size of the real run, and noise its share of them.
 
     The learner sees its real task, sigma and plan. Nothing private is behind it.
@@ -24,17 +25,8 @@ class SimulatedCurator(Curator):
     """
 
     def __init__(self, curator: LedgerCurator, sigma: Mapping[str, float], weight: float) -> None:
-        self._curator, self._sigma, self._weight = curator, dict(sigma), weight
-
-    @property
-    def task(self) -> Task:
-        """The real task."""
-        return self._curator.task
-
-    @property
-    def sigma(self) -> Mapping[str, float]:
-        """The real noise multipliers."""
-        return self._sigma
+        super().__init__(curator.task, sigma)
+        self._curator, self._weight = curator, weight
 
     def noisy_sum(
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None

@@ -34,15 +34,16 @@ from dpbench import (
     SpecError,
     Task,
 )
-from dpbench.audit.run import CHOSEN, audit_of
+from dpbench.audit.run import CHOSEN, audit, audit_of
 from dpbench.board.build import schema
+from dpbench.board.verify import audits, checks
 from dpbench.board.verify.derive import compare, derive, question_of
 from dpbench.cli import main
 from dpbench.errors import LawBroken, NotPerExample, NotPlanned, NotPure
 from dpbench.explain.lifted import Kept, Lifted
 from dpbench.harness.guarantee import state
 from dpbench.harness.tuning.simulated import SimulatedCurator
-from dpbench.museum.strangers import prepared, ran
+from dpbench.museum.strangers import prepared, ran, registry
 from dpbench.privacy.accounting import accountant, bounded_range, private_selection
 from dpbench.privacy.accounting.crosscheck import cross_check
 from dpbench.privacy.accounting.private_selection import Repeats
@@ -195,6 +196,13 @@ def test_the_first_of_the_least_is_chosen_without_noise() -> None:
     rows = private_rows(10)
     curator = curator_over(rows, [Choice("any", 5)])
     assert curator.noisy_choice(lambda chunk: torch.ones(len(chunk), 5), release="any") == 0
+
+
+@pytest.mark.parametrize("sigma", [0.0, 1.0])
+def test_one_example_is_enough_to_choose(sigma: float) -> None:
+    curator = curator_over(private_rows(1), [Choice("any", 3), Choice("parts", 2, parts=4)], sigma)
+    assert curator.noisy_choice(lambda chunk: torch.zeros(len(chunk), 3), release="any") in range(3)
+    assert curator.noisy_choices(lambda chunk: 2 * chunk.y, release="parts").shape == (4,)
 
 
 def test_losses_that_read_other_rows_are_refused() -> None:
@@ -420,6 +428,27 @@ def test_a_run_of_one_choice_states_pure_epsilon_and_is_derived_again(tmp_path: 
     assert [*compare(read.privacy, answer)] == []
     assert 0.999 * result.privacy.epsilon < result.privacy.independent.lower <= result.privacy.epsilon
     assert jsonschema.Draft202012Validator(schema()).is_valid(json.loads(read.model_dump_json()))
+
+
+def test_an_audit_of_choices_stands_on_a_leaderboard_beside_its_result() -> None:
+    result = ran(Prototypes)
+    found = audit(result, canaries=1_000, plugins=registry(Prototypes), device="cpu")
+    assert found.repeats is True
+    assert [*audits._wrong(found, result)] == []
+    missing = found.model_copy(update={"noise": None})
+    assert [field for field, _ in audits._wrong(missing, result)] == ["attack"]
+
+
+def test_a_result_that_claims_more_of_a_choice_than_holds_is_found() -> None:
+    result = ran(Prototypes)
+    assert [*checks._checks(result)] == []
+    (planned,) = result.privacy.plan
+    for plan, delta in (((planned,), DELTA), ((planned, planned.model_copy(update={"name": "other"})), 0.0)):
+        forged = result.model_copy(update={"privacy": result.privacy.model_copy(update={"plan": plan, "delta": delta})})
+        assert "privacy.delta" in [field for field, _ in checks._checks(forged)]
+    huge = planned.model_copy(update={"candidates": 10**9})
+    with pytest.raises(PlanError, match="over all parts"):
+        question_of(result.model_copy(update={"privacy": result.privacy.model_copy(update={"plan": (huge,)})}))
 
 
 def test_a_run_of_choices_and_a_sum_repeats_and_is_derived_again() -> None:

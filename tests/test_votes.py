@@ -33,9 +33,10 @@ from dpbench.audit.run import audit_of
 from dpbench.errors import ComponentFailed, LawBroken, NotPerExample, NotPlanned, NotPure
 from dpbench.harness.tuning.simulated import SimulatedCurator
 from dpbench.museum.strangers import prepared, ran
+from dpbench.privacy import votes
 from dpbench.privacy.exact.quantised import quantise
 from dpbench.privacy.rows import PrivateRows
-from dpbench.privacy.votes import Dealt, add
+from dpbench.privacy.votes import Dealt, add, deal
 from dpbench.records.audit import PARTS
 from dpbench.testing import LearnerLaws
 from tests.worlds import curator_over, note, private_rows
@@ -80,23 +81,23 @@ def test_taking_an_example_away_moves_one_vote_a_query(place: int, shards: int, 
 def test_an_example_stays_in_its_shard_whoever_else_is_there(mapped: bool) -> None:
     rows = private_rows(60)
     rows = dataclasses.replace(rows, held=quantise(rows.x)) if mapped else rows
-    whole, fewer = Dealt.of(rows, 7, salt=5), Dealt.of(without(rows, 3), 7, salt=5)
+    whole, fewer = deal(rows, 7, salt=5), deal(without(rows, 3), 7, salt=5)
     for field in ("shard", "seed"):
         assert np.array_equal(np.delete(getattr(whole, field), 3), getattr(fewer, field))
-    assert not np.array_equal(whole.shard, Dealt.of(rows, 7, salt=6).shard)
+    assert not np.array_equal(whole.shard, deal(rows, 7, salt=6).shard)
 
 
 def test_equal_examples_share_a_shard_and_other_labels_do_not_count_as_equal() -> None:
     x = torch.ones(40, 5)
     y = torch.arange(40) % 2
-    shard = Dealt.of(PrivateRows(x, y, torch.arange(40)), 10**6, salt=0).shard
+    shard = deal(PrivateRows(x, y, torch.arange(40)), 10**6, salt=0).shard
     assert len(set(shard[::2])) == len(set(shard[1::2])) == 1
     assert shard[0] != shard[1]
 
 
 def test_shards_are_about_as_large_as_each_other_and_hold_every_example_once() -> None:
     rows, seen = private_rows(2_000), list[Tensor]()
-    dealt = Dealt.of(rows, 20, salt=1)
+    dealt = deal(rows, 20, salt=1)
     for shard in dealt.shards(rows, torch.device("cpu")):
         assert 60 < len(shard) < 145
         assert torch.equal(shard.x, rows.x[np.flatnonzero(dealt.shard == len(seen))])
@@ -106,7 +107,7 @@ def test_shards_are_about_as_large_as_each_other_and_hold_every_example_once() -
 
 def test_a_shard_is_wiped_when_its_teacher_is_done() -> None:
     rows = private_rows()
-    for shard in Dealt.of(rows, 3, 0).shards(rows, torch.device("cpu")):
+    for shard in deal(rows, 3, 0).shards(rows, torch.device("cpu")):
         kept = shard
     assert bool(kept.x.isnan().all())
     assert not bool(kept.y.any())
@@ -318,11 +319,11 @@ def test_an_audit_of_votes_passes_in_all_three_parts(learner: type[Learner]) -> 
 
 def test_the_law_of_votes_notices_shards_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
     laws_of(Committee()).test_an_example_has_one_vote()
-    dealt = Dealt.of
+    dealt = votes.deal
 
     def by_position(rows: PrivateRows, shards: int, salt: int) -> Dealt:
         return dataclasses.replace(dealt(rows, shards, salt), shard=np.arange(len(rows)) % shards)
 
-    monkeypatch.setattr(Dealt, "of", by_position)
+    monkeypatch.setattr(votes, "deal", by_position)
     with pytest.raises(LawBroken, match="an example moved more than one vote of a query"):
         laws_of(Committee()).test_an_example_has_one_vote()

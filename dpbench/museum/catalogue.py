@@ -62,7 +62,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
     Core(cores.trusts_every_loss, "choices:_steps", elections.Stumps, noise=0),
     Core(cores.scores_rows_both_ways, "choices:_steps", elections.Stumps),
     Core(cores.chooses_at_twice_eps0, "randomness:_Seeded.least", elections.Prototypes, noise=1 / 2),
-    Core(cores.deals_by_position, "votes:Dealt.of", elections.Committee),
+    Core(cores.deals_by_position, "votes:deal", elections.Committee),
     Account(accounts.asks_the_central_limit, (Release("gradient", 500, 512 / 45_000),), 1.1621),
     Account(accounts.doubles_the_divergence, (Release("gradient", 500, 0.02),), 0.802, noise=0.5**0.5),
     Account(

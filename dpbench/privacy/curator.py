@@ -137,7 +137,7 @@ class LedgerCurator:
             if (rate := self.ledger.spend(name).sample_rate) < 1:
                 raise SpecError(f"Expected sample_rate=1 of votes, got {rate:g} in release {name!r}.")
         draws = {name: self._draws(name) for name in names}
-        counts = self._counts(teacher, queries, release, votes.Dealt.of(self.rows, shards, draws[release].row_base()))
+        counts = self._counts(teacher, queries, release, votes.deal(self.rows, shards, draws[release].row_base()))
         answered = torch.arange(len(counts), device=counts.device)
         if confident is not None:
             spread = votes.largest_spread(len(counts))

@@ -48,14 +48,6 @@ class Dealt:
     shard: np.ndarray  # (n,) int64 in [0, shards)
     seed: np.ndarray  # (n,) int64
 
-    @classmethod
-    def of(cls, rows: PrivateRows, shards: int, salt: int) -> Dealt:
-        """Deal rows by a keyed hash (BLAKE2b) of their bytes."""
-        key = salt.to_bytes(8)
-        digests = [hashlib.blake2b(content, digest_size=16, key=key).digest() for content in contents(rows)]
-        words = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
-        return cls((words[:, 0] % np.uint64(shards)).astype(np.int64), (words[:, 1] >> np.uint64(1)).astype(np.int64))
-
     def shards(self, rows: PrivateRows, device: torch.device) -> Generator[Chunk, None, None]:
         """Yield the shards that are not empty, one at a time, in a buffer that is wiped after each."""
         for number in np.unique(self.shard):
@@ -63,6 +55,14 @@ class Dealt:
             for chunk in rows.chunks(places, 0, len(places), device):
                 seeds = torch.from_numpy(self.seed[places]).to(device)
                 yield Chunk(chunk.rows, chunk.y, seeds)
+
+
+def deal(rows: PrivateRows, shards: int, salt: int) -> Dealt:
+    """Deal rows to shards by a keyed hash (BLAKE2b) of their bytes."""
+    key = salt.to_bytes(8)
+    digests = [hashlib.blake2b(content, digest_size=16, key=key).digest() for content in contents(rows)]
+    words = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
+    return Dealt((words[:, 0] % np.uint64(shards)).astype(np.int64), (words[:, 1] >> np.uint64(1)).astype(np.int64))
 
 
 def contents(rows: PrivateRows) -> Generator[bytes, None, None]:

@@ -21,6 +21,7 @@ LAYERS = (
     {"errors"},
     {"support"},
     {"api"},
+    {"hooks"},
     {"privacy"},
     {"learning", "records"},
     {"data"},

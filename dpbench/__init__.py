@@ -60,6 +60,8 @@ from dpbench.privacy.forms.gep.bases import AnchorBasis, DenseBasis
 from dpbench.privacy.forms.gep.residual import Residual
 from dpbench.support.paths import data_folders
 
+__version__ = "0.2.0"
+
 __all__ = [
     "AnchorBasis",
     "Blocks",

@@ -46,6 +46,7 @@ from dpbench.api import (
 )
 from dpbench.data.sources import locate
 from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, SpecError
+from dpbench.hooks import hookimpl
 from dpbench.learning.defaults import components, effective_size, pace, travel
 from dpbench.learning.linear import LinearProbe, Standardise, residuals, standardisation, unit_norm
 from dpbench.learning.probes import ProbeLearner
@@ -57,8 +58,9 @@ from dpbench.privacy.forms.blocks import Blocks
 from dpbench.privacy.forms.contributions import Joined, RankOne, Scaled
 from dpbench.privacy.forms.gep.bases import AnchorBasis, DenseBasis
 from dpbench.privacy.forms.gep.residual import Residual
-from dpbench.registry.hookspecs import hookimpl
 from dpbench.support.paths import data_folders
+
+__version__ = "0.2.0"
 
 __all__ = [
     "AnchorBasis",

@@ -79,9 +79,14 @@ class EfficientNetLite(Photographs):
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the network (c, 3, size, size) -> (c, 1280), in evaluation mode."""
-        import timm
         import torch
 
+        try:
+            import timm
+        except ImportError as error:
+            raise DataMissing(
+                f"Extractor {self.name!r} needs the package timm ({error}). Run: pip install 'dpbench-vision[offline]'"
+            ) from error
         network: torch.nn.Module = timm.create_model(f"tf_efficientnet_lite{self._number}", pretrained=False)
         weights = read_state(self._file)
         # Both networks have the same layers in the same order under different names; loading checks every shape.

@@ -44,8 +44,7 @@ class Pretrained(Photographs):
     @cached_property
     def _entry(self) -> Any:
         """What timm records about the weights."""
-        import timm
-
+        timm = _timm()
         names = timm.list_pretrained()
         if self.chosen not in names:
             near = timm.list_pretrained(f"{self.chosen.partition('.')[0]}.*")[:10] or names
@@ -60,9 +59,7 @@ class Pretrained(Photographs):
 
     @cached_property
     def _transform(self) -> Callable[[Image], Tensor]:
-        import timm.data
-
-        data: Any = timm.data
+        data = _timm().data
         recipe = data.resolve_data_config({"img_size": self.size}, pretrained_cfg=self._entry.to_dict())
         transform: Callable[[Image], Tensor] = data.create_transform(**recipe, is_training=False)
         return transform
@@ -116,12 +113,12 @@ class Pretrained(Photographs):
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the network (c, 3, h, w) -> (c, d), in evaluation mode."""
-        import timm
-
         state = read_state(self._file)
         try:
             # With its classifier, because only then does timm load strictly: without, missing layers would stay random.
-            network: Any = timm.create_model(self.chosen, pretrained=True, pretrained_cfg_overlay={"state_dict": state})
+            network: Any = _timm().create_model(
+                self.chosen, pretrained=True, pretrained_cfg_overlay={"state_dict": state}
+            )
         except (RuntimeError, KeyError, AttributeError) as error:  # from loading, or from adapting an old file's names
             raise DataError(
                 f"Expected the weights of {self.chosen} in {self._file}: {' '.join(str(error).split())[:300]} "
@@ -131,13 +128,23 @@ class Pretrained(Photographs):
         return self.features_of(network, device)
 
 
+def _timm() -> Any:
+    try:
+        import timm
+        import timm.data
+    except ImportError as error:
+        raise DataMissing(
+            f"The networks of timm need the package timm ({error}). Run: pip install 'dpbench-vision[timm]'"
+        ) from error
+    return timm
+
+
 def _size(model: str) -> str:
-    import timm
     import torch
 
     try:
         with torch.device("meta"):
-            network = timm.create_model(model, pretrained=False)  # without weights: only their number matters
+            network = _timm().create_model(model, pretrained=False)  # without weights: only their number matters
     except (RuntimeError, NotImplementedError):  # a few networks compute with their weights while being built
         return "of unknown size"
     return f"about {sum(one.numel() for one in network.parameters()) * 4 / 1e6:.0f} MB"

@@ -177,7 +177,14 @@ def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page(
         known[path] = {flag for one in command.params for flag in (*one.opts, *one.secondary_opts)}
     named = {flag for page in readme.PAGES for flag in re.findall(r"(?<![\w|-])--[a-z][a-z-]+", page.text)}
     assert {flag for flag in known["run"] if flag.startswith("--")} <= named | {"--no-public-labels", "--help"}
-    others = {"--strict", "--check", "--benchmark-enable", "--hypothesis-profile", "--help"}  # of mypy, ruff and pytest
+    others = {
+        "--strict",
+        "--check",
+        "--benchmark-enable",
+        "--hypothesis-profile",
+        "--config",
+        "--help",
+    }  # of the linters
     assert named - others <= set().union(*known.values())
 
 

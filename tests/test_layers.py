@@ -21,6 +21,7 @@ LAYERS = (
     {"errors"},
     {"support"},
     {"api"},
+    {"hooks"},
     {"privacy"},
     {"learning", "records"},
     {"data"},
@@ -178,6 +179,13 @@ for module in sys.argv[1:]:
     if heavy := {"torch", "matplotlib"} & set(sys.modules):
         sys.exit(f"{module} imports {heavy}")
 """
+
+
+def test_importing_dpbench_brings_nothing_that_takes_time() -> None:
+    slow = {"numpy", "pydantic", "PIL", "rich", "typer", "importlib.metadata"}
+    code = f"import dpbench, sys; print({slow} & set(sys.modules) or 'none')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("none", "")
 
 
 def test_what_every_command_imports_brings_neither_torch_nor_matplotlib() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import dpbench
 from dpbench import scaffold
 from dpbench.testing.checking import SUITES
 from tests import readme
@@ -131,6 +132,9 @@ def test_the_wheel_brings_the_plugins_and_works(wheel: Path, tmp_path: Path) -> 
     boards = {f"dpbench/boards/{file.name}" for file in (readme.LEADERBOARD / "boards").glob("*.toml")}
     figures = {f"dpbench/sweep/figures/{name}" for name in ("published.json", "pillar-figure-4.toml")}
     assert {"dpbench/py.typed", *figures} <= names
+    written = [file for file in readme.DOCS.rglob("*") if file.suffix in {".md", ".ipynb", ".svg", ".html", ".css"}]
+    assert len(written) > 30
+    assert {f"dpbench/docs/{file.relative_to(readme.DOCS)}" for file in written} <= names
     templates = {f"dpbench/scaffold/templates/{file.name}" for file in TEMPLATES.iterdir()}
     assert len(templates) == 7
     assert templates <= names
@@ -158,4 +162,5 @@ def test_the_licence_the_version_and_the_citation_agree(wheel: Path) -> None:
     cited = dict(line.split(": ", 1) for line in (readme.ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
                  if line[0] not in " -" and ": " in line)  # fmt: skip
     assert f"\nVersion: {cited['version']}\n" in facts
+    assert dpbench.__version__ == cited["version"]
     assert f"\nLicense-Expression: {cited['license']}\n" in facts

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from hypothesis import settings
 from typer.testing import CliRunner
 
+import dpbench
 from dpbench.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -35,7 +39,7 @@ def commands() -> list[list[str]]:
 
 
 def test_there_are_the_workflows_that_the_readme_promises() -> None:
-    assert [file.stem for file in FILES] == ["ci", "nightly", "pages", "submission"]
+    assert [file.stem for file in FILES] == ["ci", "nightly", "pages", "release", "submission"]
     assert ["leaderboard", "verify"] in commands()
 
 
@@ -57,13 +61,49 @@ def test_what_a_workflow_runs_of_the_repository_can_be_run() -> None:
 
 @EVERY
 def test_a_workflow_may_read_the_repository_and_nothing_else(file: Path) -> None:
-    assert read(file)["permissions"] == {"contents": "read"}
+    pages = {"pages": "read"} if file.stem == "pages" else {}  # to know the address that the site will have
+    assert read(file)["permissions"] == {"contents": "read", **pages}
 
 
-def test_only_the_job_that_deploys_the_page_may_more() -> None:
+def test_only_the_jobs_that_deploy_the_page_and_publish_a_release_may_more() -> None:
     more = {(file.stem, name): job["permissions"] for file in FILES for name, job in read(file)["jobs"].items()
             if "permissions" in job}  # fmt: skip
-    assert more == {("pages", "deploy"): {"pages": "write", "id-token": "write"}}
+    assert more == {
+        ("pages", "deploy"): {"pages": "write", "id-token": "write"},
+        ("release", "publish"): {"id-token": "write"},
+    }
+
+
+def test_a_release_is_a_tag_of_the_version_that_is_stated_tested_before_it_is_published() -> None:
+    content = read(ROOT / ".github/workflows/release.yml")
+    assert content["on"] == {"push": {"tags": ["v*"]}}
+    build, publish = (content["jobs"][name] for name in ("build", "publish"))
+    assert publish["needs"] == "build"
+    runs = [step.get("run", "") for step in build["steps"]]
+    (tagged,) = (run for run in runs if "GITHUB_REF_NAME" in run)
+    for version, code in ((dpbench.__version__, 0), ("9.9", 1)):
+        done = subprocess.run(["bash", "-c", tagged], cwd=ROOT, env={**os.environ, "GITHUB_REF_NAME": f"v{version}"},
+                              check=False)  # fmt: skip
+        assert done.returncode == code
+    assert runs.index(tagged) < runs.index(".ci/run") < runs.index("pip install build\npython -m build\n")
+    assert [step["uses"] for step in publish["steps"]][-1] == TRUSTED
+
+
+TRUSTED = "pypa/gh-action-pypi-publish@release/v1"
+
+
+def test_every_version_of_python_that_the_package_names_is_tested() -> None:
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["classifiers"]
+    named = [one.rpartition(" ")[2] for one in stated if re.search(r"Python :: 3\.\d+$", one)]
+    assert read(ROOT / ".github/workflows/ci.yml")["jobs"]["ci"]["strategy"]["matrix"]["python"] == named
+
+
+def test_before_a_commit_the_linters_of_continuous_integration_run() -> None:
+    content = yaml.safe_load((ROOT / ".ci" / "pre-commit.yaml").read_text(encoding="utf-8"))
+    (hooks,) = (one["hooks"] for one in content["repos"])
+    run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    for hook in hooks:
+        assert hook["language"] == "system" and hook["entry"].removesuffix(" --force-exclude") in run
 
 
 def test_the_page_is_deployed_from_main_alone() -> None:
@@ -99,7 +139,9 @@ def test_no_text_of_a_stranger_stands_in_a_script(file: Path) -> None:
 def test_actions_are_githubs_own_at_a_major_version(file: Path) -> None:
     used = [step["uses"] for step in steps(file) if "uses" in step]
     assert used
-    assert all(re.fullmatch(r"actions/[a-z-]+@v\d+", name) for name in used)
+    assert all(
+        re.fullmatch(r"actions/[a-z-]+@v\d+", name) for name in used if (file.stem, name) != ("release", TRUSTED)
+    )
 
 
 @EVERY

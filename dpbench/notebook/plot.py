@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.board.tables import Table
 from dpbench.errors import SpecError
+from dpbench.support.charts import check_drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,12 +17,13 @@ def against_epsilon(tables: Sequence[Table], metric: str, ax: Axes | None) -> Ax
     """Draw the table's rows, references dashed and level; return the axes.
 
     Raises:
-        SpecError: there are results of several protocols, or of none with this metric.
+        SpecError: there are results of several protocols, or of none with this metric; or matplotlib is missing.
     """
     if len(tables) != 1:
         said = "; ".join(table.title for table in tables) or f"none with {metric}"
         raise SpecError(f"Expected results of one protocol to draw, got {said}. Take some of them, like results[:3].")
     if ax is None:
+        check_drawing()
         import matplotlib.pyplot as plt
 
         _, ax = plt.subplots()

@@ -14,10 +14,10 @@ from typing import Any, Literal, get_origin, get_type_hints
 import pluggy
 from pydantic import TypeAdapter, ValidationError
 
+from dpbench import hooks
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT
-from dpbench.registry import hookspecs
 from dpbench.support.messages import unknown
 from dpbench.support.validation import misfit
 
@@ -171,7 +171,7 @@ def load() -> Registry:
         UnknownName: `DPBENCH_PLUGINS` names a plugin that is not installed.
     """
     manager = pluggy.PluginManager("dpbench")
-    manager.add_hookspecs(hookspecs)
+    manager.add_hookspecs(hooks)
     components: dict[Kind, dict[str, Registered]] = {kind: {} for kind in KINDS}
     broken = []
     for point in _chosen(list(entry_points(group="dpbench"))):

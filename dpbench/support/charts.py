@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,9 @@ def check_file(file: Path, flag: str) -> None:
     """Refuse a file that is neither PNG, SVG nor PDF, before anything is read.
 
     Raises:
-        SpecError: names the endings that are allowed.
+        SpecError: names the endings that are allowed; or matplotlib is missing.
     """
+    check_drawing()
     if file.suffix.lower() not in FORMATS:
         raise SpecError(f"Expected {flag} {file} to end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
 
@@ -45,3 +47,13 @@ def write_chart(file: Path, draw: Callable[[], Figure]) -> None:
     ):  # fmt: skip
         figure = draw()
         write_atomically(file, lambda out: figure.savefig(out, format=kind, metadata=metadata))
+
+
+def check_drawing() -> None:
+    """Refuse to begin where what draws is missing.
+
+    Raises:
+        SpecError: matplotlib is not installed; says how to install it.
+    """
+    if find_spec("matplotlib") is None:
+        raise SpecError("Expected matplotlib, which draws figures. Run: pip install 'dpbench-vision[plot]'")

@@ -29,7 +29,6 @@ from typing import Any, Literal
 
 from dpbench.api import Budget, Choice, Planned, Release
 from dpbench.errors import PlanError, SpecError
-from dpbench.privacy.accounting import bounded_range
 from dpbench.privacy.plan import eps0_of
 
 AccountantName = Literal["pld", "rdp", "prv"]
@@ -236,6 +235,8 @@ def _with_choices(
     sums: Sequence[Release], choices: Sequence[Choice], sigma: float, delta: float, interval: float
 ) -> float:
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+    from dpbench.privacy.accounting import bounded_range
 
     losses = [
         from_gaussian_mechanism(

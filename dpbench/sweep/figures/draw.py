@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.records.result import Interval
 from dpbench.records.spec import COMPONENTS
-from dpbench.support.charts import BLUE, GREY, VERMILLION, write_chart
+from dpbench.support.charts import BLUE, GREY, VERMILLION, check_drawing, write_chart
 from dpbench.sweep.figures.axis import XAxis, x_axis
 from dpbench.sweep.figures.collect import Collected
 from dpbench.sweep.figures.published import Point, Series
@@ -46,6 +46,7 @@ def write_figure(collected: Collected, file: Path) -> None:
 
 def draw(collected: Collected, *, titled: bool = True) -> Figure:
     """Return the figure: one panel per combination of the panels' axes, and one legend beside them."""
+    check_drawing()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 from dpbench.board.site.looks import LIGHT
+from dpbench.support.charts import check_drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,6 +48,7 @@ class Chart:
 @contextmanager
 def styled() -> Iterator[None]:
     """Draw in the site's style; a sign that the font lacks is drawn by the reader's own fonts."""
+    check_drawing()
     import matplotlib as mpl
 
     with mpl.rc_context({

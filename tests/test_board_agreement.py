@@ -73,7 +73,7 @@ def test_the_map_marks_as_tied_whom_the_index_ranks_first_and_counts_as_it_does(
     for standing in FILLED:
         assert {re.split("[,:]", one)[0] for one in found[standing.board.title]} == set(_first(standing))
     results = sum(len(standing.entries) for standing in FILLED)
-    assert f"of the {results} results" in " ".join(page.split())
+    assert f"Of all {results} results" in " ".join(page.split())
     assert f"{sum(map(_ranked, FILLED))} entries on {len(FILLED)} boards" in " ".join(page.split())
 
 

@@ -122,6 +122,13 @@ def test_every_answer_keeps_the_page_to_itself(port: int, path: str) -> None:
     assert not re.search(r"https?:|\*", headers["Content-Security-Policy"])
 
 
+def test_only_the_documentation_may_run_a_script_that_stands_in_its_page(port: int) -> None:
+    allowed = "script-src 'self' 'unsafe-inline'"
+    assert allowed in got(port, "/docs/index.html")[1]["Content-Security-Policy"]
+    for path in ("/", "/entries/docs/x.html", "/docs"):
+        assert allowed not in got(port, path)[1]["Content-Security-Policy"]
+
+
 def test_a_name_that_was_bent_to_this_machine_is_not_answered(port: int) -> None:
     assert got(port, "/", host="elsewhere.example")[0] == 421
     assert got(port, "/", host="localhost")[0] == 200

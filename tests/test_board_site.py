@@ -22,8 +22,11 @@ from dpbench.board.site.charts.picture import Chart
 from dpbench.board.site.entries import RAW
 from dpbench.board.site.looks import DARK, LIGHT, SHAPES, looks
 from dpbench.errors import DataError, OutputError, SpecError
+from dpbench.explain.record import STAGES, Explained, Explanation, Lift
 from dpbench.records.board import Board, find_board
+from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Result
+from dpbench.records.spec import make_spec
 from tests.boards import synthetic, write
 
 HOSTILE = (
@@ -544,6 +547,45 @@ def test_tables_can_be_downloaded_and_hold_what_the_index_holds(index: Index, tm
     for path in ("entries.csv", "boards/digits-eps1.csv"):
         rows = list(csv.DictReader(io.StringIO((tmp_path / "site" / path).read_text(encoding="utf-8"))))
         assert [row["file"] for row in rows] == [entry.file for entry in index.standings[0].entries]
+
+
+def _explanation(learner: str) -> Explanation:
+    def at(mean: float) -> Interval:
+        return Interval(mean=mean, low=mean - 0.01, high=mean + 0.01)
+
+    ladder = [Lift(stage=stage, accuracy=at(0.6), points=at(0.05)) for stage in STAGES]
+    one = Explained(
+        learner=Component(name=learner),
+        digest="0" * 64,
+        epsilon=0.5,
+        private=at(0.5),
+        ladder=tuple(ladder),
+        rest=at(0.02),
+        alone=(),
+    )
+    spec = make_spec({"learner": "pillar", "epsilon": 0.5}, "the test")
+    return Explanation(
+        digest="1" * 64, specs=(spec,), private=1294, public=144, test=359, ceiling=Component(name="non-private"),
+        accuracy=at(0.8), learners=(one,), digests={}, seconds=1.0, components={}, provenance={},
+    )  # fmt: skip
+
+
+def test_a_learners_page_shows_what_privacy_costs_it_where_that_was_explained(index: Index, tmp_path: Path) -> None:
+    mine, other = (entry.learner for entry in index.standings[0].entries[1:3])
+    _explanation(mine).write(tmp_path / "explanations")
+    build_site(index, tmp_path, tmp_path / "site")
+    page = (tmp_path / "site" / "learners" / f"{mine}.html").read_text(encoding="utf-8")
+    assert page.count('<td class="number">+5.00</td>') == len(STAGES)
+    assert "+2.00" in page and 'class="picture"' in page
+    assert 'class="picture"' not in (tmp_path / "site" / "learners" / f"{other}.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("said", ["{", "{}", '{"kind": "result"}'])
+def test_an_explanation_that_is_none_is_named(index: Index, tmp_path: Path, said: str) -> None:
+    (tmp_path / "explanations").mkdir()
+    (tmp_path / "explanations" / "bad.json").write_text(said, encoding="utf-8")
+    with pytest.raises(DataError, match=r"Expected an explanation in .*bad\.json"):
+        build_site(index, tmp_path, tmp_path / "site")
 
 
 def test_the_documentation_stands_beside_the_board_where_it_is_built_along(index: Index, tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ from typing import BinaryIO
 from dpbench.errors import OutputError, SpecError
 
 ADDRESS = "127.0.0.1"
+# Pages name a stricter policy themselves; this one stands where they cannot.
+POLICY = (
+    "default-src 'self' data:; style-src 'self' 'unsafe-inline'; object-src 'none'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+# The documentation has no stranger's word, a script of its own in each page, and a field to search in.
+DOCS = POLICY.replace("form-action 'none'", "form-action 'self'; script-src 'self' 'unsafe-inline'")
 HEADERS = {
-    # The page names a stricter policy itself; this one stands where it cannot.
-    "Content-Security-Policy": (
-        "default-src 'self' data:; style-src 'self' 'unsafe-inline'; object-src 'none'; base-uri 'none'; "
-        "form-action 'none'; frame-ancestors 'none'"
-    ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -32,9 +34,11 @@ class _Handler(SimpleHTTPRequestHandler):
 
     extensions_map = SimpleHTTPRequestHandler.extensions_map | {
         ".css": "text/css",
+        ".csv": "text/csv",
         ".html": "text/html",
         ".js": "text/javascript",
         ".json": "application/json",
+        ".png": "image/png",
         ".svg": "image/svg+xml",
         ".toml": "application/toml",
         ".woff2": "font/woff2",
@@ -84,6 +88,8 @@ class _Handler(SimpleHTTPRequestHandler):
 
     def end_headers(self) -> None:
         """Send what keeps the page to itself with every answer."""
+        documented = getattr(self, "path", "").startswith("/docs/")  # none where a request could not be read
+        self.send_header("Content-Security-Policy", DOCS if documented else POLICY)
         for name, value in HEADERS.items():
             self.send_header(name, value)
         super().end_headers()

@@ -33,7 +33,7 @@ def stairs(one: Explained) -> Iterator[tuple[str, float, float]]:
     yield "rest", at, at + 100 * one.rest.mean
 
 
-def figure(explanation: Explanation) -> Figure:
+def figure(explanation: Explanation, *, titled: bool = True) -> Figure:
     """Return the figure: a row a learner, and under all of them what the colours mean."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -42,7 +42,8 @@ def figure(explanation: Explanation) -> Figure:
     drawn = Figure(figsize=(8, 1.1 + 1.1 * len(learners)), dpi=110, layout="constrained")
     FigureCanvasAgg(drawn)
     axes = drawn.subplots()
-    drawn.suptitle(_title(explanation), parse_math=False)
+    if titled:
+        drawn.suptitle(_title(explanation), parse_math=False)
     low = min(min(before, after) for one in learners for _, before, after in stairs(one))
     ceiling = 100 * explanation.accuracy.mean
     high = max(ceiling, *(max(before, after) for one in learners for _, before, after in stairs(one)))

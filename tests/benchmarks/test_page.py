@@ -42,7 +42,10 @@ FILTER = """() => {
     });
   return times;
 }"""
-PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+PAINT = """() => new Promise((told) => new PerformanceObserver((list) => {
+  const found = list.getEntriesByName("first-contentful-paint");
+  if (found.length) told(found[0].startTime);
+}).observe({ type: "paint", buffered: true }))"""
 
 
 def _built(root: Path, ratios: Ratios) -> tuple[Path, float]:

@@ -78,6 +78,7 @@ def home(site: Site, renderer: Renderer) -> bytes:
         "references": [_reference(columns, role) for role in view.LINES],
         "answer": _answer(lines, len(columns)),
         "results": len(everything), "ranked": len(ranked), "boards": len(columns), "before": old, "read": read,
+        "guaranteed": sum(entry.reads_private and entry.role != "ceiling" for entry in everything),
         "again": sum(entry.again is not None for entry in everything),
         "audited": sum(entry.audit is not None for entry in everything),
         "exhibits": len(museum), "stopped": sum(bool(one.stopped) for one in museum),

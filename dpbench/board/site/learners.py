@@ -136,6 +136,6 @@ def _explained(name: str, found: Sequence[Explanation]) -> Iterator[Chart]:
                 for each in mine
                 for stage, before, after in stairs(each)
             )
-            drawn = picture(functools.partial(figure, alone), key, f"{title}. The table has its numbers.")
+            drawn = picture(functools.partial(figure, alone, titled=False), key, f"{title}. The table has its numbers.")
             note = "What accuracy gains when one thing after another is lifted; only the private run has a guarantee."
             yield Chart(key, title, note, drawn, ("Learner", "ε", "Lifted", "points"), rows)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 INK, QUIET, LINE, PAPER = "#1a1c1f", "#5b6068", "#dcdfe3", "#ffffff"
 THEMED = {
     INK: "var(--ink)", QUIET: "var(--quiet)", LINE: "var(--line)", PAPER: "var(--paper)",
-    "#000000": "var(--ink)", "#666666": "var(--quiet)", "#b0b0b0": "var(--line)",
+    "#000000": "var(--ink)", "#666666": "var(--quiet)", "#b0b0b0": "var(--line)", "#dddddd": "var(--line)",
     **{colour: f"var(--c{place})" for place, colour in enumerate(LIGHT)},
 }  # fmt: skip
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"

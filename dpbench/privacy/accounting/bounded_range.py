@@ -13,7 +13,8 @@ density exp((e - eps0) / 2) / (2 (1 - exp(-eps0))) on [-eps0, eps0], as P(L > e)
 dominates all choices; and dominating pairs compose, however choices follow answers (Zhu, Dong and Wang 2022, theorem
 10).
 
-Randomised response dominates them too, being the worst of all that is eps0-DP; it takes nearly twice the noise.
+Randomised response dominates them too, being the worst of all that is eps0-DP: it takes 1 to 13% more noise in plans of
+one or two choices, and 1.7 times as much in one of twenty. Of so many, zCDP alone (`rdp`) takes 3% less than this pair.
 """
 
 from __future__ import annotations

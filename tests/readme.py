@@ -56,9 +56,9 @@ class Page:
         return [line[2:] for line in lines if line.startswith("$ ")]
 
     def code(self) -> str:
-        """Return the Python blocks, in order, but for those that a line names a file."""
-        found = re.findall(r"^(?P<before>[^\n]*)\n\n```python\n(.*?)^```", self.text, re.DOTALL | re.MULTILINE)
-        return "\n".join(code for before, code in found if not re.fullmatch(r"`[^`]+`:", before))
+        """Return the Python blocks, in order, but for those that the line above names a file, or says why not."""
+        found = re.findall(r"^([^\n]*)\n\n?```python\n(.*?)^```", self.text, re.DOTALL | re.MULTILINE)
+        return "\n".join(code for above, code in found if not re.fullmatch(r"`[^`]+`:|<!-- not run .+: .+ -->", above))
 
     def not_run(self) -> Iterator[tuple[str, list[list[str]]]]:
         """Yield what is said above each text block with commands, and the words of each command."""

@@ -28,6 +28,7 @@ nb_execution_in_temp = True
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_output_stderr = "remove"  # progress, and what the cache says
 
 default_role = "py:obj"  # docstrings write `name`: a link where the reference has it, code where it has not
 suppress_warnings = ["ref.python"]  # a name of several classes has no link

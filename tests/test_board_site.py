@@ -344,7 +344,7 @@ def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_i
     one, two, three = (standing_of(board, results) for board in boards)
     other = standing_of(find_board("cifar10-resnet50-eps0.7"), results)
     index = Index(ranking="", standings=(two, other, one, three))
-    assert [akin.board.epsilon for akin in view.family(one, index)] == [0.1, 0.7, 1.0]
+    assert [[akin.board.epsilon for akin in found] for found in view.families(index)] == [[0.1, 0.7, 1.0], [0.7]]
     (chart,) = _against(one, two, three)  # all by default settings
     assert {row[1] for row in chart.rows} == {"0.1", "0.7", "1"}
     assert "no privacy" in {row[0] for row in chart.rows}

@@ -32,6 +32,7 @@ from dpbench.privacy.binding import bind
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.witness import Canaries, Witness
 from dpbench.records.audit import Audit
+from dpbench.records.provenance import today
 from dpbench.records.result import Privacy, Result
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
@@ -125,7 +126,7 @@ def audit_of(prepared: Prepared, seed: int, canaries: int | None = None, result:
         sensitivity=found[0], noise=found[1], attack=found[2],
         figures=figures(epsilon, privacy.delta, *found), left_out=tuple(left_out),
         seconds={**prepared.phases.seconds, "audit": time.perf_counter() - begin}, components=brought(prepared.parts),
-        provenance=prepared.shared.provenance(str(prepared.roles.task.device)),
+        provenance={**prepared.shared.provenance(str(prepared.roles.task.device)), "date": today()},
     )  # fmt: skip
 
 

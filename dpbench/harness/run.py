@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +16,7 @@ from dpbench.harness.prepare import Prepared, brought, code, open_, prepare
 from dpbench.harness.roles import Compared
 from dpbench.harness.shared import Shared
 from dpbench.harness.tuning import trials
-from dpbench.records.provenance import source_of
+from dpbench.records.provenance import source_of, today
 from dpbench.records.result import Privacy, Result, SeedResult, TaskFacts, Tuning, result_name, summarise
 from dpbench.records.spec import Spec
 from dpbench.records.unfinished import Unfinished
@@ -128,7 +127,7 @@ def _result(prepared: Prepared, seeds: Sequence[SeedResult], compared: Compared,
 def _made(parts: Parts, shared: Shared, device: torch.device) -> dict[str, Any]:
     others = {one.distribution for one in parts.brought.values()} - {"dpbench-vision", OWN[1]}
     sources = {name: found for name in sorted(others) if (found := source_of(name))}
-    made = {**shared.provenance(str(device)), "code": code(parts), "date": datetime.now(UTC).date().isoformat()}
+    made = {**shared.provenance(str(device)), "code": code(parts), "date": today()}
     return {**made, "sources": sources} if sources else made
 
 

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from importlib.metadata import distribution as metadata_of
 from pathlib import Path
@@ -36,6 +37,11 @@ def collect(device: str) -> dict[str, Any]:
         "threads": _threads(),
         "device": device,
     }
+
+
+def today() -> str:
+    """Return the day that a record is of, YYYY-MM-DD in UTC."""
+    return datetime.now(UTC).date().isoformat()
 
 
 def _version(name: str) -> str | None:

@@ -49,5 +49,6 @@ def _protocol(standing: Standing) -> list[tuple[str, str]]:
         ("Neighbours", board.adjacency),
         ("Seeds", f"{seeds}; split seed {board.split_seed}"),
         ("Ranked by", view.metric_name(board.metric).lower()),
+        *([("A uniform guess", f"{text.percent(chance)}%")] if (chance := view.chance(standing, board.metric)) else []),
         ("Ranked selections", ", ".join(board.selection)),
     ]

@@ -11,7 +11,6 @@ from dpbench.board.site import prose
 from dpbench.board.site.context import Site, slugs
 from dpbench.board.site.render import Renderer
 from dpbench.errors import DpbenchError
-from dpbench.records.protocol import CONCAT, Component
 from dpbench.registry import Registered
 from dpbench.support.messages import bytes_in_words
 
@@ -42,7 +41,7 @@ def parts(site: Site) -> list[Part]:
         board = standing.board
         for component in filter(None, (board.dataset, board.public_dataset)):
             datasets.setdefault(component.name, []).append(standing)
-        for component in board.extractor.parts if board.extractor.name == CONCAT else (board.extractor,):
+        for component in board.extractor.parts:
             extractors.setdefault(component.name, []).append(standing)
     return [*_of_kind(site, "dataset", datasets), *_of_kind(site, "extractor", extractors)]
 
@@ -107,8 +106,3 @@ def _extractor(site: Site, found: Registered | None, boards: tuple[Standing, ...
         ("Brought by", f"plugin {found.plugin} of {found.distribution} {found.version}"),
     ]  # fmt: skip
     return facts, ""
-
-
-def page_of(found: list[Part], kind: str, component: Component) -> str:
-    """Return the page of a board's dataset or extractor."""
-    return next((one.page for one in found if (one.kind, one.name) == (kind, component.name)), "")

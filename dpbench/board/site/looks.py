@@ -43,6 +43,7 @@ class Look:
 
     colour: int | None
     shape: Shape
+    turn: int = 0  # how often all colours were taken before: lines of another turn are dashed
 
     @property
     def css(self) -> str:
@@ -64,7 +65,10 @@ REFERENCE = Look(None, SHAPES[3])
 def looks(entries: Iterable[str], references: Iterable[str] = ()) -> Mapping[str, Look]:
     """Return the look of each learner by name: those of entries in order of their names, references all alike."""
     ranked = sorted(set(entries))
-    found = {name: Look(place % len(LIGHT), SHAPES[place % len(SHAPES)]) for place, name in enumerate(ranked)}
+    found = {
+        name: Look(place % len(LIGHT), SHAPES[place % len(SHAPES)], place // len(LIGHT))
+        for place, name in enumerate(ranked)
+    }
     return dict.fromkeys(references, REFERENCE) | found
 
 

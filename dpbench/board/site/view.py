@@ -157,11 +157,6 @@ def chance(standing: Standing, metric: str) -> float | None:
     return standing.chance if metric in ("accuracy", "balanced_accuracy") and standing.chance else None
 
 
-def family(standing: Standing, index: Index) -> list[Standing]:
-    """Return the boards that differ from this one in epsilon alone, itself among them, by epsilon."""
-    return next(found for found in families(index) if standing in found)
-
-
 def families(index: Index) -> list[list[Standing]]:
     """Return all boards, those together that differ in epsilon alone: the largest families of entries first."""
     groups: dict[str, list[Standing]] = defaultdict(list)

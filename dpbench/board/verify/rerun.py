@@ -22,6 +22,7 @@ from dpbench.board.verify.scores import correct_bits
 from dpbench.errors import DataMissing, SpecError
 from dpbench.harness.again import NotRun, prepare_again
 from dpbench.records.metrics import METRICS
+from dpbench.records.provenance import today
 from dpbench.records.result import Result, SeedResult
 from dpbench.records.tolerance import CLOSE, close
 from dpbench.registry import Registry
@@ -112,7 +113,8 @@ def rerun(result: Result, seed: int | None, plugins: Registry, device: str = "au
         raise NotRun(str(error)) from error
     except ImportError as error:
         raise NotRun(f"A package is missing: {error}.") from error
-    return _compared(result, stated, again, prepared.shared.provenance(str(prepared.roles.task.device)))
+    made = prepared.shared.provenance(str(prepared.roles.task.device))
+    return _compared(result, stated, again, {**made, "date": today()})
 
 
 def keep(record: Rerun, stored: ResultFile, root: Path) -> Path:

@@ -100,8 +100,8 @@ def lines_chart(shown: Lines, every: Mapping[str, Look], key: str, title: str, n
 def _draw(shown: Lines, every: Mapping[str, Look]) -> Figure:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.6, 4.6))
-    axes = figure.add_axes((0.075, 0.115, 0.71, 0.845))
+    figure = Figure(figsize=(6.6, 4.3))
+    axes = figure.add_axes((0.09, 0.115, 0.655, 0.865))
     axes.set_xscale("log")
     xs = sorted({x for points in (*shown.series.values(), *shown.references.values()) for x in points})
     axes.set_xticks(xs, labels=[f"{x:g}" for x in xs])
@@ -113,7 +113,7 @@ def _draw(shown: Lines, every: Mapping[str, Look]) -> Figure:
         _line(axes, points, QUIET, style, "")
     for name, points in shown.series.items():
         look = every[name]
-        _line(axes, points, LIGHT[look.colour or 0], "-", look.shape.marker)
+        _line(axes, points, LIGHT[look.colour or 0], "-." if look.turn else "-", look.shape.marker)
     _labels(axes, shown, every)
     return figure
 
@@ -133,7 +133,7 @@ def _labels(axes: Axes, shown: Lines, every: Mapping[str, Look]) -> None:
     named = [(name, points, every[name]) for name, points in shown.series.items()]
     named += [(name, points, looks.REFERENCE) for name, points in shown.references.items()]
     low, high = axes.get_ylim()
-    gap = (high - low) / 21
+    gap = (high - low) / 20
     wanted = [100 * points[max(points)].mean for _, points, _ in named]
     places = looks.spread(wanted, gap, low + gap / 2, high - gap / 2)
     across = axes.get_yaxis_transform()
@@ -142,9 +142,9 @@ def _labels(axes: Axes, shown: Lines, every: Mapping[str, Look]) -> None:
         axes.plot([1.005, 1.025], [end, place], color=colour, linewidth=0.8, transform=across, clip_on=False)
         if look.colour is not None:
             axes.plot(
-                [1.04], [place], marker=look.shape.marker, color=colour, markersize=6, transform=across, clip_on=False
+                [1.045], [place], marker=look.shape.marker, color=colour, markersize=6, transform=across, clip_on=False
             )
-        left = 1.035 if look.colour is None else 1.055
+        left = 1.035 if look.colour is None else 1.075
         word = text.brief(name, LABEL)
         axes.text(
             left, place, word, va="center", transform=across, color=QUIET if look.colour is None else INK, fontsize=9

@@ -54,8 +54,9 @@ def test_a_saved_model_gives_the_labels_of_the_runs_own_predictor(
 ) -> None:
     needs = learner in {"adadps", "public-only"}
     found = dpbench.run(learner, seeds=1, epsilon=2, public_labels=needs, out=tmp_path)
-    file = found.model(0).save(tmp_path / "model.safetensors")
-    model = dpbench.load_model(file)
+    fresh = found.model(0)
+    model = dpbench.load_model(fresh.save(tmp_path / "model.safetensors"))
+    assert model.digest == fresh.digest and model.digest in repr(model)
     assert model.score(*digits) == pytest.approx(found.accuracy)
     assert model.card.test.predictions == found.record.seeds[0].predictions
     assert model.decision_function(digits[0][:3]).shape == (3, 10)

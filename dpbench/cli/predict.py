@@ -57,7 +57,7 @@ def _show_card(chosen: Model, as_json: bool) -> None:
         print(chosen.card.model_dump_json(indent=2))
         return
     table = Table.grid(Column(style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
-    for heading, text in chosen.card.lines():
+    for heading, text in chosen.lines():
         table.add_row(heading, Text(text))
     Console().print(table)
 

@@ -27,15 +27,24 @@ def write(file: Path, card: Card, program: Program) -> Path:
     """
     from safetensors.torch import save
 
-    tensors = {name: one.detach().cpu().contiguous() for name, one in program.tensors.items()}
-    texts = {"card": card.model_dump_json(), "program": json.dumps(program.written(), sort_keys=True)}
+    texts, tensors = _content(card, program)
     content = save(tensors, {"format": FORMAT, **texts, "digest": _digest(texts, tensors)})
     write_atomically(file, lambda out: out.write(content))
     return file
 
 
-def read(file: Path) -> tuple[Card, Program, str]:
-    """Return card, program and digest of a model.
+def digest(card: Card, program: Program) -> str:
+    """Return the SHA-256 of a model: of its card, its operations and its numbers."""
+    return _digest(*_content(card, program))
+
+
+def _content(card: Card, program: Program) -> tuple[dict[str, str], dict[str, Tensor]]:
+    tensors = {name: one.detach().cpu().contiguous() for name, one in program.tensors.items()}
+    return {"card": card.model_dump_json(), "program": json.dumps(program.written(), sort_keys=True)}, tensors
+
+
+def read(file: Path) -> tuple[Card, Program]:
+    """Return card and program of a model.
 
     Raises:
         DataError: the file is not there, is no model, or was damaged or changed.
@@ -61,7 +70,7 @@ def read(file: Path) -> tuple[Card, Program, str]:
     except (DataError, ValueError) as error:  # pydantic's is a ValueError
         said = str(error).splitlines()[0].rstrip(".:")
         raise DataError(f"Model {file} cannot be read: {said}.") from error
-    return card, program, header["digest"]
+    return card, program
 
 
 def _digest(texts: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:

@@ -57,6 +57,15 @@ class Model:
         names = np.array(self.card.classes)
         return names.astype(np.int64) if all(map(_whole, self.card.classes)) else names
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the model: of its card, its operations and its numbers."""
+        return files.digest(self.card, self.program)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the card as headings and texts, and the model's digest."""
+        return [*self.card.lines(), ("model", self.digest)]
+
     def predict(self, images: Asked) -> np.ndarray:
         """Return the class of each image, (n,) of `classes_`; that of the highest score, the first of equal ones.
 
@@ -117,7 +126,7 @@ class Model:
     @classmethod
     def load(cls, file: Path | str, *, device: str = "auto", plugins: Registry | None = None) -> Model:
         """Read a model; `file.read` tells what is refused."""
-        card, program, _ = files.read(Path(file))
+        card, program = files.read(Path(file))
         return cls(card, program, plugins, device)
 
     @classmethod
@@ -167,12 +176,12 @@ class Model:
         return parts[0] if len(parts) == 1 else side_by_side(parts)
 
     def __repr__(self) -> str:
-        return "\n".join([f"Model of {self.card.spec.learner.name}", *(f"  {a}: {b}" for a, b in self.card.lines())])
+        return "\n".join([f"Model of {self.card.spec.learner.name}", *(f"  {a}: {b}" for a, b in self.lines())])
 
     def _repr_html_(self) -> str:
         from html import escape
 
-        rows = "".join(f"<tr><th>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in self.card.lines())
+        rows = "".join(f"<tr><th>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in self.lines())
         return f"<table>{rows}</table>"
 
 

@@ -14,6 +14,7 @@ from dpbench.support.charts import BLUE, GREY, VERMILLION, check_drawing, write_
 from dpbench.sweep.figures.axis import XAxis, x_axis
 from dpbench.sweep.figures.collect import Collected
 from dpbench.sweep.figures.published import Point, Series
+from dpbench.sweep.formula import is_formula
 from dpbench.sweep.plot import X, text
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def draw(collected: Collected, *, titled: bool = True) -> Figure:
         _theirs(axes, collected, panel, axis)
         _bounds(axes, collected, panel, axis)
         _dress(axes, collected, panel, axis)
-        turned = 90 if axis.crowded(collected.plot, width - 0.7) else 0  # inches, less the labels of the y axis
+        crowded = axis.crowded(collected.plot, width - 0.7)  # inches, less the labels of the y axis
+        turned = 90 if crowded and not is_formula(collected.plot.x) else 0
         axes.tick_params(axis="x", labelsize=8, rotation=turned)
         axes.set_ylabel(_measured(collected) if index % across == 0 else "")
     figure.legend(handles=_handles(collected), loc="outside right center", fontsize=8)
@@ -162,7 +164,7 @@ def _bounds(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxi
     for index, line in enumerate(_lines(collected)):
         found = {at.x: share for at, share in collected.bound.items() if (at.panel, at.line) == (panel, line)}
         ordered = [x for x in axis.at if x in found]
-        heights = [100 * min(1.0, found[x]) for x in ordered]
+        heights = [_height(collected, min(1.0, found[x])) for x in ordered]
         axes.plot([axis.at[x] for x in ordered], heights, ":", color=_look(index)["color"], linewidth=1.2, alpha=0.8)
     at = collected.fitted
     if at is not None and at.panel == panel:
@@ -208,7 +210,8 @@ def _dress(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxis
     axes.set_xscale("log" if axis.log else "linear")
     axes.set_xlim(*axis.limits)
     axes.set_yscale(plot.height)
-    axes.set_xticks(list(axis.at.values()), labels=axis.labels(plot), parse_math=False)
+    if not is_formula(plot.x):  # whose values nobody chose
+        axes.set_xticks(list(axis.at.values()), labels=axis.labels(plot), parse_math=False)
     axes.minorticks_off()
     axes.set_xlabel(_words(plot.x))
     if axis.boundary is not None:

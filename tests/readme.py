@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from dpbench.board.index import Entry, Index, Standing
+from dpbench.inspection.prediction import predict
+from dpbench.inspection.report import Inspection
 from dpbench.records.result import Interval, Result
 from dpbench.sweep.figures import published
 
@@ -181,6 +183,37 @@ def without_data_table() -> str:
     return "\n".join(lines)
 
 
+def prediction_table() -> str:
+    """Return what PILLAR's theorem predicts of features, from the inspections, beside what was measured at each k."""
+    lines = [
+        "| features | γ | as printed: k, gain | by noise: k, gain | ε | best k measured | accuracy there "
+        "| in all dimensions |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    found: dict[tuple[str, float], dict[int, Interval]] = {}
+    for result in _results("theory-prediction"):
+        at = found.setdefault((result.spec.dataset.name, result.spec.epsilon), {})
+        at[int(result.spec.learner.options["k"])] = result.metrics["accuracy"]
+    for (dataset, epsilon), measured in sorted(found.items()):
+        inspected = _inspected(dataset)
+        assert inspected.separability is not None
+        by_k = inspected.asked.k
+        told = predict(by_k, inspected.features, inspected.spectrum, inspected.separability)
+        best = max(measured, key=lambda k: measured[k].mean)
+        cells = [f"{dataset}, {inspected.features} dimensions", f"{told.gamma:.3f}"]
+        for k, gains in ((told.best_printed, told.printed), (told.best_noise, told.noise)):
+            cells.append(f"{k}, {gains[by_k.index(k)]:.2f}")
+        cells += [f"{epsilon:g}", str(best), _said(measured[best]), _said(measured[max(measured)])]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _inspected(dataset: str) -> Inspection:
+    extractor = "pixels" if dataset == "digits" else "efficientnet-lite0"
+    (file,) = (LEADERBOARD / "inspections").glob(f"inspection-{dataset}-{extractor}-*.json")
+    return Inspection.model_validate_json(file.read_text(encoding="utf-8"))
+
+
 def _results(figure: str) -> list[Result]:
     return [Result.read(file) for file in sorted((FIGURES / figure).glob("*.json"))]
 
@@ -237,6 +270,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "pillar-figure-4": figure_table,
     "pillar-table-2b": public_table,
     "dp-randp-table-4": without_data_table,
+    "theory-prediction": prediction_table,
 }
 
 

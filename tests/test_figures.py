@@ -274,3 +274,72 @@ def test_tick_labels_that_would_touch_are_told() -> None:
     plot = Plot(x="learner.k")
     assert x_axis([100.0, 101.0, 200.0], log=False).crowded(plot, inches=3)
     assert not x_axis([100.0, 150.0, 200.0], log=False).crowded(plot, inches=3)
+
+
+BOUND = """
+name = "tiny"
+
+[fixed]
+dataset = "digits"
+learner = "jl"
+
+[grid]
+epsilon = [0.1, 0.2]
+"learner.k" = [10, 40]
+
+[plot]
+x = "learner.k * epsilon"
+lines = "learner.k"
+scale = "log"
+metric = "error"
+height = "log"
+bound = "1 / (learner.k * epsilon)"
+through = { epsilon = 0.1, "learner.k" = 10 }
+rate = "a theorem"
+"""
+
+
+def _with_bound(plugins: Registry, example: Result, tmp_path: Path, text: str = BOUND) -> Collected:
+    file = tmp_path / "tiny.toml"
+    file.write_text(text)
+    means = {(0.1, 10): 0.8, (0.1, 40): 0.9, (0.2, 10): 0.85, (0.2, 40): 1.0}
+    kept(read_grid(file, plugins), example, tmp_path / "results", means)
+    return collect(file, tmp_path / "results", plugins)
+
+
+def test_a_bound_goes_through_the_point_that_is_named_times_one_constant(
+    plugins: Registry, example: Result, tmp_path: Path
+) -> None:
+    found = _with_bound(plugins, example, tmp_path)
+    assert {at.x: round(share, 9) for at, share in found.bound.items()} == {1.0: 0.2, 2.0: 0.1, 4.0: 0.05, 8.0: 0.025}
+    assert found.fitted is not None
+    assert found.measured[found.fitted].mean == pytest.approx(0.2)
+
+
+def test_errors_are_drawn_on_a_logarithmic_scale_with_none_at_the_bottom(
+    plugins: Registry, example: Result, tmp_path: Path
+) -> None:
+    figure = draw(_with_bound(plugins, example, tmp_path))
+    (axes,) = figure.axes
+    assert axes.get_yscale() == "log"
+    assert points(axes, "10") == pytest.approx({1.0: 20, 2.0: 15})
+    assert points(axes, "40") == pytest.approx({4.0: 10, 8.0: 5})  # half of the least error for none
+    (legend,) = figure.legends
+    assert any("a theorem, up to one constant" in text.get_text().replace("\n", " ") for text in legend.get_texts())
+
+
+@pytest.mark.parametrize(
+    ("line", "other", "said"),
+    [
+        ('"learner.k" = 10 }', '"learner.k" = 11 }', "to name one cell"),
+        ('"1 / (learner.k', '"1 / (learner.m', "Unknown number 'learner.m'"),
+        ('learner.k * epsilon"\nlines', 'learner.k * (epsilon"\nlines', "Expected a formula"),
+    ],
+)
+def test_a_bound_that_has_no_value_or_no_point_is_refused(
+    line: str, other: str, said: str, plugins: Registry, tmp_path: Path
+) -> None:
+    file = tmp_path / "tiny.toml"
+    file.write_text(BOUND.replace(line, other))
+    with pytest.raises(SpecError, match=said):
+        read_grid(file, plugins)

@@ -140,6 +140,46 @@ class TestDPRandP(LearnerLaws):
     example_shape = (1, 8, 8)
 
 
+class TestPillarTheory(LearnerLaws):
+    learner = _built("learner", "pillar-theory")  # type: ignore[assignment]
+
+
+class TestPillarTheoryWithoutProjection(LearnerLaws):
+    learner = _built("learner", "pillar-theory", k=0, beta=0.4, steps=20)  # type: ignore[assignment]
+
+
+class TestPillarTheoryWithARamp(LearnerLaws):
+    learner = _built("learner", "pillar-theory", loss="ramp", center=True, radius="public", steps=20)  # type: ignore[assignment]
+
+
+class TestSSPPOfStumps(LearnerLaws):
+    learner = _built("learner", "sspp")  # type: ignore[assignment]
+
+
+class TestSSPPOfThresholds(LearnerLaws):
+    learner = _built("learner", "sspp", hypotheses="thresholds")  # type: ignore[assignment]
+
+
+class TestSSPPOfRectangles(LearnerLaws):
+    learner = _built("learner", "sspp", hypotheses="rectangles")  # type: ignore[assignment]
+
+
+class TestSSPPOfHalfPlanes(LearnerLaws):
+    learner = _built("learner", "sspp", hypotheses="halfplanes")  # type: ignore[assignment]
+
+
+class TestComponentGraph(LearnerLaws):
+    learner = _built("learner", "component-graph")  # type: ignore[assignment]
+
+
+class TestPATE(LearnerLaws):
+    learner = _built("learner", "pate")  # type: ignore[assignment]
+
+
+class TestPATEWhereConfident(LearnerLaws):
+    learner = _built("learner", "pate", threshold=0.5, queries=200)  # type: ignore[assignment]
+
+
 class TestNonPrivate(LearnerLaws):
     learner = _built("learner", "non-private")  # type: ignore[assignment]
 

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import f1_score, roc_auc_score
 from torch import Tensor
 
 from dpbench import Task
@@ -119,3 +122,15 @@ def test_the_digest_of_predictions_is_that_of_the_predicted_classes_alone() -> N
     assert first == scored(LABELS[::-1], GUESSES)["predictions"]
     assert first != scored(LABELS, GUESSES[::-1])["predictions"]
     assert first == hashlib.sha256(np.array(GUESSES, "<i8").tobytes()).hexdigest()
+
+
+@given(classes=st.integers(2, 5), size=st.integers(1, 60), seed=st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_metrics_are_those_of_scikit_learn(classes: int, size: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    labels, scores = draw.integers(0, classes, size), draw.integers(0, 4, (size, classes)).astype(float)  # with ties
+    found, guesses = score(scores, labels), scores.argmax(1)
+    f1 = f1_score(labels, guesses, labels=range(classes), average="macro", zero_division=0)
+    assert found["macro_f1"] == pytest.approx(f1, abs=1e-12)
+    if classes == 2 and len(np.unique(labels)) == 2:
+        assert found["auroc"] == pytest.approx(roc_auc_score(labels, scores[:, 1] - scores[:, 0]), abs=1e-12)

@@ -13,7 +13,7 @@ from dpbench.cli import flags
 from dpbench.cli.output import check_outputs, written
 
 if TYPE_CHECKING:
-    from dpbench.inspection.report import Inspection, Range
+    from dpbench.inspection.report import Inspection, Prediction, Range
 
 
 def inspect(
@@ -94,6 +94,8 @@ def _show(inspection: Inspection, written: list[Path], console: Console) -> None
             f"C={asked.svm_c:g}",
             soft_wrap=True,
         )
+    if inspection.prediction:
+        console.print(_predicted(inspection, inspection.prediction), soft_wrap=True)
     if inspection.note:
         console.print(inspection.note, soft_wrap=True, markup=False)
     for file in written:
@@ -113,6 +115,19 @@ def _table(inspection: Inspection) -> Table:
             cells += [f"{values[index]:.4f}" for values in margins.smallest]
         table.add_row(*cells)
     return table
+
+
+def _predicted(inspection: Inspection, found: Prediction) -> str:
+    k, gains = inspection.asked.k, (found.printed, found.noise)
+    printed, noise = (
+        f"k = {best}, and {values[k.index(best)]:.2g} times as many examples without it"
+        for best, values in zip((found.best_printed, found.best_noise), gains, strict=True)
+    )
+    kept = "no k keeps" if found.kept is None else f"k = {found.kept} keeps"
+    return (
+        f"PILLAR's theorem with ξ and the margin of these features: as printed {printed}; by the noise of a score "
+        f"{noise}. For certain, {kept} a margin."
+    )
 
 
 def _range(of: Range, index: int) -> str:

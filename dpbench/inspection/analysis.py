@@ -12,6 +12,7 @@ from dpbench.harness import roles as data
 from dpbench.harness.prepare import brought
 from dpbench.inspection import report
 from dpbench.inspection.margins import margins, over_classes
+from dpbench.inspection.prediction import predict
 from dpbench.inspection.report import Asked, Guarantee, Inspection
 from dpbench.inspection.separability import separability
 from dpbench.inspection.spectrum import components, summary, unit_rows
@@ -42,10 +43,11 @@ def inspect(asked: Asked, *, device: str = "auto", plugins: Registry | None = No
         asked = report.spelled_out(asked, spelled_out(asked.spec, parts), min(x.shape))
         pca = components(x, centre=True)
         spectrum = summary(pca.values, asked.k)
-    separated = found = None
+    separated = found = predicted = None
     if y is not None:
         with phases("separability"):
             separated = separability(x, y, parts.dataset.classes, asked)
+            predicted = predict(asked.k, x.shape[1], spectrum, separated)
         with phases("margins"):
             names = [parts.dataset.classes[one] for one in np.unique(y)]
             found = over_classes(margins(x, y, pca, asked.k, asked.svm_c), names)
@@ -53,7 +55,8 @@ def inspect(asked: Asked, *, device: str = "auto", plugins: Registry | None = No
         digest=report.digest_of(asked), asked=asked, mark=report.MARK if asked.rows == "private" else "",
         guarantee=_guarantee(asked), examples=len(x), features=x.shape[1], labels_read=y is not None,
         digests=roles.digests, licence=parts.dataset.licence, spectrum=spectrum, separability=separated, margins=found,
-        note=note, seconds=phases.seconds, components=_components(parts), provenance=provenance.collect(str(chosen)),
+        prediction=predicted, note=note, seconds=phases.seconds, components=_components(parts),
+        provenance=provenance.collect(str(chosen)),
     )  # fmt: skip
 
 

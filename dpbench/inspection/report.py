@@ -99,6 +99,17 @@ class Margins(_Frozen):
     smallest: tuple[Values, ...]  # over classes; for each share, for each k
 
 
+class Prediction(_Frozen):
+    """What PILLAR's theorem makes of the numbers above, read in two ways; see `inspection.prediction`."""
+
+    gamma: float  # the margin that is put in
+    printed: Values  # for each k, how many times as many examples the whole space needs: by the bounds as printed
+    noise: Values  # and by the noise of a score
+    best_printed: int  # the k that gains most
+    best_noise: int
+    kept: int | None  # the least k that leaves a margin whatever the row; None if no k does
+
+
 class Inspection(_Frozen):
     """One complete inspection: what was asked, read and found."""
 
@@ -115,6 +126,7 @@ class Inspection(_Frozen):
     spectrum: Spectrum
     separability: Separability | None
     margins: Margins | None
+    prediction: Prediction | None = None  # None without labels, and in inspections from before there was one
     note: str  # why there is only the spectrum, or how many classes have no example
     seconds: dict[str, float]
     components: dict[str, Brought]

@@ -34,7 +34,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ from dpbench.registry.components import resolve, spelled_out
 from dpbench.support.messages import unknown
 from dpbench.support.validation import sentence
 from dpbench.sweep import plot as plots
+from dpbench.sweep.formula import numbers
 from dpbench.sweep.plot import Plot
 
 MAX_CELLS = 100_000  # more is a mistake, and would take hours to list before the first one runs
@@ -72,6 +73,7 @@ class Cell:
     spec: Spec  # as requested, before defaults are filled in
     digest: str  # of the spec with every option filled in
     values: Mapping[str, Any]  # axis -> value
+    numbers: Mapping[str, float] = field(default_factory=dict, compare=False)  # of the spec, options as `dataset.n`
 
     @property
     def file_name(self) -> str:
@@ -120,7 +122,7 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
             cell = _cell(fixed, values, origin, plugins)
             cells.setdefault(cell.digest, cell)
     if written.plot is not None:
-        plots.check(written.plot, [cell.values for cell in cells.values()], origin)
+        plots.check(written.plot, [(cell.values, cell.numbers) for cell in cells.values()], origin)
     return Grid(written.name, tuple(cells.values()), total - len(cells), written.plot)
 
 
@@ -181,7 +183,7 @@ def _cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str, plug
         whole = spelled_out(spec, resolve(plugins, spec))
     except DpbenchError as error:
         raise error if where in str(error) else SpecError(f"In {where}: {error}") from error
-    return Cell(spec, whole.digest, dict(values))
+    return Cell(spec, whole.digest, dict(values), numbers(whole.model_dump()))
 
 
 def _keys(flat: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -11,6 +11,15 @@
     without = "all dimensions"                 # label of cells that have no x: drawn at the right end
     published = ["pillar-section-4.1-cifar10"] # results of papers to draw as well
     title = "Accuracy against k"
+
+Beside a theorem::
+
+    x = "dataset.n * epsilon / dataset.blocks" # a formula of numbers of a cell, in place of an axis
+    metric = "error"                           # 1 - accuracy
+    height = "log"                             # of what is measured
+    bound = "max(1 / dataset.m, 1 / (dataset.n * epsilon))" # a theorem's rate: drawn times one constant
+    through = { "dataset.n" = 1000, "dataset.m" = 10 }      # the cell at which that constant is fitted
+    rate = "theorem 3.1"                       # what it is called in the legend
 """
 
 from __future__ import annotations
@@ -22,9 +31,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.errors import SpecError
-from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component
 from dpbench.support.messages import unknown
+from dpbench.sweep.formula import is_formula, value
 
 X = float | str | None  # a number, a word, or None where a cell has no x
 
@@ -37,8 +46,14 @@ class Plot(BaseModel):
     x: str = Field(description="the axis that results are drawn against")
     lines: str | None = None
     panels: tuple[str, ...] = ()
-    metric: Metric = "accuracy"
+    metric: Literal["accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc", "error"] = "accuracy"
     scale: Literal["linear", "log"] = "linear"
+    height: Literal["linear", "log"] = "linear"
+    bound: str | None = Field(default=None, min_length=1, description="a formula: a theorem's rate, up to a constant")
+    through: dict[str, Any] = Field(
+        default={}, description="axes and values of the cell at which that constant is fitted"
+    )
+    rate: str = Field(default="theorem", min_length=1)
     without: str | None = Field(default=None, min_length=1)
     published: tuple[str, ...] = ()
     title: str | None = None
@@ -46,7 +61,8 @@ class Plot(BaseModel):
     @property
     def axes(self) -> tuple[str, ...]:
         """Every axis that decides a cell's position."""
-        return tuple(filter(None, (self.x, self.lines, *self.panels)))
+        x = None if is_formula(self.x) else self.x
+        return tuple(filter(None, (x, self.lines, *self.panels)))
 
 
 @dataclass(frozen=True)
@@ -58,9 +74,9 @@ class Position:
     x: X
 
 
-def position(plot: Plot, values: Mapping[str, Any]) -> Position:
-    """Return where the cell with these axis values is drawn."""
-    x = values.get(plot.x)
+def position(plot: Plot, values: Mapping[str, Any], numbers: Mapping[str, float]) -> Position:
+    """Return where the cell with these axis values, and these numbers in its spec, is drawn."""
+    x = value(plot.x, numbers, "x of [plot]") if is_formula(plot.x) else values.get(plot.x)
     number = isinstance(x, int | float) and not isinstance(x, bool)
     return Position(
         tuple(text(values.get(axis)) for axis in plot.panels),
@@ -87,23 +103,23 @@ def text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def check(plot: Plot, cells: Sequence[Mapping[str, Any]], origin: str) -> None:
-    """Refuse a plot that does not fit the cells.
+def check(plot: Plot, cells: Sequence[tuple[Mapping[str, Any], Mapping[str, float]]], origin: str) -> None:
+    """Refuse a plot that does not fit the cells, each its axis values and the numbers of its spec.
 
     Raises:
         SpecError: an axis that does not exist or is named twice, a cell without x and no label for it, an x that the
-            scale cannot show, or two cells at one position.
+            scale cannot show, two cells at one position, or a bound that has no value or no cell to be fitted at.
     """
     where = f"[plot] of {origin}"
-    known = dict.fromkeys(axis for values in cells for axis in values)
+    known = dict.fromkeys(axis for values, _ in cells for axis in values)
     for axis in plot.axes:
         if axis not in known:
             raise SpecError(unknown("axis", axis, known, where))
         if plot.axes.count(axis) > 1:
             raise SpecError(f"Expected {axis!r} in only one of x, lines and panels of {where}, got it in two.")
     taken: dict[Position, str] = {}
-    for values in cells:
-        at, cell = position(plot, values), ", ".join(f"{axis}={value}" for axis, value in values.items())
+    for values, numbers in cells:
+        at, cell = position(plot, values, numbers), ", ".join(f"{axis}={value}" for axis, value in values.items())
         _check_x(plot, at.x, cell, where)
         if at in taken:
             raise SpecError(
@@ -111,6 +127,26 @@ def check(plot: Plot, cells: Sequence[Mapping[str, Any]], origin: str) -> None:
                 "Add the axis in which they differ."
             )
         taken[at] = cell
+    if plot.bound is not None:
+        _check_bound(plot, plot.bound, cells, where)
+
+
+def _check_bound(
+    plot: Plot, bound: str, cells: Sequence[tuple[Mapping[str, Any], Mapping[str, float]]], where: str
+) -> None:
+    for _, numbers in cells:
+        value(bound, numbers, f"the bound of {where}")
+    fitted = [values for values, _ in cells if fits(plot, values)]
+    if len(fitted) != 1:
+        raise SpecError(
+            f"Expected 'through' in {where} to name one cell, at which the bound's constant is fitted, got "
+            f"{len(fitted)} for {plot.through}."
+        )
+
+
+def fits(plot: Plot, values: Mapping[str, Any]) -> bool:
+    """Say whether a cell with these axis values is one that `through` names."""
+    return all(text(values.get(axis)) == text(wanted) for axis, wanted in plot.through.items())
 
 
 def _check_x(plot: Plot, x: X, cell: str, where: str) -> None:

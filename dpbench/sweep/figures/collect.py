@@ -13,7 +13,8 @@ from dpbench.registry import Registry
 from dpbench.sweep import Cell, overview
 from dpbench.sweep.figures import published, ready
 from dpbench.sweep.figures.published import Series
-from dpbench.sweep.plot import Plot, Position, position
+from dpbench.sweep.formula import value
+from dpbench.sweep.plot import Plot, Position, fits, position
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Collected:
     positions: tuple[Position, ...]  # of all cells, in the grid's order
     measured: Mapping[Position, Interval]  # of the cells that have a result, in the grid's order
     seeds: tuple[int, ...]  # how many each result has
+    bound: Mapping[Position, float]  # a theorem's rate times the constant that was fitted at one cell
+    fitted: Position | None  # that cell's, if it has a result
     series: Sequence[Series]
 
     @property
@@ -59,13 +62,32 @@ def collect(named: Path, results: Path | None = None, plugins: Registry | None =
             f"None of the {len(grid.cells)} cells of {grid.name} has a result in {found.folder.path}. "
             f"Run them first: dpbench sweep {named}{out}"
         )
-    placed = [(position(plot, cell.values), cell) for cell in grid.cells]
+    placed = [(position(plot, cell.values, cell.numbers), cell) for cell in grid.cells]
     measured = {at: _metric(kept[cell.digest], plot.metric, cell) for at, cell in placed if cell.digest in kept}
     seeds = tuple(len(result.seeds) for result in kept.values())
-    return Collected(grid.name, plot, tuple(at for at, _ in placed), measured, seeds, series)
+    bound, fitted = _bound(plot, placed, measured)
+    return Collected(grid.name, plot, tuple(at for at, _ in placed), measured, seeds, bound, fitted, series)
+
+
+def _bound(
+    plot: Plot, placed: Sequence[tuple[Position, Cell]], measured: Mapping[Position, Interval]
+) -> tuple[dict[Position, float], Position | None]:
+    """Return a theorem's rate through the measured point at which its constant is fitted, and that point."""
+    if plot.bound is None:
+        return {}, None
+    rates = {at: value(plot.bound, cell.numbers, "the bound of [plot]") for at, cell in placed}
+    fitted = next(at for at, cell in placed if fits(plot, cell.values))
+    if fitted not in measured or not rates[fitted]:
+        return {}, None
+    constant = measured[fitted].mean / rates[fitted]
+    return {at: constant * rate for at, rate in rates.items()}, fitted
 
 
 def _metric(result: Result, metric: str, cell: Cell) -> Interval:
+    if metric == "error":
+        right = result.metrics["accuracy"]
+        low, high = (None if end is None else 1 - end for end in (right.high, right.low))
+        return Interval(mean=1 - right.mean, low=low, high=high)
     if metric not in result.metrics:
         raise DataError(
             f"Expected {metric} in every result, got none in {cell.file_name}. Available: {', '.join(result.metrics)}."

@@ -14,6 +14,7 @@ from dpbench.support.charts import BLUE, GREY, VERMILLION, check_drawing, write_
 from dpbench.sweep.figures.axis import XAxis, x_axis
 from dpbench.sweep.figures.collect import Collected
 from dpbench.sweep.figures.published import Point, Series
+from dpbench.sweep.formula import is_formula
 from dpbench.sweep.plot import X, text
 
 if TYPE_CHECKING:
@@ -64,8 +65,10 @@ def draw(collected: Collected, *, titled: bool = True) -> Figure:
         axes = figure.add_subplot(down, across, index + 1)
         _ours(axes, collected, panel, axis)
         _theirs(axes, collected, panel, axis)
+        _bounds(axes, collected, panel, axis)
         _dress(axes, collected, panel, axis)
-        turned = 90 if axis.crowded(collected.plot, width - 0.7) else 0  # inches, less the labels of the y axis
+        crowded = axis.crowded(collected.plot, width - 0.7)  # inches, less the labels of the y axis
+        turned = 90 if crowded and not is_formula(collected.plot.x) else 0
         axes.tick_params(axis="x", labelsize=8, rotation=turned)
         axes.set_ylabel(_measured(collected) if index % across == 0 else "")
     figure.legend(handles=_handles(collected), loc="outside right center", fontsize=8)
@@ -79,13 +82,14 @@ def _title(collected: Collected) -> str:
 
 
 def _words(axis: str) -> str:
-    return WORDS.get(axis, axis.replace("_", " "))
+    return WORDS.get(axis, axis.replace("dataset.", "").replace("learner.", "").replace("_", " "))
 
 
 def _measured(collected: Collected) -> str:
     least, most = min(collected.seeds), max(collected.seeds)
     seeds = f"{least} to {most}" if least < most else str(most)
     bars = ", 95% interval" if most > 1 else ""
+    bars += ", 0 at the bottom" if collected.plot.height == "log" else ""
     return f"{collected.plot.metric.replace('_', ' ')} (%)\nmean of {seeds} seed{'s' * (most > 1)}{bars}"
 
 
@@ -128,21 +132,44 @@ def _ours(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxis)
         # Solid between numbers; dotted on to the words beside them.
         for style, among in (("-", [x for x in ordered if x in axis.numbers]), (":", ordered)):
             if axis.numbers:
-                heights = [100 * measured[x].mean for x in among]
+                heights = [_height(collected, measured[x].mean) for x in among]
                 axes.plot([axis.at[x] for x in among], heights, style, color=look["color"], linewidth=1)
-        below, above = zip(*(_bar(measured[x]) for x in ordered), strict=True)
+        heights = [_height(collected, measured[x].mean) for x in ordered]
+        ends = [_ends(collected, measured[x]) for x in ordered]
         axes.errorbar(
-            [axis.at[x] for x in ordered], [100 * measured[x].mean for x in ordered], yerr=[below, above],
+            [axis.at[x] for x in ordered], heights,
+            yerr=[[at - low for at, (low, _) in zip(heights, ends, strict=True)],
+                  [high - at for at, (_, high) in zip(heights, ends, strict=True)]],
             fmt="none", ecolor=look["color"], capsize=2.5, elinewidth=1,
         )  # fmt: skip
-        heights = [100 * measured[x].mean for x in ordered]
         axes.plot([axis.at[x] for x in ordered], heights, linestyle="none", label=line or "measured", **look)
 
 
-def _bar(interval: Interval) -> tuple[float, float]:
-    if interval.low is None or interval.high is None:
-        return 0.0, 0.0
-    return 100 * (interval.mean - interval.low), 100 * (interval.high - interval.mean)
+def _height(collected: Collected, share: float) -> float:
+    """Return where a share is drawn, in percent; on a logarithmic scale 0 lies below all that is measured."""
+    if collected.plot.height == "linear":
+        return 100 * share
+    least = min((one.mean for one in collected.measured.values() if one.mean > 0), default=1.0)
+    return 100 * max(share, least / 2)
+
+
+def _ends(collected: Collected, interval: Interval) -> tuple[float, float]:
+    low, high = interval.low, interval.high
+    mean = interval.mean
+    return _height(collected, mean if low is None else low), _height(collected, mean if high is None else high)
+
+
+def _bounds(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxis) -> None:
+    """Draw a theorem's rate for each line, dashed, and ring the point through which its constant is fitted."""
+    for index, line in enumerate(_lines(collected)):
+        found = {at.x: share for at, share in collected.bound.items() if (at.panel, at.line) == (panel, line)}
+        ordered = [x for x in axis.at if x in found]
+        heights = [_height(collected, min(1.0, found[x])) for x in ordered]
+        axes.plot([axis.at[x] for x in ordered], heights, ":", color=_look(index)["color"], linewidth=1.2, alpha=0.8)
+    at = collected.fitted
+    if at is not None and at.panel == panel:
+        height = _height(collected, collected.measured[at].mean)
+        axes.plot([axis.at[at.x]], [height], "o", markersize=10, fillstyle="none", color="black")
 
 
 def _theirs(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxis) -> None:
@@ -182,7 +209,9 @@ def _dress(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxis
     axes.set_title(title, fontsize=9, parse_math=False)
     axes.set_xscale("log" if axis.log else "linear")
     axes.set_xlim(*axis.limits)
-    axes.set_xticks(list(axis.at.values()), labels=axis.labels(plot), parse_math=False)
+    axes.set_yscale(plot.height)
+    if not is_formula(plot.x):  # whose values nobody chose
+        axes.set_xticks(list(axis.at.values()), labels=axis.labels(plot), parse_math=False)
     axes.minorticks_off()
     axes.set_xlabel(_words(plot.x))
     if axis.boundary is not None:
@@ -204,6 +233,9 @@ def _handles(collected: Collected) -> list[Line2D]:
     ours = [_named(plot.lines, line) if plot.lines else "measured" for line in lines]
     looks = [_look(index) for index in range(len(lines))]
     handles = [Line2D([], [], label=label, **look) for label, look in zip(ours, looks, strict=True)]
+    if collected.bound:
+        label = textwrap.fill(f"{plot.rate}, up to one constant, through the ringed point", LEGEND)
+        handles.append(Line2D([], [], linestyle=":", color=GREY, label=label))
     for index, series in enumerate(collected.series):
         label = textwrap.fill(series.label, LEGEND)
         handles.append(Line2D([], [], linestyle="--", label=label, **_hollow(index, GREY)))

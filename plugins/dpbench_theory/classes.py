@@ -1,0 +1,256 @@
+"""Hypothesis classes on public points: one representative for each way in which the class labels them.
+
+A private example lies in a cell between public points, and representatives are constant there, so a class either has
+cells and a public table of who says yes where, or, for half-planes and stumps, says yes row by row.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from dpbench import SpecError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Celled:
+    """Candidates that are constant on cells."""
+
+    cell: Callable[[Tensor], Tensor]  # (c, d) -> (c,) int64
+    yes: Tensor  # (cells, N) bool
+
+    def answer(self, x: Tensor, candidate: int) -> Tensor:
+        """Return what one candidate says, (c,) bool."""
+        return self.yes[self.cell(x), candidate]
+
+
+@dataclass(frozen=True)
+class Rowwise:
+    """Candidates that say yes row by row."""
+
+    says: Callable[[Tensor], Tensor]  # (c, d) -> (c, N) bool
+    count: int  # N
+
+    def answer(self, x: Tensor, candidate: int) -> Tensor:
+        """Return what one candidate says, (c,) bool."""
+        return self.says(x)[:, candidate]
+
+
+class HypothesisClass(ABC):
+    """A class of yes-or-no functions of finite VC dimension."""
+
+    dimension: ClassVar[int | None]  # features that it takes; None for any number
+    vc: ClassVar[int]
+    points: ClassVar[int] = 2**20  # public points that are used at most: more patterns than can be held
+
+    @abstractmethod
+    def most(self, points: int, features: int) -> int:
+        """Return an upper bound of the number of representatives for so many points."""
+
+    @abstractmethod
+    def representatives(self, points: Tensor) -> Celled | Rowwise:
+        """Return them for distinct public points (m, d)."""
+
+
+class Thresholds(HypothesisClass):
+    """x >= t on the line: m + 1 patterns."""
+
+    dimension, vc = 1, 1
+
+    def most(self, points: int, features: int) -> int:
+        """One more than points."""
+        return points + 1
+
+    def representatives(self, points: Tensor) -> Celled:
+        """Thresholds below, between and above the points."""
+        import torch
+
+        cell, cells = _cells(points[:, 0])
+        place = torch.arange(cells)
+        return Celled(lambda x: cell(x[:, 0]), place.unsqueeze(1) >= torch.arange(cells + 1))
+
+
+class Intervals(HypothesisClass):
+    """a <= x < b on the line: m (m + 1) / 2 + 1 patterns."""
+
+    dimension, vc = 1, 2
+
+    def most(self, points: int, features: int) -> int:
+        """Pairs of cuts, and the empty interval."""
+        return points * (points + 1) // 2 + 1
+
+    def representatives(self, points: Tensor) -> Celled:
+        """Intervals between two cuts, the empty one first."""
+        import torch
+
+        cell, cells = _cells(points[:, 0])
+        low, high = torch.triu_indices(cells + 1, cells + 1, 1)
+        place = torch.arange(cells).unsqueeze(1)
+        inside = (low <= place) & (place < high)
+        return Celled(lambda x: cell(x[:, 0]), torch.cat([torch.zeros(cells, 1, dtype=torch.bool), inside], 1))
+
+
+class Stumps(HypothesisClass):
+    """x_f >= t or its opposite, in any number of features: 2 p (m + 1) representatives, constants several times."""
+
+    dimension, vc = None, 2
+
+    def most(self, points: int, features: int) -> int:
+        """Thresholds in each feature, and their opposites."""
+        return 2 * features * (points + 1)
+
+    def representatives(self, points: Tensor) -> Rowwise:
+        """Thresholds between public values of each feature; where values repeat, so do candidates."""
+        import torch
+
+        ordered = points.sort(0).values.T.contiguous()  # (p, m)
+        ends = torch.full((len(ordered), 1), math.inf)
+        cuts = torch.cat([-ends, _between(ordered), ends], 1)  # (p, m + 1)
+
+        def says(x: Tensor) -> Tensor:
+            above = (x.unsqueeze(2) >= cuts).flatten(1)
+            return torch.cat([above, ~above], 1)
+
+        return Rowwise(says, 2 * cuts.numel())
+
+
+class Rectangles(HypothesisClass):
+    """Axis-aligned rectangles in the plane: each pattern by the tightest rectangle, of one to four public points."""
+
+    dimension, vc, points = 2, 4, 20
+
+    def most(self, points: int, features: int) -> int:
+        """No points, or one to four of them that touch the sides."""
+        return sum(math.comb(points, touching) for touching in range(5))
+
+    def representatives(self, points: Tensor) -> Celled:
+        """Sides half way to the next public point outside."""
+        import torch
+
+        (column, columns), (row, rows) = _cells(points[:, 0]), _cells(points[:, 1])
+        places = torch.stack([column(points[:, 0]), row(points[:, 1])], 1).tolist()  # ranks of the points
+        boxes = torch.tensor([(0, -1, 0, -1), *_tightest(places)])  # (N, 4): columns and rows, both ends inside
+        x, y = torch.arange(columns)[:, None, None], torch.arange(rows)[None, :, None]
+        left, right, low, high = boxes.T
+        inside = (left <= x) & (x <= right) & (low <= y) & (y <= high)  # (columns, rows, N)
+        return Celled(lambda z: column(z[:, 0]) * rows + row(z[:, 1]), inside.flatten(0, 1))
+
+
+def _tightest(places: list[list[int]]) -> list[tuple[int, int, int, int]]:
+    """Return the bounding boxes of all sets of points that are whole: each holds a point on each of its sides."""
+    found = set()
+    ordered = sorted(places)
+    for first, (left, one) in enumerate(ordered):
+        between: list[int] = []
+        for right, other in ordered[first:]:
+            between.append(other)
+            low, high = min(one, other), max(one, other)
+            lows, highs = ([y for y in between if y <= low], [y for y in between if y >= high])
+            found |= {(left, right, bottom, top) for bottom in lows for top in highs}
+    return sorted(found)
+
+
+class HalfPlanes(HypothesisClass):
+    """Half-planes: at most m^2 - m + 2 patterns (Cover), found by turning a line past all pairs of points."""
+
+    dimension, vc, points = 2, 3, 60
+
+    def most(self, points: int, features: int) -> int:
+        """Return Cover's number."""
+        return max(2, points * points - points + 2)
+
+    def representatives(self, points: Tensor) -> Rowwise:
+        """Turn through the angles at which two points swap, and cut between points: one for each pattern."""
+        import torch
+
+        centre, spread = points.double().mean(0), float(points.double().std().clamp(min=1e-30))
+        unit = (points.double() - centre) / spread
+        normals = _normals(unit)  # (a, 2)
+        along = normals @ unit.T  # (a, m)
+        ordered = along.sort(1).values
+        ends = torch.full((len(ordered), 1), math.inf, dtype=torch.float64)
+        offsets = torch.cat([-ends, _between(ordered), ends], 1)  # (a, m + 1)
+        patterns = (along.unsqueeze(1) >= offsets.unsqueeze(2)).flatten(0, 1)  # (a (m + 1), m)
+        _, first = _first_of_each(patterns)
+        normal = normals.repeat_interleave(offsets.shape[1], 0)[first]
+        offset, (across, up) = offsets.flatten()[first], normal.T
+
+        def says(x: Tensor) -> Tensor:
+            z = (x.double() - centre) / spread
+            above: Tensor = z[:, :1] * across + z[:, 1:] * up >= offset  # by element: a row's bits are its own
+            return above
+
+        return Rowwise(says, len(first))
+
+
+def _normals(points: Tensor) -> Tensor:
+    """Return a unit normal for each order in which lines can meet the points, (a, 2)."""
+    import torch
+
+    one, other = torch.triu_indices(len(points), len(points), 1)
+    across = points[one] - points[other]
+    swaps = torch.atan2(across[:, 0], -across[:, 1])  # at right angles to each pair, and opposite
+    angles = torch.unique(torch.cat([swaps, swaps + math.pi]).remainder(2 * math.pi))
+    if not len(angles):
+        angles = torch.zeros(1, dtype=torch.float64)
+    following = torch.cat([angles[1:], angles[:1] + 2 * math.pi])
+    middle = (angles + following) / 2
+    normals: Tensor = torch.stack([middle.cos(), middle.sin()], 1)
+    return normals
+
+
+def _first_of_each(patterns: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the distinct rows of a bool matrix, and where each stands first."""
+    import torch
+
+    distinct, place = torch.unique(patterns, dim=0, return_inverse=True)
+    first = torch.full((len(distinct),), len(patterns)).scatter_reduce(0, place, torch.arange(len(patterns)), "amin")
+    return distinct, first
+
+
+def _between(ordered: Tensor) -> Tensor:
+    """Return what lies half way between neighbours of sorted rows, never the lower one itself."""
+    import torch
+
+    low, high = ordered[..., :-1], ordered[..., 1:]
+    middle = low / 2 + high / 2
+    return torch.where(middle > low, middle, high)
+
+
+def _cells(points: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
+    """Return the map of numbers to their cell between cuts half way between distinct points, and how many there are."""
+    import torch
+
+    cuts = _between(torch.unique(points))
+
+    def cell(x: Tensor) -> Tensor:
+        return torch.searchsorted(cuts, x.contiguous(), right=True)
+
+    return cell, len(cuts) + 1
+
+
+CLASSES: dict[str, HypothesisClass] = {
+    "thresholds": Thresholds(), "stumps": Stumps(), "intervals": Intervals(), "rectangles": Rectangles(),
+    "halfplanes": HalfPlanes(),
+}  # fmt: skip
+
+
+def class_named(name: str, features: int, learner: str) -> HypothesisClass:
+    """Return a class that fits so many features.
+
+    Raises:
+        SpecError: the class is of another number of features.
+    """
+    found = CLASSES[name]
+    if found.dimension not in {None, features}:
+        raise SpecError(
+            f"Expected {found.dimension} feature(s) for hypotheses={name} in learner {learner!r}, got {features}. "
+            "Stumps take any number."
+        )
+    return found

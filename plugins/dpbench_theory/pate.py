@@ -1,0 +1,145 @@
+"""PATE: teachers on disjoint private shards vote on public examples; a student learns from the noisy plurality."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from dpbench import (
+    Budget,
+    Chunk,
+    Curator,
+    Learner,
+    Predict,
+    PublicData,
+    Release,
+    SpecError,
+    Task,
+    exact_linear,
+    gaussian_sigma,
+    settled,
+    unit_norm,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+GAP = 0.15  # of the teachers, between the first and the second class: measured for nearest means on photographs
+SHARD = 20  # examples a teacher has
+
+
+@dataclass(frozen=True)
+class Pate(Learner):
+    """Private aggregation of teacher ensembles: GNMax (Papernot et al. 2018), and its confident form.
+
+    Each of `shards` disjoint parts of the private data trains a teacher: nearest class mean, in the space of the `k`
+    leading public principal components, whitened. Teachers label `queries` public examples; per example, the class with
+    the largest noisy number of votes is its label; the student is the nearest class mean of examples so labelled. With
+    `threshold` > 0, a share of the teachers, an example is labelled only where its largest number of votes, with noise
+    of its own, reaches it.
+
+    Privacy (add or remove one). An example is in one shard, by its content and not its place, so it moves one teacher,
+    and that one's vote on each of m queries: at most sqrt(2) each, sqrt(2 m) together, one Gaussian release; the
+    largest counts move by at most 1 each, sqrt(m) together. The student is post-processing.
+    Covered: epsilon before any vote is seen. Not covered: the smaller epsilon that follows from how clear the votes
+    were (theorem 6 of 2018) is a function of private votes, and never stated.
+
+    Differs from the papers: all queries are one release, and not one query at a time; teachers are nearest means
+    instead of networks, since shards are small. The noise of a count is sqrt(2 m) sigma(epsilon), which must stay below
+    the gap between classes, and that grows with the number of teachers: so shards of 20 examples, and
+    `queries` = (gap / sigma)^2 / 2 with a gap of 0.15 of the teachers, are what `auto` takes. With one example a
+    teacher this is private nearest neighbours, and m C counts in place of the k C numbers of `class-means`.
+    """
+
+    name: ClassVar[str] = "pate"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"k": (20, 40, 80), "queries": (100, 500, 2000)}
+
+    shards: int | None = None
+    queries: int | None = None
+    k: int = 40
+    threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of teachers or queries."""
+        if min(self.shards or 1, self.queries or 1, self.k) < 1 or not 0 <= self.threshold < 1:
+            raise SpecError(
+                f"Expected shards={self.shards}, queries={self.queries} and k={self.k} of 1 or more, and "
+                f"threshold={self.threshold} in [0, 1), a share of the teachers, in learner {self.name!r}."
+            )
+
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return shards of 20 examples, and as many queries as the noise leaves readable."""
+        shards = self.shards or max(1, task.size // SHARD)
+        gap = GAP * shards / max(1e-9, gaussian_sigma(budget))
+        fewest = min(10 * task.classes, task.public)
+        return {"shards": shards, "queries": max(1, fewest, int(min(gap**2 / 2, task.public)))}
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        """One release of all votes; before it, where there is a threshold, one of the largest counts."""
+        shards, queries = settled(self.shards), settled(self.queries)
+        if not task.public:
+            raise SpecError(f"Learner {self.name!r} needs public examples to vote on. Add --public-fraction.")
+        if shards > task.size:
+            raise SpecError(
+                f"Expected shards={shards:,} <= {task.size:,} private examples in learner {self.name!r}: a teacher "
+                "needs one."
+            )
+        if queries > task.public:
+            raise SpecError(
+                f"Expected queries={queries:,} <= {task.public:,} public examples in learner {self.name!r}."
+            )
+        votes = Release("votes")
+        return [Release("confident", relative_noise=2.0), votes] if self.threshold else [votes]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Ask the teachers once, about the first `queries` public examples in a random order."""
+        import torch
+
+        classes, shards = curator.task.classes, settled(self.shards)
+        whiten = self._whitening(public.x)
+        chosen = torch.randperm(len(public.x), generator=generator)[: settled(self.queries)]
+        queries = whiten(public.x[chosen])
+
+        def teacher(shard: Chunk, asked: Tensor) -> Tensor:
+            return nearest(asked, *means(shard.x, shard.y, classes)).argmax(1)
+
+        counts = curator.map(whiten).noisy_votes(
+            teacher, queries, release="votes", shards=shards,
+            confident="confident" if self.threshold else None, threshold=self.threshold * shards,
+        )  # fmt: skip
+        answered = ~counts.isnan().any(1)
+        labels = counts[answered].argmax(1)
+        centres = means(queries[answered], labels, classes)
+        return lambda x: nearest(whiten(x), *centres)
+
+    def _whitening(self, public: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return the map of rows to the leading public directions, each divided by its deviation, of unit norm."""
+        import torch
+
+        units = unit_norm(public).double()
+        k, mean = min(self.k, max(1, len(units) - 1), units.shape[1]), units.mean(0)
+        values, vectors = torch.linalg.eigh((units - mean).T @ (units - mean) / len(units))
+        if not values[-1] > 0:
+            raise SpecError(f"Expected public examples that differ in learner {self.name!r}, got the same point.")
+        deviations = values[-k:].clamp(min=1e-12 * float(values[-1])).sqrt()
+        directions = (vectors[:, -k:] / deviations).T  # (k, d)
+        weight, shift = directions.float(), (-directions @ mean).float()
+        return lambda rows: unit_norm(exact_linear(unit_norm(rows), weight, shift))
+
+
+def means(x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Return the mean of each class, (classes, k), zero where there is none, and which classes there are."""
+    from torch.nn.functional import one_hot
+
+    member = one_hot(y, classes).float()  # (c, classes)
+    counts = member.sum(0)
+    return (member.T @ x) / counts.clamp(min=1).unsqueeze(1), counts > 0
+
+
+def nearest(x: Tensor, centres: Tensor, there: Tensor) -> Tensor:
+    """Return (c, classes) scores: how near each centre is, up to a number a row; classes not there are last."""
+    scores = x @ centres.T - centres.square().sum(1) / 2
+    return scores.masked_fill(~there, -1e4)

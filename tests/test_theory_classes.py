@@ -1,0 +1,106 @@
+"""Hypothesis classes: every labelling of the public points has one representative, and no other has."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from dpbench_theory.classes import CLASSES, Celled, HalfPlanes, Rectangles, Rowwise, class_named
+from dpbench_theory.graph import components_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dpbench import SpecError
+
+
+def _points(count: int, features: int, seed: int) -> Tensor:
+    return torch.randn(count, features, generator=torch.Generator().manual_seed(seed))
+
+
+def _patterns(found: Celled | Rowwise, points: Tensor) -> list[tuple[bool, ...]]:
+    said = found.yes[found.cell(points)] if isinstance(found, Celled) else found.says(points)
+    return [tuple(column) for column in said.T.tolist()]
+
+
+def _labelled(points: Tensor, name: str) -> set[tuple[bool, ...]]:
+    """Return every pattern of a class, by brute force over cuts between points."""
+    lines = [
+        [-math.inf, *((a + b) / 2 for a, b in itertools.pairwise(sorted(axis))), math.inf] for axis in points.T.tolist()
+    ]
+    if name == "thresholds":
+        return {tuple(x >= t for (x,) in points.tolist()) for t in lines[0]}
+    if name == "intervals":
+        return {tuple(a <= x < b for (x,) in points.tolist()) for a in lines[0] for b in lines[0]}
+    if name == "rectangles":
+        return {
+            tuple(a <= x < b and c <= y < d for x, y in points.tolist())
+            for a, b in itertools.product(lines[0], repeat=2)
+            for c, d in itertools.product(lines[1], repeat=2)
+        }
+    return {
+        sign
+        for axis, cuts in zip(points.T.tolist(), lines, strict=True)
+        for t in cuts
+        for sign in (tuple(x >= t for x in axis), tuple(x < t for x in axis))
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "features"), [("thresholds", 1), ("intervals", 1), ("rectangles", 2), ("stumps", 1), ("stumps", 3)]
+)
+@given(count=st.integers(1, 7), seed=st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_every_pattern_of_the_class_is_represented(name: str, features: int, count: int, seed: int) -> None:
+    points, hypotheses = _points(count, features, seed), class_named(name, features, "sspp")
+    patterns = _patterns(hypotheses.representatives(points), points)
+    assert set(patterns) == _labelled(points, name)
+    assert len(patterns) <= hypotheses.most(count, features)
+    assert name == "stumps" or len(set(patterns)) == len(patterns)
+
+
+@given(count=st.integers(1, 12), seed=st.integers(0, 10**6))
+@settings(max_examples=40, deadline=None)
+def test_half_planes_have_covers_number_of_patterns(count: int, seed: int) -> None:
+    points = _points(count, 2, seed)  # in general position
+    patterns = _patterns(HalfPlanes().representatives(points), points)
+    assert len(set(patterns)) == len(patterns) == count * count - count + 2
+
+
+@given(seed=st.integers(0, 10**6), far=st.sampled_from([1e-18, 1.0, 1e12]))
+@settings(max_examples=20, deadline=None)
+def test_random_half_planes_label_points_as_a_representative_does(seed: int, far: float) -> None:
+    points, normals = _points(9, 2, seed) * far, _points(50, 2, seed + 1)
+    known = set(_patterns(HalfPlanes().representatives(points), points))
+    for normal in normals:
+        scores = points @ normal
+        assert tuple((scores >= scores.median()).tolist()) in known
+
+
+@given(coordinates=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=8, unique=True))
+@settings(max_examples=40, deadline=None)
+def test_points_in_a_row_make_fewer_rectangles(coordinates: list[tuple[int, int]]) -> None:
+    points = torch.tensor(coordinates).float()
+    patterns = _patterns(Rectangles().representatives(points), points)
+    assert set(patterns) == _labelled(points, "rectangles")
+    assert len(set(patterns)) == len(patterns) <= Rectangles().most(len(points), 2)
+
+
+def test_a_row_says_the_same_alone_and_among_others() -> None:
+    points, rows = _points(30, 2, 1), _points(500, 2, 2)
+    found = HalfPlanes().representatives(points)
+    assert torch.equal(torch.cat([found.says(row.unsqueeze(0)) for row in rows]), found.says(rows))
+
+
+def test_a_class_of_the_plane_takes_two_features() -> None:
+    with pytest.raises(SpecError, match=r"Expected 2 feature\(s\) for hypotheses=rectangles in learner 'sspp', got 5"):
+        class_named("rectangles", 5, "sspp")
+    assert all(name == "stumps" or hypotheses.dimension for name, hypotheses in CLASSES.items())
+
+
+def test_variables_that_are_active_together_are_one_component() -> None:
+    on = torch.tensor([[1, 1, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1]]).bool()
+    assert components_of(on).tolist() == [0, 0, 1, 0, 2, 2]
+    assert components_of(on[:0]).tolist() == [0, 1, 2, 3, 4, 5]

@@ -61,11 +61,12 @@ def figure_of(name: str, results: Sequence[Result]) -> Collected:
     measured: dict[Position, Interval] = {}
     for result in results:
         if plot.metric in result.metrics:
-            measured[position(plot, {axis: _value(result, axis) for axis in plot.axes})] = result.metrics[plot.metric]
+            at = position(plot, {axis: _value(result, axis) for axis in plot.axes}, {})  # x is an axis, no formula
+            measured[at] = result.metrics[plot.metric]
     order = sorted(measured, key=lambda at: (at.panel, _size(at.line), at.line, isinstance(at.x, str), _size(at.x)))
     seeds = tuple(len(result.seeds) for result in results)
     kept = {at: measured[at] for at in order}
-    return Collected(name, plot, tuple(order), kept, seeds, published.chosen(plot, name))
+    return Collected(name, plot, tuple(order), kept, seeds, {}, None, published.chosen(plot, name))
 
 
 def _value(result: Result, axis: str) -> object:

@@ -131,7 +131,7 @@ class Keeper:
         """
         if self._refused:
             raise SpecError(f"{self._refused} The result is written.")
-        print(f"Wrote {self._written} models into {self._folder}", file=sys.stderr)
+        print(f"Wrote {self._written} model{'s' * (self._written > 1)} into {self._folder}", file=sys.stderr)
 
 
 KEPT = "Features and seeds that ended are kept; repeat the command to continue."

@@ -73,8 +73,8 @@ class Card(_Frozen):
         guarantee = f"(ε {self.privacy.epsilon:.4g}, δ {self.privacy.delta:g})"
         of = "the whole search for its settings" if self.privacy.repeats else "this one fit"
         return (
-            f"{guarantee}-differentially private, {self.privacy.adjacency} of one example, for {of}. Every further "
-            "model or score of the same private data adds to that."
+            f"{guarantee}-differentially private, {self.privacy.adjacency} of one example, for {of}. What other "
+            "fits of the same private data give, other seeds among them, adds to that."
         )
 
     def _not_private(self) -> str | None:

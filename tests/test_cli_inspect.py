@@ -91,7 +91,7 @@ def test_split_and_c_are_flags(tmp_path: Path) -> None:
         (("--dataset", "digit"), "Did you mean 'digits'?"),
         (("--extractor", "pixel"), "Did you mean 'pixels'?"),
         (("--extractor", "pixels:side=3"), "Unknown option 'side'"),
-        (("--plot", "plot.pdf"), "Expected --plot plot.pdf to end in .png or .svg"),
+        (("--plot", "plot.gif"), "Expected --plot plot.gif to end in .png, .svg or .pdf"),
         (("--plot", "/dev/null/plot.png"), "Cannot write /dev/null"),
         (("--out", "/dev/null/x"), "Cannot write /dev/null/x"),
         (("--device", "nowhere"), "Device 'nowhere' cannot be used"),

@@ -51,7 +51,7 @@ def test_results_are_looked_for_where_the_sweep_writes_them(
 
 
 def test_a_file_of_another_kind_is_refused_before_anything_is_read(capsys: Output) -> None:
-    assert "Expected --out a.pdf to end in .png or .svg." in refusal(capsys, "plot", "nothing", "--out", "a.pdf")
+    assert "Expected --out a.gif to end in .png, .svg or .pdf." in refusal(capsys, "plot", "nothing", "--out", "a.gif")
 
 
 @pytest.mark.parametrize("command", ["plot", "sweep"])

@@ -182,7 +182,7 @@ def test_both_tables_name_every_learner_in_full(explained: Explanation) -> None:
     [
         (("--epsilon", "inf"), "a run that pays for privacy"),
         (("--tries", "3"), "Expected --tune with --tries"),
-        (("--plot", "price.gif"), "Expected --plot price.gif to end in .png or .svg"),
+        (("--plot", "price.gif"), "Expected --plot price.gif to end in .png, .svg or .pdf"),
         (("--board", "digits-eps1", "--epsilon", "1"), "Expected no epsilon"),
         (("--learner", "pilar"), "Unknown learner 'pilar'"),
         (("--seeds", "0"), "at least one"),

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, fitted
-from dpbench.board.verify.declared import check_provenance, check_selection, check_task
+from dpbench.board.verify.declared import check_copies, check_provenance, check_selection, check_task
 from dpbench.board.verify.derive import Question, bounds, question_of
 from dpbench.board.verify.known import Known, Wrong
-from dpbench.board.verify.scores import check_scores
+from dpbench.board.verify.scores import check_guesses, check_scores
 from dpbench.errors import DpbenchError
 from dpbench.privacy.accounting.accountant import is_pure
 from dpbench.records.board import Board
@@ -73,6 +73,8 @@ def check(stored: ResultFile, known: Known) -> Checked:
     named = itertools.chain(_names(result), _filed(stored, result))
     wrong = list(itertools.chain(named, _sealed(content), _checks(result), _board(stored, result, known)))
     wrong += check_provenance(result, known.installed)
+    if stored.board is not None or not stored.filed:  # a figure may have data that every seed draws anew
+        wrong += itertools.chain(check_copies(result), check_guesses(result))
     try:
         impossible = next(bounds(result.privacy, result.spec.epsilon), None)
         question = None if impossible else question_of(result)

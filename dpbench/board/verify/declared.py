@@ -21,7 +21,7 @@ MAX_CLASSES = 100_000
 
 
 def check_task(result: Result) -> Wrong:
-    """Yield what cannot be so of sizes, classes, overlap of the splits and cost."""
+    """Yield what cannot be so of sizes, classes, counts of copies and cost."""
     task = result.task
     for key, least in (("private", 1), ("public", 0), ("test", 1)):
         if getattr(task, key) < least:
@@ -44,9 +44,13 @@ def check_task(result: Result) -> Wrong:
             yield f"task.overlap.{pair}", f"expected it to be counted over {task.test} test examples"
         if pair == "public in private" and task.public not in {0, counted.among}:
             yield "task.public", f"expected {counted.among} public examples, or 0 where the learner sees none"
-    for pair, said in too_much(overlap, task.private):
-        yield f"task.overlap.{pair}", said
     yield from _costs(result)
+
+
+def check_copies(result: Result) -> Wrong:
+    """Yield which splits share more images than a board lets them."""
+    for pair, said in too_much(result.task.overlap or {}, result.task.private):
+        yield f"task.overlap.{pair}", said
 
 
 def _costs(result: Result) -> Wrong:

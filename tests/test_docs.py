@@ -207,7 +207,7 @@ def test_every_table_of_results_is_on_a_page() -> None:
 
 @pytest.mark.parametrize("image", sorted((readme.DOCS / "images").glob("*.png")), ids=lambda file: file.stem)
 def test_an_image_of_a_page_is_that_of_the_leaderboard(image: Path) -> None:
-    (origin,) = readme.LEADERBOARD.rglob(image.name)
+    (origin,) = (file for file in readme.LEADERBOARD.rglob(image.name) if "site" not in file.parts)  # what was built
     assert image.read_bytes() == origin.read_bytes()
 
 

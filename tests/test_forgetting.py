@@ -185,8 +185,9 @@ KEEPERS = (
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> Iterator[None]:
-    """Every test is a process of its own, as far as these learners can tell."""
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test is a process of its own, as far as these learners can tell, without a thread of another test's."""
+    monkeypatch.setattr("dpbench.privacy.purity.reach.threading.active_count", lambda: 1)
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     yield
     torch.set_rng_state(states[0])

@@ -141,7 +141,7 @@ def test_imbalance_is_that_of_public_and_test_data_too() -> None:
     assert sizes(found.test().y) == [5, 4, 3, 2, 2, 1, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("ratio", [41, 1e9, 1e300])
+@pytest.mark.parametrize("ratio", [41, 1e4])
 def test_an_imbalance_that_leaves_nothing_of_a_class_is_refused(ratio: float) -> None:
     assert sizes(roles(Sorted(), imbalance=39, public_fraction=0).private.y)[9] == 1
     with pytest.raises(SpecError, match=rf"Expected imbalance={re.escape(f'{ratio:g}')} below 40, to leave an example"):

@@ -24,7 +24,7 @@ from dpbench.records.overlap import Overlap
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registered, Registry, load
-from tests.test_cli import called, refusal
+from tests.test_cli import called
 
 
 @dataclass(frozen=True)
@@ -361,7 +361,8 @@ def test_splits_that_share_images_are_a_warning_and_on_a_board_a_refusal(
     assert called("run", "--learner", "class-means", "--seeds", "1", "--out", str(tmp_path)) == 0
     assert f"Warning: {said}" in capsys.readouterr().out.replace("\n", " ")
     asked = ("run", "--board", "digits-eps1", "--learner", "class-means", "--out", str(tmp_path))
-    assert f"No board takes this run. {said} Run it without --board" in refusal(capsys, *asked)
+    assert called(*asked) == 1  # beside a warning of changes that are not committed, where there are some
+    assert f"No board takes this run. {said} Run it without --board" in capsys.readouterr().err
 
 
 @dataclass(frozen=True)
@@ -375,8 +376,8 @@ class Wasteful(Centroids):
 
 
 def test_budget_that_bought_nothing_is_in_the_result() -> None:
-    assert ran().remarks == ()
-    assert ran(Wasteful, epsilon=math.inf).remarks == ()
-    first, second = ran(Wasteful).remarks
+    assert not [one for one in ran().remarks if one.startswith("Release")]
+    assert not [one for one in ran(Wasteful, epsilon=math.inf).remarks if one.startswith("Release")]
+    first, second = (one for one in ran(Wasteful).remarks if one.startswith("Release"))
     assert first.startswith("Release 'sum' asked for 2 of its 3 planned steps")
     assert second.startswith("Release 'mean' asked for 0 of its 1 planned steps")

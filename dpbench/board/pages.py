@@ -27,7 +27,7 @@ def put(site: Path, folder: Path, *, dry_run: bool) -> Changes:
     folder = folder.resolve()
     if Path.cwd().is_relative_to(folder):
         raise OutputError(f"Expected to run outside {folder}, which is replaced as a whole: change to another folder.")
-    before = _published(folder)
+    before = published(folder)
     with tempfile.TemporaryDirectory() as empty:
         write_atomically(Path(empty) / NOJEKYLL, lambda file: file.write(b""))
         after = {path: digest for path, digest in digests(site).items() if "/." not in f"/{path}"}
@@ -56,7 +56,7 @@ def digests(folder: Path) -> dict[str, str]:
     return found
 
 
-def _published(folder: Path) -> dict[str, str]:
+def published(folder: Path) -> dict[str, str]:
     """Return the digests of what is published in a folder already."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"Expected a folder to publish to, got the file {folder}. Name another place.")

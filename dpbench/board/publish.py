@@ -34,6 +34,8 @@ def publish(
     hub = target.startswith(HUB)
     if hub:
         upload.client(target.removeprefix(HUB))  # what is missing is said before all is verified
+    else:
+        pages.published(Path(target))  # and so is a place that does not fit
     index = _verified(root, plugins)
     if hub:
         return upload.upload(target.removeprefix(HUB), _files(index, root), dry_run=dry_run)

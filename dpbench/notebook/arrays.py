@@ -50,6 +50,7 @@ def dataset(
     """Return a dataset of your own arrays, for `dpbench.run(dataset=...)`; it keeps copies of them.
 
     Neighbouring datasets differ by one row of `x`. Which classes there are is public, as is how many rows.
+    Not covered: the digest by which results and models name the data; who knows all other rows can try guesses of one.
 
     Args:
         x: training images of whole numbers 0 to 255, (n, height, width) or (n, height, width, 3), from which the public

@@ -208,7 +208,8 @@ class Curator(ABC):
             teacher: maps a shard and the queries to labels, (m,) int64; one outside [0, classes) is no vote. It may fit
                 whatever it likes on the shard, remembers nothing, and draws from nothing but what it makes itself, say
                 a generator seeded by `shard.seeds`. Gradients are off around it.
-            queries: public examples (m, *query_shape); of a mapped curator, map them alike.
+            queries: public examples (m, *query_shape); of a mapped curator, map them alike, and by `exact_linear`: a
+                library's product rounds a row by its place in a chunk, and other content is another shard.
             release: a planned `Release` of sample rate 1, with steps left. Noise has std sigma[release] * sqrt(2 m).
             shards: how many, at most one per private example.
             confident: another such release. A query is answered if its largest count, with noise of std

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +22,7 @@ from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench.audit.run import audit
 from dpbench.errors import DpbenchError, LawBroken, NotPure
 from dpbench.explain.ladder import explain
+from dpbench.harness.imports import import_named
 from dpbench.harness.run import run
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
@@ -310,3 +312,12 @@ def test_whoever_makes_a_curator_fits_through_the_one_way() -> None:
         held |= {place} if "dpbench.harness.fitting" in imports and calls & {"fitted", "Leftovers"} else set()
     assert binds - held == {"testing/learners.py"}  # whose fits go through `_fitted` of testing/worlds.py
     assert held <= binds
+
+
+def test_imports_are_found_in_code_with_hundreds_of_names() -> None:
+    many = "".join(f"        self.a{place} = self.b{place}\n" for place in range(200))
+    found: dict[str, Any] = {"__name__": "somebody"}
+    exec(f"class Long:\n    def fit(self):\n{many}        import colorsys as late\n        return late\n", found)
+    sys.modules.pop("colorsys", None)
+    import_named(found["Long"])
+    assert "colorsys" in sys.modules

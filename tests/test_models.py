@@ -85,6 +85,11 @@ def test_classes_are_numbers_where_their_names_are_and_shares_add_up(
         means.predict_proba(digits[0][:5])
 
 
+def test_a_model_that_is_fitted_again_names_its_result(tmp_path: Path) -> None:
+    found = dpbench.run("class-means:k=5", seeds=2, out=tmp_path)
+    assert dict(found.model(1).card.lines())["result"] == found.record.digest
+
+
 def test_a_card_says_what_may_be_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     research = dpbench.run("class-means:k=5", seeds=1, out=tmp_path).model().card
     assert not research.private and "its noise follows from seed 0" in research.statement

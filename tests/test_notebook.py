@@ -143,6 +143,18 @@ def test_own_vectors_are_their_own_features(tmp_path: Path) -> None:
         model.predict(["image.png"])
 
 
+def test_arrays_that_change_afterwards_change_no_dataset() -> None:
+    x, y, x_test, y_test = np.eye(6, dtype=np.float32), np.arange(6) % 2, np.eye(6, dtype=np.float32), np.arange(6) % 2
+    mine, images = dpbench.dataset(x, y, x_test, y_test), np.zeros((6, 4, 4), np.uint8)
+    drawn = dpbench.dataset(images, y, images, y_test)
+    for array in (x, y, x_test, y_test, images):
+        array[:] = 7
+    for splits in (mine.load(), drawn.load()):
+        for split in (splits.train, splits.test):
+            assert np.asarray(split.images[0]).max() < 7
+            assert split.labels.tolist() == [0, 1, 0, 1, 0, 1]
+
+
 def test_other_arrays_of_one_name_are_other_data(tmp_path: Path) -> None:
     x, y, x_test, y_test = _arrays()
     ask = {"epsilon": [1, 2], "seeds": 1, "out": tmp_path}

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+import torch
 from dpbench_pillar import Pillar
+from torch import Tensor
 
-from dpbench import registry
+import dpbench
+from dpbench import Predict, ProbeLearner, PublicData, Task, registry
 from dpbench.harness import run
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
@@ -52,3 +59,25 @@ def test_a_map_is_made_once_for_all_cells_that_share_it(monkeypatch: pytest.Monk
     for one in CELLS:
         worked(memory, one)
     assert made == {5: 2, 7: 2}  # once a seed
+
+
+@dataclass(frozen=True)
+class TrainsOn(ProbeLearner):
+    """Goes on with its map after the fit, as one does who trains it on guessed labels of public examples."""
+
+    name: ClassVar[str] = "trains-on"
+
+    def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
+        turn = torch.nn.Parameter(torch.eye(64), requires_grad=False)
+        return lambda x: x.flatten(1) @ turn
+
+    def refine(self, predict: Predict, features: Any, public: PublicData) -> Predict:
+        turn = features.__closure__[0].cell_contents
+        turn.add_(predict(torch.eye(64)).abs().sum())
+        return predict
+
+
+def test_a_map_that_a_fit_has_changed_is_made_again_for_the_next(tmp_path: Path) -> None:
+    found = dpbench.run(TrainsOn(steps=5), epsilon=[1.0, 2.0], seeds=1, out=tmp_path, device="cpu")
+    alone = dpbench.run(TrainsOn(steps=5), epsilon=2.0, seeds=1, out=tmp_path / "alone", device="cpu")
+    assert found[1].record.seeds == alone.record.seeds

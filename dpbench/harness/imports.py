@@ -35,7 +35,7 @@ def _functions(owner: type | ModuleType) -> list[FunctionType]:
 
 def _imports(code: CodeType, package: str) -> Iterator[str]:
     """Yield the modules that code names in its import statements, and what it takes from them, which may be modules."""
-    instructions = list(dis.get_instructions(code))
+    instructions = [one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG"]
     for place, one in enumerate(instructions):
         if one.opname == "IMPORT_NAME":
             level, names = (before.argval for before in instructions[place - 2 : place])

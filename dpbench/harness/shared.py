@@ -17,8 +17,9 @@ from dpbench.api import Budget, PublicData, Task
 from dpbench.harness import guarantee, roles
 from dpbench.harness.roles import Roles
 from dpbench.learning.linear import Transform
-from dpbench.learning.probes import Maps, ProbeLearner
+from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.plan import check_budget
+from dpbench.privacy.purity.reach import Reach
 from dpbench.privacy.rows import Scratch
 from dpbench.records import provenance
 from dpbench.records.spec import Spec
@@ -44,6 +45,19 @@ class Once(Generic[T]):
         return self._value[0]
 
 
+class Made:
+    """A public map, the state in which its making left the generator, and what it reaches as it was made."""
+
+    def __init__(self, features: Transform, generator: torch.Generator) -> None:
+        self.features, self.state = features, generator.get_state()
+        self._reach = Reach(features, thorough=True, generators=False)
+        self._before = self._reach.read()
+
+    def changed(self) -> bool:
+        """Say whether a fit has changed it, by noisy answers perhaps: another fit would find them."""
+        return self._reach.change(self._before, self._reach.read()) is not None
+
+
 class Shared:
     """The roles of the last few sets of data, every statement of privacy made so far, and the last public maps.
 
@@ -53,7 +67,7 @@ class Shared:
 
     def __init__(self) -> None:
         self._roles: OrderedDict[Hashable, Roles] = OrderedDict()
-        self._maps: OrderedDict[Hashable, Maps] = OrderedDict()
+        self._maps: OrderedDict[Hashable, Made] = OrderedDict()
         self.state = functools.cache(guarantee.state)
         self.provenance = functools.cache(provenance.collect)
 
@@ -74,7 +88,7 @@ class Shared:
     def features(
         self, learner: ProbeLearner, spec: Spec, task: Task, public: PublicData, generator: torch.Generator
     ) -> Transform:
-        """Return `learner.features`, made once for all fits with the same public data and generator.
+        """Return `learner.features`, made once for all fits with the same public data and generator that leave it be.
 
         So cells that differ in budget, steps, learning rate, clip ... alone make PILLAR's projection once. Rows and
         samples stay each cell's own: trained stacked, as a search trains its settings, cells would share samples, and a
@@ -82,11 +96,14 @@ class Shared:
         """
         drawn = generator.get_state().numpy().tobytes()
         key = (learner.map_key, data_of(spec), str(task.device), public.y is None, drawn)
-        maps = self._maps.setdefault(key, Maps())
-        self._maps.move_to_end(key)
+        made = self._maps.pop(key, None)
+        if made is None or made.changed():
+            made = Made(learner.features(task, public, generator), generator)
+        self._maps[key] = made
         while len(self._maps) > MAPS:
             self._maps.popitem(last=False)
-        return maps.of(learner, task, public, generator)
+        generator.set_state(made.state)
+        return made.features
 
 
 def data_of(spec: Spec) -> str:

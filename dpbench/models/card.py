@@ -112,5 +112,5 @@ class Card(_Frozen):
         ]
 
     def comes_from(self, result: Result) -> Self:
-        """Return the card with its settings' origin as a result has it."""
-        return self.model_copy(update={"selection": result.selection})
+        """Return the card with spec and settings' origin as a result has them: one seed of it was fitted again."""
+        return self.model_copy(update={"spec": result.spec, "selection": result.selection})

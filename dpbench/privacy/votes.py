@@ -18,7 +18,9 @@ Sensitivity, under adding or removing one example:
 - Which queries are answered follows from a noisy answer already given; the a of them have sensitivity sqrt(2 a).
 
 Covered: the epsilon of plan and sigma, whatever the teachers say. Not covered: a data-dependent epsilon, as of votes
-that agree, is itself a function of private data and is never stated; how long teachers take, and one that fails.
+that agree, is itself a function of private data and is never stated; how long teachers take, and one that fails; rows
+of a mapped curator whose map rounds a row by its place in a chunk, as a library's product does in a short last one: one
+bit more or less deals a row to another shard. Map by `exact_linear`, or in the teacher, over the shard alone.
 """
 
 from __future__ import annotations

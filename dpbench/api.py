@@ -164,7 +164,7 @@ class Curator(ABC):
         """Return a candidate j in [0, N), with chance proportional to exp(-eps0 L_j) and eps0 = 2 / sigma[release].
 
         Args:
-            losses: maps a `Chunk` to what each row loses by each candidate, (c, N) float32, N the same for all chunks.
+            losses: maps a `Chunk` to what each row loses by each candidate, (c, N) float32, N as over no rows (c = 0).
                 An entry is clamped to [0, 1] and rounded to 2^-20; NaN counts as 0. With `project` it returns the cell
                 of each row instead, (c,) int64, and a row in no cell of the matrix loses nothing by any candidate.
             release: the name of a planned `Choice` of one part, with steps left; a step is spent first.

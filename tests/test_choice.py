@@ -39,7 +39,7 @@ from dpbench.board.build import schema
 from dpbench.board.verify import audits, checks
 from dpbench.board.verify.derive import compare, derive, question_of
 from dpbench.cli import main
-from dpbench.errors import LawBroken, NotPerExample, NotPlanned, NotPure
+from dpbench.errors import ComponentFailed, LawBroken, NotPerExample, NotPlanned, NotPure
 from dpbench.explain.lifted import Kept, Lifted
 from dpbench.harness.guarantee import state
 from dpbench.harness.tuning.simulated import SimulatedCurator
@@ -527,3 +527,16 @@ def test_the_command_line_states_the_cost_of_a_plan_with_choices(capsys: pytest.
     with pytest.raises(SystemExit):
         main(["budget", "--epsilon", "1"])
     assert "Expected a plan" in capsys.readouterr().err
+
+
+def test_candidates_as_many_as_the_largest_label_are_refused_whoever_is_there() -> None:
+    """A refusal of some datasets alone would tell whether somebody of the rare class is there."""
+    x, y = torch.randn(40, 4), torch.arange(40) % 2
+    rare = y.clone()
+    rare[7] = 2
+    for labels in (y, rare):
+        rows = PrivateRows(x, labels, torch.arange(40))
+        for seed in range(5):
+            curator = curator_over(rows, [Choice("rare", 3)], sigma=2.0, seed=seed)
+            with pytest.raises(ComponentFailed):
+                curator.noisy_choice(lambda chunk: torch.nn.functional.one_hot(chunk.y).float(), release="rare")

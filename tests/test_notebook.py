@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import stat
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -247,3 +248,15 @@ def test_of_several_runs_those_that_ended_are_kept(tmp_path: Path) -> None:
     assert len(found) == 1 and "k=9999" in repr(found) and "Failed" in found._repr_html_()
     with pytest.raises(DpbenchError):
         dpbench.run("pillar:k=9999", seeds=1, out=tmp_path)
+
+
+def test_the_name_of_own_arrays_cannot_be_guessed_without_the_key_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A digest that anybody can compute would tell one row to whoever knows all others."""
+    given = (np.zeros((4, 3)), [0, 1, 0, 1], np.zeros((2, 3)), [0, 1])
+    monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path / "here"))
+    here, again = (str(vars(dpbench.dataset(*given))["digest"]) for _ in range(2))
+    assert stat.S_IMODE((tmp_path / "here" / "arrays.key").stat().st_mode) == 0o600
+    monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path / "elsewhere"))
+    assert here == again != str(vars(dpbench.dataset(*given))["digest"])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,9 +16,12 @@ import numpy as np
 from dpbench.api import Dataset, Features, Split, Splits
 from dpbench.errors import DataError
 from dpbench.models.model import check_images, image_of
+from dpbench.support.paths import cache_folder
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,7 @@ class ArrayImages:
 
 @dataclass(frozen=True)
 class Arrays(Dataset):
-    """What `dataset` makes; the data is named by its digest."""
+    """What `dataset` makes; the data is named by a keyed digest."""
 
     digest: str = ""
 
@@ -50,7 +57,8 @@ def dataset(
     """Return a dataset of your own arrays, for `dpbench.run(dataset=...)`; it keeps copies of them.
 
     Neighbouring datasets differ by one row of `x`. Which classes there are is public, as is how many rows.
-    Not covered: the digest by which results and models name the data; who knows all other rows can try guesses of one.
+    Results and models name the data by a digest under a key that this machine made and keeps, in the cache folder:
+    without it nobody can try guesses of a row. On another machine the same arrays have another name and other noise.
 
     Args:
         x: training images of whole numbers 0 to 255, (n, height, width) or (n, height, width, 3), from which the public
@@ -99,6 +107,26 @@ def dataset(
     return Own()
 
 
+def _key() -> bytes:
+    """Return the key of this machine, made at its first use; one of this process alone where none can be kept."""
+    file = cache_folder() / "arrays.key"
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            suppress(FileExistsError),
+            os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new,
+        ):
+            new.write(secrets.token_bytes(KEY_BYTES))
+        if len(kept := file.read_bytes()) == KEY_BYTES:
+            return kept
+    return _process_key()
+
+
+@cache
+def _process_key() -> bytes:
+    return secrets.token_bytes(KEY_BYTES)
+
+
 def _array(values: Any, name: str) -> np.ndarray:
     try:
         found = np.array(values)  # a copy: data that changed under its digest would be answered with the same noise
@@ -136,7 +164,7 @@ def _places(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def _digest(*arrays: np.ndarray) -> str:
-    found = hashlib.sha256()
+    found = hashlib.blake2b(key=_key(), digest_size=32)
     for one in arrays:
         found.update(f"{one.dtype} {one.shape}".encode() + np.ascontiguousarray(one).tobytes())
     return found.hexdigest()

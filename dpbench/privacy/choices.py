@@ -21,9 +21,10 @@ Parts: a row touches one part, whose candidates lose 1 each but the one that it 
 on its own, is choosing among all combinations with the loss of a row at the part it touches, in [0, 1]: one mechanism,
 with the eps0 of one choice (parallel composition).
 
-Not covered: how long a choice takes; candidates that follow private rows. With research randomness Gumbel noise is
-drawn in float64: chances below some 2^-53 come out as zero, and low bits are those of a library's logarithm
-(mitigation, not proof). `--secure-rng` draws by OpenDP in exact arithmetic (`discrete.least`).
+Candidates are as many as the losses of no rows are by: a count that no private row has a part in.
+
+Not covered: how long a choice takes. With research randomness Gumbel noise is drawn in float64: chances below some 2^-53
+come out as zero, and low bits are those of a library's logarithm (mitigation, not proof). `--secure-rng` draws by OpenDP in exact arithmetic (`discrete.least`).
 """
 
 from __future__ import annotations
@@ -66,19 +67,30 @@ def rows_held(candidates: int, chunk_size: int | None) -> int:
     return max(2, min(chunk_size or HELD, HELD // candidates))
 
 
-def losses(block: Contribution, candidates: int) -> IntegerSum:
-    """Return the total losses of a chunk by each candidate, (N,), in steps of 2^-20.
-
-    Sensitivity: adding or removing one row moves each total by 0 to 2^20 steps.
+def counted(block: Contribution, candidates: int) -> int:
+    """Return how many candidates losses over no rows (0, N) are by.
 
     Raises:
-        SpecError: no losses (c, N), or more candidates than were planned.
+        SpecError: they are no losses, or by more candidates than were planned.
     """
     shape = tuple(block.rows.shape) if isinstance(block, Rows) else None
     if not isinstance(block, Rows) or block.rows.ndim != 2 or not 1 <= block.rows.shape[1] <= candidates:
         raise SpecError(
             f"Expected losses (c, N) with N in [1, {candidates:,}], as planned, got {shape or type(block).__name__}."
         )
+    return int(block.rows.shape[1])
+
+
+def losses(block: Contribution, count: int) -> IntegerSum:
+    """Return the total losses of a chunk by each of `count` candidates, in steps of 2^-20.
+
+    Sensitivity: adding or removing one row moves each total by 0 to 2^20 steps.
+
+    Raises:
+        SpecError: losses by another number of candidates than over no rows, where no private row can have a part in it.
+    """
+    if not isinstance(block, Rows) or counted(block, count) != count:
+        raise SpecError(f"Expected losses by {count:,} candidates in every chunk, as over no rows, got another number.")
     return IntegerSum(_steps(block.rows).sum(0, dtype=torch.float64).to(torch.int64), _grid(block.rows))
 
 

@@ -105,8 +105,9 @@ class LedgerCurator:
             raise SpecError(f"Release {release!r} is planned with {choice.parts} parts. Ask noisy_choices.")
         draws = self._draws(release)
         if project is None:
-            limit = choices.rows_held(choice.candidates, chunk_size)
-            lost = self._total(losses, release, draws, partial(choices.losses, candidates=choice.candidates), limit)
+            count = self._candidates(losses, choice)
+            limit = choices.rows_held(count, chunk_size)
+            lost = self._total(losses, release, draws, partial(choices.losses, count=count), limit)
         else:
             matrix = choices.checked(project, choice.candidates)
             counts = self._total(choices.numbered(losses, len(matrix)), release, draws, choices.counts, chunk_size)
@@ -151,6 +152,14 @@ class LedgerCurator:
 
     def _draws(self, release: str) -> Draws:
         return self.randomness.draws(release, self.ledger.spent[release])
+
+    def _candidates(self, losses: RowFn, choice: Choice) -> int:
+        """Return among how many a choice is, by losses over no rows: no private row has a part in that number."""
+        none = self.rows.chunks(np.arange(0), 0, None, self.task.device)
+        with self.guard.judging(), closing(none):
+            (blocks,) = self.guard.contributions(losses, none, f"{choice.name}, over no rows", (1.0,))
+            ((block, _),) = _paired(blocks, (1.0,), choice.name)
+            return choices.counted(block, choice.candidates)
 
     def _total(
         self, rows: RowFn, release: str, draws: Draws, integers: Callable[[Contribution], IntegerSum], limit: int | None

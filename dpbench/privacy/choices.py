@@ -23,8 +23,9 @@ with the eps0 of one choice (parallel composition).
 
 Candidates are as many as the losses of no rows are by: a count that no private row has a part in.
 
-Not covered: how long a choice takes. With research randomness Gumbel noise is drawn in float64: chances below some 2^-53
-come out as zero, and low bits are those of a library's logarithm (mitigation, not proof). `--secure-rng` draws by OpenDP in exact arithmetic (`discrete.least`).
+Not covered: how long a choice takes. With research randomness Gumbel noise is drawn in float64: chances below some
+2^-53 come out as zero, and low bits are those of a library's logarithm (mitigation, not proof). `--secure-rng` draws by
+OpenDP in exact arithmetic (`discrete.least`).
 """
 
 from __future__ import annotations

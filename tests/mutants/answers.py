@@ -216,7 +216,7 @@ MUTANTS = (
     ),
     Mutant(
         "one noise for all classes", "the bug of DP-FC: differences of classes have no noise", "mechanisms.py",
-        edit("draws.noise(summed.total.shape, float(steps) if steps.size == 1 else steps)",
+        edit("draws.noise(summed.total.shape, steps.item() if steps.size == 1 else steps)",
              "draws.noise((1, *summed.total.shape[1:]), float(steps.max())).repeat(len(summed.total), 0)"),
         (CURATOR + "noise_is_independent_across_classes_steps_and_releases",),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
@@ -130,3 +131,9 @@ def real_data() -> Path:
 def telling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let learners tell a test what they saw: a fit that leaves something behind is not refused."""
     monkeypatch.setattr("dpbench.harness.fitting._forgetting", contextlib.nullcontext)
+
+
+@pytest.fixture(autouse=True)
+def nothing_noted() -> None:
+    """No test finds what the row functions of another one noted (`worlds.note`)."""
+    vars(sys).pop("dpbench_notes", None)

@@ -66,6 +66,7 @@ def publish(
     A folder gets the page as GitHub Pages serves it. A dataset repository of the hub gets leaderboard.json, results,
     boards and schema, with the token that the environment variable HF_TOKEN holds.
     """
+    from dpbench.board.pages import published
     from dpbench.board.publish import HUB
     from dpbench.board.publish import publish as publish_to
     from dpbench.registry import load
@@ -73,6 +74,8 @@ def publish(
     plugins = load()
     plugins.report_broken()
     try:
+        if not target.startswith(HUB):
+            published(Path(target))  # a place that does not fit is said before the documentation is built
         made = None if target.startswith(HUB) else documentation(context, wanted=docs)
         changes = publish_to(target, root, plugins, made, dry_run=dry_run)
     except KeyboardInterrupt:

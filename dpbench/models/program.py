@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch.fx import GraphModule, Node
 from torch.overrides import TorchFunctionMode
 
@@ -31,8 +31,8 @@ WORDS = {"none", "tanh", "floor", "trunc", "reflect", "constant"}  # texts that 
 CONSTANTS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 GETITEM = "getitem"
 
-torch.library.define("dpbench::exact_linear", "(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
-torch.library.impl("dpbench::exact_linear", "CompositeExplicitAutograd")(exact_linear)
+library.define("dpbench::exact_linear", "(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
+library.impl("dpbench::exact_linear", "CompositeExplicitAutograd")(exact_linear)
 
 
 @dataclass(frozen=True)

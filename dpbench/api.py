@@ -208,8 +208,7 @@ class Curator(ABC):
             teacher: maps a shard and the queries to labels, (m,) int64; one outside [0, classes) is no vote. It may fit
                 whatever it likes on the shard, remembers nothing, and draws from nothing but what it makes itself, say
                 a generator seeded by `shard.seeds`. Gradients are off around it.
-            queries: public examples (m, *query_shape); of a mapped curator, map them alike, and by `exact_linear`: a
-                library's product rounds a row by its place in a chunk, and other content is another shard.
+            queries: public examples (m, *query_shape).
             release: a planned `Release` of sample rate 1, with steps left. Noise has std sigma[release] * sqrt(2 m).
             shards: how many, at most one per private example.
             confident: another such release. A query is answered if its largest count, with noise of std
@@ -219,7 +218,8 @@ class Curator(ABC):
 
         Raises:
             NotPlanned: a release is not in the plan, or all its steps are spent.
-            SpecError: a number of shards or queries that cannot be, or labels of another shape or kind.
+            SpecError: a number of shards or queries that cannot be, labels of another shape or kind, or mapped rows,
+                whose last bits may follow their place: a teacher maps its own shard.
             NotPerExample: the teacher answers differently over the same shard.
             NotPure, ComponentFailed: as `noisy_sum` does, of the teacher.
         """

@@ -327,3 +327,12 @@ def test_the_law_of_votes_notices_shards_by_position(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(votes, "deal", by_position)
     with pytest.raises(LawBroken, match="an example moved more than one vote of a query"):
         laws_of(Committee()).test_an_example_has_one_vote()
+
+
+def test_mapped_rows_are_not_dealt_as_their_last_bits_may_follow_their_place() -> None:
+    curator = curator_over(private_rows(), [Release("votes")], sigma=1.0)
+    mapped = curator.map(lambda x: x)
+    with pytest.raises(SpecError, match="got a curator whose rows are mapped"):
+        mapped.noisy_votes(lambda shard, queries: torch.zeros(len(queries), dtype=torch.int64), torch.zeros(2, 3),
+                           release="votes", shards=2)  # fmt: skip
+    assert curator.ledger.spent["votes"] == 0

@@ -54,6 +54,7 @@ class LedgerCurator:
     randomness: Randomness
     guard: Guard
     witness: Witness = NOBODY
+    mapped: bool = False  # whether `map` made the rows
 
     def handle(self) -> Curator:
         """Return what a learner may hold."""
@@ -130,7 +131,7 @@ class LedgerCurator:
         threshold: float = 0.0,
     ) -> Tensor:  # fmt: skip
         """Spend, deal, teach, count, noise; see `Curator.noisy_votes` and `votes`."""
-        votes.check(queries, shards, self.task.size)
+        votes.check(queries, shards, self.task.size, self.mapped)
         if confident == release:
             raise SpecError(f"Expected another release for confident than {release!r}, which answers. Plan two.")
         names = [name for name in (confident, release) if name is not None]
@@ -220,7 +221,7 @@ class LedgerCurator:
         x = gathering.rows()
         task = dataclasses.replace(self.task, example_shape=tuple(x.shape[1:]))
         rows = PrivateRows(x, self.rows.y, torch.arange(len(self.rows)))
-        return dataclasses.replace(self, rows=rows, task=task)
+        return dataclasses.replace(self, rows=rows, task=task, mapped=True)
 
 
 class Handle(Curator):

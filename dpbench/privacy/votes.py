@@ -18,9 +18,9 @@ Sensitivity, under adding or removing one example:
 - Which queries are answered follows from a noisy answer already given; the a of them have sensitivity sqrt(2 a).
 
 Covered: the epsilon of plan and sigma, whatever the teachers say. Not covered: a data-dependent epsilon, as of votes
-that agree, is itself a function of private data and is never stated; how long teachers take, and one that fails; rows
-of a mapped curator whose map rounds a row by its place in a chunk, as a library's product does in a short last one: one
-bit more or less deals a row to another shard. Map by `exact_linear`, or in the teacher, over the shard alone.
+that agree, is itself a function of private data and is never stated; how long teachers take, and one that fails.
+A curator whose rows are mapped is refused: a library's product rounds a row by its place in a chunk, and one bit more
+or less deals a row to another shard. Teachers map their own shard.
 """
 
 from __future__ import annotations
@@ -97,12 +97,17 @@ def largest_spread(queries: int) -> float:
     return math.sqrt(queries)
 
 
-def check(queries: Tensor, shards: int, size: int) -> None:
+def check(queries: Tensor, shards: int, size: int, mapped: bool) -> None:
     """Refuse what no teachers could be fitted for, before any private row is read.
 
     Raises:
-        SpecError: no queries, or a number of shards outside [1, n].
+        SpecError: no queries, a number of shards outside [1, n], or rows that a map may round by their place.
     """
+    if mapped:
+        raise SpecError(
+            "Expected votes over rows as they came, got a curator whose rows are mapped: a map may round a row by its "
+            "place, so that one row less would deal others to other shards. Map each shard inside the teacher."
+        )
     if not isinstance(queries, Tensor) or queries.ndim < 1 or not len(queries):
         raise SpecError("Expected public queries (m, ...), one or more, for the teachers to vote on.")
     if not 1 <= shards <= size or shards != int(shards):

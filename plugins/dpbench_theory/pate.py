@@ -104,9 +104,9 @@ class Pate(Learner):
         queries = whiten(public.x[chosen])
 
         def teacher(shard: Chunk, asked: Tensor) -> Tensor:
-            return nearest(asked, *means(shard.x, shard.y, classes)).argmax(1)
+            return nearest(asked, *means(whiten(shard.x), shard.y, classes)).argmax(1)
 
-        counts = curator.map(whiten).noisy_votes(
+        counts = curator.noisy_votes(
             teacher, queries, release="votes", shards=shards,
             confident="confident" if self.threshold else None, threshold=self.threshold * shards,
         )  # fmt: skip

@@ -83,11 +83,12 @@ PAGES = [README, *(Page(file) for file in sorted(DOCS.rglob("*.md")))]
 
 
 def head_table() -> str:
-    """Return one line a board that has results: who is first, and what no privacy would give."""
+    """Return one line a board of epsilon 1 that has results: who is first, and what no privacy would give."""
     lines = ["| board | rank 1 | the first of them | without privacy |", "|---|---|---|---|"]
-    for standing in _filled():
+    for standing in (one for one in _filled() if one.board.epsilon == 1):
         first, _, ceiling = _told(standing)
-        cells = [standing.board.title, _names(first), _percent(first[0]), _percent(ceiling[0] if ceiling else None)]
+        scores = [_percent(standing, found) for found in (first, ceiling)]
+        cells = [standing.board.title, _names(first), *scores]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -101,7 +102,7 @@ def boards_table() -> str:
     ]
     for standing in _filled():
         first, *_ = found = _told(standing)
-        scores = [_percent(entries[0] if entries else None) for entries in found]
+        scores = [_percent(standing, entries) for entries in found]
         cells = [standing.board.title, str(len(_of_role(standing, "entry"))), _names(first)]
         cells += [scores[0], str(first[0].worth or ""), *scores[1:]]
         lines.append(f"| {' | '.join(cells)} |")
@@ -125,23 +126,93 @@ def _names(entries: list[Entry]) -> str:
     return ", ".join(dict.fromkeys(f"`{entry.learner}`" for entry in entries))
 
 
-def dataset_table(start: str) -> str:
-    """Return learners against boards whose names begin with `start`, by default settings and tuned."""
-    standings = [standing for standing in _filled() if standing.board.name.startswith(start)]
-    columns = [(standing, rule) for standing in standings for rule in RULES if _of(standing, rule)]
-    titles = [f"ε {standing.board.epsilon:g}, {RULES[rule]}" for standing, rule in columns]
-    head = ["learner", *titles, *(["published, ε 0.7"] if start == CIFAR else [])]
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    for learner in _order(columns):
-        cells = [_name(learner, columns), *(_percent(_of(standing, rule).get(learner)) for standing, rule in columns)]
-        if start == CIFAR:
-            cells.append(_table_1(learner, standings))
-        lines.append(f"| {' | '.join(cells)} |")
+def ladder_table(family: str) -> str:
+    """Return learners, by default and tuned, against the boards of a family, from the smallest epsilon up."""
+    standings = _family(family)
+    found: dict[tuple[str, str], dict[float, Entry]] = {}
+    for standing in standings:
+        for entry in standing.entries:
+            found.setdefault((entry.learner, entry.selection), {})[standing.board.epsilon] = entry
+    epsilons = [standing.board.epsilon for standing in standings]
+    lines = [f"| learner | {' | '.join(f'ε {epsilon:g}' for epsilon in epsilons)} |", "|---|" + "---|" * len(epsilons)]
+    for name, at in sorted(found.items(), key=lambda row: _place(row[1], epsilons)):
+        cells = [_both(at[epsilon]) if epsilon in at else "" for epsilon in epsilons]
+        lines.append(f"| {_row(*name, at)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-CIFAR, CHEST, FASHION, DIGITS = "cifar10-lite0", "pneumonia-lite0", "fashion-mnist-lite0", "digits"
-RANDP = "cifar10-randp"
+def lead_table() -> str:
+    """Return what `thrift` at its defaults is ahead of PILLAR, default and tuned, and behind whoever is best."""
+    lines = [
+        "| data | ahead of `pillar`, default: mean over ε ≤ 1 | ahead of `pillar`, tuned: mean over ε ≤ 1 "
+        "| most behind the best without public labels | on rank 1 |",
+        "|---|---|---|---|---|",
+    ]
+    for family, title in LADDERS.items():
+        ahead: dict[str, list[float]] = {rule: [] for rule in RULES}
+        behind, first, boards = [(0.0, "")], 0, 0
+        for standing in _family(family):
+            by_rule = {rule: _of(standing, rule) for rule in RULES}
+            ours = by_rule["default"].get("thrift")
+            if ours is None:
+                continue
+            boards, first = boards + 1, first + (ours.rank == 1)
+            for rule, entries in by_rule.items():
+                if standing.board.epsilon <= 1 and "pillar" in entries:
+                    ahead[rule].append(_points(ours) - _points(entries["pillar"]))
+                for entry in entries.values():
+                    if entry.role == "entry" and entry.reads != "features and labels":
+                        named = f"`{entry.learner}`, {RULES[rule]}, ε {standing.board.epsilon:g}"
+                        behind.append((_points(entry) - _points(ours), named))
+        worst, who = max(behind)
+        means = [f"{sum(points) / len(points):+.1f}" if points else "" for points in ahead.values()]
+        lines.append(
+            f"| {title} | {' | '.join(means)} | {f'{worst:.1f} ({who})' if who else 'none'} | {first} of {boards} |"
+        )
+    return "\n".join(lines)
+
+
+def _family(family: str) -> list[Standing]:
+    found = (standing for standing in _filled() if re.fullmatch(rf"{re.escape(family)}-eps[\d.]+", standing.board.name))
+    return sorted(found, key=lambda standing: standing.board.epsilon)
+
+
+def _place(at: Mapping[float, Entry], epsilons: list[float]) -> tuple[bool, float]:
+    """Return where a row stands: references last, then by its mean over the epsilons it has."""
+    entries = [at[epsilon] for epsilon in epsilons if epsilon in at]
+    return entries[0].role != "entry", -sum(map(_points, entries)) / len(entries)
+
+
+def _row(learner: str, selection: str, at: Mapping[float, Entry]) -> str:
+    entry = next(iter(at.values()))
+    words = [] if selection == "default" else [RULES[selection]]
+    words += ["reads public labels"] * (entry.reads == "features and labels") + ["no privacy"] * (
+        entry.role == "ceiling"
+    )
+    return f"`{learner}`" + (f" ({', '.join(words)})" if words else "")
+
+
+def _points(entry: Entry) -> float:
+    return 100 * entry.metrics["accuracy"].mean
+
+
+def _both(entry: Entry) -> str:
+    """Return accuracy, and balanced accuracy beside it where classes are not equally large."""
+    accuracy, balanced = (100 * entry.metrics[name].mean for name in ("accuracy", "balanced_accuracy"))
+    return f"{accuracy:.1f}" + (f" / {balanced:.1f}" if abs(accuracy - balanced) > 0.3 else "")
+
+
+LADDERS = {
+    "cifar10-lite0": "CIFAR-10, 45,000 private images",
+    "cifar10-10000-lite0": "CIFAR-10, 10,000",
+    "cifar10-3000-lite0": "CIFAR-10, 3,000",
+    "cifar10-1000-lite0": "CIFAR-10, 1,000",
+    "cifar10-20to1-lite0": "CIFAR-10, classes 20 to 1",
+    "pneumonia-lite0": "chest X-rays",
+    "fashion-mnist-lite0-128": "Fashion-MNIST",
+    "digits": "digits",
+}
+OTHERS = ("cifar10-randp", "cifar10-lite012")
 
 
 def figure_table() -> str:
@@ -227,35 +298,11 @@ def _of(standing: Standing, rule: str) -> dict[str, Entry]:
     return {entry.learner: entry for entry in standing.entries if entry.selection == rule}
 
 
-def _order(columns: list[tuple[Standing, str]]) -> list[str]:
-    """Return every learner, by its best mean over the columns of the largest epsilon."""
-    largest = max(standing.board.epsilon for standing, _ in columns)
-    best: dict[str, float] = {}
-    for standing, rule in columns:
-        for learner, entry in _of(standing, rule).items():
-            mean = entry.metrics["accuracy"].mean if standing.board.epsilon == largest else 0.0
-            last = 1.0 if entry.role == "ceiling" else mean
-            best[learner] = max(best.get(learner, 0.0), last)
-    return sorted(best, key=lambda learner: (best[learner], learner))
-
-
-def _name(learner: str, columns: list[tuple[Standing, str]]) -> str:
-    entries = [found[learner] for standing, rule in columns if learner in (found := _of(standing, rule))]
-    words = "reads public labels" if any(entry.reads == "features and labels" for entry in entries) else ""
-    words = "no privacy" if any(entry.role == "ceiling" for entry in entries) else words
-    return f"`{learner}`" + (f" ({words})" if words else "")
-
-
-def _table_1(learner: str, standings: list[Standing]) -> str:
-    for standing in standings:
-        for one in standing.board.published:
-            if standing.board.epsilon == 0.7 and one.learner == learner:
-                return f"{100 * one.value:.2f}"
-    return ""
-
-
-def _percent(entry: Entry | None) -> str:
-    return "" if entry is None else _said(entry.metrics["accuracy"])
+def _percent(standing: Standing, entries: list[Entry]) -> str:
+    """Return the first one's score by the board's metric, which is accuracy where nothing is said."""
+    metric = standing.board.metric
+    said = "" if metric == "accuracy" else f" ({metric.removesuffix('_accuracy').replace('_', ' ')})"
+    return _said(entries[0].metrics[metric]) + said if entries else ""
 
 
 def _said(value: Interval) -> str:
@@ -266,7 +313,8 @@ def _said(value: Interval) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "head": head_table,
     "boards": boards_table,
-    **{start: partial(dataset_table, start) for start in (CIFAR, CHEST, FASHION, DIGITS, RANDP)},
+    "lead": lead_table,
+    **{family: partial(ladder_table, family) for family in (*LADDERS, *OTHERS)},
     "pillar-figure-4": figure_table,
     "pillar-table-2b": public_table,
     "dp-randp-table-4": without_data_table,

@@ -63,7 +63,7 @@ def test_a_board_shows_the_ranks_and_scores_of_the_index_and_no_rank_for_a_line(
 
 def test_the_map_marks_as_tied_whom_the_index_ranks_first_and_counts_as_it_does(site: Path) -> None:
     page = (site / "index.html").read_text(encoding="utf-8")
-    tied = {html.unescape(one) for one in re.findall(r'class="h0"><a [^>]*title="([^"]+)"', page)}
+    tied = {html.unescape(one) for one in re.findall(r'class="h0 [^"]*"><a [^>]*title="([^"]+)"', page)}
     found = {
         standing.board.title: {
             one.removeprefix(f"{standing.board.title}: ") for one in tied if one.startswith(f"{standing.board.title}: ")
@@ -94,8 +94,9 @@ def test_readme_and_documentation_say_the_same() -> None:
                 continue
             tables += 1
             said = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
-            assert set(said) == {standing.board.title for standing in FILLED}
-            for standing in FILLED:
+            shown = [one for one in FILLED if page is not readme.README or one.board.epsilon == 1]
+            assert set(said) == {standing.board.title for standing in shown}
+            for standing in shown:
                 row = said[standing.board.title]
                 assert re.findall("`([^`]+)`", row["rank 1"]) == _first(standing)
                 assert row.get("entries", str(_ranked(standing))) == str(_ranked(standing))

@@ -195,10 +195,17 @@ def test_the_map_switches_between_scores_and_gaps_without_scripts(chromium: Brow
     try:
         page = context.new_page()
         page.goto(address(site, "index.html"))
-        cell = page.locator(".heat td.h0 a").first
+        cell = page.locator(".heat td.h0 a:visible").first
         assert float(cell.inner_text()) > 50
         page.locator(".switch label", has_text="behind the best").click()
         assert cell.inner_text() == "0"
+        for label in page.locator("form[aria-label='At which ε'] label").all():
+            label.click()
+            heads = page.locator(".heat thead th a:visible").all()
+            titles = [str(one.get_attribute("title")) for one in heads]
+            said = label.inner_text().replace("\xa0", " ")
+            assert titles and all(title.endswith(f", {said}") for title in titles)
+            assert page.locator(".heat tbody tr").first.locator("td:visible").count() == len(titles)
     finally:
         context.close()
 

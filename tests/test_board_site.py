@@ -20,6 +20,7 @@ from dpbench.board.site import build_site, output, text, view
 from dpbench.board.site.charts.lines import epsilon_charts, k_chart
 from dpbench.board.site.charts.picture import Chart
 from dpbench.board.site.entries import RAW
+from dpbench.board.site.home import EPSILONS
 from dpbench.board.site.looks import DARK, LIGHT, SHAPES, looks
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.explain.record import STAGES, Explained, Explanation, Lift
@@ -615,3 +616,10 @@ def test_many_entries_are_written_by_several_processes_as_by_one(
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     build_site(index, tmp_path, tmp_path / "two")
     assert _bytes(tmp_path / "one") == _bytes(tmp_path / "two")
+
+
+def test_the_style_sheet_can_show_as_many_epsilons_as_the_map_has() -> None:
+    style = (Path(view.__file__).parent / "static" / "site.css").read_text(encoding="utf-8")
+    assert [int(place) for place in re.findall(r"#at-(\d+):checked\) \.heat \.at:not\(\.at-\1\)", style)] == list(
+        range(EPSILONS)
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from dpbench.board.site.render import Renderer
 from dpbench.records.museum import read as read_museum
 from dpbench.records.result import Interval
 
+EPSILONS = 12  # of the map, which shows one at a time; the style sheet has as many
 LEARNERS = 25  # rows of the map: the rest is on the boards and in the table of all entries
 STEPS = (0.005, 0.01, 0.02, 0.035, 0.055, 0.09, 0.15)  # how far behind the best, in shares: each a paler colour
 
@@ -56,33 +58,37 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Columns of one protocol."""
+class Column:
+    """A board of the map. Those of one epsilon are shown together."""
 
     data: str
     features: str
-    boards: tuple[Standing, ...]
+    standing: Standing
+    place: int  # of its epsilon among all
 
 
 def home(site: Site, renderer: Renderer) -> bytes:
     """Return the first page."""
-    groups = _groups(site)
-    columns = [standing for group in groups for standing in group.boards]
+    filled = [standing for family in site.families for standing in family if standing.entries]
+    often = Counter(standing.board.epsilon for standing in filled).most_common(EPSILONS)
+    epsilons = sorted(epsilon for epsilon, _ in often)
+    columns = [standing for standing in filled if standing.board.epsilon in epsilons]
     lines = _lines(site, columns)
     everything = [entry for _, entry in site.entries]
     ranked = [entry for entry in everything if entry.role == "entry"]
     old, read = view.before(site.index)
     museum = read_museum()
     values = {
-        "groups": groups, "columns": columns, "lines": lines[:LEARNERS], "left_out": len(lines) - LEARNERS,
+        "columns": [_column(standing, epsilons) for standing in columns],
+        "epsilons": epsilons, "shown": _shown(often), "lines": lines[:LEARNERS], "left_out": len(lines) - LEARNERS,
         "references": [_reference(columns, role) for role in view.LINES],
-        "answer": _answer(lines, len(columns)),
-        "results": len(everything), "ranked": len(ranked), "boards": len(columns), "before": old, "read": read,
+        "answer": _answer(lines, len(columns)), "among": len(columns),
+        "results": len(everything), "ranked": len(ranked), "boards": len(filled), "before": old, "read": read,
         "guaranteed": sum(entry.reads_private and entry.role != "ceiling" for entry in everything),
         "again": sum(entry.again is not None for entry in everything),
         "audited": sum(entry.audit is not None for entry in everything),
         "exhibits": len(museum), "stopped": sum(bool(one.stopped) for one in museum),
-        "above": [standing for standing in columns if standing.above],
+        "above": [standing for standing in filled if standing.above],
         "open": [standing for standing in site.index.standings if not standing.entries],
         "ranking": site.index.ranking, "learner": lines[0].name if lines else "pillar",
         "board": columns[0].board.name if columns else next(iter(site.index.standings)).board.name,
@@ -90,14 +96,14 @@ def home(site: Site, renderer: Renderer) -> bytes:
     return renderer.page("index", "index.html", "home", values)
 
 
-def _groups(site: Site) -> list[Group]:
-    found = []
-    for family in site.families:
-        filled = tuple(standing for standing in family if standing.entries)
-        if filled:
-            data, _, features = view.title(filled[0]).partition(", ")
-            found.append(Group(data, features, filled))
-    return found
+def _column(standing: Standing, epsilons: Sequence[float]) -> Column:
+    data, _, features = view.title(standing).partition(", ")
+    return Column(data, features, standing, epsilons.index(standing.board.epsilon))
+
+
+def _shown(often: Sequence[tuple[float, int]]) -> float | None:
+    """Return the epsilon that the map begins with: most boards have it, and it is near 1."""
+    return max(often, key=lambda found: (found[1], -abs(math.log(found[0]))), default=(None, 0))[0]
 
 
 def _lines(site: Site, columns: Sequence[Standing]) -> list[Line]:

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from dpbench import registry
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.inspection.prediction import predict
-from dpbench.inspection.report import Inspection
+from dpbench.inspection.report import Inspection, Prediction
 from dpbench.records.result import Interval, Result
+from dpbench.reproduce.document import compared, coverage
 from dpbench.sweep.figures import published
 
 ROOT = Path(__file__).parent.parent
@@ -266,12 +268,9 @@ def prediction_table() -> str:
         at = found.setdefault((result.spec.dataset.name, result.spec.epsilon), {})
         at[int(result.spec.learner.options["k"])] = result.metrics["accuracy"]
     for (dataset, epsilon), measured in sorted(found.items()):
-        inspected = _inspected(dataset)
-        assert inspected.separability is not None
-        by_k = inspected.asked.k
-        told = predict(by_k, inspected.features, inspected.spectrum, inspected.separability)
+        by_k, features, told = predicted(dataset)
         best = max(measured, key=lambda k: measured[k].mean)
-        cells = [f"{dataset}, {inspected.features} dimensions", f"{told.gamma:.3f}"]
+        cells = [f"{dataset}, {features} dimensions", f"{told.gamma:.3f}"]
         for k, gains in ((told.best_printed, told.printed), (told.best_noise, told.noise)):
             cells.append(f"{k}, {gains[by_k.index(k)]:.2f}")
         cells += [f"{epsilon:g}", str(best), _said(measured[best]), _said(measured[max(measured)])]
@@ -279,10 +278,23 @@ def prediction_table() -> str:
     return "\n".join(lines)
 
 
-def _inspected(dataset: str) -> Inspection:
+def verdicts_table() -> str:
+    """Return the verdict on each theorem that has a figure, and what was found, in a sentence."""
+    lines = ["| figure | compared | verdict | found |", "|---|---|---|---|"]
+    for one in coverage(LEADERBOARD, registry.load()):
+        if one.study.finding:
+            lines.append(f"| `{one.study.name}` | {compared(one)} | {one.verdict} | {one.study.finding} |")
+    return "\n".join(lines)
+
+
+def predicted(dataset: str) -> tuple[tuple[int, ...], int, Prediction]:
+    """Return the k that were inspected of a dataset, its dimensions, and what PILLAR's theorem makes of each k."""
     extractor = "pixels" if dataset == "digits" else "efficientnet-lite0"
     (file,) = (LEADERBOARD / "inspections").glob(f"inspection-{dataset}-{extractor}-*.json")
-    return Inspection.model_validate_json(file.read_text(encoding="utf-8"))
+    found = Inspection.model_validate_json(file.read_text(encoding="utf-8"))
+    assert found.separability is not None
+    by_k = found.asked.k
+    return by_k, found.features, predict(by_k, found.features, found.spectrum, found.separability)
 
 
 def _results(figure: str) -> list[Result]:
@@ -319,6 +331,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "pillar-table-2b": public_table,
     "dp-randp-table-4": without_data_table,
     "theory-prediction": prediction_table,
+    "theory-verdicts": verdicts_table,
 }
 
 

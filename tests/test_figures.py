@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from dpbench import registry
+from dpbench.board.site.figures import figure_of
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
 from dpbench.harness.run import run
 from dpbench.records.result import Interval, Result
@@ -134,6 +135,15 @@ def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
     assert (len(found.measured), found.missing, set(found.seeds)) == (27, 0, {3})
     (axes,) = draw(found).axes
     assert points(axes, "published")[40] == 81.21
+
+
+def test_a_figure_on_the_page_is_the_one_that_is_plotted_bound_and_formula_included(plugins: Registry) -> None:
+    folder = readme.FIGURES / "theory-blocks"
+    plotted = collect(Path("theory-blocks"), folder, plugins)
+    shown = figure_of("theory-blocks", [Result.read(file) for file in folder.glob("*.json")])
+    assert shown.fitted == plotted.fitted is not None
+    assert (shown.measured, shown.bound) == (plotted.measured, plotted.bound)
+    assert len(shown.measured) == 15
 
 
 def test_means_intervals_and_published_figures_stand_in_the_plot(collected: Collected) -> None:

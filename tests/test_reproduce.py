@@ -15,9 +15,10 @@ from dpbench.errors import DataError
 from dpbench.records.result import Interval
 from dpbench.reproduce.catalogue import Study, find, studies
 from dpbench.reproduce.document import coverage, page, remarks
-from dpbench.reproduce.measured import Measured
-from dpbench.reproduce.verdict import compare
+from dpbench.reproduce.measured import Measured, Rate
+from dpbench.reproduce.verdict import Comparison, compare
 from dpbench.sweep.figures import published, ready
+from tests import readme
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "dpbench" / "docs" / "explanation" / "papers.md"
@@ -101,6 +102,60 @@ def test_the_best_value_of_an_axis_that_the_paper_leaves_open_is_compared() -> N
     assert found.verdict == "holds"
 
 
+def _beside(errors: dict[int, float], half: float = 0.001, constant: float = 1.0, **given: Any) -> Comparison:
+    """Return a theorem whose rate is constant / m, fitted at m = 10, beside errors by m."""
+    ours = [
+        Measured(
+            {}, Interval(mean=error, low=error - half, high=error + half), True,
+            Rate({"dataset.m": m}, 1 / (constant * m), m == 10, 1e-4),
+        )
+        for m, error in errors.items()
+    ]  # fmt: skip
+    return compare(_study(rate=True, finding="It falls.", **given), ours)
+
+
+def test_a_rate_that_errors_follow_within_a_factor_of_two_holds_and_no_error_meets_one_that_cannot_be_seen() -> None:
+    found = _beside({10: 0.1, 20: 0.09, 40: 0.014, 100_000: 0.0})
+    assert found.verdict == "holds"
+    assert found.compared == 4
+    assert found.rated is not None
+    assert found.rated.constant == pytest.approx(1)
+    assert found.rated.highest.factor == pytest.approx(1.8)
+    assert remarks(found)[0] == "Verdict: holds. It falls."
+
+
+def test_a_rate_that_is_met_with_another_constant_or_undercut_holds_up_to_a_constant() -> None:
+    assert _beside({10: 0.1, 20: 0.05}, constant=3).verdict == "holds up to a constant"
+    assert _beside({10: 0.1, 20: 0.0}).verdict == "holds up to a constant"
+
+
+def test_an_error_above_twice_the_rate_beyond_its_interval_does_not_hold_unless_the_conditions_fail_there() -> None:
+    assert _beside({10: 0.1, 20: 0.12}).verdict == "does not hold"
+    assert _beside({10: 0.1, 20: 0.12}, half=0.03).verdict == "holds"
+    outside = _beside({10: 0.1, 20: 0.12}, outside=[{"dataset.m": 20}])
+    assert (outside.verdict, outside.compared) == ("holds", 1)
+    assert "Outside the theorem's conditions, and not compared: dataset.m 20." in remarks(outside)
+
+
+def test_a_rate_without_the_cell_of_its_constant_is_not_run() -> None:
+    assert _beside({20: 0.05}).verdict == "not run"
+
+
+def test_what_theorems_say_of_the_best_k_is_what_inspections_say() -> None:
+    for order in find("theory-prediction").orders:
+        _, dimensions, found = readme.predicted(str(order.higher["dataset"]))
+        assert order.higher["learner.k"] == found.best_printed, order.says
+        assert order.lower["learner.k"] in {dimensions, 521}, order.says  # as many as there are public X-rays
+
+
+def test_every_figure_of_a_theorem_is_compared_and_its_finding_is_one_sentence() -> None:
+    theorems = {study.sweep: study for study in studies() if study.name.startswith("theory-")}
+    assert {*theorems} == {name for name in ready.names() if name.startswith("theory-")}
+    for study in theorems.values():
+        assert study.finding.endswith(".")
+        assert ". " not in study.finding
+
+
 def _kept() -> Sequence[Any]:
     return coverage(ROOT / "leaderboard", registry.load())
 
@@ -110,7 +165,7 @@ def test_every_study_has_a_verdict_or_says_what_is_missing_and_a_failure_is_expl
         if one.verdict == "not run":
             assert one.study.missing or one.study.sweep, one.study.name
         if one.verdict == "does not hold":
-            assert one.study.because, f"{one.study.name} does not hold, and nobody says why"
+            assert one.study.because or one.study.finding, f"{one.study.name} does not hold, and nobody says why"
         assert remarks(one)[0].startswith(f"Verdict: {one.verdict}.")
 
 

@@ -1,4 +1,4 @@
-"""`dpbench reproduce`: the tables and figures of the papers beside what runs here."""
+"""`dpbench reproduce`: the tables, figures and theorems of the papers beside what runs here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def reproduce(
         bool, typer.Option("--compare-only", help="Run nothing: compare the results that are there.")
     ] = False,
 ) -> None:
-    """Run a table or figure of a paper as far as it runs here, and say what holds; or list them all."""
+    """Run a table, figure or theorem of a paper as far as it runs here, and say what holds; or list them all."""
     from dpbench.errors import SpecError
     from dpbench.registry import load
     from dpbench.reproduce.catalogue import find
@@ -83,14 +83,14 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
 
 
 def _show(comparison: Comparison) -> None:
-    from dpbench.reproduce.document import cells, remarks
+    from dpbench.reproduce.document import cells, remarks, source
 
     console, study = Console(), comparison.study
     console.print(f"{study.paper}, {study.place}. {study.shows}", markup=False, highlight=False, soft_wrap=True)
     rows = cells(comparison)
     if rows:
         table = Table(
-            "where", Column("paper", justify="right"), Column("here", justify="right"), "difference", box=None
+            "where", Column(source(study), justify="right"), Column("here", justify="right"), "difference", box=None
         )
         for row in rows:
             table.add_row(*row)

@@ -1,4 +1,4 @@
-"""Every table and figure that the papers report, and how it is run here: `catalogue.toml`. Imports stay light."""
+"""Every table, figure and theorem of the papers, and how it is run here: `catalogue.toml`. Imports stay light."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Frozen(BaseModel):
 
 
 class Order(_Frozen):
-    """A sentence of the paper that says what lies above what, where it prints no numbers."""
+    """A sentence of the paper, or of its theorem, that says what lies above what, where it prints no numbers."""
 
     says: str
     higher: At
@@ -28,7 +28,7 @@ class Order(_Frozen):
 
 
 class Study(_Frozen):
-    """One table or figure of a paper."""
+    """One table or figure of a paper, or of a theorem of its."""
 
     name: str = Field(pattern=r"^[a-z0-9.-]+$")
     paper: str
@@ -37,6 +37,9 @@ class Study(_Frozen):
     published: tuple[str, ...] = ()  # series of `published.json`
     other_features: tuple[str, ...] = ()  # series on features that nothing here stands for: listed, not compared
     orders: tuple[Order, ...] = ()
+    rate: bool = False  # a theorem's: the bound that the sweep's [plot] draws
+    outside: tuple[At, ...] = ()  # cells where the theorem's conditions fail: shown, not compared
+    finding: str = ""  # what was found of a theorem, in one sentence
     sweep: str | None = None  # the ready-made sweep that measures it
     inspection: Literal["xi", "margin"] | None = None  # or what `dpbench inspect` measures
     differs: str = ""  # in the protocol that runs here
@@ -47,8 +50,10 @@ class Study(_Frozen):
     @model_validator(mode="after")
     def _complete(self) -> Study:
         runs = self.sweep or self.inspection
-        if runs and not (self.published or self.orders):
+        if runs and not (self.published or self.orders or self.rate):
             raise ValueError("what is measured is compared with nothing")
+        if self.rate and not (self.sweep and self.finding):
+            raise ValueError("a theorem's rate needs a sweep, and a sentence that says what was found")
         if not (runs or self.missing or self.nothing):
             raise ValueError("nothing says why it is not run")
         return self

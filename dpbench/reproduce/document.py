@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from dpbench.registry import Registry
-from dpbench.reproduce.catalogue import At, Study, studies
+from dpbench.reproduce.catalogue import Study, studies
 from dpbench.reproduce.measured import Measured, measured
+from dpbench.reproduce.rates import Against
 from dpbench.reproduce.verdict import Comparison, Found, Row, compare
 from dpbench.sweep.plot import text
 
@@ -26,16 +28,24 @@ def kept_in(root: Path, study: Study) -> Path:
 
 def cells(comparison: Comparison) -> list[tuple[str, str, str, str]]:
     """Return the rows of a comparison: where, the paper's number, ours, the difference, as texts."""
-    return [*map(_row, comparison.rows), *map(_order, comparison.orders)]
+    return [*map(_row, comparison.rows), *map(_order, comparison.orders), *_rate(comparison)]
+
+
+def source(study: Study) -> str:
+    """Return whose numbers ours stand beside."""
+    return "theorem" if study.rate else "paper"
 
 
 def remarks(comparison: Comparison) -> list[str]:
     """Return what is said under a comparison's table."""
     study, verdict = comparison.study, comparison.verdict
     because = study.because if verdict in {"does not hold", "holds in order only"} else study.nothing
+    because = study.finding if study.finding and comparison.compared else because
     said = [f"Verdict: {verdict}." + (f" {because}" if because else "")]
     if study.differs and comparison.compared:
         said.append(f"Differs: {study.differs}")
+    if study.outside and comparison.compared:
+        said.append(f"Outside the theorem's conditions, and not compared: {'; '.join(map(_where, study.outside))}.")
     if study.missing:
         said.append(f"Missing: {study.missing}")
     if not comparison.today:
@@ -55,6 +65,11 @@ def page(comparisons: Iterable[Comparison]) -> str:
         "none is reversed beyond both 95% intervals, and at least half lie the same way round beyond them. Otherwise "
         "it *does not hold*. Features differ from the papers' nearly everywhere: orders say more than distances.",
         "",
+        "A theorem's rate is taken times one constant, fitted at one cell. It *does not hold* if the error of a cell "
+        "that meets the theorem's conditions is more than twice that, beyond its 95% interval. It *holds* if none is "
+        "less than half of it either, and the constant is within a factor of two of 1. Otherwise it *holds up to a "
+        "constant*: as a bound, and not as a law.",
+        "",
         "| study | place | compared | verdict |",
         "|---|---|---|---|",
     ]
@@ -65,7 +80,7 @@ def page(comparisons: Iterable[Comparison]) -> str:
         lines += ["", f"## {one.study.name}", "", f"{one.study.paper}, {one.study.place}. {one.study.shows}"]
         shown = [row for row in cells(one) if row[2]]
         if shown:
-            lines += ["", "| where | paper | here | difference |", "|---|---|---|---|"]
+            lines += ["", f"| where | {source(one.study)} | here | difference |", "|---|---|---|---|"]
             lines += [f"| {' | '.join(row)} |" for row in shown]
         lines += [part for remark in remarks(one) for part in ("", remark)]
     return "\n".join(lines) + "\n"
@@ -73,6 +88,8 @@ def page(comparisons: Iterable[Comparison]) -> str:
 
 def compared(comparison: Comparison) -> str:
     """Return how much of a study was measured, like "3 of 8"; empty where the paper states nothing to compare with."""
+    if comparison.rated:
+        return f"{comparison.compared} cells"
     total = len(comparison.rows) + len(comparison.orders)
     return f"{comparison.compared} of {total}" if total else ""
 
@@ -91,6 +108,20 @@ def _order(found: Found) -> tuple[str, str, str, str]:
     return found.order.says, "stated", f"{ends[0]} {'>' if found.holds else '<='} {ends[1]}", ""
 
 
+def _rate(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """Return the cell at which the constant was fitted, and those that lie farthest from the curve."""
+    rated = comparison.rated
+    if rated is None:
+        return []
+    told = {"the highest": rated.highest, "the lowest": rated.lowest}
+    ring = _against("fitted", rated.fitted, f"constant {rated.constant:.2g}")
+    return [ring, *(_against(name, one, f"times {one.factor:.2g}") for name, one in told.items())]
+
+
+def _against(name: str, one: Against, said: str) -> tuple[str, str, str, str]:
+    return f"{name}: {_where(one.rate.at)}", f"{100 * one.curve:.2f}", _percent(one.measured), said
+
+
 def _percent(ours: Measured | None) -> str:
     if ours is None:
         return ""
@@ -99,5 +130,5 @@ def _percent(ours: Measured | None) -> str:
     return f"{100 * one.mean:.2f}{spread}"
 
 
-def _where(at: At) -> str:
+def _where(at: Mapping[str, Any]) -> str:
     return ", ".join(f"{axis} {text(value)}" for axis, value in at.items())

@@ -9,14 +9,26 @@ from typing import Any
 
 from dpbench.inspection.report import Inspection
 from dpbench.records import filed
-from dpbench.records.result import Interval
+from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.reproduce.catalogue import Study
-from dpbench.sweep import overview
+from dpbench.sweep import Cell, formula, overview
 from dpbench.sweep.figures import ready
+from dpbench.sweep.figures.collect import metric
+from dpbench.sweep.plot import Plot, fits
 
 FIXED = ("dataset", "epsilon", "public_fraction", "train_fraction", "learner", "public_dataset")
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A theorem's rate at one cell of a sweep."""
+
+    at: Mapping[str, Any]  # the cell's axes -> value
+    value: float  # of the formula as it is written, its constant left out
+    fitted: bool  # whether the constant is fitted here
+    unseen: float  # the share that one test example of one seed is: a rate below it cannot be told from 0
 
 
 @dataclass(frozen=True)
@@ -24,8 +36,9 @@ class Measured:
     """One number of ours."""
 
     at: Mapping[str, Any]  # axis -> value
-    interval: Interval  # of the accuracy, a share; or of what an inspection measures
+    interval: Interval  # of the accuracy, a share; of the error, beside a rate; or of what an inspection measures
     today: bool  # whether this code measures the same
+    rate: Rate | None = None
 
 
 def measured(study: Study, folder: Path, plugins: Registry) -> list[Measured]:
@@ -41,8 +54,17 @@ def _swept(sweep: str, folder: Path, plugins: Registry) -> list[Measured]:
     for cell, state in zip(found.grid.cells, found.states, strict=True):
         result = found.folder.result(cell)
         if result:
-            kept.append(Measured(axes(cell.spec), result.metrics["accuracy"], state == "done"))
+            rate = _rate(found.grid.plot, cell, result)
+            score = metric(result, "error" if rate else "accuracy")
+            kept.append(Measured(axes(cell.spec), score, state == "done", rate))
     return kept
+
+
+def _rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
+    if plot is None or plot.bound is None:
+        return None
+    rate = formula.value(plot.bound, cell.numbers, "the bound of [plot]")
+    return Rate(cell.values, rate, fits(plot, cell.values), 1 / (len(result.seeds) * result.task.test))
 
 
 def axes(spec: Spec) -> dict[str, Any]:

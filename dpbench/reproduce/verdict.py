@@ -5,6 +5,7 @@ less 2 points, where the paper says "more than"), and every order that it states
 It *holds in order only* if, of all pairs that lie more than 1 point apart in the paper, none is reversed beyond both
 95% intervals, and at least half lie the paper's way round beyond them.
 Otherwise it *does not hold*. Numbers that nobody measured here decide nothing; without any, it was *not run*.
+A study of a theorem's rate has the verdict of `rates`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from typing import Any, Literal
 from dpbench.records.result import Interval
 from dpbench.reproduce.catalogue import At, Order, Study
 from dpbench.reproduce.measured import Measured
+from dpbench.reproduce.rates import Rated, rated
 from dpbench.sweep.figures import published
 from dpbench.sweep.figures.published import Point
 from dpbench.sweep.plot import text
 
-Verdict = Literal["holds", "holds in order only", "does not hold", "not run", "nothing to measure"]
+Verdict = Literal[
+    "holds", "holds in order only", "holds up to a constant", "does not hold", "not run", "nothing to measure"
+]
 NEAR = 2.0  # points
 APART = 1.0  # points
 
@@ -69,17 +73,20 @@ class Comparison:
     study: Study
     rows: tuple[Row, ...]
     orders: tuple[Found, ...]
+    rated: Rated | None
     verdict: Verdict
 
     @property
     def compared(self) -> int:
-        """How many numbers and orders of the paper were measured."""
-        return sum(row.ours is not None for row in self.rows) + sum(one.holds is not None for one in self.orders)
+        """How many numbers and orders of the paper, and cells beside a theorem's rate, were measured."""
+        stated = sum(row.ours is not None for row in self.rows) + sum(one.holds is not None for one in self.orders)
+        return stated + (len(self.rated.cells) if self.rated else 0)
 
     @property
     def today(self) -> bool:
         """Whether everything that was measured is by the code as it stands."""
         found = [row.ours for row in self.rows] + [end for one in self.orders for end in (one.higher, one.lower)]
+        found += [one.measured for one in self.rated.cells] if self.rated else []
         return all(one.today for one in found if one)
 
 
@@ -91,7 +98,9 @@ def compare(study: Study, ours: Sequence[Measured]) -> Comparison:
     rows = [Row(point, _best(_matches(point.at, axes, ours))) for point in points]
     rows += [Row(point, None) for name in study.other_features for point in series[name].points]
     orders = tuple(_found(order, ours) for order in study.orders)
-    return Comparison(study, tuple(rows), orders, _verdict(study, rows, orders))
+    against = rated(study, ours)
+    verdict = against.verdict if against else _verdict(study, rows, orders)
+    return Comparison(study, tuple(rows), orders, against, verdict)
 
 
 def _found(order: Order, ours: Sequence[Measured]) -> Found:

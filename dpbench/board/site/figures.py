@@ -1,4 +1,4 @@
-"""The page of the papers' tables and figures: each beside what runs here, drawn from its results, with the verdict."""
+"""The page of the papers' figures and theorems: each beside what runs here, drawn from its results, with a verdict."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from dpbench.board.site.context import Site
 from dpbench.board.site.render import Renderer
 from dpbench.board.tables.render import percent
 from dpbench.records.protocol import Component
-from dpbench.records.result import Interval, Result
+from dpbench.records.result import Result
 from dpbench.reproduce.document import FIGURES, cells, compared, coverage, remarks
 from dpbench.reproduce.measured import Measured, axes
 from dpbench.reproduce.verdict import Comparison, compare
 from dpbench.sweep.figures import published, ready
-from dpbench.sweep.figures.collect import Collected
+from dpbench.sweep.figures.collect import Collected, Place, assemble
 from dpbench.sweep.figures.draw import draw
+from dpbench.sweep.formula import numbers
 from dpbench.sweep.plot import Plot, Position, position, text
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One table or figure of a paper: the comparison, and the chart where results are kept."""
+    """One table or figure of a paper, or of a theorem: the comparison, and the chart where results are kept."""
 
     comparison: Comparison
     chart: Chart | None
-    cells: list[tuple[str, str, str, str]]  # where, theirs, ours, the difference
+    cells: list[tuple[str, str, str, str]]  # where, theirs or the theorem's rate, ours, the difference
     remarks: list[str]
     compared: str
 
@@ -58,15 +59,17 @@ def _shown(site: Site, comparison: Comparison) -> Shown:
 def figure_of(name: str, results: Sequence[Result]) -> Collected:
     """Return a ready-made figure with results, each where its own spec puts it, whatever the defaults of today are."""
     plot = Plot.model_validate(tomllib.loads("\n".join(ready.lines(name)))["plot"])
-    measured: dict[Position, Interval] = {}
-    for result in results:
-        if plot.metric in result.metrics:
-            at = position(plot, {axis: _value(result, axis) for axis in plot.axes}, {})  # x is an axis, no formula
-            measured[at] = result.metrics[plot.metric]
-    order = sorted(measured, key=lambda at: (at.panel, _size(at.line), at.line, isinstance(at.x, str), _size(at.x)))
-    seeds = tuple(len(result.seeds) for result in results)
-    kept = {at: measured[at] for at in order}
-    return Collected(name, plot, tuple(order), kept, seeds, {}, None, published.chosen(plot, name))
+    axes = (*plot.axes, *plot.through)
+    kept = [result for result in results if plot.metric in {"error", *result.metrics}]
+    places = [
+        Place({axis: _value(one, axis) for axis in axes}, numbers(one.spec.model_dump()), one) for one in kept
+    ]  # fmt: skip
+    places.sort(key=lambda one: _order(position(plot, one.values, one.numbers)))
+    return assemble(name, plot, places, published.chosen(plot, name))
+
+
+def _order(at: Position) -> tuple[object, ...]:
+    return [*map(_size, at.panel)], at.panel, _size(at.line), at.line, isinstance(at.x, str), _size(at.x)
 
 
 def _value(result: Result, axis: str) -> object:
@@ -95,6 +98,8 @@ def _chart(one: Collected) -> Chart:
     )  # fmt: skip
     seeds = f"{min(one.seeds)} to {max(one.seeds)}" if min(one.seeds) < max(one.seeds) else str(one.seeds[0])
     note = f"{len(one.measured)} results; mean over {seeds} seeds with its 95% interval."
+    if one.bound:
+        note += f" Dotted: {one.plot.rate}, times one constant, fitted at the ringed point."
     if one.series:
         note += " Hollow and dashed: as published."
     drawn = picture(lambda: draw(one, titled=False), one.name, f"{title}. The table has its numbers.")

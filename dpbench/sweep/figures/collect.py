@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dpbench import registry
 from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.records.result import Interval, Result
 from dpbench.registry import Registry
-from dpbench.sweep import Cell, overview
+from dpbench.sweep import overview
 from dpbench.sweep.figures import published, ready
 from dpbench.sweep.figures.published import Series
 from dpbench.sweep.formula import value
@@ -62,34 +63,58 @@ def collect(named: Path, results: Path | None = None, plugins: Registry | None =
             f"None of the {len(grid.cells)} cells of {grid.name} has a result in {found.folder.path}. "
             f"Run them first: dpbench sweep {named}{out}"
         )
-    placed = [(position(plot, cell.values, cell.numbers), cell) for cell in grid.cells]
-    measured = {at: _metric(kept[cell.digest], plot.metric, cell) for at, cell in placed if cell.digest in kept}
-    seeds = tuple(len(result.seeds) for result in kept.values())
+    places = [Place(cell.values, cell.numbers, kept.get(cell.digest)) for cell in grid.cells]
+    return assemble(grid.name, plot, places, series)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cell of a plot, whether it comes of a sweep file or of a result's own spec."""
+
+    values: Mapping[str, Any]  # axis -> value
+    numbers: Mapping[str, float]  # of the spec, options as `dataset.n`
+    result: Result | None
+
+
+def assemble(name: str, plot: Plot, places: Sequence[Place], series: Sequence[Series]) -> Collected:
+    """Return places with their positions, in their order.
+
+    Raises:
+        DataError: a result lacks the metric.
+    """
+    placed = [(position(plot, one.values, one.numbers), one) for one in places]
+    measured = {at: metric(one.result, plot.metric) for at, one in placed if one.result}
+    seeds = tuple(len(one.result.seeds) for one in places if one.result)
     bound, fitted = _bound(plot, placed, measured)
-    return Collected(grid.name, plot, tuple(at for at, _ in placed), measured, seeds, bound, fitted, series)
+    return Collected(name, plot, tuple(at for at, _ in placed), measured, seeds, bound, fitted, series)
 
 
 def _bound(
-    plot: Plot, placed: Sequence[tuple[Position, Cell]], measured: Mapping[Position, Interval]
+    plot: Plot, placed: Sequence[tuple[Position, Place]], measured: Mapping[Position, Interval]
 ) -> tuple[dict[Position, float], Position | None]:
     """Return a theorem's rate through the measured point at which its constant is fitted, and that point."""
     if plot.bound is None:
         return {}, None
-    rates = {at: value(plot.bound, cell.numbers, "the bound of [plot]") for at, cell in placed}
-    fitted = next(at for at, cell in placed if fits(plot, cell.values))
-    if fitted not in measured or not rates[fitted]:
+    rates = {at: value(plot.bound, one.numbers, "the bound of [plot]") for at, one in placed}
+    fitted = next((at for at, one in placed if fits(plot, one.values)), None)
+    if fitted is None or fitted not in measured or not rates[fitted]:
         return {}, None
     constant = measured[fitted].mean / rates[fitted]
     return {at: constant * rate for at, rate in rates.items()}, fitted
 
 
-def _metric(result: Result, metric: str, cell: Cell) -> Interval:
-    if metric == "error":
+def metric(result: Result, name: str) -> Interval:
+    """Return a metric of a result; "error" is what accuracy leaves of 1.
+
+    Raises:
+        DataError: the result lacks it.
+    """
+    if name == "error":
         right = result.metrics["accuracy"]
         low, high = (None if end is None else 1 - end for end in (right.high, right.low))
         return Interval(mean=1 - right.mean, low=low, high=high)
-    if metric not in result.metrics:
+    if name not in result.metrics:
         raise DataError(
-            f"Expected {metric} in every result, got none in {cell.file_name}. Available: {', '.join(result.metrics)}."
+            f"Expected {name} in every result, got none in {result.file_name}. Available: {', '.join(result.metrics)}."
         )
-    return result.metrics[metric]
+    return result.metrics[name]

@@ -184,8 +184,10 @@ def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page(
         "--benchmark-enable",
         "--hypothesis-profile",
         "--config",
+        "--quick",
+        "--full",
         "--help",
-    }  # of the linters
+    }  # of the linters, pytest and tests/gpu
     assert named - others <= set().union(*known.values())
 
 

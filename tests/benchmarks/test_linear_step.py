@@ -24,6 +24,8 @@ from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
 from tests.benchmarks.conftest import Ratios
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class Size:
@@ -50,9 +52,9 @@ def _size(ratios: Ratios, d: int, classes: int) -> Size:
     return Size(45_000, d, classes, 1024) if ratios.enabled else Size(200, 16, classes, 20)
 
 
-def _ours(size: Size, x: Tensor, y: Tensor) -> Callable[[], object]:
+def _ours(size: Size, x: Tensor, y: Tensor, device: torch.device = CPU) -> Callable[[], object]:
     probe = LinearProbe(size.steps, size.batch / size.n, learning_rate=0.1, momentum=0.0, clip=1.0)
-    task = Task((size.d,), size.classes, size.n, torch.device("cpu"))
+    task = Task((size.d,), size.classes, size.n, device)
     rows = PrivateRows(x, y, torch.arange(size.n))
     mapped = bind(rows, task, [probe.release()], 3.0, Randomness.research(0, "a map")).map(lambda features: features)
 
@@ -81,9 +83,11 @@ def _unavoidable(size: Size, x: Tensor) -> Callable[[], object]:
     return steps
 
 
-def _opacus(size: Size, x: Tensor, y: Tensor, mode: str, steps: int) -> Callable[[], object]:
-    model: Any = torch.nn.Linear(size.d, size.classes)
-    loader = DataLoader(TensorDataset(x, y), batch_size=size.batch)
+def _opacus(
+    size: Size, x: Tensor, y: Tensor, mode: str, steps: int, device: torch.device = CPU
+) -> Callable[[], object]:
+    model: Any = torch.nn.Linear(size.d, size.classes).to(device)
+    loader = DataLoader(TensorDataset(x.to(device), y.to(device)), batch_size=size.batch)
     private = PrivacyEngine().make_private(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),

@@ -22,12 +22,17 @@ from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
 from tests.benchmarks.conftest import Ratios
 
+CPU = torch.device("cpu")
+
 
 class World:
     """One batch of private images, and a network to train on them; small when benchmarks are switched off."""
 
-    def __init__(self, ratios: Ratios, network: str) -> None:
-        self.shape, self.batch, self.physical = ((3, 32, 32), 16, 8) if ratios.enabled else ((3, 8, 8), 4, 2)
+    def __init__(
+        self, ratios: Ratios, network: str, device: torch.device = CPU, batch: int = 16, physical: int = 8
+    ) -> None:
+        self.device = device
+        self.shape, self.batch, self.physical = ((3, 32, 32), batch, physical) if ratios.enabled else ((3, 8, 8), 4, 2)
         self.name = network if ratios.enabled or network == "resnet-9" else "wrn-10-1"
         self.network = build(self.name, self.shape, 10)
         self.start = initial(self.network, torch.Generator().manual_seed(0))
@@ -37,11 +42,11 @@ class World:
     def ours(self, views: int) -> Callable[[], object]:
         """Return a step with the curator. It keeps its curator: rows are checked alone at steps 1, 2, 4, 8 ... only."""
         plan = [Release("gradient", 10_000)]
-        task = Task(self.shape, 10, self.batch, torch.device("cpu"))
+        task = Task(self.shape, 10, self.batch, self.device)
         rows = PrivateRows(self.x, self.y, torch.arange(self.batch))
         curator = bind(rows, task, plan, 1.0, Randomness.research(0, "a benchmark")).handle()
         layout = Layout(self.network)
-        theta = layout.vector(self.start)
+        theta = layout.vector(self.start).to(self.device)
         training = Training(Gradients(layout, Views(views)), 0.0, 1.0, 0.9999, self.physical)
         return lambda: training.run(curator, theta, [Phase("all", 0.1, [Release("gradient", 1)])])
 
@@ -51,8 +56,9 @@ class World:
         from opacus.utils.batch_memory_manager import BatchMemoryManager
         from torch.utils.data import DataLoader, TensorDataset
 
-        module: Any = _with_weights(self.network, self.start)
-        data = DataLoader(TensorDataset(normalised(self.x), self.y), batch_size=self.batch)
+        module: Any = _with_weights(self.network, self.start).to(self.device)
+        images, labels = normalised(self.x).to(self.device), self.y.to(self.device)
+        data = DataLoader(TensorDataset(images, labels), batch_size=self.batch)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module, optimiser, loader = PrivacyEngine().make_private(

@@ -97,7 +97,7 @@ def quantise(rows: Tensor) -> Quantised:
     broken = ~(largest <= LARGEST)
     if bool(broken.any()):
         flat, largest = flat.masked_fill(broken.unsqueeze(1), 0), largest.masked_fill(broken, 0)
-    scale = largest / 127
+    scale = largest / largest.new_tensor(127)  # by a plain number a GPU multiplies with its inverse: other bits
     inverse = torch.where(largest >= SMALLEST, 127 / largest.clamp(min=SMALLEST), 0)
     q = (flat * inverse.unsqueeze(1)).round_().to(torch.int8)
     return Quantised(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan))

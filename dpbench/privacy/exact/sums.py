@@ -83,7 +83,8 @@ def dense_sum(parts: tuple[Tensor, ...], norms: Tensor, clip: float) -> IntegerS
     entries = sum(part[0].numel() if len(part) else 0 for part in parts)
     grid = clip * 2.0**-DENSE_BITS
     bound = max(0.0, clip - 0.5 * grid * entries**0.5)
-    factors = weights_within(norms, bound) / grid
+    step = torch.tensor(grid, dtype=torch.float64, device=norms.device)  # divides on a GPU as here; see `quantise`
+    factors = weights_within(norms, bound) / step
     kept = factors > 0
     totals = []
     for part in parts:
@@ -93,7 +94,7 @@ def dense_sum(parts: tuple[Tensor, ...], norms: Tensor, clip: float) -> IntegerS
         factor = factor.to(flat.dtype).unsqueeze(1)
         for block in torch.split(flat, max(1, COLUMNS // max(1, len(flat))), 1):
             totals.append((block * factor).round_().sum(0, dtype=torch.float64).to(torch.int64))
-    return IntegerSum(torch.cat(totals), torch.tensor(grid, dtype=torch.float64, device=norms.device))
+    return IntegerSum(torch.cat(totals), step)
 
 
 def outer_bits(features: int) -> int:

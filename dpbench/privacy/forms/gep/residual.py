@@ -105,7 +105,7 @@ class Residual(Contribution):
         weights = sums.weights_within(bounds.unsqueeze(0), room, LARGEST**2)
         weights = torch.minimum(weights, sums.fitting(left, right, grids))
         found = sums.rounded_outer_sum(left, right, weights, grids)
-        factors = weights[0].unsqueeze(1) / step
+        factors = weights[0].unsqueeze(1) / weights.new_tensor(step)
         along = torch.where(factors > 0, self._embedding.double() * factors, 0).round_().sum(0).to(torch.int64)
         outer = sums.IntegerSum(found.total[0], found.grid[0])
         return ResidualSum(outer, along, step / entries, self.basis)

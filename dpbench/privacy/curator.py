@@ -287,8 +287,10 @@ class Handle(Curator):
 
 
 def _check_chunk_size(chunk_size: int | None) -> None:
-    if chunk_size is not None and chunk_size < 1:
-        raise SpecError(f"Expected chunk_size={chunk_size} >= 1: how many rows are held at once.")
+    if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
+        raise SpecError(
+            f"Expected chunk_size={chunk_size!r} to be a whole number >= 1: how many rows are held at once."
+        )
 
 
 def checked_clips(clip: float | Sequence[float]) -> tuple[float, ...]:

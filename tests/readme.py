@@ -302,7 +302,7 @@ def _results(figure: str) -> list[Result]:
 
 
 def _filled() -> list[Standing]:
-    return [standing for standing in index().standings if standing.entries]
+    return [standing for standing in index().standings if _of_role(standing, "entry")]
 
 
 def _of(standing: Standing, rule: str) -> dict[str, Entry]:

@@ -23,7 +23,7 @@ from dpbench import (
     settled,
     unit_norm,
 )
-from dpbench_theory.common import not_all_equal, two_classes, yes_or_no
+from dpbench_theory.common import not_all_equal, some_public, two_classes, yes_or_no
 
 if TYPE_CHECKING:
     import torch
@@ -66,6 +66,8 @@ class PillarTheory(Learner):
       plan needs far less `noise` (a multiplier, settled by the budget); the learner adds the difference itself. For
       n <= 1000 only.
     - Its exponential mechanism is handed -loss and weighs by exp(+score): read as the reverse, the least loss wins.
+    - `basis=random` is what section 3.3 compares with, a Johnson-Lindenstrauss projection: entries N(0, 1 / k), drawn
+      without a look at any data. It moves <w*, x> by about 1 / sqrt(k), so that a margin wants k above 1 / gamma^2.
     - Steps are on all examples (`mode=tight`): the same sensitivity, and noise sqrt(steps) sigma for the whole in place
       of n^2 amplified steps. The start is 0 and not random, the mean of the iterates is taken, not the last.
 
@@ -84,6 +86,7 @@ class PillarTheory(Learner):
     radius: Literal["unit", "public"] = "unit"
     loss: Literal["hinge", "ramp"] = "hinge"
     center: bool = False
+    basis: Literal["public", "random"] = "public"
     mode: Literal["tight", "faithful"] = "tight"
     noise: float | None = None
 
@@ -93,6 +96,11 @@ class PillarTheory(Learner):
             raise SpecError(
                 f"Expected k={self.k} >= 0, steps={self.steps} >= 1 and beta={self.beta} in (0, 1) in learner "
                 f"{self.name!r}."
+            )
+        if self.basis == "random" and (self.center or not self.k):
+            raise SpecError(
+                f"Expected k={self.k} >= 1 and center=false with basis=random in learner {self.name!r}: a random "
+                "projection has dimensions, and no mean."
             )
         if not (0 < self.margin <= 1 and 0 <= self.xi < 1 and self.zeta > 0):
             raise SpecError(
@@ -125,6 +133,7 @@ class PillarTheory(Learner):
     def plan(self, task: Task, budget: Budget) -> Sequence[Release | Choice]:
         """All gradients, and a choice of a tenth of their cost where there is more than one candidate."""
         two_classes(task, self.name)
+        some_public(task, self.name)
         if self.mode == "faithful" and not 2 <= task.size <= FAITHFUL:
             raise SpecError(
                 f"Expected 2 to {FAITHFUL} private examples with mode=faithful in learner {self.name!r}, got "
@@ -139,7 +148,7 @@ class PillarTheory(Learner):
         """Project, descend, pick."""
         import torch
 
-        basis, shift = self._projection(public.x.flatten(1))  # (k, d), (k,)
+        basis, shift = self._projection(public.x.flatten(1), generator)  # (k, d), (k,)
 
         def project(rows: Tensor) -> Tensor:
             flat = rows.flatten(1)
@@ -157,7 +166,7 @@ class PillarTheory(Learner):
     def _steps(self, task: Task) -> int:
         return self.steps if self.mode == "tight" else task.size**2 - 1
 
-    def _projection(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         import torch
 
         not_all_equal(x, self.name)
@@ -165,6 +174,8 @@ class PillarTheory(Learner):
         k = self.k or dimensions
         if k > dimensions:
             raise SpecError(f"Expected k={k} <= {dimensions} features in learner {self.name!r}.")
+        if self.k and self.basis == "random":
+            return torch.randn(k, dimensions, generator=generator) / math.sqrt(k), torch.zeros(k)
         rows = torch.where(x.double().square().sum(1, keepdim=True) <= 1, x, unit_norm(x)).double()
         mean = rows.mean(0) if self.center else torch.zeros_like(rows[0])
         if not self.k:

@@ -66,8 +66,6 @@ class PillarTheory(Learner):
       plan needs far less `noise` (a multiplier, settled by the budget); the learner adds the difference itself. For
       n <= 1000 only.
     - Its exponential mechanism is handed -loss and weighs by exp(+score): read as the reverse, the least loss wins.
-    - `basis=random` is what section 3.3 compares with, a Johnson-Lindenstrauss projection: entries N(0, 1 / k), drawn
-      without a look at any data. It moves <w*, x> by about 1 / sqrt(k), so that a margin wants k above 1 / gamma^2.
     - Steps are on all examples (`mode=tight`): the same sensitivity, and noise sqrt(steps) sigma for the whole in place
       of n^2 amplified steps. The start is 0 and not random, the mean of the iterates is taken, not the last.
 
@@ -86,7 +84,6 @@ class PillarTheory(Learner):
     radius: Literal["unit", "public"] = "unit"
     loss: Literal["hinge", "ramp"] = "hinge"
     center: bool = False
-    basis: Literal["public", "random"] = "public"
     mode: Literal["tight", "faithful"] = "tight"
     noise: float | None = None
 
@@ -96,11 +93,6 @@ class PillarTheory(Learner):
             raise SpecError(
                 f"Expected k={self.k} >= 0, steps={self.steps} >= 1 and beta={self.beta} in (0, 1) in learner "
                 f"{self.name!r}."
-            )
-        if self.basis == "random" and (self.center or not self.k):
-            raise SpecError(
-                f"Expected k={self.k} >= 1 and center=false with basis=random in learner {self.name!r}: a random "
-                "projection has dimensions, and no mean."
             )
         if not (0 < self.margin <= 1 and 0 <= self.xi < 1 and self.zeta > 0):
             raise SpecError(
@@ -133,7 +125,8 @@ class PillarTheory(Learner):
     def plan(self, task: Task, budget: Budget) -> Sequence[Release | Choice]:
         """All gradients, and a choice of a tenth of their cost where there is more than one candidate."""
         two_classes(task, self.name)
-        some_public(task, self.name)
+        if self.public != "none":
+            some_public(task, self.name)
         if self.mode == "faithful" and not 2 <= task.size <= FAITHFUL:
             raise SpecError(
                 f"Expected 2 to {FAITHFUL} private examples with mode=faithful in learner {self.name!r}, got "
@@ -174,8 +167,6 @@ class PillarTheory(Learner):
         k = self.k or dimensions
         if k > dimensions:
             raise SpecError(f"Expected k={k} <= {dimensions} features in learner {self.name!r}.")
-        if self.k and self.basis == "random":
-            return torch.randn(k, dimensions, generator=generator) / math.sqrt(k), torch.zeros(k)
         rows = torch.where(x.double().square().sum(1, keepdim=True) <= 1, x, unit_norm(x)).double()
         mean = rows.mean(0) if self.center else torch.zeros_like(rows[0])
         if not self.k:
@@ -229,3 +220,36 @@ class PillarTheory(Learner):
             return (1 - signs * exact_linear(chunk.rows, heads) / zeta).clamp(min=0) / most
 
         return curator.noisy_choice(losses, release="pick")
+
+
+@dataclass(frozen=True)
+class RandomTheory(PillarTheory):
+    """`pillar-theory` on a random projection in place of public components: what section 3.3 of PILLAR compares with.
+
+    Johnson and Lindenstrauss: a map with entries N(0, 1 / k), drawn without a look at any data, moves <w*, x> by about
+    1 / sqrt(k), so that a margin gamma wants k of the order of 1 / gamma^2, and n of the order of sqrt(k) / (alpha
+    epsilon gamma) = 1 / (alpha epsilon gamma^2) (Nguyen et al. 2020). It throws directions away, but neither their
+    energy nor the noise that they bring.
+
+    Privacy: that of `pillar-theory`, where the projection is a function of a public seed. Covered and not covered: as
+    there.
+    """
+
+    name: ClassVar[str] = "jl-theory"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
+
+    k: int = 40
+
+    def __post_init__(self) -> None:
+        """Refuse what only public data has."""
+        super().__post_init__()
+        if not self.k or self.center or self.radius == "public":
+            raise SpecError(
+                f"Expected k={self.k} >= 1, center=false and radius=unit in learner {self.name!r}: a random projection "
+                "has dimensions, and no public data has given it a mean or a length."
+            )
+
+    def _projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        import torch
+
+        return torch.randn(self.k, x.shape[1], generator=generator) / math.sqrt(self.k), torch.zeros(self.k)

@@ -57,7 +57,7 @@ class Chunk:
 
     def take(self, rows: Tensor) -> Chunk:
         """Return a copy of the rows with these indices."""
-        return Chunk(self.rows[rows], self.y[rows], self.seeds[rows])
+        return Chunk(self.rows.index_select(0, rows), self.y.index_select(0, rows), self.seeds.index_select(0, rows))
 
 
 @dataclass(frozen=True)

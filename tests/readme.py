@@ -257,6 +257,22 @@ def without_data_table() -> str:
     return "\n".join(lines)
 
 
+def extractors_table() -> str:
+    """Return what networks, pixels and precision are worth, from the results of `extractors`."""
+    found: dict[str, dict[tuple[str, float], str]] = {}
+    for result in _results("extractors"):
+        at = found.setdefault(str(result.spec.extractor), {})
+        at[result.spec.learner.name, result.spec.epsilon] = _said(result.metrics["accuracy"])
+    asked = {
+        "public labels alone": ("public-only", 1.0), "`thrift`, ε 0.1": ("thrift", 0.1),
+        "`thrift`, ε 1": ("thrift", 1.0), "without privacy": ("non-private", math.inf),
+    }  # fmt: skip
+    lines = [f"| extractor | {' | '.join(asked)} |", "|---|" + "---|" * len(asked)]
+    for extractor, scores in sorted(found.items(), key=lambda one: one[1].get(("thrift", 1.0), "")):
+        lines.append(f"| `{extractor}` | {' | '.join(scores.get(one, '') for one in asked.values())} |")
+    return "\n".join(lines)
+
+
 def prediction_table() -> str:
     """Return what PILLAR's theorem predicts of features, from the inspections, beside what was measured at each k."""
     lines = [
@@ -327,7 +343,7 @@ def _results(figure: str) -> list[Result]:
 
 
 def _filled() -> list[Standing]:
-    return [standing for standing in index().standings if standing.entries]
+    return [standing for standing in index().standings if _of_role(standing, "entry")]
 
 
 def _of(standing: Standing, rule: str) -> dict[str, Entry]:
@@ -355,6 +371,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "pillar-figure-4": figure_table,
     "pillar-table-2b": public_table,
     "dp-randp-table-4": without_data_table,
+    "extractors": extractors_table,
     "theory-prediction": prediction_table,
     "theory-pillar-tail": tail_table,
     "theory-verdicts": verdicts_table,

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator, Release
 from dpbench.errors import ComponentFailed, NotPerExample, NotPlanned, NotPure, SpecError
+from dpbench.learning.linear import LinearProbe
+from dpbench.privacy.curator import SCORES
 from dpbench.privacy.exact.quantised import quantise
 from dpbench.privacy.forms.blocks import Blocks
 from dpbench.privacy.forms.contributions import RankOne, Scaled
@@ -116,6 +118,27 @@ def test_the_chunk_size_changes_memory_and_not_the_answer(chunk_size: int) -> No
         for size in (None, chunk_size)
     ]
     torch.testing.assert_close(answers[0], answers[1], rtol=1e-5, atol=1e-5)
+
+
+def test_more_classes_make_smaller_chunks_and_the_same_answer() -> None:
+    rows, classes = private_rows(n=2500, classes=1000), 1000
+    probe, release = LinearProbe(1, 1.0, 0.1, 0.0, 1.0), Release("sum")
+    head = torch.randn(classes, 6, generator=torch.Generator().manual_seed(1))
+
+    def gradients(chunk: Chunk) -> RankOne:
+        note(len(chunk))
+        return RankOne(probe.residuals(head, chunk), chunk.rows, bias=True)
+
+    answers = []
+    for size in (None, len(rows)):
+        curator = curator_over(rows, [release], sigma=1.0, classes=classes).map(lambda x: x)
+        answer = curator.noisy_sum(gradients, release="sum", clip=1.0, chunk_size=size)
+        assert isinstance(answer, Tensor)
+        answers.append(answer)
+    assert torch.equal(answers[0], answers[1])
+    lengths = noted()
+    assert max(lengths) == 2500
+    assert lengths[0] == SCORES // classes < 2500
 
 
 def test_a_chunks_rows_are_gone_before_the_next_are_made() -> None:

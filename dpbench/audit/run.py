@@ -26,6 +26,7 @@ from dpbench.harness.prepare import Prepared, brought, of_seed, prepare
 from dpbench.harness.roles import own_copy
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
+from dpbench.harness.tuning.private import MOST_SETTINGS
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.accounting import accountant
 from dpbench.privacy.binding import bind
@@ -49,7 +50,6 @@ CHOSEN = (
     "each choice is compared with that of its neighbours"
 )
 SAMPLED = "the Gaussian mechanism's own trade-off: samples are drawn, and scores of canaries are not normal"
-_MOST_SETTINGS = 100_000
 
 
 def audit(
@@ -147,7 +147,7 @@ def _fit(prepared: Prepared, seed: int, ears: Ears, canaries: Canaries) -> tuple
 def _one_of_many(prepared: Prepared, seed: int) -> tuple[Fold, Learner]:
     search, learner = prepared.spec.search, prepared.parts.learner
     assert search is not None and isinstance(search.space, dict)
-    wanted, _ = spaces.settings(search.space, _MOST_SETTINGS, search.seed)
+    wanted, _ = spaces.settings(search.space, MOST_SETTINGS, search.seed)
     setting = wanted[random.Random(f"{prepared.identity} {seed}").randrange(len(wanted))]
     fold = folds_of(prepared.roles.private, prepared.roles.public, learner, search)[0]
     spec, who = prepared.spec, prepared.parts.who("learner", "settle")

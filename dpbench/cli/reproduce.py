@@ -39,6 +39,8 @@ def reproduce(
 
     if name is not None and (list_all or markdown):
         raise SpecError(f"Expected a name or --list, got both: {name} and {'--list' if list_all else '--markdown'}.")
+    if name is None and (out or workers or compare_only):
+        raise SpecError("Expected a name with --out, --workers or --compare-only. dpbench reproduce --list names all.")
     plugins = load()
     plugins.report_broken()
     if name is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from dpbench.api import Chunk, Curator, Predict, Release
 from dpbench.errors import SpecError
 from dpbench.privacy.exact.elementwise import folded, softmax_
-from dpbench.privacy.exact.quantised import Quantised, exact_linear
+from dpbench.privacy.exact.quantised import Quantised, exact_scores
 from dpbench.privacy.forms.contributions import RankOne, Scaled
 
 if TYPE_CHECKING:
@@ -98,8 +98,13 @@ class LinearProbe:
         """Return the gradients of the cross-entropy by the logits (c, k) of a mapped chunk."""
         if not isinstance(chunk.rows, Quantised):  # without noise, at epsilon = inf
             return residuals(self.logits(head, chunk.x), chunk.y)
-        weight, bias = (head[:, :-1], head[:, -1]) if self.bias else (head, None)
-        return residuals(exact_linear(chunk.rows, weight, bias), chunk.y)
+        return residuals_(self.scores(head.unsqueeze(0), chunk.rows)[0], chunk.y).T
+
+    def scores(self, heads: Tensor, rows: Quantised) -> Tensor:
+        """Return the exact logits (s, k, c) of rows (c, d) under each of s heads (s, k, d + 1), or (s, k, d)."""
+        if not self.bias:
+            return exact_scores(rows, heads)
+        return exact_scores(rows, heads[..., :-1]).add_(heads[..., -1:])
 
     def logits(self, head: Tensor, features: Tensor) -> Tensor:
         """Return (c, k) logits of (c, d) public features under a (k, d + 1) head, or (k, d) without bias."""
@@ -124,9 +129,15 @@ def residuals(logits: Tensor, y: Tensor) -> Tensor:
     """
     import torch
 
-    columns = logits.T.clone(memory_format=torch.contiguous_format)  # classes first: (k, c)
-    shares = softmax_(columns) if logits.dtype == torch.float32 else columns.softmax(0)
-    return shares.scatter_add_(0, y.unsqueeze(0), torch.full_like(shares[:1], -1)).T
+    return residuals_(logits.T.clone(memory_format=torch.contiguous_format), y).T
+
+
+def residuals_(logits: Tensor, y: Tensor) -> Tensor:
+    """Return the residuals of logits (..., k, c), overwriting them: classes first, examples last."""
+    import torch
+
+    shares = softmax_(logits) if logits.dtype == torch.float32 else logits.softmax(-2)
+    return shares.scatter_(-2, y.expand(*shares.shape[:-2], 1, -1), -1.0, reduce="add")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeGuard
 
 from dpbench.api import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task, settled
 from dpbench.learning.defaults import pace, travel
-from dpbench.learning.linear import LinearProbe, Transform
+from dpbench.learning.linear import LinearProbe, Transform, residuals_
+from dpbench.privacy.exact.quantised import Quantised
 
 if TYPE_CHECKING:
     import torch
@@ -167,7 +168,7 @@ def _train(learners: Sequence[ProbeLearner], stack: Stack, generator: torch.Gene
         left, clips = stack.take(going.tolist()), [learner.clip for learner in own]
         until = int(steps[going].min())
         for _ in range(done, until):
-            rows = lambda chunk: _gradients(heads, chunk)  # noqa: B023
+            rows = lambda chunk: _gradients(probe, heads, chunk)  # noqa: B023
             noisy_gradients = left.noisy_sums(rows, release="gradient", clips=clips)
             velocity.mul_(momenta).add_(noisy_gradients, alpha=1 / expected)
             heads.sub_(rates * velocity)
@@ -183,16 +184,11 @@ def _column(learners: Sequence[ProbeLearner], name: str) -> Tensor:
     return torch.tensor([getattr(learner, name) for learner in learners]).reshape(-1, 1, 1)
 
 
-def _gradients(heads: Tensor, chunk: Chunk) -> Stacked:
-    import torch
-
+def _gradients(probe: LinearProbe, heads: Tensor, chunk: Chunk) -> Stacked:
     from dpbench.learning.stack import Stacked
-    from dpbench.privacy.exact.elementwise import softmax_
-    from dpbench.privacy.exact.quantised import Quantised, exact_scores
 
     if isinstance(chunk.rows, Quantised):
-        logits = exact_scores(chunk.rows, heads[..., :-1]).add_(heads[..., -1:])  # (s, k, c)
+        logits = probe.scores(heads, chunk.rows)  # (s, k, c)
     else:  # without noise, at epsilon = inf
         logits = heads[..., :-1] @ chunk.x.T + heads[..., -1:]
-    shares, label = softmax_(logits), chunk.y.expand(len(heads), 1, -1)
-    return Stacked(shares.scatter_add_(1, label, torch.full_like(shares[:, :1], -1)), chunk.rows)
+    return Stacked(residuals_(logits, chunk.y), chunk.rows)

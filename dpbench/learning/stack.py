@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Chunk, Task
-from dpbench.privacy.curator import LedgerCurator, checked_clips
+from dpbench.privacy.curator import LedgerCurator, checked_clips, rows_at_once
 from dpbench.privacy.exact.quantised import LARGEST, Quantised, floats, quantise
 from dpbench.privacy.exact.sums import IntegerSum, lengths, outer_sum
 from dpbench.privacy.exact.surroundings import own_arithmetic
@@ -91,7 +91,8 @@ class Stack:
         sample = draws[0].sample(len(lead.rows), steps[0].sample_rate)
         exact = any(curator.sigma[release] > 0 for curator in self.curators)
         parts: list[Any] = []
-        for chunk in lead.rows.chunks(sample, draws[0].row_base(), None, self.task.device):
+        limit = rows_at_once(lead.rows, len(draws) * self.task.classes)
+        for chunk in lead.rows.chunks(sample, draws[0].row_base(), limit, self.task.device):
             part = rows(chunk).integers(bounds) if exact else _clipped_sums(rows(chunk), limits)
             parts = [parts[0] + part] if parts else [part]
         if not exact:

@@ -37,9 +37,10 @@ from torch import Tensor
 
 from dpbench.api import Chunk, RowFn
 from dpbench.errors import SpecError
+from dpbench.privacy.exact.quantised import plain
 from dpbench.privacy.exact.sums import IntegerSum
 from dpbench.privacy.forms.cells import Cells
-from dpbench.privacy.forms.contributions import Contribution, Rows, plain
+from dpbench.privacy.forms.contributions import Contribution, Rows
 from dpbench.privacy.randomness import Draws
 
 BITS = 20  # losses are whole steps of 2^-20

@@ -33,6 +33,7 @@ from dpbench.privacy.rows import CHUNK_BYTES, Gathering, PrivateRows
 from dpbench.privacy.witness import NOBODY, Chosen, Witness
 
 CLIPS = (1e-9, 1e9)
+SCORES = 2**20  # numbers by row and class that a chunk makes room for: so memory does not grow with the classes
 MAPPED_BYTES = 2 * 2**20  # of a chunk that is mapped: what a map makes of it on the way is several times as large
 
 
@@ -75,7 +76,8 @@ class LedgerCurator:
         draws = self._draws(release)
         whole = draws.sample(len(self.rows) + self.witness.members, step.sample_rate)
         sample, planted = self.witness.split(whole, len(self.rows))
-        chunks = self.rows.chunks(sample, draws.row_base(), chunk_size, self.task.device)
+        limit = chunk_size or rows_at_once(self.rows, self.task.classes)
+        chunks = self.rows.chunks(sample, draws.row_base(), limit, self.task.device)
         exact = self.sigma[release] > 0  # without noise there is nothing to guarantee
         totals: list[Any] = []
         with self.guard.judging(), closing(chunks):  # wiped at once, whatever a traceback holds
@@ -286,9 +288,16 @@ class Handle(Curator):
         return self._map(transform)
 
 
+def rows_at_once(rows: PrivateRows, scores: int) -> int:
+    """Return how many rows a chunk has that makes `scores` numbers of each; two, at least, can be compared."""
+    return min(rows.per_chunk(CHUNK_BYTES), max(2, SCORES // scores))
+
+
 def _check_chunk_size(chunk_size: int | None) -> None:
-    if chunk_size is not None and chunk_size < 1:
-        raise SpecError(f"Expected chunk_size={chunk_size} >= 1: how many rows are held at once.")
+    if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
+        raise SpecError(
+            f"Expected chunk_size={chunk_size!r} to be a whole number >= 1: how many rows are held at once."
+        )
 
 
 def checked_clips(clip: float | Sequence[float]) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -117,12 +118,11 @@ class PrivateRows:
         with self.scratch.lend(min(size, max(1, len(sample))), self._parts, device) as buffers:
             for start in range(0, max(1, len(sample)), size):
                 rows = sample[start : start + size]
-                local = torch.from_numpy(rows)
                 held = buffers
                 if len(rows) < len(buffers[0]):
                     held = tuple(buffer[: len(rows)] for buffer in buffers)
                     wipe(*(buffer[len(rows) :] for buffer in buffers))
-                x, y = self._gather(local, held), self.y.index_select(0, local).to(device)
+                x, y = self._gather(rows, held), self.y.index_select(0, torch.from_numpy(rows)).to(device)
                 seeds = torch.from_numpy(row_seeds(base, rows)).to(device)
                 try:
                     yield Chunk(x, y, seeds)
@@ -133,10 +133,11 @@ class PrivateRows:
     def _parts(self) -> tuple[Tensor, ...]:
         return self.held.parts if isinstance(self.held, Quantised) else (self.held,)
 
-    def _gather(self, local: Tensor, into: tuple[Tensor, ...]) -> Tensor | Quantised:
-        rows = self.index.index_select(0, local)
-        first, last = (int(rows[0]), int(rows[-1])) if len(rows) else (0, 0)
-        run = last - first == len(rows) - 1  # neighbours are copied as they lie
+    def _gather(self, local: np.ndarray, into: tuple[Tensor, ...]) -> Tensor | Quantised:
+        places = self.index.numpy()[local]
+        first, last = (places[0], places[-1]) if len(places) else (0, 0)
+        run = last - first == len(places) - 1  # neighbours are copied as they lie
+        rows = torch.from_numpy(places)
         for part, buffer in zip(self._parts, into, strict=True):
             if run:
                 buffer.copy_(part[first : last + 1])
@@ -148,5 +149,8 @@ class PrivateRows:
 
     def per_chunk(self, size: int) -> int:
         """Return how many rows fit into a chunk of so many bytes, at least one."""
-        bytes_per_row = sum(part.element_size() * math.prod(part.shape[1:]) for part in self._parts)
-        return max(1, size // max(1, bytes_per_row))
+        return max(1, size // max(1, self._row_bytes))
+
+    @cached_property
+    def _row_bytes(self) -> int:
+        return sum(part.element_size() * math.prod(part.shape[1:]) for part in self._parts)

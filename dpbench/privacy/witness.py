@@ -79,9 +79,10 @@ class Witness:
 
     def split(self, sample: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the part of a sample of private rows and members that is of rows, and the others' coordinates."""
+        if self.canaries is None:
+            return sample, np.empty(0, np.int64)
         count = int(np.searchsorted(sample, rows))
-        places = np.empty(0, np.int64) if self.canaries is None else self.canaries.places
-        return sample[:count], places[sample[count:] - rows]
+        return sample[:count], self.canaries.places[sample[count:] - rows]
 
     @property
     def members(self) -> int:

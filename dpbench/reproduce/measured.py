@@ -37,7 +37,7 @@ class Measured:
 
     at: Mapping[str, Any]  # axis -> value
     interval: Interval  # of the accuracy, a share; of the error, beside a rate; or of what an inspection measures
-    today: bool  # whether this code measures the same
+    today: bool  # whether this code sums and adds noise as the code did that measured it
     rate: Rate | None = None
 
 
@@ -51,13 +51,13 @@ def measured(study: Study, folder: Path, plugins: Registry) -> list[Measured]:
 def _swept(sweep: str, folder: Path, plugins: Registry) -> list[Measured]:
     found = overview(ready.find(Path(sweep)), folder, plugins)
     kept = []
-    for cell, state in zip(found.grid.cells, found.states, strict=True):
+    for cell in found.grid.cells:
         result = found.folder.result(cell)
         if result:
             rate = _rate(found.grid.plot, cell, result)
             score = metric(result, "error" if rate else "accuracy")
             varied = {axis: one for axis, one in cell.values.items() if "." in axis}  # options of components
-            kept.append(Measured(varied | axes(cell.spec), score, state == "done", rate))
+            kept.append(Measured(varied | axes(cell.spec), score, result.privacy.repeatable, rate))
     return kept
 
 

@@ -111,7 +111,7 @@ MUTANTS = (
     ),
     Mutant(
         "not beside other rows", "a row holds a millionth of the batch's mean", "purity/spotchecks.py",
-        edit('self._expect(not repeats and self._near(weighed), what, "beside other rows")', "pass"),
+        edit('self._expect(not repeats and self._near(beside), what, "beside other rows")', "pass"),
         (SPOT + "a_small_leak_of_the_neighbours_in_every_row",),
     ),
     Mutant(

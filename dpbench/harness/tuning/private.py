@@ -26,7 +26,7 @@ from dpbench.support.fields import filled
 from dpbench.support.guard import guarded
 
 Who = Callable[[str], str]
-_MOST_SETTINGS = 100_000
+MOST_SETTINGS = 100_000  # of a private search, whose settings are drawn
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ def common_plan(learner: Learner, who: Who, task: Task, spec: Spec) -> tuple[Pla
             f"Expected accountant='rdp' with selection private-accounted, got {spec.accountant!r}: the account of a "
             "search is known for Renyi divergences only. Add --accountant rdp."
         )
-    wanted, draw_ = spaces.settings(search.space, _MOST_SETTINGS, search.seed)
+    wanted, draw_ = spaces.settings(search.space, MOST_SETTINGS, search.seed)
     if draw_ != "grid":
-        raise SpecError(f"Expected at most {_MOST_SETTINGS:,} settings in a private search. Name a smaller --space.")
+        raise SpecError(f"Expected at most {MOST_SETTINGS:,} settings in a private search. Name a smaller --space.")
     budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
     tries = [_settled(learner, one, who, task, budget) for one in wanted]
     asked = [guarded(who("plan"), one.plan, task, budget) for one in tries]
@@ -92,7 +92,7 @@ def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Sp
     """
     search, repeats = spec.search, repeats_of(spec.search)
     assert search is not None and isinstance(search.space, dict) and repeats is not None
-    wanted, _ = spaces.settings(search.space, _MOST_SETTINGS, search.seed)
+    wanted, _ = spaces.settings(search.space, MOST_SETTINGS, search.seed)
     budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
     fold = folds_of(roles.private, roles.public, learner, search)[0]
     chance = choosing(privacy.rng, seed, identity)

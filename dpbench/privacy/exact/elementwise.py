@@ -26,10 +26,10 @@ TINY = 1e-15  # above sqrt(t) 2^-63, what squares below 2^-126 may add up to, fo
 LOWEST = -80.0  # exp of less is taken for exp(-80) = 2e-35
 
 
-def folded(terms: Tensor, axis: int = 0) -> Tensor:
+def folded(terms: Tensor, axis: int = 0, *, keepdim: bool = False) -> Tensor:
     """Return the sum along an axis, by halves: a term is rounded at most twice for each halving."""
     if terms.shape[axis] == 0:
-        return terms.sum(axis)
+        return terms.sum(axis, keepdim=keepdim)
     last: list[Tensor] = []  # the odd ones out
     while (half := terms.shape[axis] // 2) > 0:
         one, other, *odd = terms.split_with_sizes([half, half, 1][: 2 + terms.shape[axis] % 2], axis)
@@ -37,7 +37,7 @@ def folded(terms: Tensor, axis: int = 0) -> Tensor:
         last += odd
     for odd_one in last:
         terms.add_(odd_one)
-    return terms.squeeze(axis)
+    return terms if keepdim else terms.squeeze(axis)
 
 
 def roundings(terms: int) -> int:
@@ -66,4 +66,4 @@ def exp_(x: Tensor) -> Tensor:
 def softmax_(logits: Tensor) -> Tensor:
     """Return the softmax of float32 (..., m, c) along m, overwriting them: classes first, examples last."""
     shares = exp_(logits.sub_(logits.amax(-2, keepdim=True)))
-    return shares.div_(folded(shares, -2).unsqueeze(-2))
+    return shares.div_(folded(shares, -2, keepdim=True))

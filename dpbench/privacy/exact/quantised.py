@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from dpbench.errors import PrivacyError, SpecError
 
@@ -30,9 +30,7 @@ class Quantised:
     lengths: Tensor  # (c,) float64: |q_i|, never under-estimated
 
     def __init__(self, q: Tensor, scale: Tensor, lengths: Tensor | None = None) -> None:
-        import torch
-
-        self.q, self.scale = q.as_subclass(torch.Tensor), scale.as_subclass(torch.Tensor)
+        self.q, self.scale = plain(q), plain(scale)
         self.lengths = _lengths(self.q) if lengths is None else lengths
         self._versions = self._seen()
 
@@ -41,7 +39,11 @@ class Quantised:
 
     def __getitem__(self, rows: Tensor | slice) -> Quantised:
         """Return the rows with these indices."""
-        return Quantised(self.q[rows], self.scale[rows], self.lengths[rows])
+        return Quantised(*(part[rows] for part in self.parts))
+
+    def index_select(self, axis: Literal[0], rows: Tensor) -> Quantised:
+        """Return the rows with these indices, as tensors do: many times as fast as `[rows]`."""
+        return Quantised(*(part.index_select(axis, rows) for part in self.parts))
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -90,7 +92,7 @@ def quantise(rows: Tensor) -> Quantised:
     """
     import torch
 
-    flat = rows.detach().as_subclass(torch.Tensor).flatten(1)
+    flat = plain(rows.detach()).flatten(1)
     if flat.dtype != torch.float32:
         flat = flat.float()
     largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))  # (c,), exact in any order
@@ -101,6 +103,13 @@ def quantise(rows: Tensor) -> Quantised:
     inverse = torch.where(largest >= SMALLEST, 127 / largest.clamp(min=SMALLEST), 0)
     q = (flat * inverse.unsqueeze(1)).round_().to(torch.int8)
     return Quantised(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan))
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """Return the tensor as one of no subclass, which could redefine its norm."""
+    import torch
+
+    return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)
 
 
 def floats(rows: Tensor | Quantised) -> Tensor:
@@ -125,16 +134,17 @@ def sliced(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     import torch
 
-    flat = numbers.detach().as_subclass(torch.Tensor).flatten(1)
+    flat = plain(numbers.detach()).flatten(1)
     largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))
     scale = power_of_two(largest.clamp_(min=SMALLEST)).mul_(2.0**-5)
-    rest, slices = flat / scale.unsqueeze(1), torch.empty(count, *flat.shape, dtype=torch.int8, device=flat.device)
-    for place in range(count):
+    rest = flat / scale.unsqueeze(1)
+    slices: list[Tensor] = []
+    while len(slices) < count:
         whole = rest.round()
-        slices[place] = whole
-        if place + 1 < count:
+        slices.append(whole.to(torch.int8))
+        if len(slices) < count:
             rest.sub_(whole).mul_(2**SLICE)
-    return slices.reshape(count, *numbers.shape), scale
+    return torch.stack(slices).reshape(count, *numbers.shape), scale
 
 
 def power_of_two(numbers: Tensor) -> Tensor:
@@ -189,7 +199,7 @@ def exact_scores(x: Quantised, weights: Tensor) -> Tensor:
     slices, scale = sliced(weights, 2)
     high, low = product(slices.flatten(0, 2), x.q.T).float().chunk(2)  # (s k, c) each
     scores = high.add_(low, alpha=2.0**-SLICE).reshape(*weights.shape[:2], len(x))
-    return scores.mul_((scale.reshape(-1, 1) * x.scale).unsqueeze(1))  # one scale for each setting and row
+    return scores.mul_(scale.reshape(-1, 1, 1) * x.scale)  # one scale for each setting and row
 
 
 def exact_product(a: Tensor | Quantised, b: Tensor | Quantised, count: int) -> Tensor:

@@ -161,16 +161,14 @@ def rounded_outer_sum(left: Tensor, right: Quantised, weights: Tensor, grids: Ou
         left = left.masked_fill((weights == 0).unsqueeze(1), 0)
         scales = scales.nan_to_num()
     whole = (left * _factors(weights * scales, grids.products)).round_()
-    slices = torch.empty(2, settings, outputs, count, dtype=torch.int8, device=left.device)
     high = (whole * 2.0**-SLICE).round_()
-    slices[0] = high
-    slices[1] = whole.sub_(high, alpha=2**SLICE)
-    high, low = product(slices.flatten(0, 2), right.q).reshape(2, settings, outputs, features).unbind()
-    total = torch.empty(settings, outputs, grids.entries.shape[2], dtype=torch.int64, device=left.device)
-    total.narrow(2, 0, features).copy_(high).mul_(2**SLICE).add_(low)
+    slices = torch.cat([high.to(torch.int8), whole.sub_(high, alpha=2**SLICE).to(torch.int8)])
+    high, low = product(slices.flatten(0, 1), right.q).reshape(2, settings, outputs, features).unbind()
+    total = torch.add(low, high.long(), alpha=2**SLICE)
     if grids.column is not None:
         column = torch.mul(left, _factors(weights, grids.column), out=whole).round_()
-        total.select(2, features).copy_(column.sum(2, dtype=torch.float64))  # integers up to 2^20: exact
+        ones = column.sum(2, keepdim=True, dtype=torch.float64)  # integers up to 2^20: exact
+        total = torch.cat([total, ones.long()], 2)
     return IntegerSum(total, grids.entries)
 
 

@@ -50,7 +50,7 @@ class Cells(Contribution):
 
     def take(self, rows: Tensor) -> Cells:
         """Return the rows with these indices."""
-        return Cells(self.index[rows], self.count)
+        return Cells(self.index.index_select(0, rows), self.count)
 
     def dense(self) -> Tensor:
         """Return the unit vectors, (c, count): of a few rows, for checks."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import SpecError
 from dpbench.privacy.exact.elementwise import TINY
-from dpbench.privacy.exact.quantised import Quantised, floats, quantise
+from dpbench.privacy.exact.quantised import Quantised, floats, plain, quantise
 from dpbench.privacy.forms.rounding import check_precision, joined_norms, row_norms, unit_roundoff
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Rows(Contribution):
 
     def take(self, rows: Tensor) -> Rows:
         """Return the rows with these indices."""
-        return Rows(self.rows[rows])
+        return Rows(self.rows.index_select(0, rows))
 
     def dense(self) -> Tensor:
         """Return the rows."""
@@ -145,7 +145,7 @@ class Joined(Contribution):
 
     def take(self, rows: Tensor) -> Joined:
         """Return the rows with these indices."""
-        return Joined(tuple(part[rows] for part in self.parts))
+        return Joined(tuple(part.index_select(0, rows) for part in self.parts))
 
     def dense(self) -> Tensor:
         """Return the rows (c, p)."""
@@ -201,7 +201,7 @@ class RankOne(Contribution):
 
     def take(self, rows: Tensor) -> RankOne:
         """Return the outer products with these indices."""
-        return RankOne(self.left[rows], self.right[rows], self.bias)
+        return RankOne(self.left.index_select(0, rows), self.right.index_select(0, rows), self.bias)
 
     def dense(self) -> Tensor:
         """Return (c, m, d) or, with bias, (c, m, d + 1)."""
@@ -288,10 +288,3 @@ class Scaled(Contribution):
     def dense(self) -> Tensor:
         """Return (c, m, d) or, with bias, (c, m, d + 1)."""
         return self.outer.dense() / self.scale
-
-
-def plain(tensor: Tensor) -> Tensor:
-    """Return the tensor as one of no subclass, which could redefine its norm."""
-    import torch
-
-    return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)

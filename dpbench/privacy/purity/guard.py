@@ -16,6 +16,7 @@ the chunks that are drawn. Python cannot sandbox malice.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -51,7 +52,7 @@ class Guard:
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
-        self._moments: dict[str, Moments] = {}
+        self._moments = defaultdict[str, Moments](lambda: Moments(QUESTIONS, generator))
         self._latest: Held | None = None
         self._refusal: DpbenchError | None = None
 
@@ -65,9 +66,9 @@ class Guard:
             NotPerExample: a row depends on others.
             PrivacyError: an earlier question was refused.
         """
-        moments = self._moments.setdefault(release, Moments(QUESTIONS, self._generator))
         with self.judging():
-            yield from self._hold(rows, f"A row function of release {release!r}").over(chunks, clips, moments)
+            held = self._hold(rows, f"A row function of release {release!r}")
+            yield from held.over(chunks, clips, self._moments[release])
 
     def labels(
         self, teacher: Callable[[Chunk], Any], shards: Iterable[Chunk], release: str, queries: int
@@ -79,9 +80,9 @@ class Guard:
             NotPerExample: it answers differently over the same shard.
             PrivacyError: an earlier question was refused.
         """
-        moments = self._moments.setdefault(release, Moments(QUESTIONS, self._generator))
         with self.judging():
-            yield from self._hold(teacher, f"A teacher of release {release!r}").teaching(shards, queries, moments)
+            held = self._hold(teacher, f"A teacher of release {release!r}")
+            yield from held.teaching(shards, queries, self._moments[release])
 
     def mapped(
         self, transform: Callable[[Tensor], Tensor], chunks: Iterable[Chunk]

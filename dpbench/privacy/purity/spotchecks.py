@@ -64,11 +64,7 @@ class Probe:
 
     def keep(self, blocks: Sequence[Contribution]) -> None:
         """Copy what the picked rows contributed."""
-        self._kept = _parts(blocks, self._picks)
-        numbers = max(1, sum(block.take(self._picks[:1]).dense().numel() for block in blocks))
-        self._few = self._picks[: max(2, WEIGHED // numbers)]
-        pairs = zip(blocks, self._clips, strict=False)  # whoever asked says so if there is not one clip per block
-        self._weighed = [(_dense(block, self._few), _sizes(block, self._few), clip) for block, clip in pairs]
+        self._kept = [block.take(self._picks) for block in blocks]
 
     def compare(self, rows: Evaluate, what: str) -> None:
         """Evaluate the picked rows beside others and in fewer.
@@ -78,13 +74,13 @@ class Probe:
         """
         places = torch.zeros(self._length, dtype=torch.int64, device=self._picks.device)
         places[self._picks] = torch.arange(len(self._picks), device=places.device)
-        beside, weighed = self._again(rows, places, self._picks)
+        beside = self._again(rows, places, self._picks)
         if not _equal(self._kept, beside):
-            repeats = _equal(beside, self._again(rows, places, self._picks)[0])  # or a device sums in no fixed order
-            self._expect(not repeats and self._near(weighed), what, "beside other rows")
+            repeats = _equal(beside, self._again(rows, places, self._picks))  # or a device sums in no fixed order
+            self._expect(not repeats and self._near(beside), what, "beside other rows")
         self._expect(self._near(self._fewer(rows)), what, "among fewer rows")
 
-    def _fewer(self, rows: Evaluate) -> list[Tensor]:
+    def _fewer(self, rows: Evaluate) -> list[Contribution]:
         """Return the picked rows, last first and each beside copies of itself.
 
         A single row may take other paths than two do: of convolutions it does, and a ReLU at 0 turns their rounding
@@ -92,20 +88,25 @@ class Probe:
         """
         count = 2 if 2 * len(self._picks) != self._length else 3
         turned = torch.arange(len(self._picks), device=self._picks.device).flip(0)
-        return self._again(rows, turned.repeat_interleave(count), turned * count)[1]
+        return self._again(rows, turned.repeat_interleave(count), turned * count)
 
-    def _again(self, rows: Evaluate, places: Tensor, picks: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Evaluate copies of the picked rows at these places; return those at `picks`, and a few of them whole."""
+    def _again(self, rows: Evaluate, places: Tensor, picks: Tensor) -> list[Contribution]:
+        """Evaluate copies of the picked rows at these places; return those at `picks`."""
         chunk = self._rows.take(places)
         try:
-            blocks = blocks_of(rows(chunk))
-            return _parts(blocks, picks), [_dense(block, picks[: len(self._few)]) for block in blocks]
+            return [block.take(picks) for block in blocks_of(rows(chunk))]
         finally:
             wipe(chunk.rows, chunk.y, chunk.seeds)
 
-    def _near(self, others: list[Tensor]) -> bool:
-        pairs = zip(self._weighed, others, strict=True)
-        return all(_near(kept, other, sizes, clip) for (kept, sizes, clip), other in pairs)
+    def _near(self, others: list[Contribution]) -> bool:
+        """Say whether rows are equal or differ by rounding; of wide rows, which are written out, in a few."""
+        if _same(self._kept, others):
+            return True
+        few = torch.arange(len(self._picks), device=self._picks.device)
+        numbers = max(1, sum(block.take(few[:1]).dense().numel() for block in self._kept))
+        few = few[: max(2, WEIGHED // numbers)]
+        triples = zip(self._kept, others, self._clips, strict=True)
+        return all(_near(kept.take(few), other.take(few), clip) for kept, other, clip in triples)
 
     def _expect(self, kept: bool, what: str, where: str) -> None:
         if not kept:
@@ -113,12 +114,6 @@ class Probe:
                 f"{what} gave a row that changed when it was evaluated {where}: it reads its neighbours, the chunk's "
                 "length or a generator. Row i may depend on row i, seeds[i] and public values only."
             )
-
-
-def _parts(blocks: Sequence[Contribution], places: Tensor) -> list[Tensor]:
-    """Return copies of all that describes some rows' contributions: factors, not their products."""
-    taken = [block.take(places) for block in blocks]
-    return [part.clone() for block in taken for part in _tensors(block) if part.shape[:1] == places.shape]
 
 
 def _tensors(thing: Any) -> Iterator[Tensor]:
@@ -132,29 +127,36 @@ def _tensors(thing: Any) -> Iterator[Tensor]:
             yield from _tensors(one)
 
 
-def _dense(block: Contribution, places: Tensor) -> Tensor:
-    return block.take(places).dense().flatten(1).clone()
+def _equal(kept: Sequence[Contribution], others: Sequence[Contribution]) -> bool:
+    """Say whether all that describes each row, its factors and not their product, is equal to the last bit."""
+    return _same(_factors(kept), _factors(others))
 
 
-def _sizes(block: Contribution, places: Tensor) -> Tensor:
-    """Return the norms; a residual may be nothing but rounding, which its norm covers."""
-    norms = block.take(places).norms()
-    dense = torch.linalg.vector_norm(_dense(block, places).nan_to_num(), dim=1, dtype=torch.float64)
-    return torch.maximum(dense, norms.where(norms.isfinite(), 0))
+def _factors(blocks: Sequence[Contribution]) -> list[Tensor]:
+    return [part for block in blocks for part in _tensors(block) if part.shape[:1] == (len(block),)]
 
 
-def _equal(kept: list[Tensor], others: list[Tensor]) -> bool:
-    """Say whether parts are equal to the last bit."""
-    return len(kept) == len(others) and all(
-        one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
-        for one, other in zip(kept, others, strict=True)
-    )
-
-
-def _near(kept: Tensor, other: Tensor, sizes: Tensor, clip: float) -> bool:
-    """Say whether rows differ by rounding; far below the clip there is nothing to tell."""
-    if kept.shape != other.shape or not torch.equal(kept.isfinite(), other.isfinite()):
+def _same(one: Any, other: Any) -> bool:
+    """Say whether things hold the same to the last bit: contributions that do, public parts and all, have one sum."""
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+    if type(one) is not type(other):
         return False
-    change = torch.linalg.vector_norm((kept - other).nan_to_num(0, 0, 0), dim=1, dtype=torch.float64)
+    if isinstance(one, Quantised):
+        return _same(one.q, other.q) and _same(one.scale, other.scale)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return _same([*vars(one).values()], [*vars(other).values()]) if isinstance(one, Contribution) else one is other
+
+
+def _near(kept: Contribution, other: Contribution, clip: float) -> bool:
+    """Say whether rows differ by rounding; far below the clip there is nothing to tell."""
+    one, two = kept.dense().flatten(1), other.dense().flatten(1)
+    if one.shape != two.shape or not torch.equal(one.isfinite(), two.isfinite()):
+        return False
+    norms = kept.norms()  # a residual may be nothing but rounding, which its norm covers
+    whole = torch.linalg.vector_norm(one.nan_to_num(), dim=1, dtype=torch.float64)
+    sizes = torch.maximum(whole, norms.where(norms.isfinite(), 0))
+    change = torch.linalg.vector_norm((one - two).nan_to_num(0, 0, 0), dim=1, dtype=torch.float64)
     share = (change - 1e-6 * clip).clamp(min=0) / sizes.clamp(min=1e-300)
     return bool(share.max() <= ONE_ROW) and bool(share.median() <= MOST_ROWS)

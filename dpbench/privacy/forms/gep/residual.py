@@ -118,7 +118,7 @@ class Residual(Contribution):
     def take(self, rows: Tensor) -> Residual:
         """Return the residuals of the rows with these indices."""
         taken = Residual(self.outer.take(rows), self.basis)
-        object.__setattr__(taken, "_embedding", self._embedding[rows])  # the one whose norm is known
+        object.__setattr__(taken, "_embedding", self._embedding.index_select(0, rows))  # the one whose norm is known
         return taken
 
     def dense(self) -> Tensor:

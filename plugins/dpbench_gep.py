@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+HELD = 2**18  # inner products with anchors that a chunk makes: few enough for the processor's cache
+
 
 @dataclass(frozen=True)
 class GEP(Learner):
@@ -156,7 +158,8 @@ class GEP(Learner):
             return Blocks((rest.embedding, rest))
 
         clips = (self.clip, self.residual_ratio * self.clip) if self.residual else self.clip
-        answer = curator.noisy_sum(rows, release="gradient", clip=clips)
+        chunk_size = max(2048, HELD // max(basis.k, self.anchors or 200))
+        answer = curator.noisy_sum(rows, release="gradient", clip=clips, chunk_size=chunk_size)
         noisy_embedding, noisy_rest = answer if self.residual else (answer, 0)
         total: Tensor = basis.expand(noisy_embedding) + noisy_rest
         return total.float()

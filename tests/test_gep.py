@@ -209,6 +209,16 @@ def test_nothing_as_large_as_a_batch_of_gradients_is_ever_made(
     assert n * d <= largest.numel <= 1.5 * n * d < n * classes * (d + 1) / 5  # the chunk of features itself
 
 
+def test_the_length_of_a_chunk_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, public = private_rows(5000, 8), private_rows(100, 8, seed=1)
+    heads = []
+    for held in (1, dpbench_gep.HELD):
+        monkeypatch.setattr(dpbench_gep, "HELD", held)
+        watching = Watching(curator_over(rows, SMALL.plan(Task((8,), 3, 5000, rows.x.device), BUDGET), 1.0))
+        heads.append(SMALL.fit(watching, PublicData(public.x, None), _draw(0))(public.x))
+    assert torch.equal(*heads)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from dpbench import registry
@@ -294,6 +295,30 @@ def prediction_table() -> str:
     return "\n".join(lines)
 
 
+def tail_table() -> str:
+    """Return how many examples an error of 10% takes by the tail's energy, from the results of `theory-pillar-tail`."""
+    errors: dict[tuple[float, int], list[tuple[int, float]]] = {}
+    for result in _results("theory-pillar-tail"):
+        data, k = result.spec.dataset.options, int(result.spec.learner.options["k"])
+        least = 1 / (2 * len(result.seeds) * result.task.test)
+        error = max(least, 1 - result.metrics["accuracy"].mean)
+        errors.setdefault((float(data["tau"]), k), []).append((int(data["n"]), error))
+    lines = ["| τ | n with projection | n without | gain | 1 / √(1 − τ) |", "|---|---:|---:|---:|---:|"]
+    for tau in sorted({tau for tau, _ in errors}):
+        projected, whole = (_needed(sorted(errors[tau, k]), 0.1) for k in (5, 0))
+        gains = f"{whole / projected:.1f} | {1 / math.sqrt(1 - tau):.1f}"
+        lines.append(f"| {tau:g} | {projected:.0f} | {whole:.0f} | {gains} |")
+    return "\n".join(lines)
+
+
+def _needed(measured: list[tuple[int, float]], wanted: float) -> float:
+    """Return the n at which the error comes down to `wanted`, on the line between two cells in a log-log plot."""
+    for (n, above), (more, below) in pairwise(measured):
+        if above > wanted >= below:
+            return float(n * (more / n) ** (math.log(above / wanted) / math.log(above / below)))
+    raise AssertionError(f"no two cells have {wanted} between them: {measured}")
+
+
 def verdicts_table() -> str:
     """Return the verdict on each theorem that has a figure, and what was found, in a sentence."""
     lines = ["| figure | compared | verdict | found |", "|---|---|---|---|"]
@@ -348,6 +373,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "dp-randp-table-4": without_data_table,
     "extractors": extractors_table,
     "theory-prediction": prediction_table,
+    "theory-pillar-tail": tail_table,
     "theory-verdicts": verdicts_table,
 }
 

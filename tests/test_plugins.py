@@ -152,6 +152,10 @@ class TestPillarTheoryWithARamp(LearnerLaws):
     learner = _built("learner", "pillar-theory", loss="ramp", center=True, radius="public", steps=20)  # type: ignore[assignment]
 
 
+class TestRandomTheory(LearnerLaws):
+    learner = _built("learner", "jl-theory")  # type: ignore[assignment]
+
+
 class TestSSPPOfStumps(LearnerLaws):
     learner = _built("learner", "sspp")  # type: ignore[assignment]
 
@@ -170,6 +174,10 @@ class TestSSPPOfHalfPlanes(LearnerLaws):
 
 class TestComponentGraph(LearnerLaws):
     learner = _built("learner", "component-graph")  # type: ignore[assignment]
+
+
+class TestLiteralCounts(LearnerLaws):
+    learner = _built("learner", "literal-counts")  # type: ignore[assignment]
 
 
 class TestPATE(LearnerLaws):

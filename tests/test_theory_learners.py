@@ -99,6 +99,38 @@ def test_disjunctions_need_the_graph_and_then_few_labels() -> None:
     assert many < 0.01
 
 
+def test_without_public_data_a_disjunction_takes_as_many_labels_as_the_noise_of_d_counts() -> None:
+    data = "theory-disjunction:m=100,p=0.1,test=500"
+    graph, few = (_error(learner, f"{data},n=40", seeds=6) for learner in ("component-graph", "literal-counts"))
+    assert graph < 0.02
+    assert few > 0.4
+    assert _error("literal-counts", f"{data},n=400", seeds=6) < 0.02  # 2 sigma sqrt(2 d log d) is 165
+
+
+@pytest.mark.parametrize(
+    ("learner", "dataset"),
+    [
+        ("literal-counts", "theory-disjunction:n=600,test=100"),
+        ("jl-theory", "theory-lowrank:n=2000,d=50,tau=0.3,test=300"),
+    ],
+)
+def test_what_theorems_are_compared_with_runs_without_public_data(learner: str, dataset: str) -> None:
+    result = _run(learner, dataset, seeds=1)
+    assert result.metrics["accuracy"].mean > 0.9
+    assert result.task.public == 0
+
+
+def test_a_random_projection_wants_more_dimensions_than_public_components() -> None:
+    data = "theory-lowrank:n=2000,m=500,d=200,k=5,tau=0.5,test=1000"
+    public, same, more = (
+        _error(f"{learner},margin=0.158,beta=0.4", data, epsilon=0.2)
+        for learner in ("pillar-theory:k=5", "jl-theory:k=5", "jl-theory:k=80")
+    )
+    assert public < 0.01
+    assert same > 0.1
+    assert more < same / 3
+
+
 def test_private_coins_are_wrong_as_often_as_their_law_says() -> None:
     n, blocks, alpha, epsilon = 100, 16, 0.05, 0.5
     weights = [1 - 2 * alpha] + [2 * alpha / (blocks - 1)] * (blocks - 1)
@@ -129,6 +161,9 @@ def test_pate_learns_from_votes_and_less_than_class_sums() -> None:
         ("pillar-theory:k=30", "theory-lowrank:m=20,d=20", "k=30 <= 20 features"),
         ("pillar-theory:k=15", "theory-lowrank:m=10,d=20,k=2", "that span fewer"),
         ("pillar-theory:mode=faithful", "theory-lowrank:m=10,d=20,k=2,n=2000", "2 to 1000 private examples"),
+        ("jl-theory:k=0", "theory-lowrank", "k=0 >= 1, center=false and radius=unit in learner 'jl-theory'"),
+        ("jl-theory:radius=public", "theory-lowrank", "k=40 >= 1, center=false and radius=unit"),
+        ("literal-counts", "digits", "two classes in learner 'literal-counts', got 10"),
         ("pillar-theory:margin=0", "theory-lowrank:m=10", r"margin=0.0 in \(0, 1\]"),
         ("pate:shards=2000", "theory-lowrank:m=30", "shards=2,000 <= 1,000 private examples"),
         ("pate:queries=31", "theory-lowrank:m=30", "queries=31 <= 30 public examples"),
@@ -139,7 +174,7 @@ def test_what_a_theorem_does_not_speak_of_is_refused_in_one_sentence(learner: st
         _run(learner, dataset, seeds=1)
 
 
-@pytest.mark.parametrize("learner", ["sspp", "pillar-theory", "component-graph", "pate"])
+@pytest.mark.parametrize("learner", ["sspp", "pillar-theory", "jl-theory", "component-graph", "literal-counts", "pate"])
 def test_one_private_example_is_enough_to_run(learner: str) -> None:
     result = _run(learner, "theory-blocks:n=1,m=60,test=50,blocks=6,alpha=0.4", seeds=1, delta=0.1)
     assert 0 <= result.metrics["accuracy"].mean <= 1

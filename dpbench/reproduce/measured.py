@@ -56,7 +56,8 @@ def _swept(sweep: str, folder: Path, plugins: Registry) -> list[Measured]:
         if result:
             rate = _rate(found.grid.plot, cell, result)
             score = metric(result, "error" if rate else "accuracy")
-            kept.append(Measured(axes(cell.spec), score, result.privacy.repeatable, rate))
+            varied = {axis: one for axis, one in cell.values.items() if "." in axis}  # options of components
+            kept.append(Measured(varied | axes(cell.spec), score, result.privacy.repeatable, rate))
     return kept
 
 

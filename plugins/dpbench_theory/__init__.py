@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpbench import Learner, hookimpl
-from dpbench_theory.graph import ComponentGraph
+from dpbench_theory.graph import ComponentGraph, LiteralCounts
 from dpbench_theory.pate import Pate
-from dpbench_theory.pillar import PillarTheory
+from dpbench_theory.pillar import PillarTheory, RandomTheory
 from dpbench_theory.sspp import SemiPrivate
 
 __all__ = ["dpbench_learners"]
@@ -16,4 +16,4 @@ __all__ = ["dpbench_learners"]
 @hookimpl
 def dpbench_learners() -> Sequence[type[Learner]]:
     """Register the learners of this package."""
-    return [PillarTheory, SemiPrivate, ComponentGraph, Pate]
+    return [PillarTheory, RandomTheory, SemiPrivate, ComponentGraph, LiteralCounts, Pate]

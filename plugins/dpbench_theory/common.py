@@ -14,12 +14,20 @@ def two_classes(task: Task, learner: str) -> None:
     """Refuse a task that the theorem does not speak of.
 
     Raises:
-        SpecError: not two classes, or no public example.
+        SpecError: not two classes.
     """
     if task.classes != 2:
         raise SpecError(
             f"Expected a task of two classes in learner {learner!r}, got {task.classes}: its theorem is of a yes or no."
         )
+
+
+def some_public(task: Task, learner: str) -> None:
+    """Refuse a task without public examples.
+
+    Raises:
+        SpecError: there is none.
+    """
     if not task.public:
         raise SpecError(
             f"Learner {learner!r} needs public examples, unlabelled. Add --public-fraction, or m= of the dataset."

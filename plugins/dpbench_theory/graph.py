@@ -1,13 +1,17 @@
-"""Disjunctions by the component graph: public data says what goes together, private labels what is a literal."""
+"""Disjunctions by the component graph: public data says what goes together, private labels what is a literal.
+
+And without public data, for comparison: one noisy count a variable.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, Task
-from dpbench_theory.common import two_classes, yes_or_no
+from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, Release, Task
+from dpbench_theory.common import some_public, two_classes, yes_or_no
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +51,7 @@ class ComponentGraph(Learner):
     def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:
         """One coin a component, of which there are at most as many as variables."""
         two_classes(task, self.name)
+        some_public(task, self.name)
         return [Choice("components", candidates=2, parts=_variables(task))]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -66,11 +71,44 @@ class ComponentGraph(Learner):
         return lambda x: yes_or_no((active(x) & literal).any(1).float() - 0.5)
 
 
+@dataclass(frozen=True)
+class LiteralCounts(Learner):
+    """Disjunctions without public data: what `component-graph` is compared with, to see what its graph is worth.
+
+    Each variable is counted, once for each example in which it is active, up where the label is yes and down where it
+    is no; a literal is what has a noisy count above 0, as no example of label no has one active. Noise has standard
+    deviation sigma sqrt(d) on each of d counts, so that all are right from about n = 2 sigma sqrt(2 d log d) / a
+    examples, a the chance that a variable is active: sqrt(d) where the component graph pays Z, its components.
+
+    Privacy (add or remove one): (epsilon, delta). One Gaussian release; a row has at most d entries of 1 or -1, a norm
+    of sqrt(d), to which it is clipped. Covered: the counts, and the disjunction. Not covered: nothing is read besides.
+    """
+
+    name: ClassVar[str] = "literal-counts"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
+
+    def made_for(self) -> str:
+        """Disjunctions over random graphs."""
+        return "theory-disjunction:n=1500,m=300,test=400,d=30,k=12"
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        """All counts in one sum."""
+        two_classes(task, self.name)
+        return [Release("counts")]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Count, and keep what is above 0."""
+
+        def signed(chunk: Chunk) -> Tensor:
+            return active(chunk.x) * (2 * chunk.y - 1).float().unsqueeze(1)
+
+        counts = curator.noisy_sum(signed, release="counts", clip=math.sqrt(_variables(curator.task)))  # (d,)
+        literal = counts > 0
+        return lambda x: yes_or_no((active(x) & literal).any(1).float() - 0.5)
+
+
 def _variables(task: Task) -> int:
-    size = 1
-    for side in task.example_shape:
-        size *= side
-    return size
+    return math.prod(task.example_shape)
 
 
 def active(x: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from dpbench import (
     settled,
     unit_norm,
 )
-from dpbench_theory.common import not_all_equal, two_classes, yes_or_no
+from dpbench_theory.common import not_all_equal, some_public, two_classes, yes_or_no
 
 if TYPE_CHECKING:
     import torch
@@ -125,6 +125,8 @@ class PillarTheory(Learner):
     def plan(self, task: Task, budget: Budget) -> Sequence[Release | Choice]:
         """All gradients, and a choice of a tenth of their cost where there is more than one candidate."""
         two_classes(task, self.name)
+        if self.public != "none":
+            some_public(task, self.name)
         if self.mode == "faithful" and not 2 <= task.size <= FAITHFUL:
             raise SpecError(
                 f"Expected 2 to {FAITHFUL} private examples with mode=faithful in learner {self.name!r}, got "
@@ -139,7 +141,7 @@ class PillarTheory(Learner):
         """Project, descend, pick."""
         import torch
 
-        basis, shift = self._projection(public.x.flatten(1))  # (k, d), (k,)
+        basis, shift = self._projection(public.x.flatten(1), generator)  # (k, d), (k,)
 
         def project(rows: Tensor) -> Tensor:
             flat = rows.flatten(1)
@@ -157,7 +159,7 @@ class PillarTheory(Learner):
     def _steps(self, task: Task) -> int:
         return self.steps if self.mode == "tight" else task.size**2 - 1
 
-    def _projection(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         import torch
 
         not_all_equal(x, self.name)
@@ -218,3 +220,36 @@ class PillarTheory(Learner):
             return (1 - signs * exact_linear(chunk.rows, heads) / zeta).clamp(min=0) / most
 
         return curator.noisy_choice(losses, release="pick")
+
+
+@dataclass(frozen=True)
+class RandomTheory(PillarTheory):
+    """`pillar-theory` on a random projection in place of public components: what section 3.3 of PILLAR compares with.
+
+    Johnson and Lindenstrauss: a map with entries N(0, 1 / k), drawn without a look at any data, moves <w*, x> by about
+    1 / sqrt(k), so that a margin gamma wants k of the order of 1 / gamma^2, and n of the order of sqrt(k) / (alpha
+    epsilon gamma) = 1 / (alpha epsilon gamma^2) (Nguyen et al. 2020). It throws directions away, but neither their
+    energy nor the noise that they bring.
+
+    Privacy: that of `pillar-theory`, where the projection is a function of a public seed. Covered and not covered: as
+    there.
+    """
+
+    name: ClassVar[str] = "jl-theory"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
+
+    k: int = 40
+
+    def __post_init__(self) -> None:
+        """Refuse what only public data has."""
+        super().__post_init__()
+        if not self.k or self.center or self.radius == "public":
+            raise SpecError(
+                f"Expected k={self.k} >= 1, center=false and radius=unit in learner {self.name!r}: a random projection "
+                "has dimensions, and no public data has given it a mean or a length."
+            )
+
+    def _projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        import torch
+
+        return torch.randn(self.k, x.shape[1], generator=generator) / math.sqrt(self.k), torch.zeros(self.k)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, SpecError, Task
 from dpbench_theory.classes import Celled, HypothesisClass, Rowwise, class_named
-from dpbench_theory.common import not_all_equal, two_classes, yes_or_no
+from dpbench_theory.common import not_all_equal, some_public, two_classes, yes_or_no
 
 if TYPE_CHECKING:
     import torch
@@ -59,6 +59,7 @@ class SemiPrivate(Learner):
     def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:
         """One choice among all representatives."""
         two_classes(task, self.name)
+        some_public(task, self.name)
         features = math.prod(task.example_shape)
         hypotheses = class_named(self.hypotheses, features, self.name)
         count = hypotheses.most(min(task.public, hypotheses.points), features)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -47,13 +49,12 @@ class Thresholds(Synthetic):
 
 
 @dataclass(frozen=True)
-class HalfPlane(Synthetic):
-    """A line through the centre of a round Gaussian at an unknown place, at an unknown angle: both classes are even.
+class Cloud(Synthetic):
+    """A round Gaussian at an unknown place of the plane, and a target around its centre.
 
     The centre is uniform on [-1, 1]^2, the standard deviation `spread`.
     """
 
-    name: ClassVar[str] = "theory-halfspace2d"
     citation: ClassVar[str] = "after Alon, Bassily, Moran, Limits of Private Learning, 2019"
 
     spread: float = 0.001
@@ -64,47 +65,50 @@ class HalfPlane(Synthetic):
         within(self.name, spread=(1e-4, self.spread, 1e4))
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw centre and angle."""
-        import numpy as np
-
-        centre, angle = world.uniform(-1, 1, 2), world.uniform(0, 2 * np.pi)
-        normal = np.array([np.cos(angle), np.sin(angle)])
+        """Draw the centre, then the target."""
+        centre = world.uniform(-1, 1, 2)
+        says = self.target(world)
 
         def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
             z = stream.standard_normal((n, 2))
-            return centre + self.spread * z, z @ normal >= 0
+            return centre + self.spread * z, says(z)
 
         return examples
+
+    @abstractmethod
+    def target(self, world: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
+        """Draw a function of places (n, 2), in deviations from the centre, that says yes or no."""
 
 
 @dataclass(frozen=True)
-class Rectangles(Synthetic):
+class HalfPlane(Cloud):
+    """A line through the centre of a round Gaussian at an unknown place, at an unknown angle: both classes are even."""
+
+    name: ClassVar[str] = "theory-halfspace2d"
+
+    def target(self, world: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
+        """Draw the angle."""
+        import numpy as np
+
+        angle = world.uniform(0, 2 * np.pi)
+        normal = np.array([np.cos(angle), np.sin(angle)])
+        return lambda z: z @ normal >= 0
+
+
+@dataclass(frozen=True)
+class Rectangles(Cloud):
     """An axis-aligned rectangle around the centre of a round Gaussian at an unknown place; half of the mass is inside.
 
-    The centre is uniform on [-1, 1]^2, the standard deviation `spread`; the share of x within the rectangle's sides is
-    uniform on [0.6, 0.85], that of y one half of its inverse.
+    The share of x within the rectangle's sides is uniform on [0.6, 0.85], that of y one half of its inverse.
     """
 
     name: ClassVar[str] = "theory-rectangles"
-    citation: ClassVar[str] = "after Alon, Bassily, Moran, Limits of Private Learning, 2019"
 
-    spread: float = 0.001
-
-    def __post_init__(self) -> None:
-        """Refuse a spread that 32-bit numbers do not resolve."""
-        super().__post_init__()
-        within(self.name, spread=(1e-4, self.spread, 1e4))
-
-    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw centre and sides."""
+    def target(self, world: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
+        """Draw the sides."""
         import numpy as np
         from scipy.special import ndtri
 
-        centre, share = world.uniform(-1, 1, 2), world.uniform(0.6, 0.85)
+        share = world.uniform(0.6, 0.85)
         sides = ndtri((1 + np.array([share, 0.5 / share])) / 2)
-
-        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
-            z = stream.standard_normal((n, 2))
-            return centre + self.spread * z, (np.abs(z) <= sides).all(1)
-
-        return examples
+        return lambda z: (np.abs(z) <= sides).all(1)

@@ -183,7 +183,9 @@ def _above(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Regis
     if gap <= 0 or ranks([scores_of(result, board.metric), scores_of(reference, board.metric)]) == [1, 1]:
         return ""
     differs = plugins.find("dataset", board.dataset.name).cls.test_differs
-    why = differs or "nothing is on record that would explain it"
+    metric = board.metric.replace("_", " ")
+    other = f"it is fitted for accuracy, and the board ranks by {metric}" if board.metric != "accuracy" else ""
+    why = differs or other or "nothing is on record that would explain it"
     return f"{best.learner} is {100 * gap:.1f} points above {ceiling.learner}, fitted without privacy: {why}."
 
 

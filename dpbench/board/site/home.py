@@ -88,7 +88,7 @@ def home(site: Site, renderer: Renderer) -> bytes:
         "again": sum(entry.again is not None for entry in everything),
         "audited": sum(entry.audit is not None for entry in everything),
         "exhibits": len(museum), "stopped": sum(bool(one.stopped) for one in museum),
-        "above": [standing for standing in filled if standing.above],
+        "above": {view.title(standing): standing for standing in reversed(filled) if standing.above},
         "open": [standing for standing in site.index.standings if not standing.entries],
         "ranking": site.index.ranking, "learner": lines[0].name if lines else "pillar",
         "board": columns[0].board.name if columns else next(iter(site.index.standings)).board.name,

@@ -112,13 +112,7 @@ def sweeps(sizes: Sizes) -> str:
     less, more = found[1], found[3]
     beyond = ((more["all"] - more["own"]) - (less["all"] - less["own"])) / (many - few)
     told = f"Each further cell costs {1e3 * beyond:.0f} ms beyond its own fit and score."
-    head = (
-        "cells",
-        "workers",
-        "processor s, start included",
-        "ms a cell's own fit and score",
-        "ms a cell to find all done",
-    )
+    head = ("cells", "workers", "processor s, start included", "ms a fit and score", "ms a cell to find all done")
     return f"{table(head, rows)}\n{told}\n"
 
 

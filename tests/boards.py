@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +35,27 @@ RULES = ("default",) * 7 + ("by-hand", "transfer", "public-validation", "private
 
 def synthetic(board: Board, count: int, seed: int) -> list[Result]:
     """Return `count` results on `board`, each of a learner of its own; the first is the ceiling."""
+    return list(made(board, count, seed))
+
+
+def made(board: Board, count: int, seed: int) -> Iterator[Result]:
+    """Yield them one by one, for more than fit into memory."""
     whole = spelled_out(board, _plugins())
     classes = tuple(_plugins().find("dataset", board.dataset.name).cls.classes)
     chance = np.random.default_rng(seed)
     labels, hardness = chance.integers(len(classes), size=TEST), chance.normal(size=TEST)
     versions = {"commit": "0" * 40, "dirty": False, **{k: v for k, v in provenance.collect("cpu").items() if k in KEPT}}
-    results = []
     for place in range(count):
         spec = Spec(**{**whole.protocol, **_asked(place)})
         skill = math.inf if place == 0 else chance.normal(1.0, 0.5)
         seeds = [_seed(number, (labels, hardness), skill, len(classes), chance) for number in spec.seeds]
-        results.append(_result(spec, place, seeds, classes, versions))
-    return results
+        yield _result(spec, place, seeds, classes, versions)
 
 
 KEPT = ("dpbench", "packages", "python", "platform", "processor", "cores", "threads", "device")
 
 
-def write(results: list[Result], folder: Path) -> list[Path]:
+def write(results: Iterable[Result], folder: Path) -> list[Path]:
     """Write results as a leaderboard keeps them, without waiting for the disk each time."""
     folder.mkdir(parents=True, exist_ok=True)
     for result in results:

@@ -1,0 +1,43 @@
+"""The command; see the package."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import sys
+
+from tests.benchmarks.scaling.measures import MEASURES
+from tests.benchmarks.scaling.tables import SMALL, TABLES, Sizes
+from tests.readme import DOCS
+
+PAGE = DOCS / "explanation" / "scaling.md"
+
+
+def main(words: list[str]) -> None:
+    """Print the tables that were asked for, and write them into the page on request."""
+    parser = argparse.ArgumentParser("python -m tests.benchmarks.scaling")
+    parser.add_argument("tables", nargs="*", help=", ".join(TABLES))
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
+    parser.add_argument("--page", action="store_true", help="write the tables into the documentation")
+    parser.add_argument("--results", type=int, nargs="+", help="how many results a leaderboard has")
+    parser.add_argument("--measure", nargs=2, metavar=("NAME", "JSON"), help=argparse.SUPPRESS)
+    given = parser.parse_args(words)
+    if given.measure:
+        name, options = given.measure
+        print(json.dumps(MEASURES[name](**json.loads(options))))
+        return
+    sizes = SMALL if given.quick else Sizes()
+    sizes = dataclasses.replace(sizes, results=given.results) if given.results else sizes
+    for name in given.tables or TABLES:
+        made = TABLES[name](sizes)
+        print(f"\n{name}\n\n{made}", flush=True)
+        if given.page:
+            page = PAGE.read_text(encoding="utf-8")
+            block = re.compile(rf"(<!-- measured: {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
+            PAGE.write_text(block.sub(lambda found: f"{found[1]}{made}", page), encoding="utf-8")  # noqa: B023
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,145 @@
+"""What is measured, each in a process of its own: see `tables`."""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tests.readme import ROOT
+
+if TYPE_CHECKING:
+    from dpbench import Learner
+    from dpbench.board.verify.known import Known
+    from dpbench.board.verify.review import Review
+
+BOARD = "digits-eps1"
+Found = dict[str, float]
+
+
+def fits(asked: Sequence[Mapping[str, Any]]) -> list[Found]:
+    """Return what `fit` finds of each, one after the other: peaks are measured beyond what is held before."""
+    from dpbench import registry
+
+    plugins = registry.load()
+    return [fit(plugins.build("learner", one["learner"], dict(one["options"])), *one["size"]) for one in asked]
+
+
+def fit(learner: Learner, n: int, d: int, classes: int) -> Found:
+    """Return processor seconds of one fit's private part and of all else, and its peak bytes beyond the features.
+
+    The private part is what the fit costs beyond the same one on 200 rows.
+    """
+    import torch
+
+    from dpbench import Budget, PublicData, Task
+    from dpbench.privacy.binding import bind
+    from dpbench.privacy.randomness import Randomness
+    from dpbench.privacy.rows import PrivateRows
+    from dpbench.support.phases import Phases
+
+    draw = torch.Generator().manual_seed(0)
+    x, deviations = torch.empty(n, d), torch.linspace(2, 0.1, d)
+    for part in torch.split(x, 4096):  # in place: a second copy would not fit
+        part.normal_(generator=draw).mul_(deviations)
+    y = torch.randint(classes, (n,), generator=draw)
+    public, budget, phases = PublicData(x[:1000].clone(), y[:1000].clone()), Budget(1.0, 1e-5), Phases()
+    for name, count in (("start", 200), ("few", 200), ("all", n)):  # what libraries take once is not a fit's
+        rows = PrivateRows(x[:count], y[:count], torch.arange(count))
+        task = Task((d,), classes, count, torch.device("cpu"), public=len(public.x))
+        settled = learner.settle(task, budget)
+        _trim()
+        with phases(f"before {name}"):
+            pass
+        with phases(name):
+            randomness = Randomness.research(0, "scaling")
+            curator = bind(rows, task, settled.plan(task, budget), 3.0, randomness)
+            settled.fit(curator.handle(), public, randomness.initialisation)
+    few, peak = phases.cpu_seconds["few"], phases.peak_bytes["all"]
+    beyond = peak - phases.peak_bytes["before all"]
+    return {"private": phases.cpu_seconds["all"] - few, "public": few, "beyond": beyond, "peak": peak}
+
+
+def sweep(cells: int, workers: int, executor: Literal["local", "dask"]) -> Found:
+    """Return processor seconds of a sweep: all, those of its cells' own fits and scores, and of finding all done."""
+    from dpbench import registry
+    from dpbench.records.result import Result
+    from dpbench.sweep import Resources
+    from dpbench.sweep.conduct import sweep as conduct
+
+    plugins = registry.load()
+    axes = {"learner.k": list(range(5, 15)), "epsilon": [round(0.1 + 0.01 * place, 2) for place in range(cells // 10)]}
+    fixed = {"dataset": "digits", "seeds": 1, "learner": "class-means"}
+    grid = {"name": "scaling", "fixed": fixed, "grid": axes}
+    with tempfile.TemporaryDirectory() as folder:
+        out, resources = Path(folder) / "out", Resources(executor=executor, workers=workers, threads=1, device="cpu")
+        begin, wall = _worked(), time.perf_counter()
+        done = conduct(grid, out, resources=resources, plugins=plugins)
+        spent, took = _worked() - begin, time.perf_counter() - wall
+        begin = _worked()
+        again = conduct(grid, out, resources=resources, plugins=plugins)
+        resumed = _worked() - begin
+        results = [Result.read(file) for file in out.glob("*.json")]
+        own = sum(one.cpu_seconds["fit"] + one.cpu_seconds["score"] for one in results)
+    assert done.ran == again.skipped == len(results) == cells and not done.failed
+    return {"all": spent, "own": own, "resume": resumed, "wall": took}
+
+
+def leaderboard(root: str, count: int) -> Found:
+    """Return processor seconds of checking so many results and of making the index of them, and the peak bytes."""
+    from dpbench import registry
+    from dpbench.board import build
+    from dpbench.support.phases import peak_bytes
+
+    verified, spent = build.verified, Found()
+
+    def timed(root: Path, known: Known) -> Review:
+        begin = _worked()
+        found = verified(root, known)
+        spent["verify"] = _worked() - begin
+        return found
+
+    plugins, begin = registry.load(), _worked()
+    build.verified = timed
+    try:
+        index = build.index_of(Path(root), plugins)
+    finally:
+        build.verified = verified
+    assert [len(standing.entries) for standing in index.standings] == [count]
+    content = build.written(index)
+    return {**spent, "index": _worked() - begin, "peak": peak_bytes(), "bytes": len(content)}
+
+
+def results(root: str, count: int) -> Found:
+    """Write synthetic results for `leaderboard`."""
+    import shutil
+
+    from dpbench.records.board import find_board
+    from tests import boards
+
+    (Path(root) / "boards").mkdir(parents=True)
+    shutil.copy(ROOT / "leaderboard" / "boards" / f"{BOARD}.toml", Path(root) / "boards")
+    boards.write(boards.made(find_board(BOARD), count, seed=0), Path(root) / "results" / BOARD)
+    return {}
+
+
+def _trim() -> None:
+    """Give back what was freed, so that a peak counts what is taken from now on; glibc alone can."""
+    if sys.platform == "linux":
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def _worked() -> float:
+    """Return processor seconds of this process and of those it has started and that ended."""
+    mine, theirs = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return mine.ru_utime + mine.ru_stime + theirs.ru_utime + theirs.ru_stime
+
+
+MEASURES: Mapping[str, Callable[..., Found | list[Found]]] = {
+    "fits": fits, "sweep": sweep, "leaderboard": leaderboard, "results": results,
+}  # fmt: skip

@@ -1,0 +1,173 @@
+"""Tables of what was measured, and the exponents of lines through log sizes and log costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks.scaling.measures import Found
+from tests.readme import ROOT
+
+MB, GIB = 2**20, 2**30
+STEPS = 8  # of learners that take steps
+LEARNERS: Mapping[str, Mapping[str, Any]] = {
+    "dp-sgd": {"steps": STEPS}, "pillar": {"k": 40, "steps": STEPS}, "jl": {"k": 40, "steps": STEPS},
+    "whitened": {"k": 40, "steps": STEPS}, "thrift": {"k": 40, "steps": STEPS, "student": False},
+    "dp-raft": {"steps": STEPS}, "adadps": {"steps": STEPS}, "gep": {"k": 20, "steps": STEPS, "anchors": 100},
+    "class-means": {"k": 40},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured; small to see that it works."""
+
+    n: Sequence[int] = (1_000, 10_000, 100_000, 1_000_000)
+    d: Sequence[int] = (64, 256, 1024, 4096)
+    classes: Sequence[int] = (10, 30, 100, 300, 1000)
+    base: tuple[int, int, int] = (20_000, 128, 10)  # n, d, classes of every learner; each is then taken 8 times
+    million: tuple[int, int] = (1_000_000, 1280)
+    cells: tuple[int, int] = (100, 1000)
+    results: Sequence[int] = (1_000, 3_000, 10_000)
+
+
+SMALL = Sizes((200, 400), (8, 16), (2, 4), (300, 64, 3), (500, 16), (10, 20), (20, 40))
+
+
+def fits(sizes: Sizes) -> str:
+    """dp-sgd, full batches: against n, d and the number of classes."""
+    rows: list[Sequence[object]] = []
+    series = {
+        "n": [(n, 64, 10) for n in sizes.n],
+        "d": [(sizes.n[1], d, 10) for d in sizes.d],
+        "classes": [(sizes.n[1], 64, classes) for classes in sizes.classes],
+    }
+    measured = iter(_fits([("dp-sgd", point) for points in series.values() for point in points]))
+    for place, (name, points) in enumerate(series.items()):
+        found = [next(measured) for _ in points]
+        values = [point[place] for point in points]
+        private = [one["private"] for one in found]
+        beyond = [_beyond_rows(one, *point) for one, point in zip(found, points, strict=True)]
+        rows += [
+            (f"{name} = {value:,}", f"{n:,} x {d:,}, {classes:,}", f"{1e3 * cost / STEPS:.1f}", f"{left:.0f}")
+            for value, (n, d, classes), cost, left in zip(values, points, private, beyond, strict=True)
+        ]
+        slopes = f"{exponent(values, private):.2f}; the last two {exponent(values[-2:], private[-2:]):.2f}"
+        rows.append((f"**exponent in {name}**", "", f"**{slopes}**", ""))
+    head = ("varied", "n x d, classes", "ms a step", "MB beyond the features and their 8-bit rows")
+    return table(head, rows)
+
+
+def learners(sizes: Sizes) -> str:
+    """Every learner: cost of the private part at a base size, and exponents from eight times n, d and classes."""
+    n, d, classes = sizes.base
+    grown = [(n, d, classes), (8 * n, d, classes), (n, 8 * d, classes), (n, d, 8 * classes)]
+    measured, rows = iter(_fits([(name, size) for name in LEARNERS for size in grown])), []
+    for name in LEARNERS:
+        base, *others = (next(measured) for _ in grown)
+        private, public = (
+            [f"{exponent((1, 8), (base[part], other[part])):.2f}" for other in others] for part in ("private", "public")
+        )
+        beyond = [f"{one['beyond'] / MB:.0f}" for one in (base, *others)]
+        rows.append(
+            (f"`{name}`", f"{1e3 * base['private']:.0f}", *private, f"{1e3 * base['public']:.0f}", *public[1:], *beyond)
+        )
+    head = (
+        "learner", "private part, ms", "in n", "in d", "in classes", "public part, ms", "in d", "in classes",
+        "MB beyond the features", "n x 8", "d x 8", "classes x 8",
+    )  # fmt: skip
+    return table(head, rows)
+
+
+def million(sizes: Sizes) -> str:
+    """As many rows as fit: the features in float32, the rows in 8 bits beside them, a few steps."""
+    n, d = sizes.million
+    (found,) = _fits([("dp-sgd", (n, d, 10))])
+    beyond, kept = found["beyond"] / GIB, n * (d + 12) / GIB
+    rows = [
+        ("rows, features", f"{n:,} x {d:,}"), ("features in float32", f"{4 * n * d / GIB:.2f} GiB"),
+        ("a fit beyond them", f"{beyond:.2f} GiB, {kept:.2f} of it the rows in 8 bits"),
+        ("peak of the process", f"{found['peak'] / GIB:.2f} GiB"),
+        (f"map and {STEPS} steps", f"{found['private']:.0f} s of one core"),
+    ]  # fmt: skip
+    return table(("what", "found"), rows)
+
+
+def sweeps(sizes: Sizes) -> str:
+    """A sweep of cells that cost next to nothing; what workers and their start cost is what many cells do not share."""
+    few, many = sizes.cells
+    runs = [(few, 1, "local"), (few, 2, "local"), (few, 2, "dask"), (many, 2, "local")]
+    rows, found = [], [_measured("sweep", cells=cells, workers=workers, executor=kind) for cells, workers, kind in runs]
+    for (cells, workers, kind), one in zip(runs, found, strict=True):
+        own, resume = 1e3 * one["own"] / cells, 1e3 * one["resume"] / cells
+        rows.append((f"{cells:,}", f"{workers} {kind}", f"{one['all']:.1f}", f"{own:.0f}", f"{resume:.1f}"))
+    less, more = found[1], found[3]
+    beyond = ((more["all"] - more["own"]) - (less["all"] - less["own"])) / (many - few)
+    told = f"Each further cell costs {1e3 * beyond:.0f} ms beyond its own fit and score."
+    head = ("cells", "workers", "processor s, start included", "ms a fit and score", "ms a cell to find all done")
+    return f"{table(head, rows)}\n{told}\n"
+
+
+def leaderboards(sizes: Sizes) -> str:
+    """Synthetic results of one board, each with five seeds of 1,000 test examples."""
+    rows: list[Sequence[object]] = []
+    found = []
+    for count in sizes.results:
+        with tempfile.TemporaryDirectory() as folder:
+            _measured("results", root=folder, count=count)
+            one = _measured("leaderboard", root=folder, count=count)
+        found.append(one)
+        each = [f"{one[key]:.1f}" for key in ("verify", "index")]
+        rows.append((f"{count:,}", *each, f"{one['peak'] / MB:,.0f}", f"{one['bytes'] / MB:.1f}"))
+    slopes = [exponent(sizes.results, [one[key] for one in found]) for key in ("verify", "index", "peak", "bytes")]
+    rows.append(("**exponent**", *(f"**{slope:.2f}**" for slope in slopes)))
+    return table(("results", "`verify`, s", "index, s", "peak MB", "leaderboard.json, MB"), rows)
+
+
+TABLES: Mapping[str, Callable[[Sizes], str]] = {
+    "fits": fits, "learners": learners, "million": million, "sweeps": sweeps, "leaderboards": leaderboards,
+}  # fmt: skip
+
+
+def _fits(asked: Sequence[tuple[str, tuple[int, int, int]]]) -> list[Found]:
+    """Return what fits of learners cost at sizes (n, d, classes)."""
+    given = [{"learner": name, "options": dict(LEARNERS[name]), "size": size} for name, size in asked]
+    found: list[Found] = _measured("fits", asked=given)
+    return found
+
+
+def _beyond_rows(found: Found, n: int, d: int, classes: int) -> float:
+    """Return MB beyond the features and what a mapped row is kept as: d bytes, a scale and a length."""
+    return (found["beyond"] - n * (d + 12)) / MB
+
+
+def _measured(measure: str, **given: Any) -> Any:
+    """Return what a measure finds, in a process of its own with one thread."""
+    command = [sys.executable, "-m", "tests.benchmarks.scaling", "--measure", measure, json.dumps(given)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment, cwd=ROOT)
+    print(done.stdout, file=sys.stderr, flush=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """Return the slope of the least-squares line through (log size, log cost).
+
+    >>> round(exponent((1, 10, 100), (5, 50, 500)), 6)
+    1.0
+    """
+    return float(np.polyfit(np.log(sizes), np.log(np.maximum(costs, 1e-4)), 1)[0])
+
+
+def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)

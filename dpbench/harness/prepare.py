@@ -26,7 +26,7 @@ from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import Parts, given, resolve, spelled_out, written
-from dpbench.support import progress
+from dpbench.support import memory, progress
 from dpbench.support.code import DPBENCH, code_of, core
 from dpbench.support.device import device_named
 from dpbench.support.fields import filled
@@ -137,6 +137,7 @@ def open_(
         DpbenchError: one sentence; names, options or data do not fit.
     """
     torch.set_float32_matmul_precision("highest")  # norms are bounded for IEEE float32, not for TF32
+    memory.keep_freed()
     phases, shared, there = Phases(), shared or Shared(), device_named(device)
     parts, earlier = resolve(plugins or registry.load(), spec), None
     if settings is not None:

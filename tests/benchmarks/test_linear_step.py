@@ -22,6 +22,7 @@ from dpbench import LinearProbe, Task
 from dpbench.privacy.binding import bind
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
+from dpbench.support.memory import keep_freed
 from tests.benchmarks.conftest import Ratios
 
 CPU = torch.device("cpu")
@@ -53,6 +54,7 @@ def _size(ratios: Ratios, d: int, classes: int) -> Size:
 
 
 def _ours(size: Size, x: Tensor, y: Tensor, device: torch.device = CPU) -> Callable[[], object]:
+    keep_freed()  # as every run does
     probe = LinearProbe(size.steps, size.batch / size.n, learning_rate=0.1, momentum=0.0, clip=1.0)
     task = Task((size.d,), size.classes, size.n, device)
     rows = PrivateRows(x, y, torch.arange(size.n))

@@ -261,7 +261,8 @@ def extractors_table() -> str:
     """Return what networks, pixels and precision are worth, from the results of `extractors`."""
     found: dict[str, dict[tuple[str, float], str]] = {}
     for result in _results("extractors"):
-        at = found.setdefault(str(result.spec.extractor), {})
+        name = re.sub(r",?(precision=float32|size=None|views=one)", "", str(result.spec.extractor))
+        at = found.setdefault(re.sub(r":(?=\+|$|,)", "", name).replace(":,", ":"), {})
         at[result.spec.learner.name, result.spec.epsilon] = _said(result.metrics["accuracy"])
     asked = {
         "public labels alone": ("public-only", 1.0), "`thrift`, ε 0.1": ("thrift", 0.1),

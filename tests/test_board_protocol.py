@@ -137,8 +137,8 @@ def test_words_about_a_board_may_change_and_nothing_else(tmp_path: Path) -> None
 
 
 def test_an_unknown_board_is_refused_with_the_nearest() -> None:
-    with pytest.raises(SpecError, match=r"Unknown board 'digits-eps2'. Did you mean 'digits-eps1'"):
-        find_board("digits-eps2")
+    with pytest.raises(SpecError, match=r"Unknown board 'digits-epsilon1'. Did you mean 'digits-eps1'"):
+        find_board("digits-epsilon1")
 
 
 def test_run_takes_everything_from_a_board_and_seals_what_it_writes(tmp_path: Path, plugins: Registry) -> None:

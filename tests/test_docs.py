@@ -227,19 +227,19 @@ def test_the_committed_leaderboard_is_what_the_results_make() -> None:
     assert current(index_of(readme.LEADERBOARD, registry.load()), readme.LEADERBOARD)
 
 
-def test_every_learner_that_fits_is_on_every_board_that_was_run() -> None:
+def test_every_board_that_was_run_has_our_learners_by_the_code_as_it_stands() -> None:
     filled = [standing for standing in readme.index().standings if standing.entries]
-    assert len(filled) == 9
+    assert {re.sub(r"-eps[\d.]+$", "", standing.board.name) for standing in filled} == {*readme.LADDERS, *readme.OTHERS}
     for standing in filled:
         ran = {entry.learner for entry in standing.entries if entry.selection == "default"}
-        before = any(entry.mechanism != MECHANISM for entry in standing.entries if entry.role == "entry")
-        assert ran == (LEARNERS if before else LEARNERS | {"thrift"}), standing.board.name
+        some = SOME if "fashion" in standing.board.name or "lite012" in standing.board.name else DEFAULTS
+        assert some <= ran <= DEFAULTS | {"gep", "non-private"}, standing.board.name
+        assert {entry.mechanism for entry in standing.entries if entry.role == "entry"} == {MECHANISM}
         assert {entry.seeds for entry in standing.entries} == {5}
 
 
-LEARNERS = {
-    "adadps", "class-means", "dp-raft", "dp-sgd", "gep", "jl", "non-private", "pillar", "public-only", "whitened"
-}  # fmt: skip
+SOME = {"pillar", "public-only", "thrift"}
+DEFAULTS = {"adadps", "class-means", "dp-raft", "dp-sgd", "jl", "whitened", *SOME}
 
 
 @pytest.mark.parametrize("figure", sorted(folder.name for folder in readme.FIGURES.iterdir()))

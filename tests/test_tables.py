@@ -48,8 +48,9 @@ def test_budgets_stand_side_by_side_and_learners_below_each_other_best_first() -
     pillar = [cell.score.mean for cell in rows["pillar"].cells if cell]
     assert pillar == [one(folder, "pillar").result.metrics["accuracy"].mean for folder in (LOW, HIGH)]
     entries = [row for row in found.rows if not row.reference]
-    behind = [sum(max(c.score.mean for r in entries if (c := r.cells[at])) - cell.score.mean
-                  for at, cell in enumerate(row.cells) if cell) / sum(map(bool, row.cells)) for row in entries]  # fmt: skip
+    best = [max(cell.score.mean for row in entries if (cell := row.cells[at])) for at in range(2)]
+    gaps = [[best[at] - cell.score.mean for at, cell in enumerate(row.cells) if cell] for row in entries]
+    behind = [sum(of_row) / len(of_row) for of_row in gaps]
     assert behind == sorted(behind)
 
 

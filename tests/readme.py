@@ -138,7 +138,8 @@ def ladder_table(family: str) -> str:
             found.setdefault((entry.learner, entry.selection), {})[standing.board.epsilon] = entry
     epsilons = [standing.board.epsilon for standing in standings]
     lines = [f"| learner | {' | '.join(f'ε {epsilon:g}' for epsilon in epsilons)} |", "|---|" + "---|" * len(epsilons)]
-    for name, at in sorted(found.items(), key=lambda row: _place(row[1], epsilons)):
+    best = {epsilon: max(_points(at[epsilon]) for at in found.values() if epsilon in at) for epsilon in epsilons}
+    for name, at in sorted(found.items(), key=lambda row: _place(row[1], best)):
         cells = [_both(at[epsilon]) if epsilon in at else "" for epsilon in epsilons]
         lines.append(f"| {_row(*name, at)} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -180,10 +181,10 @@ def _family(family: str) -> list[Standing]:
     return sorted(found, key=lambda standing: standing.board.epsilon)
 
 
-def _place(at: Mapping[float, Entry], epsilons: list[float]) -> tuple[bool, float]:
-    """Return where a row stands: references last, then by its mean over the epsilons it has."""
-    entries = [at[epsilon] for epsilon in epsilons if epsilon in at]
-    return entries[0].role != "entry", -sum(map(_points, entries)) / len(entries)
+def _place(at: Mapping[float, Entry], best: Mapping[float, float]) -> tuple[bool, float]:
+    """Return where a row stands: references last, then by how far it is behind the best, over the epsilons it has."""
+    reference = next(iter(at.values())).role != "entry"
+    return reference, sum(best[epsilon] - _points(entry) for epsilon, entry in at.items()) / len(at)
 
 
 def _row(learner: str, selection: str, at: Mapping[float, Entry]) -> str:
@@ -266,7 +267,7 @@ def extractors_table() -> str:
         at[result.spec.learner.name, result.spec.epsilon] = _said(result.metrics["accuracy"])
     asked = {
         "public labels alone": ("public-only", 1.0), "`thrift`, ε 0.1": ("thrift", 0.1),
-        "`thrift`, ε 1": ("thrift", 1.0), "without privacy": ("non-private", math.inf),
+        "`thrift`, ε 1": ("thrift", 1.0),
     }  # fmt: skip
     lines = [f"| extractor | {' | '.join(asked)} |", "|---|" + "---|" * len(asked)]
     for extractor, scores in sorted(found.items(), key=lambda one: one[1].get(("thrift", 1.0), "")):

@@ -233,13 +233,13 @@ def test_every_board_that_was_run_has_our_learners_by_the_code_as_it_stands() ->
     for standing in filled:
         ran = {entry.learner for entry in standing.entries if entry.selection == "default"}
         some = SOME if "fashion" in standing.board.name or "lite012" in standing.board.name else DEFAULTS
-        assert some <= ran <= DEFAULTS | {"gep", "non-private"}, standing.board.name
+        assert some <= ran <= DEFAULTS | {"gep"}, standing.board.name
         assert {entry.mechanism for entry in standing.entries if entry.role == "entry"} == {MECHANISM}
         assert {entry.seeds for entry in standing.entries} == {5}
 
 
 SOME = {"pillar", "public-only", "thrift"}
-DEFAULTS = {"adadps", "class-means", "dp-raft", "dp-sgd", "jl", "whitened", *SOME}
+DEFAULTS = {"adadps", "class-means", "dp-raft", "dp-sgd", "jl", "non-private", "whitened", *SOME}
 
 
 @pytest.mark.parametrize("figure", sorted(folder.name for folder in readme.FIGURES.iterdir()))

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 
 from dpbench.api import Chunk, Release
 from dpbench.errors import ComponentFailed, DpbenchError, NotPerExample, NotPure, SpecError
-from dpbench.privacy.forms.contributions import RankOne
+from dpbench.privacy.forms.contributions import RankOne, Scaled
 from dpbench.privacy.forms.gep.bases import AnchorBasis
 from dpbench.privacy.purity.reach import Reach
-from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, Moments
+from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, Moments, set_aside
 from tests.worlds import curator_over, note, noted, private_rows
 
 Row = Callable[[Chunk], Any]
@@ -621,3 +621,19 @@ def test_a_module_that_was_compiled_before_asking_passes() -> None:
         for length in (40, 16):  # a chunk, and the fewer rows of a check
             compiled(torch.zeros(length, 5))
     ask(lambda chunk: compiled(chunk.x), 3)
+
+
+def test_a_shared_scale_that_each_chunk_writes_anew_is_seen_by_the_spot_check_itself() -> None:
+    """Whatever else may miss it: the rows that were kept hold the very tensor that is written in."""
+    scale = torch.ones(3, 4)
+    chunk = Chunk(torch.rand(20, 4), torch.arange(20) % 3, torch.arange(20))
+
+    def rows(chunk: Chunk) -> Scaled:
+        scale.copy_(chunk.x.std(0).expand(3, 4))
+        return Scaled(RankOne(nn.functional.one_hot(chunk.y, 3).float(), chunk.x), scale)
+
+    probe = set_aside(chunk, (1.0,), np.random.default_rng(0))
+    assert probe is not None
+    probe.keep([rows(chunk)])
+    with pytest.raises(NotPerExample, match="changed when it was evaluated"):
+        probe.compare(rows, "A row function")

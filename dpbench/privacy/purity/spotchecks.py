@@ -65,6 +65,7 @@ class Probe:
     def keep(self, blocks: Sequence[Contribution]) -> None:
         """Copy what the picked rows contributed."""
         self._kept = [block.take(self._picks) for block in blocks]
+        self._copies = [part.clone() for part in _described(self._kept)]  # a scale is shared, and may be written in
 
     def compare(self, rows: Evaluate, what: str) -> None:
         """Evaluate the picked rows beside others and in fewer.
@@ -100,6 +101,8 @@ class Probe:
 
     def _near(self, others: list[Contribution]) -> bool:
         """Say whether rows are equal or differ by rounding; of wide rows, which are written out, in a few."""
+        if not _same(self._copies, _described(self._kept)):
+            return False
         if _same(self._kept, others):
             return True
         few = torch.arange(len(self._picks), device=self._picks.device)
@@ -125,6 +128,10 @@ def _tensors(thing: Any) -> Iterator[Tensor]:
         inner = thing if isinstance(thing, tuple) else vars(thing).values()
         for one in inner:
             yield from _tensors(one)
+
+
+def _described(blocks: Sequence[Contribution]) -> list[Tensor]:
+    return [part for block in blocks for part in _tensors(block)]
 
 
 def _equal(kept: Sequence[Contribution], others: Sequence[Contribution]) -> bool:

@@ -43,9 +43,9 @@ class Pillar(ProbeLearner):
     name: ClassVar[str] = "pillar"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "k": (40, 120, 200, 400),
-        "learning_rate": (0.03, 0.1, 0.3, 1.0, 3.0),
-        "steps": (20, 30, 60, 100),
+        "k": (10, 20, 40, 120, 200, 400),
+        "learning_rate": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+        "steps": (20, 60, 100),
     }
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "k": (10, 20, 40, 80, 120, 200, 280, 400, 520),

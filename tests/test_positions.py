@@ -35,7 +35,7 @@ LEARNERS: list[Learner] = [
     JL(k=7, steps=2),
     Whitened(k=7, steps=2, distil=False),
     AdaDPS(steps=2, refresh=1),
-    Thrift(k=7, steps=2, learning_rate=1.0, student=False),
+    Thrift(k=7, graph=0.5, steps=2, learning_rate=1.0),
     DPRAFT(steps=2, private_mean=True),
     ClassMeans(k=7),
     ScatterNetLinear(steps=2),

@@ -7,21 +7,21 @@ import math
 
 import pytest
 import torch
-from dpbench_thrift import Thrift, even, fitted, neighbourhoods, noise_share, spectrum, tutored
-from hypothesis import given
+from dpbench_thrift import Thrift, diffusion, even, graph_of, neighbourhood, spectrum
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dpbench import Budget, Chunk, Predict, PublicData, RankOne, SpecError, Task
-from dpbench.learning.linear import residuals
+from dpbench import Budget, Chunk, PublicData, RankOne, SpecError, Task
+from dpbench.learning.linear import residuals, unit_norm
 from dpbench.privacy.rows import PrivateRows
 from tests.worlds import curator_over
 
 TASK = Task((1280,), 10, 45_000, torch.device("cpu"), public=5_000)
 
 
-def settled(epsilon: float, task: Task = TASK, **options: bool) -> Thrift:
-    return Thrift(**options).settle(task, Budget(epsilon, 1e-6))
+def settled(epsilon: float, task: Task = TASK) -> Thrift:
+    return Thrift().settle(task, Budget(epsilon, 1e-6))
 
 
 def clusters(counts: tuple[int, ...], seed: int = 0, d: int = 12, apart: float = 2.0) -> tuple[Tensor, Tensor]:
@@ -86,12 +86,12 @@ def test_mapped_rows_have_one_norm_so_that_the_clip_bounds_residuals(
     k = min(k, m - 1, d)
     rows = spectrum(x).softened(k, whitening)(x)
     assert rows.shape == (m, k)
-    torch.testing.assert_close(rows.norm(dim=1), torch.full((m,), k**0.5))
+    torch.testing.assert_close(rows.norm(dim=1), torch.ones(m))
 
 
 def test_full_whitening_gives_components_one_deviation_and_none_leaves_the_leading_ones_large() -> None:
     x = torch.randn(4000, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([9.0, 6.0, 4.0, 3.0, 2.0, 1.0])
-    assert float(spectrum(x).softened(6, 1.0)(x).std(0).min()) > 0.9
+    assert float(spectrum(x).softened(6, 1.0)(x).std(0).min()) * 6**0.5 > 0.9
     spread = spectrum(x).softened(6, 0.0)(x).std(0)
     assert float(spread.max() / spread.min()) > 1.5
 
@@ -110,49 +110,102 @@ def test_a_bias_that_noise_explains_goes_and_one_that_it_does_not_stays() -> Non
     torch.testing.assert_close(even(head, 0.07 / 2)[:, 1], 0.5 * head[:, 1])
 
 
-@given(st.floats(0.01, 10), st.integers(0, 2**32 - 1))
-def test_the_share_of_noise_is_that_of_a_head_made_of_known_parts(spread: float, seed: int) -> None:
+@given(st.floats(0, 1), st.integers(40, 80), st.integers(2, 9), st.integers(0, 2**32 - 1))
+def test_rows_have_one_norm_whatever_the_graph_has_of_it(graph: float, m: int, k: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
-    x, noise = torch.randn(50, 3000, generator=draw), torch.randn(4, 3001, generator=draw)
-    signal = spread * torch.randn(4, 3001, generator=draw)
-    assert noise_share(signal + noise, x, 1.0) == pytest.approx(1 / (1 + spread**2), rel=0.2)
+    x = torch.randn(m, 12, generator=draw)
+    rows = Thrift(k=k, graph=graph)._features(x, draw)(x)
+    torch.testing.assert_close(rows.norm(dim=1), torch.full((m,), k**0.5))
+    torch.testing.assert_close(rows[:, :k].square().sum(1), torch.full((m,), k * (1 - graph)), atol=1e-4, rtol=1e-4)
+
+
+def test_the_graph_is_for_little_data_and_components_are_for_much() -> None:
+    shares = [settled(0.1, dataclasses.replace(TASK, size=size)).graph for size in (300, 3_000, 12_000, 45_000)]
+    assert shares == sorted(shares, reverse=True)  # type: ignore[type-var]
+    assert shares[0] > 0.9  # type: ignore[operator]
+    assert settled(8.0).graph == settled(math.inf).graph == 0
+    assert settled(0.1, dataclasses.replace(TASK, size=300, public=39)).graph == 0
 
 
 def test_neighbours_are_those_of_the_same_cluster() -> None:
     x, y = clusters((60, 60, 60), apart=20.0)
-    graph = neighbourhoods(x - x.mean(0))
+    graph = graph_of(unit_norm(x - x.mean(0)), 7)
     torch.testing.assert_close(graph, graph.T)
     assert float(graph[y.unsqueeze(1) == y].sum() / graph.sum()) > 0.99
     assert float(graph.diagonal().abs().max()) == 0
 
 
-def test_the_student_learns_what_it_is_told() -> None:
-    x, y = clusters((100, 100, 100), apart=6.0)
-    head = fitted(x, torch.nn.functional.one_hot(y).float())
-    assert float(((x @ head[:, :-1].T + head[:, -1]).argmax(1) == y).double().mean()) > 0.97
+def test_eigenvectors_are_those_of_a_full_decomposition_without_the_constant() -> None:
+    draw = torch.Generator().manual_seed(0)
+    graph = graph_of(unit_norm(clusters((40, 40, 40), d=6, apart=3.0)[0]), 6)
+    scale = graph.sum(1).rsqrt()
+    values, vectors = torch.linalg.eigh((graph * scale * scale.unsqueeze(1)).double())
+    assert float(values[-1]) == pytest.approx(1)
+    exact = (vectors[:, -3:-1] * values[-3:-1].pow(3)).float()  # up to a rotation
+    found = diffusion(graph, 2, draw)
+    whole = exact @ exact.T
+    assert float((found @ found.T - whole).norm() / whole.norm()) < 0.1
 
 
-def test_a_noisy_head_gains_by_its_student() -> None:
-    x, _ = clusters((200, 200, 200), apart=4.0)
-    fresh, labels = clusters((200, 200, 200), seed=2, apart=4.0)
-    head = torch.eye(12)[:3] + 0.6 * torch.randn(3, 12, generator=torch.Generator().manual_seed(5))
+def test_a_graph_in_parts_tells_them_apart() -> None:
+    x, y = clusters((50, 50, 50), apart=60.0)
+    found = diffusion(graph_of(unit_norm(x), 6), 2, torch.Generator().manual_seed(0))
+    means = torch.stack([found[y == label].mean(0) for label in range(3)])
+    assert float(torch.pdist(means).min()) > 0.05
 
-    def right(predict: Predict) -> float:
+
+def test_rounding_does_not_choose_coordinates_where_a_graph_is_in_more_parts_than_it_keeps() -> None:
+    x, _ = clusters((20,) * 12, apart=60.0)
+    graph = graph_of(unit_norm(x), 4)
+    moved = graph * (1 + 1e-6 * torch.randn(len(x), 1, generator=torch.Generator().manual_seed(1)).abs())
+    found, other = (diffusion(one, 5, torch.Generator().manual_seed(0)) for one in (graph, (moved + moved.T) / 2))
+    torch.testing.assert_close(found, other, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("public", [2, 3, 5, 40])
+def test_a_graph_that_is_asked_for_is_made_of_whatever_rows_there_are(public: int) -> None:
+    x = clusters((20, 20), d=6)[0][:public]
+    rows = neighbourhood(spectrum(x), x, 4, torch.Generator().manual_seed(0))(clusters((5, 5), d=6)[0])
+    assert bool(rows.isfinite().all())
+    assert 1 <= rows.shape[1] <= 4
+
+
+@given(st.integers(1, 1100), st.integers(0, 2**32 - 1))
+@settings(max_examples=10)
+def test_coordinates_of_a_row_are_the_same_bits_wherever_it_stands(first: int, seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    public, rows = torch.randn(60, 7, generator=draw), torch.randn(1200, 7, generator=draw)
+    rows[5:9] = public[:4]
+    near = neighbourhood(spectrum(public), public, 6, draw)
+    assert torch.equal(near(rows)[first : first + 3], near(rows[first : first + 3]))
+
+
+def test_a_fresh_row_is_where_its_neighbours_are() -> None:
+    x, y = clusters((80, 80, 80), apart=8.0)
+    fresh, labels = clusters((20, 20, 20), seed=2, apart=8.0)
+    near = neighbourhood(spectrum(x), x, 3, torch.Generator().manual_seed(0))
+    means = torch.stack([near(x[y == label]).mean(0) for label in range(3)])
+    assert float(((near(fresh) @ means.T).argmax(1) == labels).double().mean()) > 0.97
+
+
+def test_classes_in_opposite_parts_which_no_plane_divides_are_learned_by_the_graph() -> None:
+    def opposite(n: int, seed: int) -> tuple[Tensor, Tensor]:
+        draw = torch.Generator().manual_seed(seed)
+        part = torch.arange(n) % 6
+        corners = 6 * torch.cat([torch.eye(12)[:3], -torch.eye(12)[:3]])
+        return corners[part] + torch.randn(n, 12, generator=draw), part % 3
+
+    x, y = opposite(150, 0)
+    fresh, labels = opposite(300, 2)
+
+    def right(graph: float) -> float:
+        learner = Thrift(k=5, graph=graph, steps=30, learning_rate=0.5)
+        curator = curator_over(PrivateRows(x, y, torch.arange(150)), learner.plan(TASK, Budget(1.0, 1e-6)), 2.0)
+        predict = learner.fit(curator.handle(), PublicData(opposite(600, 1)[0], None), torch.Generator().manual_seed(0))
         return float((predict(fresh).argmax(1) == labels).double().mean())
 
-    teacher = right(lambda rows: rows @ head.T)
-    assert teacher < 0.9
-    assert right(tutored(lambda rows: rows @ head.T, x, spectrum(x), pull=0.6)) > teacher + 0.05
-
-
-def test_the_student_acts_where_a_head_is_noisy() -> None:
-    with_, without = (accuracy(Thrift(k=8, student=on), (100, 100, 100), sigma=60.0)[1] for on in (True, False))
-    assert not torch.equal(with_, without)
-
-
-def test_a_sharp_head_is_left_alone() -> None:
-    with_, without = (accuracy(Thrift(k=8, student=on), (400, 400, 400), sigma=0.1)[1] for on in (True, False))
-    assert torch.equal(with_, without)
+    assert right(0.0) < 0.6
+    assert right(0.9) > 0.9
 
 
 @pytest.mark.parametrize("counts", [(300, 300), (200, 200, 200, 200, 200)])
@@ -176,14 +229,14 @@ def test_few_public_examples_and_few_features_are_enough() -> None:
 
 def test_rows_of_zeros_teach_nothing_and_break_nothing() -> None:
     x, y = torch.zeros(40, 12), torch.zeros(40, dtype=torch.int64)
-    learner = Thrift(k=4, steps=3, learning_rate=1.0)
+    learner = Thrift(k=4, graph=0.5, steps=3, learning_rate=1.0)
     curator = curator_over(PrivateRows(x, y, torch.arange(40)), learner.plan(TASK, Budget(1.0, 1e-6)), 1.0)
     assert bool(learner.fit(curator.handle(), PublicData(x, None), torch.Generator())(x).isfinite().all())
 
 
 def test_no_contribution_is_above_the_clip_at_which_a_residual_of_one_would_be_cut() -> None:
     x, y = clusters((30, 30, 30))
-    mapped = spectrum(x).softened(5, 0.3)(x)
+    mapped = spectrum(x).softened(5, 0.3)(x) * 5**0.5
     norms = RankOne(residuals(torch.zeros(90, 3), y), mapped, bias=True).norms()
     assert float(norms.max()) == pytest.approx((2 / 3) ** 0.5 * 6**0.5, rel=1e-4)
     assert len(Chunk(mapped, y, y)) == 90
@@ -202,7 +255,7 @@ def test_public_features_that_are_not_finite_are_refused() -> None:
         spectrum(x)
 
 
-@pytest.mark.parametrize(("option", "value"), [("k", 0), ("whitening", 1.5), ("clip", 0.0)])
+@pytest.mark.parametrize(("option", "value"), [("k", 0), ("whitening", 1.5), ("graph", -0.1), ("clip", 0.0)])
 def test_a_setting_that_makes_no_sense_is_refused(option: str, value: float) -> None:
     with pytest.raises(SpecError, match=f"{option}=.*thrift"):
         dataclasses.replace(Thrift(), **{option: value})  # type: ignore[arg-type]

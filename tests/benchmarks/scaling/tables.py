@@ -20,7 +20,7 @@ MB, GIB = 2**20, 2**30
 STEPS = 8  # of learners that take steps
 LEARNERS: Mapping[str, Mapping[str, Any]] = {
     "dp-sgd": {"steps": STEPS}, "pillar": {"k": 40, "steps": STEPS}, "jl": {"k": 40, "steps": STEPS},
-    "whitened": {"k": 40, "steps": STEPS}, "thrift": {"k": 40, "steps": STEPS, "student": False},
+    "whitened": {"k": 40, "steps": STEPS}, "thrift": {"k": 40, "graph": 0.0, "steps": STEPS},
     "dp-raft": {"steps": STEPS}, "adadps": {"steps": STEPS}, "gep": {"k": 20, "steps": STEPS, "anchors": 100},
     "class-means": {"k": 40},
 }  # fmt: skip

@@ -32,7 +32,7 @@ def _study(**given: Any) -> Study:
 def _measured(accuracies: dict[str, float], half: float = 0.1) -> list[Measured]:
     return [
         Measured(
-            {"epsilon": 0.7, "learner": learner},
+            {"dataset": "cifar10", "epsilon": 0.7, "learner": learner},
             Interval(mean=percent / 100, low=(percent - half) / 100, high=(percent + half) / 100),
             True,
         )
@@ -182,7 +182,10 @@ def test_a_study_runs_its_sweep_and_says_the_verdict(
         'name = "small"\n[fixed]\ndataset = "digits"\nepsilon = 0.7\nseeds = 2\n'
         '[grid]\nlearner = ["pillar", "dp-sgd"]\n'
     )
-    study = _study(name="small", published=[TABLE_1], sweep=str(sweep), differs="Digits.")
+    study = _study(name="small", published=[TABLE_1.replace("cifar10", "digits")], sweep=str(sweep), differs="Digits.")
+    printed = tmp_path / "published.json"
+    printed.write_text(published.FILE.read_text(encoding="utf-8").replace("cifar10\"", "digits\""), encoding="utf-8")
+    monkeypatch.setattr(published, "FILE", printed)
     monkeypatch.setattr("dpbench.reproduce.catalogue.studies", lambda: (study,))
     monkeypatch.setattr("sys.argv", ["dpbench", "reproduce", "small", "--out", str(tmp_path / "out"), "--workers", "1"])
     with pytest.raises(SystemExit) as ended:

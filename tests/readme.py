@@ -263,7 +263,7 @@ def extractors_table() -> str:
     found: dict[str, dict[tuple[str, float], str]] = {}
     for result in _results("extractors"):
         name = re.sub(r",?(precision=float32|size=None|views=one)", "", str(result.spec.extractor))
-        at = found.setdefault(re.sub(r":(?=\+|$|,)", "", name).replace(":,", ":"), {})
+        at = found.setdefault(re.sub(r":(?=\+|$)", "", name.replace(":,", ":")), {})
         at[result.spec.learner.name, result.spec.epsilon] = _said(result.metrics["accuracy"])
     asked = {
         "public labels alone": ("public-only", 1.0), "`thrift`, ε 0.1": ("thrift", 0.1),

@@ -184,7 +184,7 @@ def test_a_study_runs_its_sweep_and_says_the_verdict(
     )
     study = _study(name="small", published=[TABLE_1.replace("cifar10", "digits")], sweep=str(sweep), differs="Digits.")
     printed = tmp_path / "published.json"
-    printed.write_text(published.FILE.read_text(encoding="utf-8").replace("cifar10\"", "digits\""), encoding="utf-8")
+    printed.write_text(published.FILE.read_text(encoding="utf-8").replace('cifar10"', 'digits"'), encoding="utf-8")
     monkeypatch.setattr(published, "FILE", printed)
     monkeypatch.setattr("dpbench.reproduce.catalogue.studies", lambda: (study,))
     monkeypatch.setattr("sys.argv", ["dpbench", "reproduce", "small", "--out", str(tmp_path / "out"), "--workers", "1"])

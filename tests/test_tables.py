@@ -21,6 +21,7 @@ from dpbench.records.result import Interval
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "leaderboard" / "results"
 LOW, HIGH = RESULTS / "pneumonia-lite0-eps0.1", RESULTS / "pneumonia-lite0-eps0.7"
+COUNT = len(list(LOW.glob("*.json")))
 DIGITS = RESULTS / "digits-eps1"
 
 
@@ -219,10 +220,7 @@ def test_the_command_shows_a_table_and_filters_it(capsys: pytest.CaptureFixture[
     [
         (["--csv", "--latex"], "at most one of --csv, --markdown and --latex"),
         (["--epsilon", "small"], "as numbers like 0.1,1,inf, got 'small'"),
-        (
-            ["--learner", "nobody"],
-            f"Expected results of learner nobody: none of the {len(list(LOW.glob('*.json')))} found is",
-        ),
+        (["--learner", "nobody"], f"Expected results of learner nobody: none of the {COUNT} found is"),
     ],
 )
 def test_bad_requests_are_one_sentence(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:

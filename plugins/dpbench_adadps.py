@@ -48,7 +48,7 @@ class AdaDPS(Learner):
     logits: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "epsilon_c": (1.0, 0.1, 0.01),
-        "learning_rate": (0.1, 0.3, 1.0),
+        "learning_rate": (0.03, 0.1, 0.3, 1.0),
         "steps": (30, 60),
     }
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {

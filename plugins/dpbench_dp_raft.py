@@ -50,8 +50,8 @@ class DPRAFT(Learner):
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
     logits: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "travel": (2000.0, 4000.0, 8000.0),
-        "steps": (30, 60, 100),
+        "travel": (80.0, 250.0, 800.0, 2500.0, 8000.0),
+        "steps": (30, 100),
         "private_mean": (False, True),
     }
 

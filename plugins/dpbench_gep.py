@@ -60,9 +60,8 @@ class GEP(Learner):
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
     logits: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "k": (40, 120),
-        "learning_rate": (0.1, 0.3, 1.0),
-        "steps": (30, 60),
+        "k": (10, 40, 120),
+        "learning_rate": (0.03, 0.1, 0.3, 1.0),
     }
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "k": (40, 120, 200, 280, 512, 1024, 1580),

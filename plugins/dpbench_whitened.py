@@ -45,10 +45,10 @@ class Whitened(ProbeLearner):
     name: ClassVar[str] = "whitened"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "k": (40, 200, 400),
+        "k": (10, 40, 120, 400),
         "whitening": (0.0, 0.5),
-        "learning_rate": (0.1, 0.3, 1.0),
-        "steps": (20, 30, 60),
+        "learning_rate": (0.03, 0.1, 0.3, 1.0),
+        "steps": (20, 60),
     }
 
     k: int | None = None

@@ -69,6 +69,7 @@ class Task:
     size: int  # n of the private split: public by declaration, see README, "Not covered"
     device: torch.device
     public: int = 0  # examples of public data that the learner sees
+    same_source: bool = True  # whether they are of the private data's own dataset, not of another (`--public-dataset`)
 
 
 @dataclass(frozen=True)

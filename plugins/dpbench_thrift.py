@@ -54,7 +54,8 @@ class Thrift(Learner):
        fewer dimensions than components take, so the graph is for little data; what it gets wrong no private data
        mends, so components are for much. `graph` is the share of a row's norm squared that it has:
        1 / (1 + (n / sigma / (20 classes))^1.5), that is one half where a class has 20 examples to sigma, and none
-       where that is below 0.05 or there are fewer than 40 public rows. Reads public data alone.
+       where that is below 0.05, there are fewer than 40 public rows, or they are another dataset's: theirs is a
+       graph of other things. Reads public data alone.
     3. `steps` full-batch gradients, clipped at `clip` times the largest norm a residual of 1 can give. This is the one
        use of the private data: the harness bounds, noises and accounts for every sum. Residuals shrink as a head
        learns, so a small clip costs little and noise is proportional to it. `learning_rate` times `steps`, the way that
@@ -109,7 +110,8 @@ class Thrift(Learner):
         steps = self.steps or 20 + round(travel)
         most = max(1, min(task.public // 2, math.prod(task.example_shape)))
         components = min(max(2, round(min(k, most))), most)
-        share = 1 / (1 + math.pow(size / (20 * task.classes), 1.5)) if task.public >= FEW else 0.0
+        usable = task.same_source and task.public >= FEW
+        share = 1 / (1 + math.pow(size / (20 * task.classes), 1.5)) if usable else 0.0
         return {
             "k": components,
             "graph": float(f"{share:.2g}") if share >= LEAST else 0.0,
@@ -205,7 +207,7 @@ def spectrum(x: Tensor) -> Spectrum:
 
 
 def even(head: Tensor, noise: float) -> Tensor:
-    """Return the head (classes, k + 1) with its bias shrunk towards equal classes by noise of this variance."""
+    """Return the head (classes, coordinates + 1) with its bias shrunk towards equal classes by noise of this variance."""
     import torch
 
     bias = head[:, -1] - head[:, -1].mean()

@@ -206,6 +206,11 @@ def test_a_public_dataset_is_public_whole_and_keeps_every_private_example() -> N
     assert private_places(found) == list(range(TRAIN))
 
 
+def test_a_task_tells_whether_public_data_are_of_another_dataset() -> None:
+    assert roles().task.same_source
+    assert not roles(public=Numbered(first=50)).task.same_source
+
+
 def test_digests_name_the_data_of_each_role() -> None:
     assert roles(public=Numbered(first=50)).digests == {"private": "numbered-2-0", "public": "numbered-2-50"}
 

@@ -125,6 +125,7 @@ def test_the_graph_is_for_little_data_and_components_are_for_much() -> None:
     assert shares[0] > 0.9  # type: ignore[operator]
     assert settled(8.0).graph == settled(math.inf).graph == 0
     assert settled(0.1, dataclasses.replace(TASK, size=300, public=39)).graph == 0
+    assert settled(0.1, dataclasses.replace(TASK, size=300, same_source=False)).graph == 0
 
 
 def test_neighbours_are_those_of_the_same_cluster() -> None:

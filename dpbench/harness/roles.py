@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -73,7 +74,8 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     splits = _loaded(parts, "dataset")
     labels = _labels(splits.train, "train", dataset)
     public_rows, private_rows = _cut(_kept(splits, "train", dataset, spec), spec)
-    check_budget(Budget(spec.epsilon, spec.delta), _task((), dataset, len(private_rows), device))
+    declared = Task((), len(dataset.classes), len(private_rows), device, same_source=parts.public_dataset is None)
+    check_budget(Budget(spec.epsilon, spec.delta), declared)
     train = _features(splits, "train", extractor, device)
     if parts.public_dataset is None:
         own = PublicData(train[public_rows], labels[public_rows])
@@ -85,7 +87,7 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
             )
         public, other = _other(parts, parts.public_dataset, train, device)
         _refuse_same(other.digest, splits.digest, parts.public_dataset)
-    task = _task(tuple(train.shape[1:]), dataset, len(private_rows), device)
+    task = dataclasses.replace(declared, example_shape=tuple(train.shape[1:]))
     public = PublicData(public.x.to(device), None if public.y is None else public.y.to(device))
     digests = {"private": splits.digest, "public": other.digest}
     private = PrivateRows(train, labels[private_rows], private_rows)
@@ -146,10 +148,6 @@ def _kept(splits: Splits, name: Literal["train", "test"], dataset: Dataset, spec
 def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
     dataset: Dataset = getattr(parts, role)
     return guarded(parts.who(role, "load"), dataset.load)
-
-
-def _task(shape: tuple[int, ...], dataset: Dataset, size: int, device: torch.device) -> Task:
-    return Task(shape, len(dataset.classes), size, device)
 
 
 def _cut(rows: np.ndarray, spec: Spec) -> tuple[Tensor, Tensor]:

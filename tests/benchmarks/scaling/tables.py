@@ -20,7 +20,8 @@ MB, GIB = 2**20, 2**30
 STEPS = 8  # of learners that take steps
 LEARNERS: Mapping[str, Mapping[str, Any]] = {
     "dp-sgd": {"steps": STEPS}, "pillar": {"k": 40, "steps": STEPS}, "jl": {"k": 40, "steps": STEPS},
-    "whitened": {"k": 40, "steps": STEPS}, "thrift": {"k": 40, "graph": 0.0, "steps": STEPS},
+    "whitened": {"k": 40, "steps": STEPS}, "thrift:graph=0": {"k": 40, "graph": 0.0, "steps": STEPS},
+    "thrift:graph=0.5": {"k": 40, "graph": 0.5, "steps": STEPS},
     "dp-raft": {"steps": STEPS}, "adadps": {"steps": STEPS}, "gep": {"k": 20, "steps": STEPS, "anchors": 100},
     "class-means": {"k": 40},
 }  # fmt: skip
@@ -36,7 +37,7 @@ class Sizes:
     base: tuple[int, int, int] = (20_000, 128, 10)  # n, d, classes of every learner; each is then taken 8 times
     million: tuple[int, int] = (1_000_000, 1280)
     cells: tuple[int, int] = (100, 1000)
-    results: Sequence[int] = (1_000, 3_000, 10_000)
+    results: Sequence[int] = (1_000, 10_000, 100_000)
 
 
 SMALL = Sizes((200, 400), (8, 16), (2, 4), (300, 64, 3), (500, 16), (10, 20), (20, 40))
@@ -139,7 +140,9 @@ TABLES: Mapping[str, Callable[[Sizes], str]] = {
 
 def _fits(asked: Sequence[tuple[str, tuple[int, int, int]]]) -> list[Found]:
     """Return what fits of learners cost at sizes (n, d, classes)."""
-    given = [{"learner": name, "options": dict(LEARNERS[name]), "size": size} for name, size in asked]
+    given = [
+        {"learner": name.partition(":")[0], "options": dict(LEARNERS[name]), "size": size} for name, size in asked
+    ]
     found: list[Found] = _measured("fits", asked=given)
     return found
 

@@ -207,7 +207,7 @@ def spectrum(x: Tensor) -> Spectrum:
 
 
 def even(head: Tensor, noise: float) -> Tensor:
-    """Return the head (classes, coordinates + 1) with its bias shrunk towards equal classes by noise of this variance."""
+    """Return the head (classes, coordinates + 1), its bias shrunk towards equal classes by noise of this variance."""
     import torch
 
     bias = head[:, -1] - head[:, -1].mean()

@@ -140,9 +140,7 @@ TABLES: Mapping[str, Callable[[Sizes], str]] = {
 
 def _fits(asked: Sequence[tuple[str, tuple[int, int, int]]]) -> list[Found]:
     """Return what fits of learners cost at sizes (n, d, classes)."""
-    given = [
-        {"learner": name.partition(":")[0], "options": dict(LEARNERS[name]), "size": size} for name, size in asked
-    ]
+    given = [{"learner": name.partition(":")[0], "options": dict(LEARNERS[name]), "size": size} for name, size in asked]
     found: list[Found] = _measured("fits", asked=given)
     return found
 

@@ -219,6 +219,20 @@ LADDERS = {
 OTHERS = ("cifar10-randp", "cifar10-lite012")
 
 
+def compute_table() -> str:
+    """Return the processor hours that all results on boards took together, each result once."""
+    results = {result.digest: result for file in LEADERBOARD.glob("results/*/*.json") for result in [Result.read(file)]}
+    hours: dict[str, float] = {}
+    for result in results.values():
+        for phase, seconds in result.cpu_seconds.items():
+            name = {"fit": "fits", "tune": "searches on public labels"}.get(phase, "loading, calibration, scores")
+            hours[name] = hours.get(name, 0.0) + seconds / 3600
+    fits = sum(len(result.seeds) for result in results.values())
+    lines = [f"| {len(results)} results, {fits:,} fits | processor hours |", "|---|---:|"]
+    lines += [f"| {name} | {spent:.1f} |" for name, spent in sorted(hours.items(), key=lambda one: -one[1])]
+    return "\n".join([*lines, f"| all | {sum(hours.values()):.1f} |"])
+
+
 def figure_table() -> str:
     """Return accuracy against k, from the results of `pillar-figure-4`."""
     found = {}
@@ -368,6 +382,7 @@ def _said(value: Interval) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "head": head_table,
     "boards": boards_table,
+    "compute": compute_table,
     "lead": lead_table,
     **{family: partial(ladder_table, family) for family in (*LADDERS, *OTHERS)},
     "pillar-figure-4": figure_table,

@@ -13,7 +13,7 @@ def docs(
     out: Annotated[Path | None, typer.Option(help="Build into this folder. \\[default: the cache folder]")] = None,
     open_it: Annotated[bool, typer.Option("--open/--no-open", help="Show it in the browser.")] = True,
 ) -> None:
-    """Build the documentation, if it changed since, and open it; needs dpbench-vision[docs], and no network."""
+    """Build the documentation, if it changed since, and open it; needs the extra `docs`, and no network."""
     import webbrowser
 
     from dpbench.docs import build, built

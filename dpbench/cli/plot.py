@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def plot(
     sweep: Annotated[
         Path,
-        typer.Argument(help=f"Sweep file with a [plot] table, or a ready-made sweep: {', '.join(ready.names())}."),
+        typer.Argument(help=f"Sweep file with a \\[plot] table, or a ready-made sweep: {', '.join(ready.names())}."),
     ],
     results: Annotated[Path | None, typer.Option(help="Results folder. \\[default: dpbench-results/NAME]")] = None,
     out: Annotated[

@@ -109,7 +109,7 @@ def page(case: Case | None = None) -> str:
         "",
         "These are upper bounds, and √d against √k is a gap between bounds, not algorithms. Noise N(0, s² I) in",
         "the head w changes the score of a row of norm 1 by N(0, s²), whatever d is: full-dimensional noisy gradient",
-        "descent does not pay √d at a fixed margin, and [the figures](figures.md) show its error flat or falling in d.",
+        "descent does not pay √d at a fixed margin: from d = 100 on [its error](figures.md) is flat or falls.",
         "Projecting takes the noise of a score from s to s √(1 - τ), τ the share of a row's energy outside the k",
         "directions, and the margin from γ to about γ (1 - ξ): in examples, a gain of (1 - ξ) / √(1 - τ).",
     ]) + "\n"  # fmt: skip

@@ -16,6 +16,7 @@ gauss      mu, of normal scores that    a t-test (Let's Ask Gauss, 2606.12733): 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from statistics import NormalDist
@@ -30,15 +31,24 @@ _NORMAL = NormalDist()
 
 def steinke_p(epsilon: float, delta: float, canaries: int, guesses: int, correct: int) -> float:
     """Return how likely so many correct guesses are, at most, under (epsilon, delta)-DP."""
-    from scipy.special import expit
-    from scipy.stats import binom
+    from scipy.special import bdtrc, expit
 
-    chance = float(expit(epsilon))
-    beta = float(binom.sf(correct - 1, guesses, chance))
-    steps = np.arange(1, correct + 1)
-    tails = binom.sf(correct - steps - 1, guesses, chance)  # P[at least correct - i]
-    alpha = float(np.max((tails - beta) / steps, initial=0.0))
+    right, wrong = -np.logaddexp(0, -epsilon), -np.logaddexp(0, epsilon)  # logs of the chances of a guess
+    beta = float(bdtrc(correct - 1, guesses, expit(epsilon))) if correct else 1.0  # P[at least correct]
+    hits = np.arange(correct)[::-1]
+    fewer = np.cumsum(np.exp(_log_choose(guesses)[hits] + hits * right + (guesses - hits) * wrong))
+    alpha = float(np.max(fewer / np.arange(1, correct + 1), initial=0.0))  # P[correct - i or more, but not correct] / i
     return min(1.0, beta + 2 * canaries * delta * alpha)
+
+
+@functools.cache
+def _log_choose(guesses: int) -> np.ndarray:
+    """Return the logs of how many ways there are to be right 0 to `guesses` times: a bisection asks 60 times."""
+    from scipy.special import gammaln
+
+    hits = np.arange(guesses + 1)
+    ways: np.ndarray = gammaln(guesses + 1) - gammaln(hits + 1) - gammaln(guesses - hits + 1)
+    return ways
 
 
 def steinke(delta: float, canaries: int, guesses: int, correct: int, significance: float = SIGNIFICANCE) -> float:

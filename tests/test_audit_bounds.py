@@ -47,6 +47,17 @@ def test_bounds_are_those_of_jax_privacy(guessed: Guessed) -> None:
     assert found == pytest.approx(by_mahloujifar, abs=1e-3)
 
 
+@pytest.mark.parametrize("guesses", [1, 30, 3_000, 30_000])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 3.0, 30.0])
+def test_a_chance_is_that_of_the_theorem_by_the_tails_of_scipy(guesses: int, epsilon: float) -> None:
+    chance, delta, canaries = 1 / (1 + math.exp(-epsilon)), 1e-5, 33 * guesses
+    for correct in {0, 1, guesses // 2, round(guesses * min(1.0, 1.02 * chance)), guesses}:
+        tails = stats.binom.sf(correct - 1 - np.arange(correct + 1), guesses, chance)  # P[at least correct - i]
+        rise = max((tails[1:] - tails[0]) / np.arange(1, correct + 1), default=0.0)
+        expected = min(1.0, tails[0] + 2 * canaries * delta * rise)
+        assert bounds.steinke_p(epsilon, delta, canaries, guesses, correct) == pytest.approx(expected, rel=1e-8)
+
+
 def test_randomised_response_is_bounded_by_its_epsilon_in_19_of_20_cases() -> None:
     generator, epsilon = np.random.default_rng(0), 1.0
     correct = generator.binomial(200, 1 / (1 + math.exp(-epsilon)), size=400)

@@ -136,7 +136,7 @@ def test_more_classes_make_smaller_chunks_and_the_same_answer() -> None:
         assert isinstance(answer, Tensor)
         answers.append(answer)
     assert torch.equal(answers[0], answers[1])
-    lengths = noted()
+    lengths = [length for length in noted() if length]
     assert max(lengths) == 2500
     assert lengths[0] == SCORES // classes < 2500
 

@@ -484,7 +484,7 @@ class TestSpotChecks:
         rows = private_rows(n=40, d=100_000)  # five rows a chunk
         first = rows.x[0, :3].clone()
         with pytest.raises(NotPerExample, match="map"):
-            curator_over(rows, PLAN).map(lambda x: x[:, :3] - (x[0, :3] != first).any() * x[:, :3].mean(0))
+            curator_over(rows, PLAN).map(lambda x: x[:, :3] - (x[:1, :3] != first).any() * x[:, :3].mean(0))
 
     def test_a_row_that_follows_the_seed_of_the_first(self) -> None:
         with pytest.raises(NotPerExample):

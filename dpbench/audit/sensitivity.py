@@ -22,7 +22,7 @@ from torch import Tensor
 from dpbench.api import Chunk, Release, RowFn, Task
 from dpbench.errors import DpbenchError
 from dpbench.privacy.binding import bind
-from dpbench.privacy.exact.quantised import Quantised, quantise
+from dpbench.privacy.exact.quantised import Quantised, measured, quantise
 from dpbench.privacy.exact.sums import IntegerSum
 from dpbench.privacy.forms.blocks import Blocks
 from dpbench.privacy.forms.contributions import Joined, RankOne, Scaled
@@ -177,7 +177,7 @@ def joined(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
     held: Tensor | Quantised
     if isinstance(rows.held, Quantised) and isinstance(more.held, Quantised):
         parts = [torch.cat(pair) for pair in zip(rows.held.parts, more.held.parts, strict=True)]
-        held = Quantised(*parts)
+        held = measured(*parts)
     else:
         held = torch.cat([rows.x, more.x])
     return PrivateRows(held, torch.cat([rows.y, more.y]), torch.arange(len(rows) + len(more)))

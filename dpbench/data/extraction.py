@@ -22,6 +22,10 @@ from dpbench.support.guard import guarded
 
 SHARD = 1024  # images: what an interrupted extraction loses at most
 BATCH = 32  # images a network sees at once: larger ones are slower on a CPU, whose cache they leave
+COMPARED, TOLERANCE = (
+    8,
+    1e-3,
+)  # images of each shard that are embedded again beside others, and what rounding may change
 WORKERS = 16  # threads at most that have a batch each: its images and what a network makes of them take memory
 Network = Callable[[Tensor], Tensor]
 FORMAT = "3"  # of a shard; raise it when shards come out otherwise, and no earlier one is taken for whole
@@ -119,7 +123,12 @@ def _digest(content: Iterable[bytes | memoryview], device: torch.device) -> byte
 
 def _shard(images: Images, rows: range, extractor: Extractor, network: Network, pool: Executor) -> Iterator[np.ndarray]:
     def features(batch: range) -> np.ndarray:
-        return _embed(network, _filled(_prepare(images, batch, extractor)), batch, extractor)
+        prepared = _prepare(images, batch, extractor)
+        embedded = _embed(network, _filled(prepared), batch, extractor)
+        if batch[0] == rows[0] and len(batch) > 1:
+            few = batch[: min(COMPARED, len(batch) // 2)]
+            _expect_same(embedded, _embed(network, _filled(prepared[: len(few)]), few, extractor), extractor)
+        return embedded
 
     return pool.map(features, [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)])
 
@@ -174,6 +183,16 @@ def _check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
         )
         raise DataError(
             f"Expected images of one shape from extractor {extractor.name!r}, got {sorted(shapes)}. {advice}"
+        )
+
+
+def _expect_same(among: np.ndarray, beside: np.ndarray, extractor: Extractor) -> None:
+    """Refuse features that follow the other images of a batch: removing a row would move others."""
+    among = among[: len(beside)]
+    if not np.allclose(among, beside, rtol=TOLERANCE, atol=TOLERANCE * float(np.abs(among).mean())):
+        raise DataError(
+            f"Extractor {extractor.name!r} gives an image other features beside other images: expected each image's "
+            "features to follow from that image alone. Call eval() on the network, and use no statistics of a batch."
         )
 
 

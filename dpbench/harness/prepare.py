@@ -13,6 +13,7 @@ import torch
 
 from dpbench import registry
 from dpbench.api import Budget, Learner, PublicData, Task
+from dpbench.data.concat import Concat
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.guarantee import Rng, planned
 from dpbench.harness.roles import Roles, Test, seen
@@ -50,7 +51,7 @@ class Opened:
     @property
     def identity(self) -> str:
         """What a search's research noise is derived from, beside its seed, fold and setting."""
-        return identity(self.spec, (), self.roles.digests, brought(self.parts))
+        return identity(self.spec, (), self.roles.digests, brought(self.parts), networks(self.parts))
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Prepared:
         """What research noise is derived from, beside a seed: the fit as it is, however its settings were chosen."""
         search = self.spec.search if self.privacy.repeats else None
         spec = self.spec.model_copy(update={"learner": written(self.parts.learner), "search": search})
-        return identity(spec, self.privacy.plan, self.roles.digests, brought(self.parts))
+        return identity(spec, self.privacy.plan, self.roles.digests, brought(self.parts), networks(self.parts))
 
 
 def prepare(
@@ -190,6 +191,13 @@ def brought(parts: Parts) -> dict[str, Brought]:
         role: Brought(plugin=item.plugin, distribution=item.distribution, version=item.version)
         for role, item in parts.brought.items()
     }
+
+
+def networks(parts: Parts) -> list[str]:
+    """Return name, version and digest of the weights of each extractor that has any, for `identity`."""
+    found = parts.extractor
+    of = [(one, one.weights()) for one in (found.parts if isinstance(found, Concat) else (found,))]
+    return [f"{one.name} {one.version} {weights}" for one, weights in of if weights]
 
 
 def code(parts: Parts) -> dict[str, str]:

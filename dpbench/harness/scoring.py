@@ -14,13 +14,14 @@ from dpbench.api import Predict, Task
 from dpbench.errors import ComponentFailed
 
 BATCH = 4096
+COMPARED, TOLERANCE = 8, 1e-3  # examples that are scored again among fewer, and what rounding may change
 
 
 def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
     """Return (n, classes) scores of `predict` over all of `x`, in batches.
 
     Raises:
-        ComponentFailed: scores of another shape, or not finite.
+        ComponentFailed: scores of another shape, not finite, or of an example that follow from others.
     """
     parts = []
     with torch.no_grad():
@@ -33,10 +34,19 @@ def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
                     "one row per example and one column per class."
                 )
             parts.append(scores.double().cpu())
+        few = min(COMPARED, len(x) // 2)
+        alone = (
+            predict(x[:few].to(task.device, copy=True)).double().cpu() if few else torch.zeros(0, task.classes).double()
+        )
     scores = torch.cat(parts)
     if not bool(scores.isfinite().all()):
         raise ComponentFailed(
             "The predictor returned scores that are not finite: training diverged. Lower its learning rate."
+        )
+    if not torch.allclose(scores[:few], alone, rtol=TOLERANCE, atol=TOLERANCE * float(scores.abs().mean())):
+        raise ComponentFailed(
+            "The predictor scores an example otherwise beside other examples: expected its scores to follow from that "
+            "example alone. Learn what it subtracts or divides by in the fit, and not from the test batch."
         )
     array: np.ndarray = scores.numpy()
     return array

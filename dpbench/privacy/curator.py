@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Choice, Curator, RowFn, Task, Teacher
+from dpbench.api import Choice, Chunk, Curator, RowFn, Task, Teacher
 from dpbench.errors import SpecError
 from dpbench.privacy import choices, votes
 from dpbench.privacy.exact.quantised import quantise
-from dpbench.privacy.exact.sums import IntegerSum
+from dpbench.privacy.exact.sums import IntegerSum, misfit
 from dpbench.privacy.exact.surroundings import own_arithmetic
 from dpbench.privacy.forms.contributions import Contribution
 from dpbench.privacy.mechanisms import clipped_sum, noised
@@ -79,7 +79,7 @@ class LedgerCurator:
         limit = chunk_size or rows_at_once(self.rows, self.task.classes)
         chunks = self.rows.chunks(sample, draws.row_base(), limit, self.task.device)
         exact = self.sigma[release] > 0  # without noise there is nothing to guarantee
-        totals: list[Any] = []
+        totals: list[Any] = self._over_none(rows, release, clips) if exact else []
         with self.guard.judging(), closing(chunks):  # wiped at once, whatever a traceback holds
             for blocks in self.guard.contributions(rows, chunks, release, clips):
                 paired = _paired(blocks, clips, release)
@@ -156,12 +156,22 @@ class LedgerCurator:
     def _draws(self, release: str) -> Draws:
         return self.randomness.draws(release, self.ledger.spent[release])
 
+    def _none(self) -> Generator[Chunk, None, None]:
+        return self.rows.chunks(np.arange(0), 0, None, self.task.device)
+
+    def _over_none(self, rows: RowFn, release: str, clips: tuple[float, ...]) -> list[IntegerSum]:
+        """Return the sums over no rows, one a block: whatever is added to them has their shapes and grids.
+
+        So no private row has a part in the shape of an answer, or in the grid that its noise is rounded to.
+        """
+        with self.guard.judging(), closing(self._none()) as none:
+            blocks = self.guard.over_none(rows, next(none), release)
+            return [block.integers(bound) for block, bound in _paired(blocks, clips, release)]
+
     def _candidates(self, losses: RowFn, choice: Choice) -> int:
         """Return among how many a choice is, by losses over no rows: no private row has a part in that number."""
-        none = self.rows.chunks(np.arange(0), 0, None, self.task.device)
-        with self.guard.judging(), closing(none):
-            (blocks,) = self.guard.contributions(losses, none, f"{choice.name}, over no rows", (1.0,))
-            ((block, _),) = _paired(blocks, (1.0,), choice.name)
+        with self.guard.judging(), closing(self._none()) as none:
+            ((block, _),) = _paired(self.guard.over_none(losses, next(none), choice.name), (1.0,), choice.name)
             return choices.counted(block, choice.candidates)
 
     def _total(
@@ -216,9 +226,13 @@ class LedgerCurator:
         exact = any(self.sigma.values())
         gathering = Gathering(len(self.rows))
         chunks = self.rows.chunks(sample, 0, self.rows.per_chunk(MAPPED_BYTES), self.task.device)
-        with closing(chunks):
+        with self.guard.judging(), closing(self._none()) as none:
+            shapes = [block.dense().shape[1:] for (block,) in self.guard.mapped(transform, none)]
+        with self.guard.judging(), closing(chunks):
             for (block,) in self.guard.mapped(transform, chunks):
                 kept = block.dense().to(self.rows.held.device, torch.float32)
+                if [kept.shape[1:]] != shapes:
+                    raise misfit()
                 gathering.add(quantise(kept) if exact else kept)
         x = gathering.rows()
         task = dataclasses.replace(self.task, example_shape=tuple(x.shape[1:]))

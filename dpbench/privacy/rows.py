@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpbench.api import Chunk
 from dpbench.errors import NotPerExample
-from dpbench.privacy.exact.quantised import Quantised, floats
+from dpbench.privacy.exact.quantised import Quantised, floats, measured
 from dpbench.privacy.randomness import row_seeds
 
 CHUNK_BYTES = 12 * 2**20
@@ -37,7 +37,7 @@ class Gathering:
 
     def rows(self) -> Tensor | Quantised:
         """Return all of them."""
-        return Quantised(*self._arrays) if self._arrays[1:] else self._arrays[0]
+        return measured(*self._arrays) if self._arrays[1:] else self._arrays[0]
 
 
 def wipe(*held: Tensor | Quantised) -> None:
@@ -145,7 +145,7 @@ class PrivateRows:
                 torch.index_select(part, 0, rows, out=buffer)
             else:
                 buffer.copy_(part[rows])
-        return Quantised(*into) if isinstance(self.held, Quantised) else into[0]
+        return measured(*into) if isinstance(self.held, Quantised) else into[0]
 
     def per_chunk(self, size: int) -> int:
         """Return how many rows fit into a chunk of so many bytes, at least one."""

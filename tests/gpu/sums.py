@@ -19,7 +19,7 @@ from torch import Tensor
 from dpbench import Budget, ProbeLearner, PublicData, Task, exact_linear, quantise, residuals
 from dpbench.privacy.binding import bind
 from dpbench.privacy.exact import products
-from dpbench.privacy.exact.quantised import Quantised
+from dpbench.privacy.exact.quantised import Quantised, measured
 from dpbench.privacy.forms.blocks import Blocks, blocks_of
 from dpbench.privacy.forms.contributions import Contribution, Joined, RankOne, Scaled
 from dpbench.privacy.forms.gep.residual import Residual
@@ -123,7 +123,7 @@ def carried(thing: Any, device: torch.device) -> Any:
     if isinstance(thing, Tensor):
         return thing.to(device)
     if isinstance(thing, Quantised):
-        return Quantised(*(part.to(device) for part in thing.parts))
+        return measured(*(part.to(device) for part in thing.parts))
     if isinstance(thing, FunctionType) and thing.__closure__:
         cells = tuple(CellType(carried(cell.cell_contents, device)) for cell in thing.__closure__)
         return FunctionType(thing.__code__, thing.__globals__, thing.__name__, thing.__defaults__, cells)

@@ -15,6 +15,9 @@ from dpbench.privacy.accounting.accountant import AccountantName, epsilon, is_pu
 from dpbench.privacy.plan import eps0_of
 
 
+FAR = 4.0  # times what is stated: where RDP is so much above it, no grid for numbers as small as that decides
+
+
 @dataclass(frozen=True)
 class Bracket:
     """What an independent accountant says: epsilon lies in [lower, upper]."""
@@ -40,12 +43,12 @@ def cross_check(
         return Bracket("none", stated, stated)
     if is_pure(plan):
         eps0 = eps0_of(sigma * plan[0].relative_noise)
-        return Bracket("law", _ratio_of_neighbours(eps0), eps0)
-    if accountant == "prv":
+        other = Bracket("law", _ratio_of_neighbours(eps0), eps0)
+    elif accountant == "prv":
         tight = epsilon(plan, sigma, delta, "pld")
         other = Bracket("pld", 0.99 * tight, tight)  # its discretisation is worth less than 1%
     else:
-        other = _microsoft(plan, sigma, delta, stated)
+        other = _microsoft(plan, sigma, delta, stated) or _renyi(plan, sigma, delta, accountant, stated)
     too_high = accountant == "pld" and stated > other.upper * 1.005
     if stated < other.lower or too_high:
         raise AccountantsDisagree(
@@ -62,10 +65,11 @@ def _ratio_of_neighbours(eps0: float) -> float:
     return float(moved * (1 - 1e-12))
 
 
-def _microsoft(plan: Sequence[Planned], sigma: float, delta: float, stated: float) -> Bracket:
+def _microsoft(plan: Sequence[Planned], sigma: float, delta: float, about: float) -> Bracket | None:
+    """Return what prv-accountant says, to 2% of `about`, or None where that would take too fine a grid."""
     import prv_accountant as prv
 
-    error, delta_error = 0.02 * stated, delta / 1000
+    error, delta_error = 0.02 * about, delta / 1000
     mechanisms, counts = [], []
     for release in plan:
         noise = sigma * release.relative_noise
@@ -78,17 +82,24 @@ def _microsoft(plan: Sequence[Planned], sigma: float, delta: float, stated: floa
         else:
             mechanisms.append(prv.PoissonSubsampledGaussianMechanism(release.sample_rate, noise))
             counts.append(release.steps)
-    points = 2 * (stated + 3) * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
+    points = 2 * (about + 3) * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
     if points > 2**24 * error:
-        return _renyi(plan, sigma, delta)
+        return None
     try:
         with quiet():
             accountant = prv.PRVAccountant(mechanisms, error, delta_error, counts)
             lower, _, upper = accountant.compute_epsilon(delta, counts)
     except RuntimeError:  # past epsilon of about 10^5 it finds none, or an infinite one
-        return _renyi(plan, sigma, delta)
-    return Bracket("prv-accountant", float(lower), float(upper)) if math.isfinite(upper) else _renyi(plan, sigma, delta)
+        return None
+    return Bracket("prv-accountant", float(lower), float(upper)) if math.isfinite(upper) else None
 
 
-def _renyi(plan: Sequence[Planned], sigma: float, delta: float) -> Bracket:
-    return Bracket("rdp", 0.0, epsilon(plan, sigma, delta, "rdp"))
+def _renyi(
+    plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float
+) -> Bracket:  # fmt: skip
+    """Return what RDP says, from above alone; of an epsilon far below that, a coarser grid's opinion if there is one."""
+    upper = epsilon(plan, sigma, delta, "rdp")
+    coarser = _microsoft(plan, sigma, delta, upper / 2) if upper > FAR * stated and math.isfinite(upper) else None
+    if coarser is None and accountant == "rdp":
+        return Bracket("none", stated, stated)
+    return coarser or Bracket("rdp", 0.0, upper)

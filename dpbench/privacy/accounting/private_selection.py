@@ -161,10 +161,10 @@ def cross_check(
         stated: what `epsilon` says of these.
 
     Raises:
-        AccountantsDisagree: for epsilon above 0.05, `independent` is more than 2% above what is stated.
+        AccountantsDisagree: `independent` is more than 2% above what is stated, and above 0.05, below which it is loose.
     """
     other = independent(plan, sigma, delta, repeats)
-    if 0.05 < stated < other / (1 + _LOOSE):
+    if max(stated, 0.05) < other / (1 + _LOOSE):
         raise AccountantsDisagree(
             f"dp-accounting states epsilon={stated:.6g} for the search, the theorem over Opacus' divergences "
             f"{other:.6g}. The run is refused; please report the plan: {list(plan)}."

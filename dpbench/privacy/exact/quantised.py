@@ -20,7 +20,11 @@ class Quantised:
     """Rows of int8 numbers times one scale a row: what `Curator.map` keeps of a row, and what a mapped chunk holds.
 
     Make them with `quantise`; `float()` gives the numbers. Adding a row adds exactly that row: its integers, its scale
-    and its length are functions of the row alone.
+    and its length are functions of the row alone. Lengths are measured here and taken from no caller, who could not
+    know them of rows joined or turned.
+
+    Raises:
+        SpecError: integers of another type than int8, or of -128, or not one float32 scale a row.
     """
 
     __slots__ = ("_versions", "lengths", "q", "scale")
@@ -29,21 +33,32 @@ class Quantised:
     scale: Tensor  # (c,) float32; NaN marks a row that was not finite, whose integers are zero
     lengths: Tensor  # (c,) float64: |q_i|, never under-estimated
 
-    def __init__(self, q: Tensor, scale: Tensor, lengths: Tensor | None = None) -> None:
-        self.q, self.scale = plain(q), plain(scale)
-        self.lengths = _lengths(self.q) if lengths is None else lengths
-        self._versions = self._seen()
+    def __init__(self, q: Tensor, scale: Tensor) -> None:
+        import torch
+
+        if (q.dtype, scale.dtype) != (torch.int8, torch.float32) or q.ndim < 2 or scale.shape != q.shape[:1]:
+            raise SpecError(
+                f"Expected integers (c, ...) in int8 and scales (c,) in float32 of Quantised rows, got "
+                f"{tuple(q.shape)} in {q.dtype} and {tuple(scale.shape)} in {scale.dtype}."
+            )
+        if bool((q == -128).any()):
+            raise SpecError("Expected integers in -127..127 of Quantised rows, got -128.")
+        self._keep(plain(q), plain(scale), _lengths(plain(q)))
+
+    def _keep(self, q: Tensor, scale: Tensor, lengths: Tensor) -> None:
+        self.q, self.scale, self.lengths = q, scale, lengths
+        self._versions = versions(*self.parts)
 
     def __len__(self) -> int:
         return len(self.q)
 
     def __getitem__(self, rows: Tensor | slice) -> Quantised:
         """Return the rows with these indices."""
-        return Quantised(*(part[rows] for part in self.parts))
+        return measured(*(part[rows] for part in self.parts))
 
     def index_select(self, axis: Literal[0], rows: Tensor) -> Quantised:
         """Return the rows with these indices, as tensors do: many times as fast as `[rows]`."""
-        return Quantised(*(part.index_select(axis, rows) for part in self.parts))
+        return measured(*(part.index_select(axis, rows) for part in self.parts))
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -70,7 +85,7 @@ class Quantised:
 
     def clone(self) -> Quantised:
         """Return a copy."""
-        return Quantised(self.q.clone(), self.scale.clone(), self.lengths.clone())
+        return measured(*(part.clone() for part in self.parts))
 
     def check(self) -> None:
         """Refuse rows that were changed after their lengths were measured.
@@ -78,11 +93,20 @@ class Quantised:
         Raises:
             PrivacyError: a tensor of these rows was written to, or another one put in its place.
         """
-        if self._seen() != self._versions:
+        if versions(*self.parts) != self._versions:
             raise PrivacyError("Quantised rows were changed in place. Work on .float(), which is a copy.")
 
-    def _seen(self) -> list[tuple[int, int]]:
-        return [(id(part), 0 if part.is_inference() else part._version) for part in self.parts]
+
+def measured(q: Tensor, scale: Tensor, lengths: Tensor) -> Quantised:
+    """Return rows whose lengths are known: rows of another `Quantised`, or its `parts` as they were kept."""
+    rows = Quantised.__new__(Quantised)
+    rows._keep(q, scale, lengths)
+    return rows
+
+
+def versions(*tensors: Tensor) -> list[tuple[int, int]]:
+    """Return which tensors these are and how often each was written to, as far as torch counts."""
+    return [(id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
 
 def quantise(rows: Tensor) -> Quantised:
@@ -102,7 +126,7 @@ def quantise(rows: Tensor) -> Quantised:
     scale = largest / largest.new_tensor(127)  # by a plain number a GPU multiplies with its inverse: other bits
     inverse = torch.where(largest >= SMALLEST, 127 / largest.clamp(min=SMALLEST), 0)
     q = (flat * inverse.unsqueeze(1)).round_().to(torch.int8)
-    return Quantised(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan))
+    return measured(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan), _lengths(q))
 
 
 def plain(tensor: Tensor) -> Tensor:

@@ -107,10 +107,11 @@ def outer_bits(features: int) -> int:
 
 
 def misfit() -> NotPerExample:
-    """Return the refusal of chunks whose sums cannot be added."""
+    """Return the refusal of chunks whose sums cannot be added: the first of every sample holds no row."""
     return NotPerExample(
-        "Two chunks of one sample contributed rows of another form, shape or scale. Expected these to be the same for "
-        "all chunks: name them by public values, such as task.classes, and not by what a chunk holds."
+        "Two chunks of one sample, one of them empty perhaps, contributed rows of another form, shape or scale. "
+        "Expected these to be the same for all chunks: name them by public values, such as task.classes, and not by "
+        "what a chunk holds."
     )
 
 

@@ -70,6 +70,16 @@ class Guard:
             held = self._hold(rows, f"A row function of release {release!r}")
             yield from held.over(chunks, clips, self._moments[release])
 
+    def over_none(self, rows: Evaluate, none: Chunk, release: str) -> tuple[Contribution, ...]:
+        """Return the blocks that a row function makes of a chunk of no rows: their form, shape and scale are public.
+
+        Raises:
+            PrivacyError: as `contributions` does.
+        """
+        with self.judging():
+            held = self._hold(rows, f"A row function of release {release!r}")
+            return held.blocks(none)
+
     def labels(
         self, teacher: Callable[[Chunk], Any], shards: Iterable[Chunk], release: str, queries: int
     ) -> Iterator[Tensor]:
@@ -149,14 +159,28 @@ class Held:
         for chunk in chunks:
             due = moments.due()
             probe = set_aside(chunk, clips, moments.generator) if due else None
-            blocks = blocks_of(self(chunk, thorough=due))
-            self._expect_lengths(blocks, len(chunk))
+            blocks = self.blocks(chunk, thorough=due)
             if probe:
                 probe.keep(blocks)
             yield blocks
             del blocks  # or two chunks of rows would be held at once
             if probe:
                 probe.compare(self, self._what)
+
+    def blocks(self, chunk: Chunk, thorough: bool = False) -> tuple[Contribution, ...]:
+        """Return what the function makes of a chunk; see `__call__`.
+
+        Raises:
+            NotPerExample: not one contribution per row.
+        """
+        blocks = blocks_of(self(chunk, thorough))
+        for block in blocks:
+            if len(block) != len(chunk):
+                raise NotPerExample(
+                    f"{self._what} contributed {len(block)} row(s) for a chunk of {len(chunk)}; expected one per "
+                    "example, also for an empty chunk."
+                )
+        return blocks
 
     def teaching(self, shards: Iterable[Chunk], queries: int, moments: Moments) -> Iterator[Tensor]:
         """Yield what the function says of each shard, having it say so again after another one where that is due."""
@@ -204,11 +228,3 @@ class Held:
     def _expect(self, change: str | None) -> None:
         if change:
             raise NotPure(f"{self._what} changed what it reaches: {change}. {ADVICE}") from None
-
-    def _expect_lengths(self, blocks: Sequence[Contribution], length: int) -> None:
-        for block in blocks:
-            if len(block) != length:
-                raise NotPerExample(
-                    f"{self._what} contributed {len(block)} row(s) for a chunk of {length}; expected one per example, "
-                    "also for an empty chunk."
-                )

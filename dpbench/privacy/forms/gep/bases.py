@@ -25,7 +25,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.privacy.exact.quantised import exact_product, floats, rounded
+from dpbench.privacy.exact.quantised import Quantised, exact_product, floats, rounded, versions
 from dpbench.privacy.forms.contributions import RankOne
 from dpbench.privacy.forms.rounding import check_precision
 
@@ -40,10 +40,17 @@ WIDE = 5  # slices that hold numbers to 2^-34 of the largest, where badly condit
 class Basis(ABC):
     """A public orthonormal basis of k directions in the space of (m, d) rows, or (m, d + 1) with bias."""
 
+    _versions: list[tuple[int, int]]  # of `tensors`, when they were checked
+
     @property
     @abstractmethod
     def k(self) -> int:
         """How many directions."""
+
+    @property
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What the basis is made of, which nobody may change after it was checked."""
 
     @property
     @abstractmethod
@@ -110,6 +117,18 @@ class Basis(ABC):
     def expand(self, coefficients: Tensor) -> Tensor:
         """Return V times (k,) coefficients, float64 and shaped like one row."""
 
+    def check(self) -> None:
+        """Refuse a basis that was changed since it was found orthonormal: norms of residuals would be of another.
+
+        Raises:
+            PrivacyError: a tensor of it was written to.
+        """
+        if versions(*self.tensors) != self._versions:
+            raise PrivacyError(
+                "Expected a basis as it was made, got one that was changed in place: norms would be those of another. "
+                f"Make a new {type(self).__name__} of the changed vectors."
+            )
+
     def _refuse_skew(self) -> None:
         if not self.defect <= DEFECT_LIMIT:
             raise SpecError(
@@ -128,6 +147,7 @@ class DenseBasis(Basis):
 
     vectors: Tensor  # (m, d, k), or (m, d + 1, k) for rows with bias; float32 is rounded to 19 bits of the largest
     _unit: float = field(init=False)
+    _versions: list[tuple[int, int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse vectors that are not orthonormal: residual norms would be under-estimated."""
@@ -141,8 +161,14 @@ class DenseBasis(Basis):
         vectors, unit = rounded(self.vectors)
         object.__setattr__(self, "_unit", unit)
         kept = vectors if self.vectors.dtype == torch.float32 else self.vectors.clone()
-        object.__setattr__(self, "vectors", kept)  # checked once: nobody may change it later
+        object.__setattr__(self, "vectors", kept)  # a copy
+        object.__setattr__(self, "_versions", versions(*self.tensors))
         self._refuse_skew()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The vectors."""
+        return (self.vectors,)
 
     @property
     def k(self) -> int:
@@ -209,6 +235,7 @@ class AnchorBasis(Basis):
 
     anchors: RankOne  # s public gradients
     mixing: Tensor  # (s, k)
+    _versions: list[tuple[int, int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse vectors that are not orthonormal: residual norms would be under-estimated."""
@@ -227,8 +254,15 @@ class AnchorBasis(Basis):
         check_precision(self.mixing, anchors.left)
         everything = torch.arange(len(anchors), device=anchors.left.device)
         object.__setattr__(self, "anchors", anchors.take(everything))  # a copy
-        object.__setattr__(self, "mixing", self.mixing.clone())  # checked once: nobody may change them later
+        object.__setattr__(self, "mixing", self.mixing.clone())
+        object.__setattr__(self, "_versions", versions(*self.tensors))
         self._refuse_skew()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Mixing and anchors."""
+        right = self.anchors.right
+        return self.mixing, self.anchors.left, *(right.parts if isinstance(right, Quantised) else (right,))
 
     @property
     def k(self) -> int:

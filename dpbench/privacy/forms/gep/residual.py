@@ -49,6 +49,7 @@ class Residual(Contribution):
                 f"and {type(self.basis).__name__}; no subclass, for the harness answers for their norms."
             )
         _check_fit(self.outer, self.basis)
+        self.basis.check()
         object.__setattr__(self, "_embedding", self.basis.embed(self.outer))
 
     def __len__(self) -> int:
@@ -91,6 +92,7 @@ class Residual(Contribution):
         right, bias = self.outer.right, self.outer.bias
         if not isinstance(right, Quantised):  # what is embedded must be what is summed
             return Residual(RankOne(self.outer.left, quantise(right), bias), self.basis).integers(clip)
+        self.basis.check()
         left = self.outer.columns()
         features = right.shape[1]
         grid = clip * 2.0 ** (2 - sums.outer_bits(features))

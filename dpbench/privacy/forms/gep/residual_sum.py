@@ -32,6 +32,7 @@ class ResidualSum(IntegerSum):
     @cached_property
     def total(self) -> Tensor:
         """Return the sum in whole steps of the grid."""
+        self._basis.check()
         return self._outer.total - self._basis.along(self._along, self._step)
 
     def __add__(self, other: IntegerSum) -> ResidualSum:

@@ -209,6 +209,18 @@ def test_a_basis_that_is_not_orthonormal_is_refused(stretch: float) -> None:
             AnchorBasis(anchors.anchors, anchors.mixing @ factor)
 
 
+@FORMS
+def test_a_basis_that_was_changed_in_place_is_refused(form: int) -> None:
+    """A basis that follows public gradients in place, between questions: residuals would be those of another."""
+    basis = _bases(_few(4), 2)[form]
+    made = Residual(_few(), basis)
+    basis.tensors[0].mul_(1.3)
+    with pytest.raises(PrivacyError, match="changed in place"):
+        Residual(_few(), basis)
+    with pytest.raises(PrivacyError, match="changed in place"):
+        Residual(_few(), made.basis).integers(1.0)
+
+
 def _bent(form: type) -> Any:
     return type("Bent", (form,), {})
 

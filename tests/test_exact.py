@@ -221,6 +221,18 @@ def test_rows_made_by_hand_get_lengths_of_their_own() -> None:
     assert Quantised(q, torch.ones(1)).lengths.tolist() == pytest.approx([5.0])
 
 
+def test_lengths_are_taken_from_no_caller_and_integers_from_no_other_range() -> None:
+    kept = quantise(torch.ones(2, 3))
+    twice = type(kept)(torch.cat([kept.q, kept.q], 1), kept.scale)
+    assert twice.lengths.tolist() == pytest.approx((kept.lengths * 2**0.5).tolist())
+    with pytest.raises(TypeError):
+        type(kept)(kept.q, kept.scale, kept.lengths)  # type: ignore[call-arg]
+    with pytest.raises(SpecError, match="-128"):
+        Quantised(torch.full((1, 2), -128, dtype=torch.int8), torch.ones(1))
+    with pytest.raises(SpecError, match="int8"):
+        Quantised(torch.ones(1, 2), torch.ones(1))
+
+
 @given(st.integers(1, 4), st.integers(1, 30), st.integers(-20, 20), SEEDS)
 @settings(max_examples=60, deadline=None)
 def test_slices_add_up_to_the_numbers(count: int, width: int, power: int, seed: int) -> None:

@@ -200,3 +200,10 @@ def test_what_a_dataset_refuses_passes_as_it_is(tmp_path: Path) -> None:
 
     with pytest.raises(DataMissing, match=r"^Expected photo\.png, which is gone\. Fetch it again\.$"):
         extract(Removed([grey(0)]), Raw(), tmp_path)
+
+
+def test_features_that_follow_other_images_are_refused(tmp_path: Path) -> None:
+    """As of batch normalisation where eval() was forgotten: removing an image would move the rows of all others."""
+    centred = Raw(lambda images: flat(images) - flat(images).mean(0))
+    with pytest.raises(DataError, match=r"that image alone\. Call eval\(\)"):
+        extract([grey(level) for level in range(50)], centred, tmp_path)

@@ -217,3 +217,5 @@ def test_two_accounts_of_a_search_that_contradict_each_other_are_refused() -> No
     assert cross_check(BOARD, 9.3, DELTA, TEN, stated).lower <= stated
     with pytest.raises(AccountantsDisagree, match=r"states epsilon=.* for the search, the theorem"):
         cross_check(BOARD, 9.3, DELTA, TEN, stated * 0.97)
+    with pytest.raises(AccountantsDisagree):
+        cross_check(BOARD, 9.3, DELTA, TEN, 0.01)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pytest
 import torch
+from dpbench_pixels import Pixels
 
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, SpecError, Task
 from dpbench.data import duplicates
@@ -20,6 +21,7 @@ from dpbench.harness.prepare import prepare
 from dpbench.harness.run import run
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.rows import PrivateRows
+from dpbench.records.identity import NAMED
 from dpbench.records.overlap import Overlap
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
@@ -345,6 +347,17 @@ def test_preparing_reads_no_private_row_and_fitting_does(monkeypatch: pytest.Mon
     assert 0.9 < prepared.privacy.epsilon <= 1
     with pytest.raises(DataError, match="A private row was read"):
         fit(prepared, 0)
+
+
+def test_other_weights_of_an_extractor_have_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the difference of two runs, before and after a checkpoint trained on, would be free of noise."""
+    spec, found = make_spec({"learner": "dp-sgd:steps=3", "seeds": 1}, "the test"), []
+    for weights in ("", "of Monday", "of Tuesday"):
+        monkeypatch.setattr(Pixels, "weights", lambda self, weights=weights: weights)
+        found.append(prepare(spec, device="cpu").identity)
+    assert len(set(found)) == 3
+    assert {name.split()[0] for name in NAMED} == {*(f"efficientnet-lite{n}" for n in range(3)), "randp-wrn16-4"}
+    assert len(NAMED) == 4  # one for each name: two of one name would share noise
 
 
 def test_an_unusable_device_is_refused() -> None:

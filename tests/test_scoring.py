@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dpbench import Task
 from dpbench.errors import ComponentFailed
-from dpbench.harness.scoring import BATCH, predict_all, score
+from dpbench.harness.scoring import BATCH, COMPARED, predict_all, score
 
 
 def _task(classes: int) -> Task:
@@ -81,7 +81,13 @@ def test_a_predictor_never_sees_more_than_a_batch() -> None:
         return torch.zeros(len(rows), 2)
 
     predict_all(predict, torch.zeros(BATCH + 1, 1), _task(2))
-    assert seen == [BATCH, 1]
+    assert seen == [BATCH, 1, COMPARED]
+
+
+def test_a_predictor_that_reads_other_examples_is_refused() -> None:
+    x = torch.arange(20).float()[:, None]
+    with pytest.raises(ComponentFailed, match="that example alone"):
+        predict_all(lambda rows: torch.cat([rows - rows.mean(0), rows], 1), x, _task(2))
 
 
 def test_scores_that_need_gradients_are_accepted() -> None:

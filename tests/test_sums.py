@@ -31,7 +31,7 @@ from dpbench import (
     quantise,
     residuals,
 )
-from dpbench.errors import NotPerExample, PrivacyError
+from dpbench.errors import ComponentFailed, NotPerExample, PrivacyError
 from dpbench.learning.stack import Stacked
 from dpbench.privacy.exact import products
 from dpbench.privacy.exact.sums import IntegerSum, _weighted_squares, weights_within
@@ -388,7 +388,7 @@ def test_chunks_of_other_shapes_or_scales_are_not_added() -> None:
     """One-hot labels are as wide as a chunk's largest label: added by broadcasting, a row would count several times."""
 
     def one_hot(chunk: Chunk) -> Tensor:
-        return torch.nn.functional.one_hot(chunk.y).float()
+        return torch.eye(3)[chunk.y, : int(chunk.y.max()) + 1 if len(chunk) else 3]
 
     y = torch.tensor([2, 2, 2, 2, 0, 0, 0, 0])
     private = PrivateRows(torch.ones(8, 1), y, torch.arange(8))
@@ -411,6 +411,32 @@ def test_the_scale_of_a_bias_leaves_room_for_sums_in_64_bits() -> None:
     form = Scaled(RankOne(torch.full((20_000, 1), 1e3), torch.ones(20_000, 1), bias=True), torch.tensor([[1.0, 6e7]]))
     one = form.take(torch.tensor([0])).integers(1.0)
     assert torch.equal(form.integers(1.0).total, 20_000 * one.total)
+
+
+def test_no_private_row_has_a_part_in_the_shape_or_the_scale_of_an_answer() -> None:
+    def wide(chunk: Chunk) -> Tensor:
+        return chunk.x.new_ones(len(chunk), 1 + int((chunk.y == 2).any()))
+
+    def scaled(chunk: Chunk) -> Scaled:
+        return Scaled(RankOne(chunk.x, chunk.x), torch.full((1, 1), 1.0 + int((chunk.y == 2).any())))
+
+    private = PrivateRows(torch.ones(4, 1), torch.tensor([0, 1, 0, 2]), torch.arange(4))
+    for rows in (wide, scaled, lambda chunk: torch.nn.functional.one_hot(chunk.y).float()):
+        for row in (torch.arange(4), torch.arange(3)):  # with the one example of class 2, and without it
+            curator = curator_over(dataclasses.replace(private, index=row), [Release("sum")], sigma=1.0)
+            if int(row[-1]) == 3 or rows not in (wide, scaled):
+                with pytest.raises((NotPerExample, ComponentFailed)):
+                    curator.noisy_sum(rows, release="sum", clip=1.0)
+            else:
+                assert curator.noisy_sum(rows, release="sum", clip=1.0).shape[-1] == 1
+
+
+def test_a_sum_that_64_bits_may_not_hold_is_refused_before_any_row_is_read() -> None:
+    scale = torch.tensor([[1.0, 2.0**26]])
+    form = Scaled(RankOne(torch.zeros(0, 1), torch.zeros(0, 1), bias=True), scale)
+    form.integers(1.0).expect_room(2**17)
+    with pytest.raises(SpecError, match="262,144 rows to fit into 64 bits"):
+        form.integers(1.0).expect_room(2**18)
 
 
 def test_rows_in_8_bits_whose_integers_were_replaced_are_refused() -> None:

@@ -166,7 +166,10 @@ class LedgerCurator:
         """
         with self.guard.judging(), closing(self._none()) as none:
             blocks = self.guard.over_none(rows, next(none), release)
-            return [block.integers(bound) for block, bound in _paired(blocks, clips, release)]
+            totals = [block.integers(bound) for block, bound in _paired(blocks, clips, release)]
+            for total in totals:
+                total.expect_room(len(self.rows))
+            return totals
 
     def _candidates(self, losses: RowFn, choice: Choice) -> int:
         """Return among how many a choice is, by losses over no rows: no private row has a part in that number."""

@@ -16,8 +16,8 @@ NAMED = frozenset({
     "efficientnet-lite2 1 9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
     "randp-wrn16-4 1 e38455b4d4b6e3c97c2b902f33e81a60341979c34fcdd994bfb4fc5c9f2446ca",
 })  # fmt: skip
-"""Weights that an extractor's name has stood for since before weights were a part of an identity: name, version, digest.
-One for each name, so that leaving them out tells the same fits apart and results of then can still be repeated."""
+"""Weights that a name has stood for since before weights were a part of an identity: name, version and digest.
+One for each name, so that leaving them out tells the same fits apart, and results of then can still be repeated."""
 
 
 def identity(
@@ -27,8 +27,9 @@ def identity(
     """Return the SHA-256 that research noise is derived from, next to a seed: only equal questions share noise.
 
     Whatever changes a sum, or the noise's scale, changes the identity: the learner and its settings, the budget, sigma
-    of each release, the data, the weights of extractors, plugins and their versions, dpbench's own mechanism. Two answers of one identity and
-    seed are equal, so that subtracting them tells nothing. Seeds are told apart by the streams.
+    of each release, the data, the weights of extractors, plugins and their versions, dpbench's own mechanism. Two
+    answers of one identity and seed are equal, so that subtracting them tells nothing. Seeds are told apart by the
+    streams.
 
     Args:
         spec: with the settings that are fitted.

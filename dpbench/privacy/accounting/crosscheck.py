@@ -14,7 +14,6 @@ from dpbench.privacy.accounting import bounded_range
 from dpbench.privacy.accounting.accountant import AccountantName, epsilon, is_pure, quiet
 from dpbench.privacy.plan import eps0_of
 
-
 FAR = 4.0  # times what is stated: where RDP is so much above it, no grid for numbers as small as that decides
 
 
@@ -33,8 +32,8 @@ def cross_check(
     """Return epsilon by an independent library and method, and refuse a contradiction to what `accountant` stated.
 
     `pld` and `rdp` are checked by Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
-    2021), or by RDP where its grid would pass 2^24 points; `prv`, whose code descends from that package, by `pld`. A
-    plan of one choice is checked by the law of two candidates, from below.
+    2021), or `pld` by RDP where its grid would pass 2^24 points; `prv`, whose code descends from that package, by
+    `pld`. A plan of one choice is checked by the law of two candidates, from below.
 
     Raises:
         AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, above the upper.
@@ -94,12 +93,13 @@ def _microsoft(plan: Sequence[Planned], sigma: float, delta: float, about: float
     return Bracket("prv-accountant", float(lower), float(upper)) if math.isfinite(upper) else None
 
 
-def _renyi(
-    plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float
-) -> Bracket:  # fmt: skip
-    """Return what RDP says, from above alone; of an epsilon far below that, a coarser grid's opinion if there is one."""
+def _renyi(plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float) -> Bracket:
+    """Return what RDP says, from above alone.
+
+    Of an epsilon far below that a coarser grid has an opinion, perhaps; of RDP's own there is no other.
+    """
     upper = epsilon(plan, sigma, delta, "rdp")
-    coarser = _microsoft(plan, sigma, delta, upper / 2) if upper > FAR * stated and math.isfinite(upper) else None
+    coarser = _microsoft(plan, sigma, delta, upper / 2) if FAR * stated < upper < math.inf else None
     if coarser is None and accountant == "rdp":
         return Bracket("none", stated, stated)
     return coarser or Bracket("rdp", 0.0, upper)

@@ -161,7 +161,7 @@ def cross_check(
         stated: what `epsilon` says of these.
 
     Raises:
-        AccountantsDisagree: `independent` is more than 2% above what is stated, and above 0.05, below which it is loose.
+        AccountantsDisagree: `independent` is more than 2% above what is stated, and above 0.05: below it is loose.
     """
     other = independent(plan, sigma, delta, repeats)
     if max(stated, 0.05) < other / (1 + _LOOSE):

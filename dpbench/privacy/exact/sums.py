@@ -22,7 +22,7 @@ from dpbench.privacy.exact.quantised import FINE, LARGEST, SLICE, Quantised, sli
 
 DENSE_BITS = 24  # the grid of dense rows is clip * 2^-24: float32 holds every integer up to 2^24
 BIAS_BITS = 20  # that of a bias column
-WIDEST = 2.0**26  # of a bias scale, in typical feature scales: 2^19 rows at the clip then add up inside 64 bits
+WIDEST = 2.0**26  # of a bias scale, in typical feature scales
 LEFT_LIMIT = 127 * 2**SLICE  # two slices hold integers up to this
 STEEPEST = 2.0**100  # what a row may be multiplied by: float32 holds it
 BLOCK = 2**12  # entries whose squares are added up at once: what long rows take beside themselves
@@ -35,6 +35,7 @@ class IntegerSum:
 
     total: Tensor  # int64, shaped like one row
     grid: Tensor  # float64, broadcasts with `total`: public, from the clip and the row's shape alone
+    largest: float = 2.0**31  # what one row may add to an entry: public, and checked against the number of rows
 
     def __add__(self, other: IntegerSum) -> IntegerSum:
         """Return the sum of both: parts of one sample.
@@ -45,7 +46,19 @@ class IntegerSum:
         same = type(other) is IntegerSum and self.total.shape == other.total.shape
         if not same or not torch.equal(self.grid, other.grid):
             raise misfit()
-        return IntegerSum(self.total + other.total, self.grid)
+        return IntegerSum(self.total + other.total, self.grid, self.largest)
+
+    def expect_room(self, rows: int) -> None:
+        """Refuse a sum of so many rows that 64 bits may not hold it.
+
+        Raises:
+            SpecError: rows and their largest entries are too many.
+        """
+        if rows * self.largest > 2.0**62:
+            raise SpecError(
+                f"Expected a sum of {rows:,} rows to fit into 64 bits, got rows of up to {self.largest:.3g} steps of "
+                "their grid. Raise the small scales of a Scaled contribution."
+            )
 
     def value(self) -> Tensor:
         """Return the sum in float64."""
@@ -168,8 +181,7 @@ def rounded_outer_sum(left: Tensor, right: Quantised, weights: Tensor, grids: Ou
     total = torch.add(low, high.long(), alpha=2**SLICE)
     if grids.column is not None:
         column = torch.mul(left, _factors(weights, grids.column), out=whole).round_()
-        ones = column.sum(2, keepdim=True, dtype=torch.float64)  # integers up to 2^20: exact
-        total = torch.cat([total, ones.long()], 2)
+        total = torch.cat([total, column.long().sum(2, keepdim=True)], 2)
     return IntegerSum(total, grids.entries)
 
 
@@ -202,7 +214,7 @@ def scaled_sum(left: Tensor, right: Quantised, bias: bool, scale: Tensor, clip: 
     Sensitivity: at most `clip`, under adding or removing one row.
 
     Raises:
-        SpecError: a scale of the bias so far above those of the features that sums would not fit into 64 bits.
+        SpecError: a scale of the bias that is far above those of the features.
     """
     right.check()
     features, inverse = right.shape[1], 1 / scale.double()
@@ -225,7 +237,9 @@ def scaled_sum(left: Tensor, right: Quantised, bias: bool, scale: Tensor, clip: 
     reserve = folded(steps).sqrt_().mul_(0.5 * (1 + 2.0**-30))
     weights = weights_within(norms, (clip - reserve).unsqueeze(0), LARGEST**2)
     found = rounded_outer_sum(left, right, torch.minimum(weights, fitting(left, right, grids)), grids)
-    return IntegerSum(found.total[0], found.grid[0] / scale)
+    grid = found.grid[0] / scale
+    column = 2 * clip / float(grid[:, features:].min()) if bias else 0.0  # the left factors of products are bounded
+    return IntegerSum(found.total[0], grid, max(IntegerSum.largest, column))
 
 
 def _weighted_squares(right: Quantised, shares: Tensor) -> Tensor:

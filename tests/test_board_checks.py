@@ -126,6 +126,18 @@ FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("class-means", {"privacy.plan.0.sample_rate": 0.5}, "privacy.epsilon"),
     ("class-means", {"privacy.plan": lambda plan: plan * 2}, "privacy.plan"),
     ("class-means", {"privacy.plan": []}, "privacy.epsilon"),
+    (
+        "class-means",
+        {
+            "privacy.plan": [],
+            "privacy.epsilon": 0.0,
+            "seeds.0.spent": {},
+            "seeds.1.spent": {},
+            "privacy.independent": {"accountant": "none", "lower": 0.0, "upper": 0.0},
+        },
+        "privacy.plan",
+    ),
+    ("class-means", {"settled.k": 3}, "settled.k"),
     ("class-means", {"privacy.independent.lower": last_digit}, "privacy.independent.lower"),
     ("class-means", {"privacy.independent.upper": last_digit}, "privacy.independent.upper"),
     ("class-means", {"privacy.independent.accountant": "rdp"}, "privacy.independent.accountant"),
@@ -200,11 +212,11 @@ def test_a_forgery_that_was_sealed_anew_is_found_by_what_contradicts_it(
 
 
 SEARCH = {
-    "rule": "public-validation", "space": {"steps": [5, 9]}, "possible": 2, "tried": 2, "draw": "grid", "seed": 0,
-    "private_touched": False, "public_labels": 144, "chosen": {"steps": 9}, "source": None,
-    "trials": [{"setting": {"steps": 5}, "accuracy": 0.5}, {"setting": {"steps": 9}, "accuracy": 0.6}],
+    "rule": "public-validation", "space": {"k": [5, 9]}, "possible": 2, "tried": 2, "draw": "grid", "seed": 0,
+    "private_touched": False, "public_labels": 144, "chosen": {"k": 9}, "source": None,
+    "trials": [{"setting": {"k": 5}, "accuracy": 0.5}, {"setting": {"k": 9}, "accuracy": 0.6}],
 }  # fmt: skip
-ASKED = {"rule": "public-validation", "space": {"steps": [5, 9]}}
+ASKED = {"rule": "public-validation", "space": {"k": [5, 9]}}
 
 
 @pytest.mark.parametrize(
@@ -213,9 +225,9 @@ ASKED = {"rule": "public-validation", "space": {"steps": [5, 9]}}
         ({}, None),
         ({"search": None}, "search"),
         ({"search.private_touched": True}, "search.private_touched"),
-        ({"search.chosen": {"steps": 5}}, "search.chosen"),
+        ({"search.chosen": {"k": 5}}, "search.chosen"),
         ({"search.tried": 1}, "search.tried"),
-        ({"search.space": {"steps": [9]}}, "search.space"),
+        ({"search.space": {"k": [9]}}, "search.space"),
         ({"search.rule": "transfer"}, "selection"),
         ({"selection": "default"}, "selection"),
     ],
@@ -223,7 +235,7 @@ ASKED = {"rule": "public-validation", "space": {"steps": [5, 9]}}
 def test_a_search_is_on_record_as_it_was_asked_for(
     root: Path, known: Known, edits: Mapping[str, Change], field: str | None
 ) -> None:
-    searched = {"spec.search": ASKED, "search": SEARCH, "selection": "public-validation", **edits}
+    searched = {"settled": {}, "spec.search": ASKED, "search": SEARCH, "selection": "public-validation", **edits}
     made = content(root, "class-means")
     for name, value in searched.items():
         made = boards.edited(made, name, value)
@@ -276,11 +288,11 @@ def test_epsilon_above_its_target_is_refused_however_little_it_is(root: Path, kn
 
 
 def test_of_trials_that_scored_the_same_either_may_be_chosen(root: Path, known: Known) -> None:
-    tied = [{"setting": {"steps": steps}, "accuracy": accuracy} for steps, accuracy in ((5, 0.3), (9, 0.1 + 0.2))]
+    tied = [{"setting": {"k": k}, "accuracy": accuracy} for k, accuracy in ((5, 0.3), (9, 0.1 + 0.2))]
     result = Result.read(boards.file_of(root, "class-means"))
-    for steps in (5, 9):
-        record = {**SEARCH, "trials": tied, "chosen": {"steps": steps}}
-        edits = {"spec.search": ASKED, "selection": "public-validation", "search": record}
+    for k in (5, 9):
+        record = {**SEARCH, "trials": tied, "chosen": {"k": k}}
+        edits = {"settled": {}, "spec.search": ASKED, "selection": "public-validation", "search": record}
         made = json.loads(result.model_dump_json())
         for name, value in edits.items():
             made = boards.edited(made, name, value)
@@ -349,9 +361,9 @@ def test_settings_that_a_search_chose_are_run_again_and_not_searched_again(
     from dpbench.harness.tuning import trials
 
     result = Result.read(boards.file_of(root, "pillar"))
-    options = {**result.spec.learner.options, "steps": 9}
+    options = {**result.spec.learner.options, "k": 9}
     asked = boards.edited(content(root, "pillar"), "spec.learner.options", options)
-    searched = Result.model_validate({**asked, "search": {**SEARCH, "chosen": {"steps": 5}}})
+    searched = Result.model_validate({**asked, "search": {**SEARCH, "chosen": {"k": 5}}})
     searched = searched.model_copy(
         update={"spec": Result.model_validate(boards.edited(asked, "spec.search", ASKED)).spec}
     )

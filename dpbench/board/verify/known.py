@@ -32,10 +32,11 @@ class Installed:
 
 @dataclass(frozen=True)
 class Known:
-    """What a check compares with; plain values, so that processes can share it."""
+    """What a check compares with; without its plugins plain values, so that processes can share it."""
 
     boards: Mapping[str, Board]  # every option of their components spelled out
     installed: Mapping[tuple[str, str], Installed]  # by kind and name
+    plugins: Registry | None = None  # whose learners are asked for their plans
 
     @classmethod
     def here(cls, root: Path, plugins: Registry) -> Known:
@@ -48,7 +49,7 @@ class Known:
         boards = {name: Board.model_validate_json(board.model_dump_json()) for name, board in whole.items()}
         items = [(kind, item) for kind, found in plugins.components.items() for item in found.values()]
         installed: dict[tuple[str, str], Installed] = {(kind, item.cls.name): _installed(item) for kind, item in items}
-        return cls(boards, installed)
+        return cls(boards, installed, plugins)
 
 
 def _installed(item: Registered) -> Installed:

@@ -1,4 +1,4 @@
-"""All results of a leaderboard checked: each on its own, then epsilon, then against others of the same board."""
+"""All results of a leaderboard checked: each on its own, then epsilon and plan, then against others of its board."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,6 +18,7 @@ from dpbench.board.folder import Complaint, ResultFile, results_of
 from dpbench.board.verify.checks import Checked, check
 from dpbench.board.verify.derive import Answer, Question, compare, derive
 from dpbench.board.verify.known import Known
+from dpbench.board.verify.planned import check_planned
 from dpbench.records.result import Result, TaskFacts
 
 MANY = 400  # files from which on processes are worth their start
@@ -61,10 +62,10 @@ def review(root: Path, known: Known) -> Review:
 def review_of(stored: Sequence[ResultFile], known: Known) -> Review:
     """Check these results, epsilon and agreement with one another included."""
     with _ordered_map(len(stored)) as mapped:
-        checked = list(mapped(partial(check, known=known), stored))
+        checked = list(mapped(partial(check, known=replace(known, plugins=None)), stored))
         questions = list(dict.fromkeys(one.question for one in checked if one.question is not None))
         answers = dict(zip(questions, mapped(derive, questions), strict=True))
-    derived = [_compared(one, answers) for one in checked]
+    derived = [_planned(_compared(one, answers), known) for one in checked]
     return Review(tuple(_agreeing(derived)))
 
 
@@ -108,6 +109,12 @@ def _compared(checked: Checked, answers: dict[Question, Answer]) -> Checked:
     if checked.result is None or checked.question is None:
         return checked
     return checked.but(compare(checked.result.privacy, answers[checked.question]))
+
+
+def _planned(checked: Checked, known: Known) -> Checked:
+    if checked.result is None or known.plugins is None:
+        return checked
+    return checked.but(check_planned(checked.result, known.plugins))
 
 
 def _agreeing(results: list[Checked]) -> Iterator[Checked]:

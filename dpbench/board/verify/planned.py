@@ -1,0 +1,68 @@
+"""The plan asked for again: epsilon follows from it, so it has to be that of the learner whose accuracy is stated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpbench.api import Budget, Learner, Task
+from dpbench.board.verify.known import Wrong
+from dpbench.errors import DpbenchError
+from dpbench.harness.tuning.space import candidate
+from dpbench.privacy.plan import check_plan
+from dpbench.records.result import Result
+from dpbench.records.tolerance import close
+from dpbench.registry import Registry
+from dpbench.registry.components import build
+from dpbench.support.fields import filled
+from dpbench.support.guard import guarded
+
+
+def check_planned(result: Result, plugins: Registry) -> Wrong:
+    """Yield where the learner, of the very version, settles or plans otherwise for the task that a result states.
+
+    A learner that is not installed, or in another version, is not asked; nor one whose settings a private search chose,
+    which plans for all of them at once.
+    """
+    spec, name = result.spec, result.spec.learner.name
+    item, brought = plugins.components["learner"].get(name), result.components.get("learner")
+    if item is None or brought is None or result.privacy.repeats is not None:
+        return
+    if (item.distribution, item.version) != (brought.distribution, brought.version):
+        return
+    try:
+        asked = candidate(_chosen(result, plugins), dict.fromkeys(result.settled))
+        task, budget = _task(result), Budget(spec.epsilon, spec.delta, spec.adjacency)
+        learner = guarded(f"settle of {name!r}", asked.settle, task, budget)
+        plan = check_plan(guarded(f"plan of {name!r}", learner.plan, task, budget), name)
+    except DpbenchError as error:
+        yield "privacy.plan", f"learner {name!r} does not plan for this task: {error}"
+        return
+    settled = filled(asked, learner)
+    for field, stated in result.settled.items():
+        if not _same(settled.get(field), stated):
+            yield f"settled.{field}", f"expected {settled.get(field)!r}, as learner {name!r} settles, got {stated!r}"
+    if plan != result.privacy.releases:
+        got = ", ".join(map(str, result.privacy.releases)) or "nothing"
+        yield "privacy.plan", f"expected {', '.join(map(str, plan)) or 'nothing'}, as learner {name!r} plans, got {got}"
+
+
+def _chosen(result: Result, plugins: Registry) -> Learner:
+    chosen: Mapping[str, Any] = (result.search.chosen if result.search else None) or {}
+    learner = result.spec.learner
+    built: Learner = build(plugins, "learner", learner.model_copy(update={"options": {**learner.options, **chosen}}))
+    return built
+
+
+def _task(result: Result) -> Task:
+    import torch
+
+    task = result.task
+    return Task(
+        task.example_shape, len(task.classes), task.private, torch.device("cpu"), task.public,
+        same_source=result.spec.public_dataset is None,
+    )  # fmt: skip
+
+
+def _same(one: Any, other: Any) -> bool:
+    return close(one, other) if isinstance(one, float) and isinstance(other, float) else one == other

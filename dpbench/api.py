@@ -142,6 +142,7 @@ class Curator(ABC):
         Args:
             rows: maps a `Chunk` to one contribution per row: a tensor (c, ...), `Joined`, `RankOne`, `Scaled`,
                 `Residual` or `Blocks`. Row i may read row i of the chunk, `seeds[i]` and public values, nothing else.
+                It is called over no rows first (c = 0): shape and grid of the answer are those.
             release: the name of a planned release with steps left; a step is spent before any private row is read.
             clip: L2 bound on one example's contribution; for `Blocks`, one bound per block.
             chunk_size: maximum rows per chunk; it affects memory only, never the distribution of the answer.
@@ -153,7 +154,8 @@ class Curator(ABC):
         Raises:
             NotPlanned: the release is not in the plan, or all its steps are spent.
             SpecError: a clip or a chunk size that is none, or a number of clips that is not that of the blocks.
-            NotPerExample: a row differs when it is evaluated beside other rows, or among fewer.
+            NotPerExample: a row differs when it is evaluated beside other rows, or among fewer; or a chunk's contribution
+                has another form, shape or scale than that of no rows.
             NotPure: `rows` changed what it can reach, or reaches what cannot be compared, such as an iterator.
             ComponentFailed: `rows` failed; type and line are told, its text may hold private values.
         """

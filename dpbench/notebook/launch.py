@@ -56,7 +56,7 @@ def run(
 
     A component is a name with options as in the shell ("pillar:k=40"), a class of a plugin, or an instance; it need not
     be installed. Of lists, what is done in `out` already is not run again, unless it is of a class of your own or
-    the code has changed. A learner that is the ceiling runs once, at ε = ∞.
+    the code or the data have changed. A learner that is the ceiling runs once, at ε = ∞.
 
     Args:
         learner: one or several.

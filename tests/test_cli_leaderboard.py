@@ -229,7 +229,7 @@ def elsewhere(root: Path, learner: str) -> Path:
 
 def test_add_files_a_result_as_submitted_under_its_board(empty: Path, capsys: Captured) -> None:
     file = elsewhere(empty, "class-means")
-    change(file, "status", "verified")
+    change(file, "status", "disputed")
     assert ask("add", file, "--root", empty) == 0
     filed = boards.file_of(empty, "class-means")
     assert capsys.readouterr().out == f"{file}: filed as {filed}\n"

@@ -95,6 +95,13 @@ def test_results_are_a_frame_a_figure_and_a_comparison(tmp_path: Path) -> None:
         found.plot("acuracy")  # type: ignore[arg-type]
 
 
+def test_damaged_files_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    dpbench.run(learner="class-means:k=5", seeds=1, out=tmp_path)
+    (tmp_path / "half.json").write_text('{"spec":', encoding="utf-8")
+    with pytest.warns(UserWarning, match=r"half\.json is not JSON.* Left out\."):
+        assert len(dpbench.results(tmp_path)) == 1
+
+
 SWEEP = """
 name = "k"
 fixed = {learner = "class-means", seeds = 1}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.board.ranking import ranks, scores_of
+from dpbench.board.ranking import compared, scores_of
 from dpbench.board.tables.collect import Filed
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component, Protocol
@@ -234,7 +234,7 @@ def _ties(mine: Filed, rivals: Sequence[Filed], metric: Metric) -> bool:
         return sum(tested_on(one.result) == tested_on(best.result) for one in rivals) > 1
     if tested_on(mine.result) != tested_on(best.result):
         return False  # other seeds: nothing to pair
-    return ranks([scores_of(one.result, metric) for one in (best, mine)])[1] == 1
+    return not compared(scores_of(best.result, metric), scores_of(mine.result, metric)).differs
 
 
 def tested_on(result: Result) -> tuple[object, ...]:

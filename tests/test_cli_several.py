@@ -86,8 +86,11 @@ def test_cells_are_run_again_where_the_data_have_changed_and_left_where_they_are
     plugins = load()
     cells = definition({"dataset": f"imagefolder:{photos}", "extractor": "pixels:size=8", "seeds": 1, "delta": 0.001},
                        {"learner": ["class-means:k=1", "dp-sgd:steps=3"]}, plugins)  # fmt: skip
+    lay_out(photos, planted(["train/d", "test/d"], 12))
+    assert overview(cells, tmp_path / "out", plugins, data=True).states == ("other data", "other data")
+    assert overview(cells, tmp_path / "out", plugins).states == ("done", "done")  # for a figure
     photos.rename(tmp_path / "elsewhere")
-    assert overview(cells, tmp_path / "out", plugins).states == ("done", "done")
+    assert overview(cells, tmp_path / "out", plugins, data=True).states == ("done", "done")
 
 
 @pytest.mark.parametrize(

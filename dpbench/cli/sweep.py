@@ -55,7 +55,7 @@ def sweep(
     plugins = load()
     plugins.report_broken()
     if dry_run:
-        _show_overview(sweeps.overview(definition, out, plugins), Console())
+        _show_overview(sweeps.overview(definition, out, plugins, data=True), Console())
         return
     with interruptible("Finished cells are kept; repeat the command to continue."):
         summary = sweeps.sweep(

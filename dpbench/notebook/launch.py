@@ -121,7 +121,7 @@ def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, ke
     from dpbench.harness.run import run as run_one
     from dpbench.harness.shared import Shared
 
-    before = overview(asked, out, plugins)
+    before = overview(asked, out, plugins, data=True)
     check_writable(out)
     cells, shared = before.grid.cells, Shared()
     done = {cell.digest for cell in before.cells("done") if len(cells) > 1 and not keep and _published(cell, plugins)}

@@ -52,7 +52,11 @@ class Summary:
 
 
 def overview(
-    definition: Path | Mapping[str, Any], out: Path | None = None, plugins: Registry | None = None
+    definition: Path | Mapping[str, Any],
+    out: Path | None = None,
+    plugins: Registry | None = None,
+    *,
+    data: bool = False,
 ) -> Overview:
     """Return every cell of a sweep and its state; nothing is run.
 
@@ -60,13 +64,14 @@ def overview(
         definition: a sweep file, or a mapping with its keys; see `sweep.grid`.
         out: the results folder; by default `dpbench-results/` and the sweep's name.
         plugins: the registry, if it is already loaded.
+        data: open the datasets, to tell what was done on other data; a figure of results does not depend on it.
 
     Raises:
         SpecError: the definition is invalid; see `read_grid`.
     """
     plugins = plugins or registry.load()
     grid = read_grid(definition, plugins)
-    return _overview(grid, _folder(out, grid), plugins)
+    return _overview(grid, _folder(out, grid), plugins, _Data(plugins) if data else None)
 
 
 def sweep(
@@ -95,7 +100,7 @@ def sweep(
         check_components(spec, plugins)
     folder = _folder(out, grid)
     with folder.held():
-        before = _overview(grid, folder, plugins)
+        before = _overview(grid, folder, plugins, _Data(plugins))
         also = (*["failed"] * retry_failed, *["other code"] * refresh)
         left = before.cells(*TO_RUN, *also)  # type: ignore[arg-type]
         folder.log(f"begin    {grid.name}: {len(left)} of {len(grid.cells)} cells to do, {resources}")
@@ -111,10 +116,9 @@ def _folder(out: Path | None, grid: Grid) -> Folder:
     return Folder(out or Path("dpbench-results") / grid.name)
 
 
-def _overview(grid: Grid, folder: Folder, plugins: Registry) -> Overview:
+def _overview(grid: Grid, folder: Folder, plugins: Registry, data: _Data | None) -> Overview:
     states: list[State] = []
     took: dict[str, list[float]] = {}  # learner -> seconds of its results
-    data = _Data(plugins)
     for cell in grid.cells:
         result = folder.result(cell)
         states.append(_state(cell, result, folder, plugins, data))
@@ -159,10 +163,10 @@ def _digest(dataset: Dataset, seed: int) -> str | None:
         return None  # a cell that runs says why
 
 
-def _state(cell: Cell, result: Result | None, folder: Folder, plugins: Registry, data: _Data) -> State:
+def _state(cell: Cell, result: Result | None, folder: Folder, plugins: Registry, data: _Data | None) -> State:
     if result is None:
         return "to do" if folder.failure(cell) is None else "failed"
-    if data.changed(cell, result):
+    if data is not None and data.changed(cell, result):
         return "other data" if folder.failure(cell) is None else "failed"
     if not result.privacy.repeatable:
         return "other code"

@@ -62,7 +62,7 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
                 removed = _records(root, board, target) if target in held else ()
                 wanted.append((Filed(file, target, new, target in held, removed), content))
             if not replace:
-                wrong += [Complaint(str(file), "digest", f"{held_by(target)}") for target in held]
+                wrong += [Complaint(str(file), "digest", held_by(target)) for target in held]
     if wrong:
         raise NotAdded(wrong)
     for filed, content in wanted:

@@ -252,7 +252,10 @@ def _pages(site: Path) -> list[str]:
         "audits",
         "museum",
     ]
-    return [*(f"{kind}.html" for kind in kinds), BOARD, f"boards/{OPEN}.html", str(entry.relative_to(site)), "404.html"]
+    found = [f"{kind}.html" for kind in kinds]
+    found += [BOARD, f"boards/{OPEN}.html", str(entry.relative_to(site)), "404.html"]
+    assert all((site / path).is_file() for path in found)
+    return found
 
 
 def test_no_page_scrolls_sideways_and_the_answer_is_seen_without_scrolling(chromium: Browser, site: Path) -> None:

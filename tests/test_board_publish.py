@@ -23,7 +23,7 @@ from dpbench.board import build, pages, upload
 from dpbench.board.card import card
 from dpbench.board.changes import Changes
 from dpbench.board.index import Entry, Index, Made, Standing
-from dpbench.board.publish import publish
+from dpbench.board.publish import _files, publish
 from dpbench.board.verify import rerun
 from dpbench.board.verify.rerun import Rerun
 from dpbench.cli import main
@@ -276,6 +276,15 @@ def test_a_second_publication_sends_what_changed_and_deletes_what_is_gone(hub: H
     assert there(hub) == later
     assert len(hub.repositories[NAME].commits) == 2
     assert "parentCommit" in hub.repositories[NAME].commits[1]
+
+
+def test_a_leaderboard_with_audits_and_a_curve_is_published_whole_and_twice(hub: Hub) -> None:
+    whole = Index.read(ROOT / "leaderboard" / build.INDEX)
+    digits = tuple(standing for standing in whole.standings if standing.board.name == "digits-eps1")
+    files = _files(whole.model_copy(update={"standings": digits}), ROOT / "leaderboard")
+    assert {"audits", "curves"} <= {path.partition("/")[0] for path in files}
+    sent(files)
+    assert sent({**files, "README.md": b"new"}).lines == ["change .dpbench-published.json", "change README.md"]
 
 
 def test_publishing_the_same_again_commits_nothing(hub: Hub) -> None:
@@ -588,8 +597,8 @@ def entry(board: str, learner: str, rank: int | None = 1) -> Entry:
         tried=None,
         reads="features",
         reads_private=True,
-        status="verified",
-        trust="submitted",
+        status="submitted",
+        trust="audited",
         rng="research",
         mechanism=None,
         made=Made(date=None, version=None, commit=None, dirty=None),
@@ -633,7 +642,9 @@ def test_the_card_has_the_header_that_the_hub_reads() -> None:
 def test_the_card_shows_a_board_with_its_entries_and_names_one_without() -> None:
     shown = card(index(entry("digits-eps1", "pillar"), entry("digits-eps1", "jl", None))).decode()
     assert "## Digits\n" in shown
-    assert "| 1 | pillar | 81.25 ± 1.00 | 1 | verified |\n| unranked | jl | 81.25 ± 1.00 | 1 | verified |\n" in shown
+    assert "| 1 | pillar | 81.25 ± 1.00 | 1 | audited |\n| unranked | jl | 81.25 ± 1.00 | 1 | audited |\n" in shown
+    disputed = entry("digits-eps1", "pillar").model_copy(update={"status": "disputed"})
+    assert "| 1 | pillar | 81.25 ± 1.00 | 1 | disputed |\n" in card(index(disputed)).decode()
     assert "Boards without results yet: `digits-eps1`." in card(index()).decode()
 
 

@@ -121,6 +121,20 @@ def test_a_chain_of_small_steps_is_not_one_rank() -> None:
     assert found == sorted(found)
 
 
+def test_the_best_of_a_rank_is_unpacked_once() -> None:
+    asked: list[int] = []
+
+    def entry(number: int) -> Scores:
+        def bits() -> np.ndarray:
+            asked.append(number)
+            return np.resize(np.array([True, False]), (3, 200))
+
+        return Scores((0.5,) * 3, bits)
+
+    assert ranks([entry(number) for number in range(4)]) == [1, 1, 1, 1]
+    assert sorted(asked) == [0, 1, 2, 3]
+
+
 def test_no_entries_have_no_ranks() -> None:
     assert ranks([]) == []
 

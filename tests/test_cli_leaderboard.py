@@ -13,11 +13,13 @@ import pytest
 
 from dpbench import registry
 from dpbench.board import build
+from dpbench.board.add import unfound
 from dpbench.board.diff import diff
 from dpbench.board.export import table
 from dpbench.board.index import Index
 from dpbench.cli import main
 from dpbench.privacy import MECHANISM
+from dpbench.records.board import board_files, find_board
 from dpbench.records.result import Result
 from tests import boards
 
@@ -229,7 +231,7 @@ def elsewhere(root: Path, learner: str) -> Path:
 
 def test_add_files_a_result_as_submitted_under_its_board(empty: Path, capsys: Captured) -> None:
     file = elsewhere(empty, "class-means")
-    change(file, "status", "verified")
+    change(file, "status", "disputed")
     assert ask("add", file, "--root", empty) == 0
     filed = boards.file_of(empty, "class-means")
     assert capsys.readouterr().out == f"{file}: filed as {filed}\n"
@@ -254,6 +256,40 @@ def test_add_refuses_another_result_of_the_same_spec(empty: Path, capsys: Captur
     change(file, "seconds.fit", 0.125)
     assert ask("add", file, "--root", empty) == 1
     assert "holds another result of the same spec" in capsys.readouterr().err
+    assert ask("check", file, "--root", empty) == 0
+    assert f"for board tiny; results/tiny/{file.name} holds another result of the same spec: add --replace" in (
+        capsys.readouterr().out
+    )
+
+
+def test_what_replaces_a_result_takes_its_audit_and_its_run_again_away(empty: Path, capsys: Captured) -> None:
+    file = elsewhere(empty, "class-means")
+    assert ask("add", file, "--root", empty) == 0
+    records = [empty / folder / "tiny" / file.name for folder in ("audits", "reruns")]
+    for record in records:
+        record.parent.mkdir(parents=True)
+        record.write_text("{}", encoding="utf-8")
+    assert ask("add", file, "--root", empty, "--replace") == 0
+    assert all(record.exists() for record in records)  # the same result: nothing is replaced
+    change(file, "seconds.fit", 0.125)
+    capsys.readouterr()
+    assert ask("add", file, "--root", empty, "--replace") == 0
+    said = capsys.readouterr().out
+    assert all(f"removed {record}, which is of the result before" in said for record in records)
+    assert not any(record.exists() for record in records)
+    assert ask("build", "--no-site", "--root", empty) == 0
+
+
+def test_a_plugin_whose_code_nobody_finds_is_said(tmp_path: Path, capsys: Captured) -> None:
+    *_, result = boards.synthetic(find_board("digits-eps1"), 2, seed=0)
+    (file,) = boards.write([result], tmp_path / "results")
+    (tmp_path / "boards").mkdir()
+    shutil.copy(board_files()["digits-eps1"], tmp_path / "boards")
+    assert ask("check", file, "--root", tmp_path) == 0
+    said = "nobody can find the code of plugin 'synthetic' (dpbench-synthetic 1.0), unless a package index has it"
+    assert said in capsys.readouterr().err
+    noted = {"dpbench-synthetic": {"repository": "https://a.example/b", "commit": "1" * 40, "dirty": False}}
+    assert unfound(result.model_copy(update={"provenance": {**result.provenance, "sources": noted}})) == []
 
 
 def test_add_says_which_keys_miss_on_the_nearest_board(empty: Path, capsys: Captured) -> None:

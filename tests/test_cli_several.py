@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dpbench import cli
 from dpbench.cli import several
 from dpbench.errors import SpecError
+from dpbench.registry import load
+from dpbench.sweep import overview
+from dpbench.sweep.product import definition
+from tests.trees import lay_out, planted
 
 
 def called(*arguments: str) -> int:
@@ -37,6 +42,11 @@ def test_the_same_value_twice_is_refused() -> None:
         several.axes({"epsilon": several.numbers(["1,2", "1.0"], "--epsilon")})
 
 
+def read_json(file: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return content
+
+
 RUN = ["run", "--learner", "class-means:k=5,dp-sgd:steps=3,non-private", "--epsilon", "0.5,2", "--seeds", "1"]
 
 
@@ -47,12 +57,40 @@ def test_several_run_in_one_command_with_one_table_and_are_not_run_again(
     first = capsys.readouterr().out
     assert first.index("non-private (no privacy)") > max(first.index("class-means"), first.index("dp-sgd"))
     assert "ε 0.5" in first and "ε 2" in first and "5 cells run, 0 done before, 0 failed" in first
-    results = [json.loads(file.read_text(encoding="utf-8")) for file in tmp_path.glob("*.json")]
+    results = list(map(read_json, tmp_path.glob("*.json")))
     assert sorted((one["spec"]["learner"]["name"], one["spec"]["epsilon"]) for one in results) == [
         ("class-means", 0.5), ("class-means", 2.0), ("dp-sgd", 0.5), ("dp-sgd", 2.0), ("non-private", "Infinity"),
     ]  # fmt: skip
     assert called(*RUN, "--out", str(tmp_path)) == 0
     assert "0 cells run, 5 done before" in capsys.readouterr().out
+
+
+def test_cells_are_run_again_where_the_data_have_changed_and_left_where_they_are_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = lay_out(
+        tmp_path / "photos", planted([f"{split}/{kind}" for split in ("train", "test") for kind in "ab"], 12)
+    )
+    run = ["run", "--learner", "class-means:k=1,dp-sgd:steps=3", "--seeds", "1", "--extractor", "pixels:size=8",
+           "--dataset", f"imagefolder:{photos}", "--delta", "0.001", "--out", str(tmp_path / "out")]  # fmt: skip
+    assert called(*run) == 0
+    assert called(*run) == 0
+    assert "0 cells run, 2 done before" in capsys.readouterr().out
+    lay_out(photos, planted(["train/c", "test/c"], 12))
+    assert called(*run) == 0
+    said = capsys.readouterr().out
+    assert "2 cells run, 0 done before" in said
+    assert "2 cells were done before, on other data than are here now: run again" in said
+    kept = {one["task"]["private"] for one in map(read_json, (tmp_path / "out").glob("*.json"))}
+    assert kept == {32}  # nine tenths of three classes
+    plugins = load()
+    cells = definition({"dataset": f"imagefolder:{photos}", "extractor": "pixels:size=8", "seeds": 1, "delta": 0.001},
+                       {"learner": ["class-means:k=1", "dp-sgd:steps=3"]}, plugins)  # fmt: skip
+    lay_out(photos, planted(["train/d", "test/d"], 12))
+    assert overview(cells, tmp_path / "out", plugins, data=True).states == ("other data", "other data")
+    assert overview(cells, tmp_path / "out", plugins).states == ("done", "done")  # for a figure
+    photos.rename(tmp_path / "elsewhere")
+    assert overview(cells, tmp_path / "out", plugins, data=True).states == ("done", "done")
 
 
 @pytest.mark.parametrize(

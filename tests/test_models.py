@@ -240,6 +240,8 @@ def test_a_learner_whose_predictor_cannot_be_kept_says_so_and_keeps_its_result(t
     assert found.file.exists() and "cannot be kept" in repr(found)
     with pytest.raises(SpecError, match=r"^The model of learner 'by-hand' cannot be kept: its "):
         found.model()
+    several = dpbench.run(ByHand, epsilon=[1, 2], seeds=2, out=tmp_path, keep_models=True)
+    assert len(several.failed) == 4 and "model of seed 1 of learner=by-hand, epsilon=2" in several.failed
 
 
 def test_images_of_another_size_mode_or_kind_are_converted_or_refused(

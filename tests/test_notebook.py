@@ -20,6 +20,7 @@ import torch
 import dpbench
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, Task
 from dpbench.errors import DataError, DpbenchError, DuplicateName, PluginError, SpecError
+from tests.trees import lay_out, planted
 
 mpl.use("agg")
 
@@ -81,6 +82,24 @@ def test_lists_are_a_sweep_and_what_is_done_is_not_run_again(tmp_path: Path) -> 
     assert "non-private (no privacy)" in found._repr_html_()
 
 
+def test_what_was_run_on_data_that_have_changed_is_run_again(tmp_path: Path) -> None:
+    folders = [f"{split}/{kind}" for split in ("train", "test") for kind in "abc"]
+    photos, learners = (
+        lay_out(tmp_path / "photos", planted(folders[:2] + folders[3:5], 12)),
+        ["thrift", "dp-sgd:steps=3"],
+    )
+
+    def private() -> list[int]:
+        found = dpbench.run(
+            learners, f"imagefolder:{photos}", "pixels:size=8", delta=1e-3, seeds=1, out=tmp_path / "out"
+        )
+        return [one.record.task.private for one in found]
+
+    assert private() == [22, 22]  # nine tenths of 24
+    lay_out(photos, planted([folders[2], folders[5]], 12))
+    assert private() == [32, 32]
+
+
 def test_results_are_a_frame_a_figure_and_a_comparison(tmp_path: Path) -> None:
     found = dpbench.run(["class-means:k=5", "dp-sgd:steps=3"], epsilon=[0.5, 2], seeds=2, out=tmp_path)
     frame = dpbench.load(tmp_path)
@@ -93,6 +112,13 @@ def test_results_are_a_frame_a_figure_and_a_comparison(tmp_path: Path) -> None:
     assert "A - B" in str(other) and "<p>" in other._repr_html_()
     with pytest.raises(SpecError, match=r"Unknown metric 'acuracy'\. Did you mean 'accuracy'"):
         found.plot("acuracy")  # type: ignore[arg-type]
+
+
+def test_damaged_files_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    dpbench.run(learner="class-means:k=5", seeds=1, out=tmp_path)
+    (tmp_path / "half.json").write_text('{"spec":', encoding="utf-8")
+    with pytest.warns(UserWarning, match=r"half\.json is not JSON.* Left out\."):
+        assert len(dpbench.results(tmp_path)) == 1
 
 
 SWEEP = """

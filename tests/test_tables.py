@@ -8,12 +8,15 @@ import io
 import os
 import shutil
 from pathlib import Path
+from typing import cast
 
 import pytest
+from rich.console import Console
 
 from dpbench import cli
 from dpbench.board.tables import Filed, arrange, read, render, words
 from dpbench.board.tables.arrange import Row, Table
+from dpbench.cli.results import show_tables
 from dpbench.errors import DataError, SpecError
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval
@@ -106,11 +109,50 @@ def test_two_settings_of_a_learner_are_told_apart_by_what_differs(tmp_path: Path
 def test_no_result_is_lost_behind_another_of_equal_settings(tmp_path: Path) -> None:
     original = one(DIGITS, "pillar").result
     options = original.spec.learner.options
-    for digit, k in enumerate((7, 7, 8)):  # the first two differ in seeds
+    for digit, (k, seeds) in enumerate([(7, (0,)), (7, (1,)), (8, (0,)), (8, (0,)), (9, (0, 1)), (9, (0, 1, 2))]):
         learner = original.spec.learner.model_copy(update={"options": {**options, "k": k}})
-        spec = original.spec.model_copy(update={"learner": learner, "seeds": (digit,)})
+        spec = original.spec.model_copy(update={"learner": learner, "seeds": seeds})
         original.model_copy(update={"spec": spec, "digest": str(digit) * 64}).sealed().write(tmp_path)
-    assert {row.label for row in table(tmp_path).rows} == {"pillar:k=7,00000000", "pillar:k=7,11111111", "pillar:k=8"}
+    assert {row.label for row in table(tmp_path).rows} == {
+        "pillar:k=7, seed 0", "pillar:k=7, seed 1", "pillar:k=8, 22222222", "pillar:k=8, 33333333",
+        "pillar:k=9, 2 seeds", "pillar:k=9, 3 seeds",
+    }  # fmt: skip
+
+
+def test_no_star_where_no_rival_has_the_same_seeds() -> None:
+    pillar, other = one(DIGITS, "pillar"), one(DIGITS, "dp-sgd")
+    assert any(cell and cell.best for row in arrange([pillar, other])[0].rows for cell in row.cells)
+    spec = other.result.spec.model_copy(update={"seeds": other.result.spec.seeds[:2]})
+    other = dataclasses.replace(other, result=other.result.model_copy(update={"spec": spec}))
+    assert not any(cell and cell.best for row in arrange([pillar, other])[0].rows for cell in row.cells)
+
+
+def test_results_of_data_that_have_changed_are_never_in_one_table() -> None:
+    pillar, other = one(DIGITS, "pillar"), one(DIGITS, "dp-sgd")
+    task = other.result.task.model_copy(
+        update={"private": 108, "digests": dict.fromkeys(("private", "public"), "ab" * 32)}
+    )
+    other = dataclasses.replace(other, result=other.result.model_copy(update={"task": task}))
+    found = arrange([pillar, other])
+    assert sorted(row.label for table in found for row in table.rows) == ["dp-sgd", "pillar"]
+    assert sorted(table.title.partition(", data ")[2] for table in found) == [
+        f"{pillar.result.task.digests['private'][:8]} (1,294 private, 10 classes)", "abababab (108 private, 10 classes)"
+    ]  # fmt: skip
+    assert not any(cell and cell.best for table in found for row in table.rows for cell in row.cells)
+
+
+def test_a_table_that_is_wider_than_the_terminal_is_stacked_and_cuts_nothing() -> None:
+    whole = table(*(RESULTS / f"digits-eps{epsilon}" for epsilon in ("0.03", "0.1", "0.3", "1", "3", "8")))
+    shown = Console(width=80, file=io.StringIO())
+    show_tables([whole], shown)
+    text = cast("io.StringIO", shown.file).getvalue()
+    assert "…" not in text
+    assert all(len(line.rstrip()) <= 80 for line in text.splitlines()[1:-1])
+    parts = render.terminal(whole, 80)
+    assert len(parts) > 1 and len(render.terminal(whole, 1000)) == 1
+    cells = [render.percent(cell.score) + " *" * cell.best for row in whole.rows for cell in row.cells if cell]
+    assert all(cell in text for cell in cells)
+    assert all(text.count(f"\n {row.label.split()[0]} ") >= len(parts) for row in whole.rows)
 
 
 def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> None:

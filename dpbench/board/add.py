@@ -9,8 +9,11 @@ from typing import Any
 
 from dpbench.board.build import NotBuilt
 from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, results_of
+from dpbench.board.verify.audits import audit_file
 from dpbench.board.verify.checks import Checked, departures, today
+from dpbench.board.verify.declared import HARNESS
 from dpbench.board.verify.known import Known
+from dpbench.board.verify.rerun import record_of
 from dpbench.board.verify.review import review_of
 from dpbench.records.result import Result
 from dpbench.registry import Registry
@@ -25,6 +28,7 @@ class Filed:
     file: str  # relative to the leaderboard's folder
     new: bool  # False: it was there already
     replaces: bool = False  # another result of the same spec
+    removed: tuple[Path, ...] = ()  # audit and re-run of what it replaces
 
 
 class NotAdded(NotBuilt):
@@ -36,7 +40,8 @@ class NotAdded(NotBuilt):
 def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool = False) -> list[Filed]:
     """File results under the boards that they match: the ceiling under those of every epsilon.
 
-    With `replace`, one takes the place of another result of the same spec.
+    With `replace`, one takes the place of another result of the same spec, whose audit and re-run are removed: they
+    say nothing of this one.
 
     Raises:
         NotAdded: a file fails a check, matches no board, or its place is held by another result of the same spec.
@@ -49,21 +54,59 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
         checked, boards = matched(file, root, known)
         wrong += checked.complaints
         if checked.ok and checked.result is not None:
-            content = {**content_of(file), "status": "submitted"}
+            content = _submitted(file)
+            held = taken(file, checked.result, boards, root)
             for board in boards:
-                target = f"results/{board}/{checked.result.file_name}"
-                there = _content_there(root / target)
-                other = there is not None and {**there, "status": "submitted"} != content
-                wanted.append((Filed(file, target, there is None or (other and replace), other and replace), content))
-                if other and not replace:
-                    said = f"{target} holds another result of the same spec: --replace puts this one in its place"
-                    wrong.append(Complaint(str(file), "digest", said))
+                target = _target(board, checked.result)
+                new = target in held or not (root / target).exists()
+                removed = _records(root, board, target) if target in held else ()
+                wanted.append((Filed(file, target, new, target in held, removed), content))
+            if not replace:
+                wrong += [Complaint(str(file), "digest", held_by(target)) for target in held]
     if wrong:
         raise NotAdded(wrong)
     for filed, content in wanted:
         if filed.new:
             write_json(root / filed.file, content)
+            for record in filed.removed:
+                record.unlink()
     return [filed for filed, _ in wanted]
+
+
+def taken(file: Path, result: Result, boards: Sequence[str], root: Path) -> list[str]:
+    """Return the places of a checked file on its boards that hold another result of the same spec."""
+    content, places = _submitted(file), [_target(board, result) for board in boards]
+    return [place for place in places if _content_there(root / place) not in (None, content)]
+
+
+def held_by(target: str) -> str:
+    """Say what holds a place."""
+    return f"{target} holds another result of the same spec: add --replace puts this one in its place"
+
+
+def unfound(result: Result) -> list[str]:
+    """Say of which plugins nobody can look up the code: those of no repository that the result names."""
+    sources = result.provenance.get("sources", {})
+    strangers = {(one.distribution, one.version, one.plugin) for one in result.components.values()}
+    return [
+        f"nobody can find the code of plugin {plugin!r} ({distribution} {version}), unless a package index has it: no "
+        "repository is on record. Install it with pip install git+URL, which notes one, and run again."
+        for distribution, version, plugin in sorted(strangers)
+        if distribution != HARNESS and distribution not in sources
+    ]
+
+
+def _target(board: str, result: Result) -> str:
+    return f"results/{board}/{result.file_name}"
+
+
+def _records(root: Path, board: str, target: str) -> tuple[Path, ...]:
+    stored = ResultFile(root / target, target, board)
+    return tuple(file for file in (audit_file(stored, root), record_of(stored, root)) if file.exists())
+
+
+def _submitted(file: Path) -> dict[str, Any]:
+    return {**content_of(file), "status": "submitted"}
 
 
 def matched(file: Path, root: Path, known: Known) -> tuple[Checked, list[str]]:
@@ -97,6 +140,6 @@ def _content_there(file: Path) -> dict[str, Any] | None:
     if not file.exists():
         return None
     try:
-        return content_of(file)
+        return _submitted(file)
     except Unfit as error:
         return {"unfit": str(error)}

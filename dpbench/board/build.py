@@ -20,7 +20,7 @@ from dpbench.board.entry import entry_of
 from dpbench.board.exchange import curve_of, curves_wrong, worth
 from dpbench.board.folder import Complaint, boards_of
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.ranking import SENTENCE, order_of, ranks, scores_of
+from dpbench.board.ranking import SENTENCE, compared, order_of, ranks, scores_of
 from dpbench.board.verify.audits import audited, audits_wrong
 from dpbench.board.verify.audits import strays as stray_audits
 from dpbench.board.verify.checks import Checked
@@ -180,7 +180,7 @@ def _above(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Regis
         return ""
     (best, result), (ceiling, reference) = ranked[0], ceilings[0]
     gap = best.metrics[board.metric].mean - ceiling.metrics[board.metric].mean
-    if gap <= 0 or ranks([scores_of(result, board.metric), scores_of(reference, board.metric)]) == [1, 1]:
+    if gap <= 0 or not compared(scores_of(result, board.metric), scores_of(reference, board.metric)).differs:
         return ""
     differs = plugins.find("dataset", board.dataset.name).cls.test_differs
     metric = board.metric.replace("_", " ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.records.result import Interval
+from dpbench.board.tables.render import percent
 
 SHOWN = 10  # entries of a board; the rest is in leaderboard.json
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
@@ -48,19 +48,19 @@ def _board(standing: Standing) -> str:
     rows = [_row(entry, board.metric) for entry in entries[:SHOWN]]
     more = f"\n{len(entries) - SHOWN} more in `leaderboard.json`.\n" if len(entries) > SHOWN else ""
     facts = f"`{board.name}`: {_plain(str(board.dataset))}, {_plain(str(board.extractor))}, ε {board.epsilon:g}"
-    head = f"| rank | learner | {board.metric.replace('_', ' ')}, % | ε | status |\n|---|---|---|---|---|\n"
+    head = f"| rank | learner | {board.metric.replace('_', ' ')}, % | ε | trust |\n|---|---|---|---|---|\n"
     return f"## {_plain(board.title)}\n\n{facts}, δ {board.delta:g}.\n\n{head}{''.join(rows)}{more}"
 
 
 def _row(entry: Entry, metric: str) -> str:
     rank = entry.role if entry.rank is None else str(entry.rank)
-    value = _percent(entry.metrics[metric]) if metric in entry.metrics else ""
-    return f"| {rank} | {_plain(entry.learner)} | {value} | {entry.epsilon:.4g} | {entry.status} |\n"
+    value = percent(entry.metrics[metric]) if metric in entry.metrics else ""
+    return f"| {rank} | {_plain(entry.learner)} | {value} | {entry.epsilon:.4g} | {_trust(entry)} |\n"
 
 
-def _percent(value: Interval) -> str:
-    half = "" if value.low is None or value.high is None else f" ± {50 * (value.high - value.low):.2f}"
-    return f"{100 * value.mean:.2f}{half}"
+def _trust(entry: Entry) -> str:
+    """Return what was done to an entry beyond the checks of all; of one that is disputed or withdrawn that it is."""
+    return entry.trust if entry.status == "submitted" else entry.status
 
 
 def _plain(text: str) -> str:

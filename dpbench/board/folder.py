@@ -7,7 +7,10 @@ Layout::
     figures/<sweep>/<id>.json    results that belong to a figure and to no board
     reruns/<board>/<id>.json     what came out when a seed of that result was run again
     audits/<board>/<id>.json     what came out when it was audited (`dpbench audit`)
-    leaderboard.json             made of all of these by `dpbench leaderboard build`
+    curves/<board>.json          what public labels alone score there (`dpbench leaderboard exchange`)
+    leaderboard.json             made of all of these but the figures by `dpbench leaderboard build`
+    explanations/<id>.json       what `dpbench explain` found, which the page of a learner shows
+    inspections/<id>.json        what `dpbench inspect` found, which `dpbench reproduce` reads
     schema.json                  of `leaderboard.json` and of a result
 
 A file is looked at before it is parsed and again before it is believed: its kind and size, then depth, strings and

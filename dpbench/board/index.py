@@ -103,7 +103,7 @@ class Entry(_Frozen):
     reads: Reads  # of the public data
     reads_private: bool  # False where the plan is empty
     worth: Worth | None = None  # None where private data are not read, public labels are, or the board has no curve
-    status: Literal["submitted", "verified", "disputed", "withdrawn"]
+    status: Literal["submitted", "disputed", "withdrawn"]
     trust: Trust
     again: Again | None = None
     audit: Audited | None = None

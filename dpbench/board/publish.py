@@ -9,6 +9,7 @@ from pathlib import Path
 from dpbench.board import build, pages, upload
 from dpbench.board.card import card
 from dpbench.board.changes import Changes
+from dpbench.board.exchange import FOLDER as CURVES
 from dpbench.board.index import Index
 from dpbench.board.site import build_site
 from dpbench.board.site.output import source
@@ -60,12 +61,14 @@ def _verified(root: Path, plugins: Registry) -> Index:
 
 
 def _files(index: Index, root: Path) -> dict[str, bytes]:
-    """Return what a repository of the hub holds: all that `dpbench leaderboard verify` needs, a schema and a card."""
+    """Return what a repository of the hub holds: all that the index follows from, a schema and a card."""
     entries = [entry for standing in index.standings for entry in standing.entries]
     reruns = [f"reruns/{entry.file.removeprefix('results/')}" for entry in entries if entry.again]
     audits = [f"audits/{entry.file.removeprefix('results/')}" for entry in entries if entry.audit]
     boards = [f"boards/{standing.board.name}.toml" for standing in index.standings]
-    files = {path: (root / path).read_bytes() for path in (build.INDEX, build.SCHEMA, *reruns, *audits)}
+    curves = [f"{CURVES}/{standing.board.name}.json" for standing in index.standings]
+    curves = [path for path in curves if (root / path).exists()]
+    files = {path: (root / path).read_bytes() for path in (build.INDEX, build.SCHEMA, *reruns, *audits, *curves)}
     files |= {path: _board(root / path).read_bytes() for path in boards}
     return {**files, **{entry.file: source(root, entry).read_bytes() for entry in entries}, "README.md": card(index)}
 

@@ -29,7 +29,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -106,22 +107,19 @@ def order_of(result: Result, metric: str) -> int:
 def ranks(entries: Sequence[Scores]) -> list[int]:
     """Return the rank of each of `entries`, which are sorted, best first: one comparison an entry."""
     found: list[int] = []
-    leader = 0
-    cache: dict[int, np.ndarray] = {}
-    for number, entry in enumerate(entries):
-        if number == 0 or _compared(entries[leader], entry, leader, cache).differs:
-            leader, cache = number, {}
-        found.append(leader + 1)
+    rank, leader = 0, None
+    for place, entry in enumerate(entries, 1):
+        if leader is None or compared(leader, entry).differs:
+            rank, leader = place, replace(entry, bits=cache(entry.bits) if entry.bits else None)  # unpacked once
+        found.append(rank)
     return found
 
 
-def _compared(first: Scores, second: Scores, number: int, cache: dict[int, np.ndarray]) -> Compared:
-    """Compare with the leader of a rank, whose bits are unpacked once."""
+def compared(first: Scores, second: Scores) -> Compared:
+    """Compare two entries on the same seeds and test examples: over those too, where the metric is a mean of them."""
     if first.bits is None or second.bits is None:
         return over_seeds(first.per_seed, second.per_seed)
-    if number not in cache:
-        cache[number] = first.bits()
-    return over_examples(cache[number], second.bits())
+    return over_examples(first.bits(), second.bits())
 
 
 def over_examples(first: np.ndarray, second: np.ndarray) -> Compared:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 QUESTION, COMMIT = 60.0, 900.0  # seconds
 OURS = re.compile(
-    r"README\.md|leaderboard\.json|schema\.json|boards/[^/]+\.toml|(results|reruns)/[^/]+/[^/]+\.json|"
-    + re.escape(MARKER)
+    r"README\.md|leaderboard\.json|schema\.json|boards/[^/]+\.toml|curves/[^/]+\.json|"
+    r"(results|reruns|audits)/[^/]+/[^/]+\.json|" + re.escape(MARKER)
 )
 HUBS_OWN = ".gitattributes"  # comes with every repository
 REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dpbench.board.verify.checks import Checked
     from dpbench.board.verify.known import Known
     from dpbench.board.verify.review import Review
+    from dpbench.records.result import Result
     from dpbench.registry import Registry
 
 app = typer.Typer(help="The leaderboard: verify, build, add, compare, export and publish.", no_args_is_help=True)
@@ -110,6 +111,7 @@ def add(
 ) -> None:
     """Check results from elsewhere and file them as submitted, under every board that they match."""
     from dpbench.board.add import add as file_under
+    from dpbench.records.result import Result
 
     for one in file_under(files, root, _plugins(), replace=replace):
         said = (
@@ -120,6 +122,10 @@ def add(
             else "filed as"
         )
         print(f"{one.source}: {said} {root / one.file}")
+        for record in one.removed:
+            print(f"removed {record}, which is of the result before: audit and run this one again")
+    for file in files:
+        _say_whose_code_nobody_finds(Result.read(file))
 
 
 @app.command()
@@ -128,14 +134,19 @@ def check(
     root: Root = LEADERBOARD,
 ) -> None:
     """Say whether results could be submitted, and to which boards; nothing is filed. No checkout is needed."""
-    from dpbench.board.add import matched
+    from dpbench.board.add import held_by, matched, taken
     from dpbench.board.verify.known import Known
 
     known, failed = Known.here(root, _plugins()), False
     for file in files:
         checked, boards = matched(file, root, known)
         failed |= not checked.ok
-        print(f"ok {file}: for board {', '.join(boards)}" if checked.ok else _line(checked))
+        if not checked.ok or checked.result is None:
+            print(_line(checked))
+            continue
+        held = "".join(f"; {held_by(target)}" for target in taken(file, checked.result, boards, root))
+        print(f"ok {file}: for board {', '.join(boards)}{held}")
+        _say_whose_code_nobody_finds(checked.result)
     if failed:
         raise typer.Exit(1)
 
@@ -192,6 +203,13 @@ def export(
         return
     write_atomically(csv, lambda file: file.write(text.encode()))
     print(f"Wrote {csv}")
+
+
+def _say_whose_code_nobody_finds(result: Result) -> None:
+    from dpbench.board.add import unfound
+
+    for said in unfound(result):
+        print(f"dpbench: {said}", file=sys.stderr)
 
 
 def _plugins() -> Registry:

@@ -106,7 +106,8 @@ def show_tables(tables: Sequence[Tables], console: Console) -> None:
 
     for one in tables:
         console.print(Text(render.heading(one), style="bold"), soft_wrap=True)
-        console.print(render.terminal(one), end="\n\n")
+        for part in render.terminal(one, console.width):
+            console.print(part, end="\n\n")
     console.print(render.STAR, highlight=False, soft_wrap=True)
 
 

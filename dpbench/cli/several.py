@@ -158,6 +158,10 @@ def show(summary: Summary, console: Console, advice: str) -> None:
         + (f"; {advice}" if summary.failed else ""),
         soft_wrap=True,
     )
+    if summary.renewed:
+        console.print(
+            f"{len(summary.renewed)} cells were done before, on other data than are here now: run again", soft_wrap=True
+        )
     if summary.changed:
         console.print(
             f"{len(summary.changed)} of those done before were run with other code; --refresh runs them again",

@@ -12,7 +12,7 @@ from rich.table import Table
 from dpbench.cli import flags, several
 from dpbench.cli.output import interruptible
 from dpbench.sweep.figures import ready
-from dpbench.sweep.folder import STATES
+from dpbench.sweep.folder import STATES, TO_RUN
 
 if TYPE_CHECKING:
     from dpbench.sweep import Overview
@@ -35,7 +35,8 @@ def sweep(
     threads: Annotated[int | None, typer.Option(help="Threads per worker. \\[default: cores / workers]")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
     refresh: Annotated[
-        bool, typer.Option("--refresh", help="Run cells again that were run with other code of a plugin.")
+        bool,
+        typer.Option("--refresh", help="Run cells again that were run with other code, a plugin's or dpbench's own."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells and their state; run nothing.")] = False,
     slurm: Annotated[
@@ -54,7 +55,7 @@ def sweep(
     plugins = load()
     plugins.report_broken()
     if dry_run:
-        _show_overview(sweeps.overview(definition, out, plugins), Console())
+        _show_overview(sweeps.overview(definition, out, plugins, data=True), Console())
         return
     with interruptible("Finished cells are kept; repeat the command to continue."):
         summary = sweeps.sweep(
@@ -69,7 +70,7 @@ def _show_overview(overview: Overview, console: Console) -> None:
     for cell, state in zip(overview.grid.cells, overview.states, strict=True):
         table.add_row(*(str(cell.values.get(axis, "")) for axis in axes), state)
     console.print(table)
-    shown = [state for state in STATES if state != "other code" or state in overview.states]
+    shown = [state for state in STATES if not state.startswith("other") or state in overview.states]
     counts = ", ".join(f"{overview.states.count(state)} {state}" for state in shown)
     duplicates = f"; {overview.grid.duplicates} duplicates" if overview.grid.duplicates else ""
     console.print(f"{len(overview.grid.cells)} cells: {counts}{duplicates}", soft_wrap=True)
@@ -79,7 +80,7 @@ def _show_overview(overview: Overview, console: Console) -> None:
 def _estimate(overview: Overview) -> str:
     from dpbench.support.messages import duration
 
-    if "to do" not in overview.states:
+    if not overview.cells(*TO_RUN):
         return "Nothing to do."
     if overview.seconds is None:
         return "No estimate: no finished result of these learners here."

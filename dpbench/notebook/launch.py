@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,7 @@ def run(
 
     A component is a name with options as in the shell ("pillar:k=40"), a class of a plugin, or an instance; it need not
     be installed. Of lists, what is done in `out` already is not run again, unless it is of a class of your own or
-    the code has changed. A learner that is the ceiling runs once, at ε = ∞.
+    the code or the data have changed. A learner that is the ceiling runs once, at ε = ∞.
 
     Args:
         learner: one or several.
@@ -120,7 +121,7 @@ def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, ke
     from dpbench.harness.run import run as run_one
     from dpbench.harness.shared import Shared
 
-    before = overview(asked, out, plugins)
+    before = overview(asked, out, plugins, data=True)
     check_writable(out)
     cells, shared = before.grid.cells, Shared()
     done = {cell.digest for cell in before.cells("done") if len(cells) > 1 and not keep and _published(cell, plugins)}
@@ -128,12 +129,12 @@ def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, ke
     failed: dict[str, str] = {}
     models: dict[tuple[str, int], Model] = {}
 
-    def keep_one(prepared: Prepared, fitted: Fitted) -> None:
+    def keep_one(cell: Cell, prepared: Prepared, fitted: Fitted) -> None:
         seed = fitted.result.seed
         try:
             models[prepared.spec.digest, seed] = Model.of(prepared, fitted, plugins)
         except SpecError as error:  # costs no result
-            failed[f"model of seed {seed} of {prepared.spec.learner.name}"] = str(error)
+            failed[f"model of seed {seed} of {cell}"] = str(error)
 
     for cell in cells:
         try:
@@ -142,8 +143,8 @@ def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, ke
                 # What is interrupted goes on, unless a class of this session may have changed since.
                 unfinished = Unfinished(out) if _published(cell, plugins) and not keep else None
                 result = run_one(
-                    cell.spec, device=device, plugins=plugins, shared=shared, keep=keep_one if keep else None,
-                    unfinished=unfinished,
+                    cell.spec, device=device, plugins=plugins, shared=shared,
+                    keep=partial(keep_one, cell) if keep else None, unfinished=unfinished,
                 )  # fmt: skip
                 result.write(out)
                 Unfinished(out).end(result.file_name)

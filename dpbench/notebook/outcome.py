@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,10 +150,14 @@ class Comparison:
 def results(*places: str | Path) -> Results:
     """Return the results in files and below folders, by default `dpbench-results`, the newest of each spec.
 
+    A warning names each file that is damaged, or was changed after it was written: it is left out.
+
     Raises:
         DataError: a place does not exist, or there is no result in any of them.
     """
-    filed, _ = read([Path(place) for place in places or (PLACE,)])
+    filed, damaged = read([Path(place) for place in places or (PLACE,)])
+    for said in damaged:
+        warnings.warn(f"{said} Left out.", stacklevel=2)
     return Results(tuple(filed))
 
 

@@ -171,7 +171,7 @@ class Result(_Frozen):
     schema_version: Literal[1] = 1
     digest: str
     spec: Spec
-    status: Literal["submitted", "verified", "disputed", "withdrawn"] = "submitted"
+    status: Literal["submitted", "disputed", "withdrawn"] = "submitted"
     selection: SelectionRule
     search: Selection | None = None
     settled: dict[str, Any] = {}  # settings that were left to the budget (None, or `auto`), as the run had them

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import registry
+from dpbench.api import Dataset
+from dpbench.data import sources
 from dpbench.errors import DpbenchError, OutputError
+from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.registry import Registry
-from dpbench.registry.components import check_components, kind_of
+from dpbench.registry.components import build, check_components, kind_of
 from dpbench.support.code import DPBENCH, code_of, core
+from dpbench.support.guard import guarded
 from dpbench.sweep.display import Count, shown
-from dpbench.sweep.folder import Folder, State
+from dpbench.sweep.folder import TO_RUN, Folder, State
 from dpbench.sweep.grid import Cell, Grid, read_grid
 from dpbench.sweep.resources import Resources
 
@@ -43,11 +47,16 @@ class Summary:
     ran: int  # cells finished by this call
     skipped: int  # cells that were done before
     failed: tuple[tuple[Cell, str], ...]  # in this call or an earlier one, with the error
-    changed: tuple[Cell, ...] = ()  # left as they are: done by a plugin whose files have changed since
+    changed: tuple[Cell, ...] = ()  # left as they are: done by other code (see `State`)
+    renewed: tuple[Cell, ...] = ()  # begun again: done before, on other data than are here
 
 
 def overview(
-    definition: Path | Mapping[str, Any], out: Path | None = None, plugins: Registry | None = None
+    definition: Path | Mapping[str, Any],
+    out: Path | None = None,
+    plugins: Registry | None = None,
+    *,
+    data: bool = False,
 ) -> Overview:
     """Return every cell of a sweep and its state; nothing is run.
 
@@ -55,13 +64,14 @@ def overview(
         definition: a sweep file, or a mapping with its keys; see `sweep.grid`.
         out: the results folder; by default `dpbench-results/` and the sweep's name.
         plugins: the registry, if it is already loaded.
+        data: open the datasets, to tell what was done on other data; a figure of results does not depend on it.
 
     Raises:
         SpecError: the definition is invalid; see `read_grid`.
     """
     plugins = plugins or registry.load()
     grid = read_grid(definition, plugins)
-    return _overview(grid, _folder(out, grid), plugins)
+    return _overview(grid, _folder(out, grid), plugins, _Data(plugins) if data else None)
 
 
 def sweep(
@@ -75,8 +85,8 @@ def sweep(
 ) -> Summary:
     """Run every cell of a sweep that is not done; each result is written to its own file as it comes.
 
-    Cells with a result in the folder are skipped, unless it is `refresh` and the code of a plugin has changed since;
-    failed ones are skipped unless `retry_failed`. A sweep that was
+    Cells with a result in the folder are skipped, unless the data have changed since, or with `refresh` the code: that
+    of a plugin, dpbench's core or its mechanism. Failed ones are skipped unless `retry_failed`. A sweep that was
     stopped, even killed, continues when it is called again and ends with the same numbers. Arguments as in `overview`.
 
     Raises:
@@ -90,38 +100,74 @@ def sweep(
         check_components(spec, plugins)
     folder = _folder(out, grid)
     with folder.held():
-        before = _overview(grid, folder, plugins)
-        left = before.cells("to do", *["failed"] * retry_failed, *["other code"] * refresh)  # type: ignore[arg-type]
+        before = _overview(grid, folder, plugins, _Data(plugins))
+        also = (*["failed"] * retry_failed, *["other code"] * refresh)
+        left = before.cells(*TO_RUN, *also)  # type: ignore[arg-type]
         folder.log(f"begin    {grid.name}: {len(left)} of {len(grid.cells)} cells to do, {resources}")
         ran = _run(left, before, resources, plugins) if left else 0
         failed = tuple((cell, error) for cell in grid.cells if (error := folder.failure(cell)) is not None)
         folder.log(f"end      {grid.name}: {ran} cells done, {len(failed)} failed")
     changed = () if refresh else tuple(before.cells("other code"))
-    return Summary(grid, folder, ran, len(before.cells("done")) + len(changed), failed, changed)
+    done, renewed = len(before.cells("done")) + len(changed), tuple(before.cells("other data"))
+    return Summary(grid, folder, ran, done, failed, changed, renewed)
 
 
 def _folder(out: Path | None, grid: Grid) -> Folder:
     return Folder(out or Path("dpbench-results") / grid.name)
 
 
-def _overview(grid: Grid, folder: Folder, plugins: Registry) -> Overview:
+def _overview(grid: Grid, folder: Folder, plugins: Registry, data: _Data | None) -> Overview:
     states: list[State] = []
     took: dict[str, list[float]] = {}  # learner -> seconds of its results
     for cell in grid.cells:
         result = folder.result(cell)
-        states.append(_state(cell, result, folder, plugins))
+        states.append(_state(cell, result, folder, plugins, data))
         if result:
             took.setdefault(cell.spec.learner.name, []).append(sum(result.seconds.values()))
     means = {name: sum(seconds) / len(seconds) for name, seconds in took.items()}
-    left = [cell.spec.learner.name for cell, state in zip(grid.cells, states, strict=True) if state == "to do"]
+    left = [cell.spec.learner.name for cell, state in zip(grid.cells, states, strict=True) if state in TO_RUN]
     known = [means[name] for name in left if name in means]
     # Learners without a result are assumed to be as slow as those with one.
     return Overview(grid, folder, tuple(states), sum(known) / len(known) * len(left) if known else None)
 
 
-def _state(cell: Cell, result: Result | None, folder: Folder, plugins: Registry) -> State:
+class _Data:
+    """The digests of the data as they are now; each dataset is opened once."""
+
+    def __init__(self, plugins: Registry) -> None:
+        self._plugins, self._digests = plugins, dict[tuple[str, int], str | None]()
+
+    def changed(self, cell: Cell, result: Result) -> bool:
+        """Say whether a result is of other data than are here; of data that cannot be read here, nobody knows."""
+        spec = cell.spec
+        parts = {"private": spec.dataset, "public": spec.public_dataset or spec.dataset}
+        now = {role: self._digest(part, spec.seeds[0]) for role, part in parts.items()}
+        return None not in now.values() and now != result.task.digests
+
+    def _digest(self, part: Component, seed: int) -> str | None:
+        key = (part.model_dump_json(), seed)
+        if key not in self._digests:
+            self._digests[key] = _digest(build(self._plugins, "dataset", part), seed)
+        return self._digests[key]
+
+
+def _digest(dataset: Dataset, seed: int) -> str | None:
+    """Return the digest of a dataset, None if it is drawn for each seed, missing, damaged, or to be downloaded."""
+    try:
+        source = sources.described(dataset)
+        away = source is not None and source.hub and sources.find(dataset) is None
+        if away or dataset.drawn(seed) != dataset:
+            return None
+        return guarded(f"load of dataset {dataset.name!r}", dataset.load).digest
+    except DpbenchError:
+        return None  # a cell that runs says why
+
+
+def _state(cell: Cell, result: Result | None, folder: Folder, plugins: Registry, data: _Data | None) -> State:
     if result is None:
         return "to do" if folder.failure(cell) is None else "failed"
+    if data is not None and data.changed(cell, result):
+        return "other data" if folder.failure(cell) is None else "failed"
     if not result.privacy.repeatable:
         return "other code"
     made: Mapping[str, str] = result.provenance.get("code", {})  # empty in results from before it was noted

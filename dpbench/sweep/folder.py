@@ -25,9 +25,11 @@ from dpbench.records.result import Result
 from dpbench.support.files import check_writable, write_json
 from dpbench.sweep.grid import Cell
 
-State = Literal["done", "other code", "failed", "to do"]
-"""`other code`: done, by a plugin whose files have changed since."""
+State = Literal["done", "other code", "other data", "failed", "to do"]
+"""`other code`: done, but the files of a plugin, dpbench's core or its mechanism have changed since.
+`other data`: done, but the data have changed since."""
 STATES: tuple[State, ...] = get_args(State)
+TO_RUN: tuple[State, ...] = ("to do", "other data")
 
 
 @dataclass(frozen=True)

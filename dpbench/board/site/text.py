@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 
+from dpbench.board.tables import render
 from dpbench.records.result import Interval
 from dpbench.support.messages import bytes_in_words, duration
 
@@ -75,21 +76,13 @@ def signed(share: float, digits: int = 2) -> str:
     return f"{100 * share:+.{digits}f}".replace("-", "−") if share else "0"
 
 
-def half_width(interval: Interval) -> float | None:
-    """Return half the width of an interval, a share; None for a single seed."""
-    return None if interval.low is None or interval.high is None else (interval.high - interval.low) / 2
-
-
 def spread(interval: Interval | None) -> str:
-    """Return a mean with its interval, in percent.
+    """Return a mean with its interval, in percent, as `dpbench results` prints it.
 
-    >>> spread(Interval(mean=0.72, low=0.70, high=0.74))
-    '72.00 ± 2.00'
+    >>> spread(Interval(mean=0.72, low=0.70, high=0.74)), spread(Interval(mean=0.95, low=0.85, high=1.05))
+    ('72.00 ± 2.00', '95.00 (85.00 to 100)')
     """
-    if interval is None:
-        return NONE
-    half = half_width(interval)
-    return percent(interval.mean) if half is None or half < 5e-5 else f"{percent(interval.mean)} ± {percent(half)}"
+    return NONE if interval is None else render.percent(interval)
 
 
 def budget(epsilon: float) -> str:

@@ -1,8 +1,9 @@
 """Results -> tables: one for each protocol, a row for each learner, a column for each ε, best first.
 
-Two results stand in one table if they differ at most in learner, settings, ε, seeds and whether public labels were
-read. In a column, those that a paired test cannot tell from the best (`board.ranking`) are best as well. What reads no
-private row, and what has no privacy, is a reference: it stands below and is never best.
+Two results stand in one table if they are of the same data, to the byte, and differ at most in learner, settings, ε,
+seeds and whether public labels were read. In a column, those that a paired test cannot tell from the best
+(`board.ranking`) are best as well. What reads no private row, and what has no privacy, is a reference: it stands below
+and is never best.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.board.ranking import ranks, scores_of
+from dpbench.board.ranking import compared, scores_of
 from dpbench.board.tables.collect import Filed
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component, Protocol
@@ -73,7 +74,21 @@ def arrange(
     told_apart = len(set(short.values())) == len(short)
     for one, title in zip(having, whole, strict=True):
         grounds[short[title] if told_apart else title].append(one)
-    return [_table(title, ones, metric) for title, ones in sorted(grounds.items())]
+    return [
+        _table(said, ones, metric)
+        for title, group in sorted(grounds.items())
+        for said, ones in sorted(_of_one_data(title, group).items())
+    ]
+
+
+def _of_one_data(title: str, filed: Sequence[Filed]) -> dict[str, list[Filed]]:
+    """Part results of data that have changed between them, which are no rivals: titles say which are whose."""
+    found = defaultdict[str, list[Filed]](list)
+    for one in filed:
+        task = one.result.task
+        digests = "/".join(dict.fromkeys(digest[:8] for digest in task.digests.values()))
+        found[f"{title}, data {digests} ({task.private:,} private, {len(task.classes)} classes)"].append(one)
+    return found if len(found) > 1 else {title: list(filed)}
 
 
 def _titles(results: Sequence[Result], named: Named) -> list[str]:
@@ -143,7 +158,7 @@ def _by_label(filed: Sequence[Filed]) -> dict[str, list[Filed]]:
 
 
 def _apart(name: str, filed: list[Filed]) -> dict[str, list[Filed]]:
-    """Tell results of one column apart by the settings that differ, and those of equal settings by their digests."""
+    """Tell results of one column apart by the settings that differ, then by their seeds, and then by their digests."""
     if not _share_a_column(filed):
         return {name: filed}
     differing, found = _differing(filed), defaultdict[str, list[Filed]](list)
@@ -153,11 +168,25 @@ def _apart(name: str, filed: list[Filed]) -> dict[str, list[Filed]]:
         found[",".join(parts)].append(one)
     split = defaultdict[str, list[Filed]](list)
     for settings, ones in found.items():
-        clash = _share_a_column(ones)
-        for one in ones:
-            told = ",".join(filter(None, [settings, one.result.digest[:8] if clash else ""]))
-            split[f"{name}:{told}" if told else name].append(one)
+        called = f"{name}:{settings}" if settings else name
+        for seeds, same in _by_seeds(ones).items():
+            clash = _share_a_column(same)
+            for one in same:
+                split[", ".join(filter(None, [called, seeds, one.result.digest[:8] * clash]))].append(one)
     return split
+
+
+def _by_seeds(filed: list[Filed]) -> dict[str, list[Filed]]:
+    """Tell results of one column apart by how many seeds they have, or by which where they have as many."""
+    seeds = {one.result.spec.seeds for one in filed}
+    if not _share_a_column(filed) or len(seeds) == 1:
+        return {"": filed}
+    counted, found = len({len(one) for one in seeds}) == len(seeds), defaultdict[str, list[Filed]](list)
+    for one in filed:
+        own = one.result.spec.seeds
+        many = "s" * (len(own) > 1)
+        found[f"{len(own)} seed{many}" if counted else f"seed{many} {' '.join(map(str, own))}"].append(one)
+    return found
 
 
 def _share_a_column(filed: Sequence[Filed]) -> bool:
@@ -199,13 +228,13 @@ def _row(label: str, filed: Sequence[Filed], columns: Sequence[float], entries: 
 
 
 def _ties(mine: Filed, rivals: Sequence[Filed], metric: Metric) -> bool:
-    """Say whether a result is the best of its column, or cannot be told from it."""
+    """Say whether a result is the best of its column, or cannot be told from it by a test of the two."""
     best = max(rivals, key=lambda one: one.result.metrics[metric].mean)
-    if mine is best:
-        return len(rivals) > 1
+    if mine is best:  # which is said where some other could be paired with it
+        return sum(tested_on(one.result) == tested_on(best.result) for one in rivals) > 1
     if tested_on(mine.result) != tested_on(best.result):
-        return False  # other seeds or another test split: nothing to pair
-    return ranks([scores_of(one.result, metric) for one in (best, mine)])[1] == 1
+        return False  # other seeds: nothing to pair
+    return not compared(scores_of(best.result, metric), scores_of(mine.result, metric)).differs
 
 
 def tested_on(result: Result) -> tuple[object, ...]:

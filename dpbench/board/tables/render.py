@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 LEGEND = "Percent, mean over seeds with its 95% interval. {}: cannot be told from the best of its column."
+PAD = 2  # blanks around a column of a terminal's table
 STAR, BOLD = LEGEND.format("*"), LEGEND.format("Bold")
 
 
@@ -45,17 +46,40 @@ def _end(share: float) -> str:
     return f"{100 * share:.0f}" if share in (0, 1) else f"{100 * share:.2f}"
 
 
-def terminal(table: Table) -> RichTable:
-    """Return a table for a terminal, without its title: the best are starred."""
+def terminal(table: Table, width: int) -> list[RichTable]:
+    """Return a table for a terminal, without its title: the best are starred. Columns beyond the width stand below.
+
+    A long label is wrapped within a third of the width.
+    """
     from rich.table import Column
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable("learner", *(Column(name, no_wrap=True) for name in table.columns), box=None)
-    for row in table.rows:
-        cells = [Text(f"{_text(cell)} *" if cell and cell.best else _text(cell)) for cell in row.cells]
-        drawn.add_row(Text(row.label), *cells, style="dim" if row.reference else "")
+    texts = [[f"{_text(cell)} *" if cell and cell.best else _text(cell) for cell in row.cells] for row in table.rows]
+    labels = max(len(text) for text in ("learner", *(row.label for row in table.rows)))
+    wide = [max(map(len, column)) for column in zip(table.columns, *texts, strict=True)]
+    drawn = []
+    for places in _fitting(wide, width - min(labels, width // 3) - PAD):
+        part = RichTable("learner", *(Column(table.columns[place], no_wrap=True) for place in places), box=None)
+        for row, cells in zip(table.rows, texts, strict=True):
+            part.add_row(Text(row.label), *(Text(cells[at]) for at in places), style="dim" if row.reference else "")
+        drawn.append(part)
     return drawn
+
+
+def _fitting(wide: Sequence[int], width: int) -> list[list[int]]:
+    """Part columns into runs that fit beside each other, one at least.
+
+    >>> _fitting([10, 10, 10], 25), _fitting([10], 5), _fitting([], 5)
+    ([[0, 1], [2]], [[0]], [[]])
+    """
+    parts, used = list[list[int]]([[]]), 0
+    for place, one in enumerate(wide):
+        if parts[-1] and used + one + PAD > width:
+            parts, used = [*parts, []], 0
+        parts[-1].append(place)
+        used += one + PAD
+    return parts
 
 
 def markdown(tables: Sequence[Table]) -> str:

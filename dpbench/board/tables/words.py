@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from dpbench.board.ranking import Compared, over_examples, over_seeds, scores_of
+from dpbench.board import ranking
 from dpbench.board.tables.arrange import label, tested_on
 from dpbench.board.tables.collect import Filed
 from dpbench.board.tables.render import percent
@@ -126,7 +126,7 @@ def difference(first: Filed, second: Filed, metric: Metric = "accuracy") -> Iter
     yield "More than noise, at 5%." if found.differs else "Not more than noise, at 5%."
 
 
-def compared(first: Filed, second: Filed, metric: Metric = "accuracy") -> Compared:
+def compared(first: Filed, second: Filed, metric: Metric = "accuracy") -> ranking.Compared:
     """Compare two results by the paired test of the boards (`board.ranking`).
 
     Raises:
@@ -140,10 +140,7 @@ def compared(first: Filed, second: Filed, metric: Metric = "accuracy") -> Compar
             f"Expected two results on the same test examples and seeds: {first.file} ({_ground(first.result)}) and "
             f"{second.file} ({_ground(second.result)}) share too little to be paired."
         )
-    a, b = scores_of(first.result, metric), scores_of(second.result, metric)
-    if a.bits is None or b.bits is None:
-        return over_seeds(a.per_seed, b.per_seed)
-    return over_examples(a.bits(), b.bits())
+    return ranking.compared(ranking.scores_of(first.result, metric), ranking.scores_of(second.result, metric))
 
 
 def _ground(result: Result) -> str:

@@ -154,8 +154,8 @@ class Curator(ABC):
         Raises:
             NotPlanned: the release is not in the plan, or all its steps are spent.
             SpecError: a clip or a chunk size that is none, or a number of clips that is not that of the blocks.
-            NotPerExample: a row differs when it is evaluated beside other rows, or among fewer; or a chunk's contribution
-                has another form, shape or scale than that of no rows.
+            NotPerExample: a row differs when it is evaluated beside other rows, or among fewer; or what a chunk
+                contributes has another form, shape or scale than what no rows contribute.
             NotPure: `rows` changed what it can reach, or reaches what cannot be compared, such as an iterator.
             ComponentFailed: `rows` failed; type and line are told, its text may hold private values.
         """

@@ -56,6 +56,23 @@ def test_several_run_in_one_command_with_one_table_and_are_not_run_again(
 
 
 @pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        (["plugin", "new", "mine", "--out", "a", "--out", "b"], "--out"),
+        (["data", "fetch", "digits", "--to", "a", "--to=b"], "--to"),
+        (["data", "remove", "digits", "-y", "--yes"], "--yes or -y"),
+        (["inspect", "--read-private", "--public-only"], "--read-private or --public-only"),
+    ],
+)
+def test_a_flag_of_one_value_is_given_once_whichever_command_it_is_of_and_however_it_is_spelled(
+    command: list[str], flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert called(*command) == 1
+    assert f"Expected {flag} once, got it more than once" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--learner", "pillar,jl", "--json"], "Expected one value of --learner with --json, got several"),

@@ -32,7 +32,7 @@ from dpbench.cli import (
     sweep,
     tune,
 )
-from dpbench.cli.once import Once
+from dpbench.cli.command import Command
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.support import progress
 from dpbench.support.guard import DEBUG
@@ -51,12 +51,15 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "docs": docs.docs,
 }  # fmt: skip
 for name, command in COMMANDS.items():
-    app.command(name, cls=Once)(command)
-app.add_typer(results.app, name="results")
-app.add_typer(data.app, name="data")
-app.add_typer(cache.app, name="cache")
-app.add_typer(plugin.app, name="plugin")
-app.add_typer(leaderboard.app, name="leaderboard")
+    app.command(name)(command)
+GROUPS = {
+    "results": results.app, "data": data.app, "cache": cache.app, "plugin": plugin.app, "leaderboard": leaderboard.app,
+}  # fmt: skip
+for name, group in GROUPS.items():
+    app.add_typer(group, name=name)
+for holder in (app, *GROUPS.values()):
+    for registered in holder.registered_commands:
+        registered.cls = Command
 
 
 def _say_version(asked: bool) -> None:

@@ -72,6 +72,11 @@ def test_a_flag_of_one_value_is_given_once_whichever_command_it_is_of_and_howeve
     assert f"Expected {flag} once, got it more than once" in capsys.readouterr().err
 
 
+def test_what_stands_after_two_dashes_is_no_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("museum", "--", "-v") == 1
+    assert "Unknown exhibit '-v'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

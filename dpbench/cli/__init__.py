@@ -95,8 +95,8 @@ ANYWHERE = ("--debug", "--quiet", "-q", "--verbose", "-v")
 
 
 def _in_front(arguments: list[str]) -> list[str]:
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return [one for one in own if one in ANYWHERE] + [one for one in arguments if one not in ANYWHERE]
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return sorted(arguments[:end], key=lambda one: one not in ANYWHERE) + arguments[end:]
 
 
 def main(arguments: list[str] | None = None) -> None:

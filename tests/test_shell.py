@@ -19,6 +19,7 @@ from dpbench.data.survey import survey
 from dpbench.harness import run as running
 from dpbench.harness.fit import Fitted, fit_once
 from dpbench.harness.prepare import Prepared
+from dpbench.records import museum
 from dpbench.records.result import Interval, Result
 from dpbench.registry import load
 from dpbench.support import charts, progress
@@ -134,6 +135,30 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_left(
     monkeypatch.undo()
     assert called(*command[:-1], tmp_path / "whole") == 0
     assert result_in(tmp_path / "whole").seeds == found.seeds
+
+
+def test_any_command_that_is_interrupted_says_so(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(museum, "read", interrupted)
+    assert called("museum") == 130
+    assert capsys.readouterr().err == "dpbench: Interrupted. Nothing more is written; what ended before is kept.\n"
+
+
+def test_a_pool_that_waits_for_dead_workers_does_not_outlive_an_interruption() -> None:
+    code = """
+import signal, time
+from dpbench.cli import output
+output.PATIENCE = 0.1
+with output.stoppable():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        time.sleep(60)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50)
+    assert done.returncode == 130 and done.stderr.startswith("dpbench: Interrupted. Workers that did not end")
 
 
 def test_seeds_of_another_code_and_lines_that_were_cut_off_are_not_taken(tmp_path: Path) -> None:

@@ -136,7 +136,6 @@ def _called(arguments: list[str]) -> int:
         where = f" See {context.command_path} --help." if context else ""
         print(f"dpbench: {said}.{where}", file=sys.stderr)
         return int(error.exit_code)
-    except typer.Abort as error:
-        interrupted = isinstance(error.__cause__, KeyboardInterrupt)
-        print(f"dpbench: {'Interrupted' if interrupted else 'Aborted'}.", file=sys.stderr)
-        return 130 if interrupted else 1
+    except typer.Abort:
+        print("dpbench: Aborted.", file=sys.stderr)
+        return 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench.cli import flags, publish
+from dpbench.cli.output import stoppable
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.privacy import MECHANISM
 
@@ -25,6 +26,12 @@ app.command("publish")(publish.publish)
 
 Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
 LEADERBOARD = Path("leaderboard")  # see `board.folder`
+
+
+@app.callback()
+def stop(context: typer.Context) -> None:
+    """Results are checked by a pool of processes."""
+    context.with_resource(stoppable())
 
 
 @app.command()

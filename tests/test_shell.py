@@ -436,4 +436,4 @@ def test_an_audit_of_a_result_of_before_names_its_file(tmp_path: Path, capsys: O
             tmp_path / "root" / "results" / "board" / f"{name}.json"
         )
     assert called("audit", "board", "--root", tmp_path / "root") == 1  # as nothing was audited
-    assert capsys.readouterr().out.count("not audited: ") == 2
+    assert capsys.readouterr().err.count("not audited: ") == 2

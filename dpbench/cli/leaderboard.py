@@ -86,6 +86,11 @@ def build(
 
     if site is not None and (no_site or check):
         raise SpecError("--site names where the page goes, and --check and --no-site make none: give one of them.")
+    if not any((root / part).is_dir() for part in ("boards", "results")):
+        raise SpecError(
+            f"Expected boards or results in {root}, found none. Name a leaderboard's folder with --root, or file a "
+            "result: dpbench leaderboard add FILE."
+        )
     plugins = _plugins()
     index = building.index_of(root, plugins)
     entries = sum(len(standing.entries) for standing in index.standings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -248,10 +249,20 @@ def test_a_private_search_prints_the_setting_of_each_seed(tmp_path: Path, capsys
 
 
 def test_tune_says_why_settings_could_not_be_tried_and_what_the_defaults_score(tmp_path: Path, capsys: Output) -> None:
-    assert called("tune", "--learner", "class-means", "--space", "k=1,9998,9999", "--out", tmp_path) == 0
+    protocol = ("--epsilon", "2", "--extractor", "pixels:mode=L", "--public-labels", "--out", tmp_path)
+    assert called("tune", "--learner", "class-means", "--space", "k=1,9998,9999", *protocol) == 0
     shown = capsys.readouterr().out
-    assert "2 could not be tried" in shown and "Not tried (1): Expected k=9998" in shown
+    assert (
+        "Tried 1 of 3 settings" in shown
+        and "2 could not be tried" in shown
+        and "Not tried (1): Expected k=9998" in shown
+    )
     assert "The defaults score" in shown and "nothing that was tried is better; keep the defaults" in shown
+    command = shlex.split(shown.partition("use it with: dpbench ")[2])
+    assert command[:7] == ["run", "--learner", "class-means", "--extractor", "pixels:mode=L", "--epsilon", "2.0"]
+    assert called(*command, "--seeds", "1", "--out", tmp_path / "run") == 0
+    found = result_in(tmp_path / "run")
+    assert found.spec.learner.options["k"] == 1 and found.search is not None
 
 
 def test_info_of_an_image_folder_says_where_it_is(tmp_path: Path) -> None:
@@ -408,7 +419,12 @@ def test_a_figure_is_written_as_pdf_the_same_bytes_each_time(tmp_path: Path) -> 
 def test_the_parser_refuses_in_one_plain_sentence(capsys: Output) -> None:
     assert called("run", "--lerner", "jl") == 2
     said = capsys.readouterr().err
-    assert said.startswith("dpbench: No such option") and said.count("\n") == 1 and "dpbench run --help" in said
+    assert (
+        "?." not in said
+        and said.startswith("dpbench: No such option")
+        and said.count("\n") == 1
+        and "dpbench run --help" in said
+    )
 
 
 def test_an_audit_of_an_edited_result_is_refused_by_name(tmp_path: Path, capsys: Output) -> None:

@@ -134,7 +134,7 @@ def _called(arguments: list[str]) -> int:
         said = " ".join(error.format_message().split()).rstrip(".")
         context = getattr(error, "ctx", None)
         where = f" See {context.command_path} --help." if context else ""
-        print(f"dpbench: {said}.{where}", file=sys.stderr)
+        print(f"dpbench: {said}{'' if said.endswith('?') else '.'}{where}", file=sys.stderr)
         return int(error.exit_code)
     except typer.Abort:
         print("dpbench: Aborted.", file=sys.stderr)

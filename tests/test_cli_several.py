@@ -19,17 +19,17 @@ def called(*arguments: str) -> int:
 
 
 def test_learners_with_options_are_told_apart_at_commas() -> None:
-    assert several.components(["pillar:k=40,steps=30,dp-sgd:clip=2,jl"]) == [
+    assert several.components(["pillar:k=40,steps=30,dp-sgd:clip=2,jl"], "--learner") == [
         "pillar:k=40,steps=30",
         "dp-sgd:clip=2",
         "jl",
     ]
-    assert several.components(["torchvision:resnet18,tag=DEFAULT,pixels:size=8+scatternet"]) == [
+    assert several.components(["torchvision:resnet18,tag=DEFAULT,pixels:size=8+scatternet"], "--extractor") == [
         "torchvision:resnet18,tag=DEFAULT",
         "pixels:size=8+scatternet",
     ]
-    assert several.components(["a", "b,c"]) == ["a", "b", "c"]
-    assert several.components(None) == []
+    assert several.components(["a", "b,c"], "--learner") == ["a", "b", "c"]
+    assert several.components(None, "--learner") == []
 
 
 def test_the_same_value_twice_is_refused() -> None:
@@ -86,6 +86,10 @@ def test_what_stands_after_two_dashes_is_no_flag(capsys: pytest.CaptureFixture[s
         (["--learner", "pillar", "--epsilon", "one"], "a number, or several like 0.1,1, got 'one'"),
         (["--learner", "pillar,pilar"], "Unknown learner 'pilar'. Did you mean 'pillar'?"),
         (["--learner", "pillar,jl", "--epsilon", "0.1,-1"], "epsilon=-1.0"),
+        (["--learner", "pillar,"], "Expected --learner as a name, or several like A,B, got 'pillar,'"),
+        (["--learner", "pillar,,"], "Expected --learner as a name, or several like A,B, got 'pillar,,'"),
+        (["--learner", "pillar", "--dataset", "/usr/lib"], "got the folder /usr/lib. Write imagefolder:/usr/lib."),
+        (["--learner", "pillar", "--seeds", "0"], "Expected seeds=0 in the flags of dpbench run to be 1 or more"),
     ],
 )
 def test_bad_requests_are_one_sentence(

@@ -89,7 +89,10 @@ def test_what_stands_after_two_dashes_is_no_flag(capsys: pytest.CaptureFixture[s
         (["--learner", "pillar,"], "Expected --learner as a name, or several like A,B, got 'pillar,'"),
         (["--learner", "pillar,,"], "Expected --learner as a name, or several like A,B, got 'pillar,,'"),
         (["--learner", "pillar", "--dataset", "/usr/lib"], "got the folder /usr/lib. Write imagefolder:/usr/lib."),
-        (["--learner", "pillar", "--seeds", "0"], "Expected seeds=0 in the flags of dpbench run to be 1 or more"),
+        (
+            ["--learner", "pillar", "--seeds", "0"],
+            "Expected at least one seed in the flags of dpbench run, got seeds=0",
+        ),
     ],
 )
 def test_bad_requests_are_one_sentence(

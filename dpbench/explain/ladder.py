@@ -62,8 +62,8 @@ def explain(
     for spec in specs:
         if plugins.find("learner", spec.learner.name).cls.reference:
             raise SpecError(
-                f"Expected a private learner, got {spec.learner.name!r}, which has no privacy to pay for: it is the "
-                "ceiling that others are held against."
+                f"Expected a run that pays for privacy, one fit a seed, got {spec.learner.name!r}: it is the ceiling "
+                "that others are held against."
             )
     began, shared = time.monotonic(), Shared()
     prepared = [_checked(prepare(spec, device=device, plugins=plugins, shared=shared)) for spec in specs]

@@ -65,7 +65,7 @@ def make_spec(values: dict[str, Any], origin: str) -> Spec:
     """
     seeds = values.get("seeds")
     if isinstance(seeds, int) and seeds < 1:
-        raise SpecError(f"Expected seeds={seeds} in {origin} to be 1 or more: it is how many there are.")
+        raise SpecError(f"Expected at least one seed in {origin}, got seeds={seeds}: it is how many there are.")
     try:
         return Spec(**values)
     except ValidationError as error:

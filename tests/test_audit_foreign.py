@@ -138,5 +138,8 @@ def test_a_claim_of_a_smaller_epsilon_than_sigma_gives_fails_the_attack() -> Non
 def test_what_a_loop_has_to_give_is_said_in_a_sentence() -> None:
     with pytest.raises(SpecError, match=r"Expected 4 answers of shape \(2, 2008\) from the loop, one a step, got 1"):
         audit_loop(lambda x, y, seed: loop(x, y, seed)[:1], WHOLE)
+    nothing: Any = lambda *_: None
+    with pytest.raises(SpecError, match="Expected a list of tensors from the loop, one a step, got NoneType"):
+        audit_loop(nothing, Claim(sigma=1.0))
     with pytest.raises(SpecError, match="the same with the same data and seed"):
         audit_loop(lambda x, y, seed: [torch.randn(2, x.shape[1]) for _ in range(4)], WHOLE)

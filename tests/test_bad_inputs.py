@@ -242,7 +242,9 @@ leaderboard verify --seed 3
 leaderboard verify --root /nowhere
 leaderboard verify {png}
 leaderboard verify {edited}
+leaderboard build
 leaderboard build --root {empty}
+reproduce --list --root /nowhere
 leaderboard build --check --site x
 leaderboard add
 leaderboard add {result} --root {empty}

@@ -17,8 +17,9 @@ from PIL import Image
 
 from dpbench.cli import main
 from dpbench.data import extraction
-from dpbench.errors import SpecError
+from dpbench.errors import PlanError, SpecError
 from dpbench.harness import scoring as metrics
+from dpbench.privacy.accounting import accountant
 from dpbench.records.result import Result
 
 Output = pytest.CaptureFixture[str]
@@ -251,6 +252,15 @@ def test_debugging_shows_where_it_was_raised(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("DPBENCH_DEBUG", "1")
     with pytest.raises(SpecError):
         main(run_arguments(tmp_path, "--learner", "pilar"))
+
+
+def test_a_budget_that_no_accountant_answers_exits_1(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> float:
+        raise PlanError("It cannot answer.")
+
+    monkeypatch.setattr(accountant, "epsilon", refused)
+    assert called("budget", "--release", "steps=1", "--sigma", "1", "--json") == 1
+    assert {row["note"] for row in json.loads(capsys.readouterr().out)} == {"It cannot answer."}
 
 
 def test_list_names_every_kind_as_json(capsys: Output) -> None:

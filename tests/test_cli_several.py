@@ -24,17 +24,17 @@ def called(*arguments: str) -> int:
 
 
 def test_learners_with_options_are_told_apart_at_commas() -> None:
-    assert several.components(["pillar:k=40,steps=30,dp-sgd:clip=2,jl"]) == [
+    assert several.components(["pillar:k=40,steps=30,dp-sgd:clip=2,jl"], "--learner") == [
         "pillar:k=40,steps=30",
         "dp-sgd:clip=2",
         "jl",
     ]
-    assert several.components(["torchvision:resnet18,tag=DEFAULT,pixels:size=8+scatternet"]) == [
+    assert several.components(["torchvision:resnet18,tag=DEFAULT,pixels:size=8+scatternet"], "--extractor") == [
         "torchvision:resnet18,tag=DEFAULT",
         "pixels:size=8+scatternet",
     ]
-    assert several.components(["a", "b,c"]) == ["a", "b", "c"]
-    assert several.components(None) == []
+    assert several.components(["a", "b,c"], "--learner") == ["a", "b", "c"]
+    assert several.components(None, "--learner") == []
 
 
 def test_the_same_value_twice_is_refused() -> None:
@@ -94,6 +94,28 @@ def test_cells_are_run_again_where_the_data_have_changed_and_left_where_they_are
 
 
 @pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        (["plugin", "new", "mine", "--out", "a", "--out", "b"], "--out"),
+        (["data", "fetch", "digits", "--to", "a", "--to=b"], "--to"),
+        (["data", "remove", "digits", "-y", "--yes"], "--yes or -y"),
+        (["inspect", "--read-private", "--public-only"], "--read-private or --public-only"),
+    ],
+)
+def test_a_flag_of_one_value_is_given_once_whichever_command_it_is_of_and_however_it_is_spelled(
+    command: list[str], flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert called(*command) == 1
+    assert f"Expected {flag} once, got it more than once" in capsys.readouterr().err
+
+
+def test_what_stands_after_two_dashes_is_no_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("museum", "--", "-v") == 1
+    assert "Unknown exhibit '-v'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--learner", "pillar,jl", "--json"], "Expected one value of --learner with --json, got several"),
@@ -102,6 +124,13 @@ def test_cells_are_run_again_where_the_data_have_changed_and_left_where_they_are
         (["--learner", "pillar", "--epsilon", "one"], "a number, or several like 0.1,1, got 'one'"),
         (["--learner", "pillar,pilar"], "Unknown learner 'pilar'. Did you mean 'pillar'?"),
         (["--learner", "pillar,jl", "--epsilon", "0.1,-1"], "epsilon=-1.0"),
+        (["--learner", "pillar,"], "Expected --learner as a name, or several like A,B, got 'pillar,'"),
+        (["--learner", "pillar,,"], "Expected --learner as a name, or several like A,B, got 'pillar,,'"),
+        (["--learner", "pillar", "--dataset", "/usr/lib"], "got the folder /usr/lib. Write imagefolder:/usr/lib."),
+        (
+            ["--learner", "pillar", "--seeds", "0"],
+            "Expected at least one seed in the flags of dpbench run, got seeds=0",
+        ),
     ],
 )
 def test_bad_requests_are_one_sentence(

@@ -109,7 +109,7 @@ def _globbed(word: str) -> list[str]:
 
 def _cells(arguments: list[str]) -> int:
     given = dict(itertools.pairwise(arguments))
-    learners = components([given.get("--learner", "pillar")])
+    learners = components([given.get("--learner", "pillar")], "--learner")
     return len(learners) * len(given.get("--epsilon", "1").split(","))
 
 

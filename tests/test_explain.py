@@ -110,6 +110,12 @@ def test_a_run_that_pays_no_price_is_refused(learner: str) -> None:
         explain([spec], device="cpu", plugins=registry.load())
 
 
+def test_the_ceiling_is_refused_before_its_epsilon_is() -> None:
+    spec = make_spec({"learner": "non-private", "seeds": 1}, "the test")
+    with pytest.raises(SpecError, match="it is the ceiling that others are held against"):
+        explain([spec], device="cpu", plugins=registry.load())
+
+
 def _curator(kept: Kept, sigma: float = 3.0, seed: int = 0) -> Curator:
     plan = [Release("sums", steps=9)]
     inner = curator_over(private_rows(), plan)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
 from dpbench.support import progress
+from dpbench.sweep import display
+from dpbench.sweep.executors.local import LocalPool
+from dpbench.sweep.folder import Folder
 
 
 def told(monkeypatch: pytest.MonkeyPatch, seconds: list[float], left: int) -> None:
@@ -27,3 +33,27 @@ def test_what_is_short_or_unknown_is_not_said(
 ) -> None:
     told(monkeypatch, seconds, left)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [({}, [": 0 done"]), ({"nothing": True}, []), ({"everything": True}, [".", ": 0 done"])],
+)
+def test_a_sweep_says_as_much_as_was_asked_for(
+    flags: dict[str, bool],
+    said: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(display, "INTERVAL", 0.05)
+    progress.say(**{"nothing": False, "everything": False, **flags})
+    try:
+        with display.shown("moods", display.Count(3, LocalPool(1, 1, "cpu", (), Folder(tmp_path)))):
+            time.sleep(0.2)
+    finally:
+        progress.say(nothing=False, everything=False)
+    lines = list(dict.fromkeys(capsys.readouterr().err.splitlines()))
+    wanted = [f"dpbench: Sweep moods, 3 cells{one}" for one in said]
+    assert len(lines) == len(wanted)
+    assert all(line.startswith(want) for line, want in zip(lines, wanted, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from dpbench.data.survey import survey
 from dpbench.harness import run as running
 from dpbench.harness.fit import Fitted, fit_once
 from dpbench.harness.prepare import Prepared
+from dpbench.records import museum
 from dpbench.records.result import Interval, Result
 from dpbench.registry import load
 from dpbench.support import charts, progress
@@ -136,6 +138,30 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_left(
     assert result_in(tmp_path / "whole").seeds == found.seeds
 
 
+def test_any_command_that_is_interrupted_says_so(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(museum, "read", interrupted)
+    assert called("museum") == 130
+    assert capsys.readouterr().err == "dpbench: Interrupted. Nothing more is written; what ended before is kept.\n"
+
+
+def test_a_pool_that_waits_for_dead_workers_does_not_outlive_an_interruption() -> None:
+    code = """
+import signal, time
+from dpbench.cli import output
+output.PATIENCE = 0.1
+with output.stoppable():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        time.sleep(60)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50)
+    assert done.returncode == 130 and done.stderr.startswith("dpbench: Interrupted. Workers that did not end")
+
+
 def test_seeds_of_another_code_and_lines_that_were_cut_off_are_not_taken(tmp_path: Path) -> None:
     from dpbench.records.unfinished import Unfinished
 
@@ -223,10 +249,20 @@ def test_a_private_search_prints_the_setting_of_each_seed(tmp_path: Path, capsys
 
 
 def test_tune_says_why_settings_could_not_be_tried_and_what_the_defaults_score(tmp_path: Path, capsys: Output) -> None:
-    assert called("tune", "--learner", "class-means", "--space", "k=1,9998,9999", "--out", tmp_path) == 0
+    protocol = ("--epsilon", "2", "--extractor", "pixels:mode=L", "--public-labels", "--out", tmp_path)
+    assert called("tune", "--learner", "class-means", "--space", "k=1,9998,9999", *protocol) == 0
     shown = capsys.readouterr().out
-    assert "2 could not be tried" in shown and "Not tried (1): Expected k=9998" in shown
+    assert (
+        "Tried 1 of 3 settings" in shown
+        and "2 could not be tried" in shown
+        and "Not tried (1): Expected k=9998" in shown
+    )
     assert "The defaults score" in shown and "nothing that was tried is better; keep the defaults" in shown
+    command = shlex.split(shown.partition("use it with: dpbench ")[2])
+    assert command[:7] == ["run", "--learner", "class-means", "--extractor", "pixels:mode=L", "--epsilon", "2.0"]
+    assert called(*command, "--seeds", "1", "--out", tmp_path / "run") == 0
+    found = result_in(tmp_path / "run")
+    assert found.spec.learner.options["k"] == 1 and found.search is not None
 
 
 def test_info_of_an_image_folder_says_where_it_is(tmp_path: Path) -> None:
@@ -383,7 +419,12 @@ def test_a_figure_is_written_as_pdf_the_same_bytes_each_time(tmp_path: Path) -> 
 def test_the_parser_refuses_in_one_plain_sentence(capsys: Output) -> None:
     assert called("run", "--lerner", "jl") == 2
     said = capsys.readouterr().err
-    assert said.startswith("dpbench: No such option") and said.count("\n") == 1 and "dpbench run --help" in said
+    assert (
+        "?." not in said
+        and said.startswith("dpbench: No such option")
+        and said.count("\n") == 1
+        and "dpbench run --help" in said
+    )
 
 
 def test_an_audit_of_an_edited_result_is_refused_by_name(tmp_path: Path, capsys: Output) -> None:
@@ -411,4 +452,4 @@ def test_an_audit_of_a_result_of_before_names_its_file(tmp_path: Path, capsys: O
             tmp_path / "root" / "results" / "board" / f"{name}.json"
         )
     assert called("audit", "board", "--root", tmp_path / "root") == 1  # as nothing was audited
-    assert capsys.readouterr().out.count("not audited: ") == 2
+    assert capsys.readouterr().err.count("not audited: ") == 2

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -125,7 +125,10 @@ class _Loop:
     columns: int
 
     def __call__(self, x: Tensor, y: Tensor, seed: int) -> list[np.ndarray]:
-        found = [np.asarray(one.detach().cpu().double()) for one in self.answers(x, y, seed)]
+        released = self.answers(x, y, seed)
+        if not isinstance(released, Iterable):
+            raise SpecError(f"Expected a list of tensors from the loop, one a step, got {type(released).__name__}.")
+        found = [np.asarray(one.detach().cpu().double()) for one in released]
         if len(found) != self.claim.steps or {one.shape for one in found} != {(2, self.columns)}:
             shapes = sorted({one.shape for one in found})
             raise SpecError(

@@ -32,7 +32,7 @@ from dpbench.cli import (
     sweep,
     tune,
 )
-from dpbench.cli.once import Once
+from dpbench.cli.command import Command
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.support import progress
 from dpbench.support.guard import DEBUG
@@ -51,12 +51,15 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "docs": docs.docs,
 }  # fmt: skip
 for name, command in COMMANDS.items():
-    app.command(name, cls=Once)(command)
-app.add_typer(results.app, name="results")
-app.add_typer(data.app, name="data")
-app.add_typer(cache.app, name="cache")
-app.add_typer(plugin.app, name="plugin")
-app.add_typer(leaderboard.app, name="leaderboard")
+    app.command(name)(command)
+GROUPS = {
+    "results": results.app, "data": data.app, "cache": cache.app, "plugin": plugin.app, "leaderboard": leaderboard.app,
+}  # fmt: skip
+for name, group in GROUPS.items():
+    app.add_typer(group, name=name)
+for holder in (app, *GROUPS.values()):
+    for registered in holder.registered_commands:
+        registered.cls = Command
 
 
 def _say_version(asked: bool) -> None:
@@ -92,8 +95,8 @@ ANYWHERE = ("--debug", "--quiet", "-q", "--verbose", "-v")
 
 
 def _in_front(arguments: list[str]) -> list[str]:
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return [one for one in own if one in ANYWHERE] + [one for one in arguments if one not in ANYWHERE]
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return sorted(arguments[:end], key=lambda one: one not in ANYWHERE) + arguments[end:]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -131,9 +134,8 @@ def _called(arguments: list[str]) -> int:
         said = " ".join(error.format_message().split()).rstrip(".")
         context = getattr(error, "ctx", None)
         where = f" See {context.command_path} --help." if context else ""
-        print(f"dpbench: {said}.{where}", file=sys.stderr)
+        print(f"dpbench: {said}{'' if said.endswith('?') else '.'}{where}", file=sys.stderr)
         return int(error.exit_code)
-    except typer.Abort as error:
-        interrupted = isinstance(error.__cause__, KeyboardInterrupt)
-        print(f"dpbench: {'Interrupted' if interrupted else 'Aborted'}.", file=sys.stderr)
-        return 130 if interrupted else 1
+    except typer.Abort:
+        print("dpbench: Aborted.", file=sys.stderr)
+        return 1

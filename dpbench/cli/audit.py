@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,8 @@ def audit(
     wanted = [found for target in targets for found in _targets(target, root)]
     from dpbench.registry import load
 
-    plugins, failed, done = load(), False, 0
+    plugins, failed = load(), False
+    done: list[Audit] = []
     plugins.report_broken()
     for target in wanted:
         try:
@@ -78,16 +80,17 @@ def audit(
             if len(wanted) == 1:
                 said = str(error)
                 raise error if str(target.file) in said else type(error)(f"{target.name}: {said}") from error
-            print(f"{target.name}: not audited: {error}")
+            print(f"dpbench: {target.name}: not audited: {error}", file=sys.stderr)
             continue
         with printed_if_unwritable(found):
             written = found.write_to(target.filed) if target.filed else found.write(out)
         failed |= not found.passed
-        done += 1
-        if as_json:
-            print(found.model_dump_json(indent=2))
-        else:
+        done.append(found)
+        if not as_json:
             _show(target.name, found, written, Console())
+    if as_json:
+        documents = ",\n".join(one.model_dump_json(indent=2) for one in done)
+        print(f"[{documents}]" if len(wanted) > 1 else documents)
     if failed or not done:
         raise typer.Exit(1)
 
@@ -112,6 +115,8 @@ def _targets(name: str, root: Path) -> Iterator[Target]:
     if file.suffix in {".toml", ".json"}:
         yield Target(name, file)
         return
+    if file.exists() or name.startswith(("/", ".")):
+        raise SpecError(f"Expected a spec (.toml), a result (.json) or a board, got {name!r}.")
     board, _, entry = name.partition("/")
     boards = sorted(one.name for one in (root / "results").glob("*") if one.is_dir())
     if board not in boards:

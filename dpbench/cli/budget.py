@@ -30,17 +30,19 @@ def budget(
     delta: Annotated[float, typer.Option(help="Delta of the guarantee.")] = 1e-5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a plan costs, with every accountant side by side."""
+    """Show what a plan costs, with every accountant side by side. Exit 1 if none answers."""
     if (epsilon is None) == (sigma is None):
         raise SpecError("Expected exactly one of --epsilon (to find sigma) and --sigma (to find epsilon).")
     rows = _answers(_plan(release or [], choice or []), epsilon, sigma, delta)
     if as_json:
         print(json.dumps(rows, indent=2))
-        return
-    table = Table("accountant", "epsilon", "sigma", "note", box=None)
-    for row in rows:
-        table.add_row(row["accountant"], _short(row["epsilon"]), _short(row["sigma"]), row["note"])
-    Console().print(table)
+    else:
+        table = Table("accountant", "epsilon", "sigma", "note", box=None)
+        for row in rows:
+            table.add_row(row["accountant"], _short(row["epsilon"]), _short(row["sigma"]), row["note"])
+        Console().print(table)
+    if not any(row["epsilon"] for row in rows):
+        raise typer.Exit(1)
 
 
 def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, delta: float) -> list[dict[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
+import re
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ FACTS: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
     "dataset": dataset_facts,
     "extractor": extractor_facts,
 }
+SENTENCE = re.compile(r"(?<!et al)\. ")  # where one ends
 WIDE = 160  # terminal columns needed for facts and a summary
 COLUMNS: dict[Kind, tuple[str, ...]] = {
     "dataset": ("here", "download", "licence"),
@@ -87,7 +89,7 @@ def _figures() -> list[dict[str, str]]:
     for name in ready.names():
         lines = itertools.takewhile(lambda line: line.startswith("#"), ready.lines(name))
         said = " ".join(line.lstrip("# ") for line in lines)
-        rows.append({"name": name, "shows": said.partition(". ")[0].rstrip("."), "command": f"dpbench sweep {name}"})
+        rows.append({"name": name, "shows": SENTENCE.split(said)[0].rstrip("."), "command": f"dpbench sweep {name}"})
     return rows
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from dpbench.api import Dataset
 from dpbench.cli.output import interruptible
@@ -130,7 +130,7 @@ def _say_kept(dataset: Dataset, folder: Path, kept: Any) -> None:
 
 
 def _show(found: Survey, console: Console) -> None:
-    table = Table.grid(padding=(0, 2))
+    table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))
     for key, value in found.lines():
         table.add_row(key, escape(value))
     console.print(table)

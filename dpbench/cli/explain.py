@@ -45,7 +45,7 @@ def explain(
     plot: Annotated[Path | None, typer.Option(help="Also plot it, as this PNG or SVG file.")] = None,
 ) -> None:
     """Run again with noise, clipping, projection, too few steps lifted one by one. Reads private data: no guarantee."""
-    names = several.components(learner)
+    names = several.components(learner, "--learner")
     if not names:
         raise SpecError("Expected --learner with dpbench explain: one, or several like pillar,dp-sgd.")
     if tries is not None and not tune:

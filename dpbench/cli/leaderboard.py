@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench.cli import flags, publish
+from dpbench.cli.output import stoppable
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.privacy import MECHANISM
 
@@ -26,6 +27,12 @@ app.command("publish")(publish.publish)
 
 Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
 LEADERBOARD = Path("leaderboard")  # see `board.folder`
+
+
+@app.callback()
+def stop(context: typer.Context) -> None:
+    """Results are checked by a pool of processes."""
+    context.with_resource(stoppable())
 
 
 @app.command()
@@ -80,6 +87,11 @@ def build(
 
     if site is not None and (no_site or check):
         raise SpecError("--site names where the page goes, and --check and --no-site make none: give one of them.")
+    if not any((root / part).is_dir() for part in ("boards", "results")):
+        raise SpecError(
+            f"Expected boards or results in {root}, found none. Name a leaderboard's folder with --root, or file a "
+            "result: dpbench leaderboard add FILE."
+        )
     plugins = _plugins()
     index = building.index_of(root, plugins)
     entries = sum(len(standing.entries) for standing in index.standings)

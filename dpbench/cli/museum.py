@@ -48,8 +48,8 @@ def _show(exhibit: Exhibit, as_json: bool) -> None:
 
     console = Console()
     if not as_json:
-        console.print(f"{exhibit.summary}\n\nSource: {exhibit.source}\n", markup=False, highlight=False)
-        console.print(Syntax(exhibit.code, "python", background_color="default"))
+        console.print(f"{exhibit.summary}\n\nSource: {exhibit.source}\n", markup=False, highlight=False, soft_wrap=True)
+        console.print(Syntax(exhibit.code, "python", background_color="default", word_wrap=True))
     findings = exhibit.visit()
     found = recorded(exhibit, findings)
     if as_json:

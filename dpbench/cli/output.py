@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import active_children
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from dpbench.inspection.report import Inspection
 
 Plotted = TypeVar("Plotted", "Explanation", "Inspection")
+PATIENCE = 4.0  # seconds for a pool of processes to end; most need two
 
 
 @contextmanager
@@ -30,6 +36,33 @@ def interruptible(kept: str) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"dpbench: Interrupted. {kept}", file=sys.stderr)
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Have Ctrl-C end the process soon even where a pool waits for workers that died as they heard of it too."""
+    if threading.current_thread() is not threading.main_thread():  # which alone hears signals
+        yield
+        return
+    before = signal.signal(signal.SIGINT, _stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    last = threading.Timer(PATIENCE, _end)
+    last.daemon = True
+    last.start()
+    raise KeyboardInterrupt
+
+
+def _end() -> None:
+    print("dpbench: Interrupted. Workers that did not end were stopped; what ended before is kept.", file=sys.stderr)
+    for worker in active_children():
+        worker.kill()
+    os._exit(130)
 
 
 @contextmanager

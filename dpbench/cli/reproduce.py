@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from dpbench.reproduce.catalogue import Study
     from dpbench.reproduce.verdict import Comparison
 
+LEADERBOARD = Path("leaderboard")
+
 
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="A table or figure; without one all are listed.")] = None,
@@ -25,7 +27,7 @@ def reproduce(
     list_all: Annotated[bool, typer.Option("--list", help="List every table and figure, with its verdict.")] = False,
     root: Annotated[
         Path, typer.Option(help="For the list: the leaderboard's folder, whose results are compared.")
-    ] = Path("leaderboard"),
+    ] = LEADERBOARD,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the list as a page of Markdown.")] = False,
     workers: Annotated[int | None, typer.Option(help="Cells at a time. \\[default: cores / threads]")] = None,
     compare_only: Annotated[
@@ -41,6 +43,8 @@ def reproduce(
         raise SpecError(f"Expected a name or --list, got both: {name} and {'--list' if list_all else '--markdown'}.")
     if name is None and (out or workers or compare_only):
         raise SpecError("Expected a name with --out, --workers or --compare-only. dpbench reproduce --list names all.")
+    if root != LEADERBOARD and not root.is_dir():
+        raise SpecError(f"Expected --root as a leaderboard's folder, got {root}, which is none.")
     plugins = load()
     plugins.report_broken()
     if name is None:
@@ -81,7 +85,8 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
         table.add_row(one.study.name, one.study.paper, one.study.place, compared(one), one.verdict)
     console = Console()
     console.print(table, highlight=False)
-    console.print(f"By the results in {root}. dpbench reproduce NAME runs one.", soft_wrap=True)
+    source = f"By the results in {root}" if root.is_dir() else f"There is no {root} here to compare results of"
+    console.print(f"{source}. dpbench reproduce NAME runs one.", soft_wrap=True)
 
 
 def _show(comparison: Comparison) -> None:

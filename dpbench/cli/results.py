@@ -34,7 +34,11 @@ class _TableByDefault(TyperGroup):
         return parsed
 
 
-app = typer.Typer(cls=_TableByDefault, help="Show results: a table of many (the default), or one in words.")
+app = typer.Typer(
+    cls=_TableByDefault,
+    help="Show results: a table of many (the default), or one in words. The flags of the table, like --csv, --metric "
+    "and --learner: dpbench results table --help.",
+)
 
 
 @app.command("table")

@@ -74,8 +74,8 @@ def run(
     rule = flags.rule_of(tune, selection, also)
     search = flags.search_of(rule, space, tries, search_seed, repeats, also)
     axes: dict[str, list[Any]] = {
-        "learner": several.components(learner), "dataset": several.components(dataset),
-        "extractor": several.components(extractor), "epsilon": several.numbers(epsilon, "--epsilon"),
+        "learner": several.components(learner, "--learner"), "dataset": several.components(dataset, "--dataset"),
+        "extractor": several.components(extractor, "--extractor"), "epsilon": several.numbers(epsilon, "--epsilon"),
         "train_fraction": several.numbers(train_fraction, "--train-fraction"),
     }  # fmt: skip
     axes = {name: values or several.listed(name, written) for name, values in axes.items()}

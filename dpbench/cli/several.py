@@ -31,17 +31,24 @@ class Asked:
     out: Path
 
 
-def components(texts: Sequence[str] | None) -> list[str]:
+def components(texts: Sequence[str] | None, flag: str) -> list[str]:
     """Return the components that flags name, each of which may hold several, separated by commas.
 
     A part with `key=value` alone is one more option of the component before it.
 
-    >>> components(["pillar:k=40,steps=30,dp-sgd", "jl"])
+    >>> components(["pillar:k=40,steps=30,dp-sgd", "jl"], "--learner")
     ['pillar:k=40,steps=30', 'dp-sgd', 'jl']
+
+    Raises:
+        SpecError: nothing stands between two commas, or a folder where the name of a dataset belongs.
     """
     found: list[str] = []
     for text in texts or ():
         for place, part in enumerate(text.split(",")):
+            if not part.strip():
+                raise SpecError(f"Expected {flag} as a name, or several like A,B, got {text!r}.")
+            if flag == "--dataset" and "/" in part and Path(part).is_dir():
+                raise SpecError(f"Expected {flag} as a name, got the folder {part}. Write imagefolder:{part}.")
             option = place > 0 and "=" in part.partition(":")[0]
             if option:
                 found[-1] += f",{part}"

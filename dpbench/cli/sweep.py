@@ -61,7 +61,7 @@ def sweep(
         summary = sweeps.sweep(
             definition, out, resources=resources, retry_failed=retry_failed, refresh=refresh, plugins=plugins
         )
-    several.show(summary, Console(), "--retry-failed runs them again")
+    several.show(summary, Console(), f"{'the same command' if retry_failed else '--retry-failed'} runs them again")
 
 
 def _show_overview(overview: Overview, console: Console) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,10 +14,12 @@ from rich.table import Table
 from dpbench.cli import file, flags
 from dpbench.cli.output import printed_if_unwritable
 from dpbench.errors import SpecError
-from dpbench.records.spec import make_spec
+from dpbench.records.protocol import Component, Protocol
+from dpbench.records.spec import Spec, make_spec
 
 if TYPE_CHECKING:
     from dpbench.records.result import Tuning
+    from dpbench.registry import Registry
 
 
 def tune(
@@ -74,7 +77,7 @@ def tune(
     if as_json:
         print(tuning.model_dump_json(indent=2))
     else:
-        _show(tuning, written, Console())
+        _show(tuning, f"dpbench {command_of(tuning.spec, written, plugins)}", written, Console())
 
 
 def _refuse_others(also: file.Also, spec: Path | None) -> None:
@@ -83,7 +86,21 @@ def _refuse_others(also: file.Also, spec: Path | None) -> None:
             raise SpecError(f"Expected no {name} in {spec}: dpbench tune searches for settings, and runs nothing.")
 
 
-def _show(tuning: Tuning, written: Path, console: Console) -> None:
+def command_of(spec: Spec, file: Path, plugins: Registry) -> str:
+    """Return the run that uses what a search found, on the search's own protocol; its settings are in the file."""
+    from dpbench.registry.components import kind_of, short
+
+    named, words = short(plugins), ["run", "--learner", spec.learner.name]
+    implied = {"seeds"} if spec.public_dataset is None else {"seeds", "public_fraction"}
+    for key, field in Protocol.model_fields.items():
+        value = getattr(spec, key)
+        said = named(kind_of(key), value) if isinstance(value, Component) else str(value)
+        if key not in implied and said != str(field.default):
+            words += [f"--{key.replace('_', '-')}", *([] if value is True else [said])]
+    return join([*words, "--settings", str(file)])
+
+
+def _show(tuning: Tuning, command: str, written: Path, console: Console) -> None:
     chosen, names = tuning.selection, list(tuning.selection.space)
     table = Table(*names, "accuracy", box=None)
     scored = sorted((trial for trial in chosen.trials if trial.accuracy is not None), key=lambda t: -(t.accuracy or 0))
@@ -92,13 +109,15 @@ def _show(tuning: Tuning, written: Path, console: Console) -> None:
     console.print(table)
     failed = Counter(trial.error for trial in chosen.trials if trial.error)
     console.print(
-        f"Tried {len(chosen.trials)} of {chosen.possible} settings ({chosen.draw}); {chosen.public_labels:,} public "
-        f"labels read, private data {'touched' if chosen.private_touched else 'not touched'}"
+        f"Tried {len(chosen.trials) - failed.total()} of {chosen.possible} settings ({chosen.draw}); "
+        f"{chosen.public_labels:,} public labels read, "
+        f"private data {'touched' if chosen.private_touched else 'not touched'}"
         + (f"; {failed.total()} could not be tried" if failed else ""),
         soft_wrap=True,
     )
     for why, times in failed.most_common(3):
-        console.print(f"Not tried ({times}): {why}", soft_wrap=True, markup=False, highlight=False)
+        said = why.partition(f" Set {tuning.spec.learner.name}:")[0]  # without advice that is for a run, not a search
+        console.print(f"Not tried ({times}): {said}", soft_wrap=True, markup=False, highlight=False)
     default = tuning.default.accuracy if tuning.default else None
     best = max((trial.accuracy or 0.0 for trial in scored), default=0.0)
     if default is not None:
@@ -106,7 +125,7 @@ def _show(tuning: Tuning, written: Path, console: Console) -> None:
         console.print(f"The defaults score {100 * default:.2f}% on the same labels.{worse}", soft_wrap=True)
     options = ",".join(f"{name}={value}" for name, value in (chosen.chosen or {}).items())
     console.print(f"Best: {tuning.spec.learner.name}:{options}", soft_wrap=True, markup=False)
-    console.print(f"Wrote {written}; use it with dpbench run --settings", soft_wrap=True)
+    console.print(f"Wrote {written}; use it with: {command}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _short(value: object) -> str:

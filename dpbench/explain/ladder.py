@@ -59,6 +59,12 @@ def explain(
         SpecError: a learner that reads no private data, or a budget without a price.
         DpbenchError: as `run` does.
     """
+    for spec in specs:
+        if plugins.find("learner", spec.learner.name).cls.reference:
+            raise SpecError(
+                f"Expected a run that pays for privacy, one fit a seed, got {spec.learner.name!r}: it is the ceiling "
+                "that others are held against."
+            )
     began, shared = time.monotonic(), Shared()
     prepared = [_checked(prepare(spec, device=device, plugins=plugins, shared=shared)) for spec in specs]
     best = [prepare(spec, device=device, plugins=plugins, shared=shared) for spec in tuned]

@@ -63,6 +63,9 @@ def make_spec(values: dict[str, Any], origin: str) -> Spec:
     Raises:
         SpecError: one sentence that names the key, what came and what was expected.
     """
+    seeds = values.get("seeds")
+    if isinstance(seeds, int) and seeds < 1:
+        raise SpecError(f"Expected at least one seed in {origin}, got seeds={seeds}: it is how many there are.")
     try:
         return Spec(**values)
     except ValidationError as error:

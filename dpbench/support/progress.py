@@ -39,11 +39,18 @@ def say(*, nothing: bool, everything: bool) -> None:
     _EVERYTHING.set(everything)
 
 
-def _console() -> Console:
+def everything() -> bool:
+    """Return whether every stage is to be said, on a line of its own."""
+    return _EVERYTHING.get()
+
+
+def console() -> Console:
+    """Return where bars and spinners are shown; it shows none where no progress is wanted."""
     return Console(stderr=True, quiet=_NOTHING.get())
 
 
-def _line(text: str, who: str = "dpbench: ") -> None:
+def line(text: str, who: str = "dpbench: ") -> None:
+    """Say a line, unless no progress is wanted."""
     if not _NOTHING.get():
         print(f"{who}{text}", file=sys.stderr, flush=True)
 
@@ -54,8 +61,8 @@ class _Lines:
     def __init__(self, description: str, total: int) -> None:
         self._description, self._total, self._done, self._begin = description, total, 0, monotonic()
         self._last = self._begin
-        if _EVERYTHING.get():
-            _line(f"{description}: {total:,}.")
+        if everything():
+            line(f"{description}: {total:,}.")
 
     def advance(self, units: int) -> None:
         """Count some more."""
@@ -65,7 +72,7 @@ class _Lines:
             return
         self._last = now
         left = duration((now - self._begin) / self._done * (self._total - self._done)) if self._done else ""
-        _line(f"{self._description}: {self._done:,} of {self._total:,}" + (f", {left} left." if left else "."))
+        line(f"{self._description}: {self._done:,} of {self._total:,}" + (f", {left} left." if left else "."))
 
 
 class _Rate(ProgressColumn):
@@ -76,24 +83,24 @@ class _Rate(ProgressColumn):
 @contextmanager
 def status(description: str) -> Iterator[None]:
     """Show a spinner while the block runs."""
-    console = _console()
-    if _EVERYTHING.get():
-        _line(f"{description}.")
-    if not console.is_terminal or _EVERYTHING.get():
+    shown = console()
+    if everything():
+        line(f"{description}.")
+    if not shown.is_terminal or everything():
         yield
         return
-    with console.status(description):
+    with shown.status(description):
         yield
 
 
 @contextmanager
 def transfer(description: str, total: int) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
     """Show a progress bar in bytes while the block runs; yield functions that set the bytes done and the total."""
-    console = _console()
+    shown = console()
     columns = (
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
     )  # fmt: skip
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+    with Progress(*columns, console=shown, disable=not shown.is_terminal, transient=True) as progress:
         task = progress.add_task(description, total=total or None)
         yield (
             lambda done: progress.update(task, completed=done),
@@ -104,12 +111,12 @@ def transfer(description: str, total: int) -> Iterator[tuple[Callable[[int], Non
 @contextmanager
 def meter(description: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar with count, rate and time left while the block runs; yield the function that advances it."""
-    console = _console()
-    if not console.is_terminal or _EVERYTHING.get():
+    shown = console()
+    if not shown.is_terminal or everything():
         yield _Lines(description, total).advance
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=_NOTHING.get(), transient=True) as progress:
+    with Progress(*columns, console=shown, disable=_NOTHING.get(), transient=True) as progress:
         task = progress.add_task(description, total=total)
         yield lambda units: progress.advance(task, units)
 
@@ -135,4 +142,4 @@ class Estimate:
         self._said = True
         rate = self._done / seconds
         if left / rate >= LONG:
-            _line(f"{self._doing}: {left:,} to go at {rate:.0f} a second, {duration(left / rate)}.", who="")
+            line(f"{self._doing}: {left:,} to go at {rate:.0f} a second, {duration(left / rate)}.", who="")

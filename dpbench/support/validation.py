@@ -52,5 +52,5 @@ def sentence(error: ValidationError, origin: str, models: Mapping[str, type[Base
         meaning = field.description if field else None
         return f"Expected {found.field!r} in {origin}" + (f": {meaning}." if meaning else "; it has no default.")
     if found.field == "file":
-        return f"What {origin} says does not fit together: {found.said}."
+        return f"Expected values that fit together in {origin}: {found.said}."
     return f"{found.field}={found.value!r} in {origin} does not fit: {found.said}."

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from dpbench.support import progress
 from dpbench.support.messages import duration
 from dpbench.sweep.executors import Executor
 
@@ -39,19 +39,23 @@ class Count:
 @contextmanager
 def shown(name: str, count: Count) -> Iterator[None]:
     """Show the count while the block runs, on standard error."""
-    console, ended = Console(stderr=True), threading.Event()
+    console, ended, said = progress.console(), threading.Event(), f"Sweep {name}, {count.total} cells"
+    bar = console.is_terminal and not progress.everything()
+    if progress.everything():
+        progress.line(f"{said}.")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[count]}"))
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(f"Sweep {name}", total=count.total, count=count)
+    with Progress(*columns, console=console, disable=not bar, transient=True) as drawn:
+        task = drawn.add_task(f"Sweep {name}", total=count.total, count=count)
 
         def refresh() -> None:
-            while not ended.wait(0.2 if console.is_terminal else INTERVAL):
-                if console.is_terminal:
-                    progress.update(task, completed=count.done + count.failed, count=str(count))
+            while not ended.wait(0.2 if bar else INTERVAL):
+                if bar:
+                    drawn.update(task, completed=count.done + count.failed, count=str(count))
                 else:
-                    print(f"dpbench: sweep {name}, {count.total} cells: {count}", file=sys.stderr, flush=True)
+                    progress.line(f"{said}: {count}")
 
-        thread = threading.Thread(target=refresh, daemon=True)
+        # What --quiet and --verbose asked for is the context's, and a thread starts with none.
+        thread = threading.Thread(target=copy_context().run, args=(refresh,), daemon=True)
         thread.start()
         try:
             yield

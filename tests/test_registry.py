@@ -12,7 +12,7 @@ import pytest
 
 import dpbench.registry.entry_points
 from dpbench import Dataset, Split, Splits, hookimpl
-from dpbench.errors import DuplicateName, SpecError, UnknownName
+from dpbench.errors import ComponentFailed, DuplicateName, SpecError, UnknownName
 from dpbench.registry import Broken, Registered, Registry, load
 
 
@@ -170,6 +170,24 @@ def test_a_missing_option_without_default_is_refused(install: Install) -> None:
     install(point("demanding", module("demanding", dpbench_datasets=lambda: [Demanding])))
     with pytest.raises(SpecError, match="folder"):
         load().build("dataset", "demanding", {})
+
+
+def test_an_option_that_a_component_itself_refuses_is_told_with_its_owner_and_line(install: Install) -> None:
+    @dataclass(frozen=True)
+    class Picky(Shapes):
+        name: ClassVar[str] = "picky"
+
+        def __post_init__(self) -> None:
+            if self.sides > 9:
+                raise ValueError("more sides than fingers.")
+
+    install(point("picky", module("picky", dpbench_datasets=lambda: [Picky])))
+    said = (
+        r"^Building of 'picky' \(plugin 'picky', tiny 1.0\) failed: ValueError: more sides than fingers, "
+        r"in test_registry.py, line \d+\. Add --debug"
+    )
+    with pytest.raises(ComponentFailed, match=said):
+        load().build("dataset", "picky", {"sides": "10"})
 
 
 def test_two_plugins_that_claim_one_name_are_both_named(install: Install) -> None:

@@ -18,6 +18,7 @@ from dpbench import hooks
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT
+from dpbench.support.guard import guarded
 from dpbench.support.messages import unknown
 from dpbench.support.validation import misfit
 
@@ -36,6 +37,10 @@ class Registered:
     plugin: str
     distribution: str
     version: str
+
+    def who(self, doing: str) -> str:
+        """Name the component, what it is asked to do, and who brought it: for messages about its failures."""
+        return f"{doing} of {self.cls.name!r} (plugin {self.plugin!r}, {self.distribution} {self.version})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +81,10 @@ class Registry:
 
         Raises:
             SpecError: an unknown option (lists what exists) or a value that does not fit.
+            ComponentFailed: the component raises where it checks its own options.
         """
-        cls = self.find(kind, name).cls
+        item = self.find(kind, name)
+        cls = item.cls
         if "" in options:
             options = _named(options, cls, f"{kind} {name!r}")
         given = fields_from(cls, options, f"{kind} {name!r}")
@@ -88,7 +95,7 @@ class Registry:
                     f"Expected option {field.name!r} for {kind} {name!r}; it has no default. "
                     f"Write {name}:{field.name}=..."
                 )
-        return cls(**given)
+        return guarded(item.who("Building"), cls, **given)
 
     def with_own(self, kind: Kind, cls: type[Any]) -> Registry:
         """Return the registry with one more component: a class that no package brings, as in a notebook.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -13,7 +14,9 @@ import pytest
 import dpbench.registry.entry_points
 from dpbench import Dataset, Split, Splits, hookimpl
 from dpbench.errors import ComponentFailed, DuplicateName, SpecError, UnknownName
+from dpbench.records.search import Search
 from dpbench.registry import Broken, Registered, Registry, load
+from dpbench.registry.components import with_space
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,21 @@ def test_an_option_of_another_type_is_refused(install: Install, option: str, tex
     install(GOOD)
     with pytest.raises(SpecError, match=rf"Expected {option}={text} in dataset 'shapes' to be .*{expected}"):
         load().build("dataset", "shapes", {option: text})
+
+
+@pytest.mark.parametrize("given", ["nan", " NaN", math.nan])
+def test_what_is_no_number_is_refused_as_one(install: Install, given: object) -> None:
+    install(GOOD)
+    with pytest.raises(
+        SpecError, match=r"(?i)^Expected noise= ?nan in dataset 'shapes' to be a number: nan is none\.$"
+    ):
+        load().build("dataset", "shapes", {"noise": given})
+
+
+def test_a_search_space_holds_numbers_alone() -> None:
+    search = Search(rule="public-validation", space={"learning_rate": (0.1, math.nan)})
+    with pytest.raises(SpecError, match=r"learning_rate=nan in learner 'dp-sgd', in the search space to be a number"):
+        with_space(search, load().build("learner", "dp-sgd", {}), {})
 
 
 def test_a_missing_option_without_default_is_refused(install: Install) -> None:

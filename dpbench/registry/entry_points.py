@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import os
 import re
 import sys
@@ -150,11 +151,14 @@ def fields_from(cls: type[Any], options: Mapping[str, object], owner: str) -> di
 def _typed(what: str, value: object, hint: Any) -> Any:
     text = value.strip().lower() if isinstance(value, str) else value
     try:
-        return TypeAdapter(hint).validate_python(
+        typed = TypeAdapter(hint).validate_python(
             None if text in {"none", "auto"} and type(None) in _union(hint) else value
         )
     except ValidationError as error:
         raise SpecError(f"Expected {what} to be {_said(hint)}: {misfit(error).said}.") from None
+    if isinstance(typed, float) and math.isnan(typed):  # no comparison refuses it, so a component would take it
+        raise SpecError(f"Expected {what} to be a number: nan is none.")
+    return typed
 
 
 def _said(hint: Any) -> str:

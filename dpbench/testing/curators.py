@@ -14,7 +14,7 @@ from torch import Tensor
 from dpbench.api import Chunk, Curator, RowFn, Teacher
 from dpbench.errors import NotPerExample, PrivacyError
 from dpbench.harness.stated import Stated
-from dpbench.privacy.curator import LedgerCurator
+from dpbench.privacy.curator import LedgerCurator, checked_clips
 from dpbench.privacy.exact.surroundings import own_arithmetic
 from dpbench.privacy.forms.blocks import blocks_of
 from dpbench.privacy.purity.failures import withheld
@@ -50,7 +50,7 @@ class _Before(Stated):
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
     ) -> Any:
         """Ask the real curator."""
-        clips = (clip,) if isinstance(clip, (int, float)) else tuple(clip)
+        clips, _ = checked_clips(clip)
         ask = _asking("noisy_sum", rows, release=release, clip=clip, chunk_size=chunk_size)
         return self.put(Put(release, unsaid(rows, release), ask, clips, chunk_size))
 

@@ -256,7 +256,7 @@ def test_debugging_shows_where_it_was_raised(tmp_path: Path, monkeypatch: pytest
 def test_list_names_every_kind_as_json(capsys: Output) -> None:
     assert called("list", "--json") == 0
     listed = json.loads(capsys.readouterr().out)
-    assert set(listed) == {"datasets", "extractors", "learners", "broken"}
+    assert set(listed) == {"datasets", "extractors", "learners", "broken", "clashes"}
     assert {"name", "summary", "plugin", "distribution", "version"} == set(listed["learners"][0])
 
 

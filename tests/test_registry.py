@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -17,6 +18,7 @@ from dpbench.errors import ComponentFailed, DuplicateName, SpecError, UnknownNam
 from dpbench.records.search import Search
 from dpbench.registry import Broken, Registered, Registry, load
 from dpbench.registry.components import with_space
+from tests.test_cli import called
 
 
 @dataclass(frozen=True)
@@ -166,9 +168,7 @@ def test_an_option_of_another_type_is_refused(install: Install, option: str, tex
 @pytest.mark.parametrize("given", ["nan", " nan", math.nan])
 def test_what_is_no_number_is_refused_as_one(install: Install, given: object) -> None:
     install(GOOD)
-    with pytest.raises(
-        SpecError, match=r"^Expected noise= ?nan in dataset 'shapes' to be a number: nan is none"
-    ):
+    with pytest.raises(SpecError, match=r"^Expected noise= ?nan in dataset 'shapes' to be a number: nan is none"):
         load().build("dataset", "shapes", {"noise": given})
 
 
@@ -208,13 +208,25 @@ def test_an_option_that_a_component_itself_refuses_is_told_with_its_owner_and_li
         load().build("dataset", "picky", {"sides": "10"})
 
 
-def test_two_plugins_that_claim_one_name_are_both_named(install: Install) -> None:
-    other = module("other", dpbench_datasets=lambda: [named("shapes")])
+def test_a_name_that_two_plugins_claim_is_refused_where_it_is_asked_for_and_takes_nothing_else_down(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = module("other", dpbench_datasets=lambda: [named("shapes"), named("letters")])
     install(
         point("first", module("first", dpbench_datasets=lambda: [Shapes]), "wheel-a"), point("second", other, "wheel-b")
     )
-    with pytest.raises(DuplicateName, match=r"'shapes'.*'first'.*'wheel-a'.*'second'.*'wheel-b'"):
-        load()
+    said = r"dataset 'shapes' is left out: plugins 'first' .*'wheel-a' and 'second' .*'wheel-b' claim that name"
+    with pytest.raises(DuplicateName, match=said):
+        load().find("dataset", "shapes")
+    with pytest.raises(DuplicateName, match=said):
+        load().with_own("dataset", named("shapes"))
+    assert load().build("dataset", "letters", {}).sides == 8
+    load().report_broken()
+    assert re.search(said, capsys.readouterr().err)
+    assert called("list", "datasets") == 0
+    shown = capsys.readouterr().out
+    assert "letters" in shown
+    assert re.search(said, " ".join(shown.split()))
 
 
 @pytest.mark.parametrize("error", [ModuleNotFoundError("no wheel"), RuntimeError("no driver"), SystemExit(3)])
@@ -307,6 +319,13 @@ def test_dpbench_plugins_chooses_a_set(install: Install, monkeypatch: pytest.Mon
     install(GOOD, Point("bad", Distribution("bad"), broken_import))
     monkeypatch.setenv("DPBENCH_PLUGINS", " good ,")
     assert not load().broken
+
+
+def test_a_name_that_a_chosen_set_lacks_is_told_with_the_set(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(GOOD)
+    monkeypatch.setenv("DPBENCH_PLUGINS", "good")
+    with pytest.raises(UnknownName, match=r"Available: none\. DPBENCH_PLUGINS=good leaves every other plugin out\."):
+        load().find("extractor", "pixels")
 
 
 def test_an_unknown_name_in_dpbench_plugins_is_an_error(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 import dpbench.registry.entry_points
 from dpbench import Dataset, Split, Splits, hookimpl
 from dpbench.errors import ComponentFailed, DuplicateName, SpecError, UnknownName
-from dpbench.records.search import Search
+from dpbench.records.spec import make_spec
 from dpbench.registry import Broken, Registered, Registry, load
 from dpbench.registry.components import with_space
 from tests.test_cli import called
@@ -173,7 +173,9 @@ def test_what_is_no_number_is_refused_as_one(install: Install, given: object) ->
 
 
 def test_a_search_space_holds_numbers_alone() -> None:
-    search = Search(rule="public-validation", space={"learning_rate": (0.1, math.nan)})
+    values = {"rule": "public-validation", "space": {"learning_rate": [0.1, math.nan]}}
+    search = make_spec({"learner": "dp-sgd", "search": values}, "the test").search
+    assert search is not None
     with pytest.raises(SpecError, match=r"learning_rate=nan in learner 'dp-sgd', in the search space to be a number"):
         with_space(search, load().build("learner", "dp-sgd", {}), {})
 

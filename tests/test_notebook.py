@@ -67,8 +67,7 @@ def test_a_class_is_held_to_the_laws_as_one_that_is_installed() -> None:
 
     found = dpbench.check(Planless)
     told = [said for said in found.values() if said and "Expected steps=0 to be a whole number" in said]
-    assert len(told) == 1
-    assert found["learner planless: the plan repeats"] == "As above: same seeds give same predictions."
+    assert len(told) > 9
     assert found["learner planless: choices follow their law"] is None
     with pytest.raises(SpecError, match="Did you mean 'pillar'"):
         dpbench.check("pilar")

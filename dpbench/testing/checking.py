@@ -42,11 +42,8 @@ def check(registry: Registry, text: str) -> Iterator[tuple[str, str | None]]:
 
 def _checked(kind: Kind, name: str, subject: object) -> Iterator[tuple[str, str | None]]:
     suite: type[Laws] = type(f"{type(subject).__name__}Laws", (SUITES[kind],), {kind: subject})
-    told: dict[str, str] = {}  # complaint -> the law that was the first to make it
     for law in suite.laws():
-        complaint = _complaint(suite, law)
-        first = told.setdefault(complaint, law) if complaint else law
-        yield f"{kind} {name}: {_sentence(law)}", complaint if first == law else f"As above: {_sentence(first)}."
+        yield f"{kind} {name}: {_sentence(law)}", _complaint(suite, law)
 
 
 def _sentence(law: str) -> str:

@@ -2,8 +2,8 @@
 
 `__all__` is the contract: what a plugin may import. Importing it brings in no torch.
 
-For a person at a notebook: `run`, `compare`, `results`, `load`, `dataset`, `figure`, `load_model`, and
-the `Results` and `Model` that they return: `NOTEBOOK`. They are imported when they are first asked for.
+For a person at a notebook: `run`, `compare`, `results`, `load`, `check`, `dataset`, `figure`, `load_model`,
+and the `Results` and `Model` that they return: `NOTEBOOK`. They are imported when they are first asked for.
 """
 
 from importlib import import_module
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dpbench.notebook import Comparison as Comparison
     from dpbench.notebook import Model as Model
     from dpbench.notebook import Results as Results
+    from dpbench.notebook import check as check
     from dpbench.notebook import compare as compare
     from dpbench.notebook import dataset as dataset
     from dpbench.notebook import figure as figure
@@ -116,7 +117,19 @@ __all__ = [
     "unit_norm",
 ]
 
-NOTEBOOK = ("Comparison", "Model", "Results", "compare", "dataset", "figure", "load", "load_model", "results", "run")
+NOTEBOOK = (
+    "Comparison",
+    "Model",
+    "Results",
+    "check",
+    "compare",
+    "dataset",
+    "figure",
+    "load",
+    "load_model",
+    "results",
+    "run",
+)
 """What a person at a notebook calls. It needs torch, so it is looked up when it is asked for."""
 
 

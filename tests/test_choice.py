@@ -277,7 +277,7 @@ def test_what_is_no_loss_is_refused_in_one_sentence(
 )  # fmt: skip
 def test_a_malformed_choice_is_refused_in_one_sentence(choice: Choice, said: str) -> None:
     with pytest.raises(PlanError, match=said):
-        check_plan([choice], "sspp")
+        check_plan([choice], "learner 'sspp'")
 
 
 # epsilon

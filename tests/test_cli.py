@@ -266,7 +266,7 @@ def test_a_budget_that_no_accountant_answers_exits_1(capsys: Output, monkeypatch
 def test_list_names_every_kind_as_json(capsys: Output) -> None:
     assert called("list", "--json") == 0
     listed = json.loads(capsys.readouterr().out)
-    assert set(listed) == {"datasets", "extractors", "learners", "broken"}
+    assert set(listed) == {"datasets", "extractors", "learners", "broken", "clashes"}
     assert {"name", "summary", "plugin", "distribution", "version"} == set(listed["learners"][0])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from torch import Tensor
 from dpbench.api import Chunk, Curator, Release
 from dpbench.errors import ComponentFailed, NotPerExample, NotPlanned, NotPure, SpecError
 from dpbench.learning.linear import LinearProbe
-from dpbench.privacy.curator import SCORES
+from dpbench.privacy.curator import SCORES, checked_clips
 from dpbench.privacy.exact.quantised import quantise
 from dpbench.privacy.forms.blocks import Blocks
 from dpbench.privacy.forms.contributions import RankOne, Scaled
@@ -174,6 +175,30 @@ def test_mapped_rows_are_those_that_the_transform_gives_and_beside_noise_in_8_bi
 def test_a_clip_that_bounds_nothing_is_refused(clip: float) -> None:
     with pytest.raises(SpecError, match="clip"):
         curator_over(private_rows(), [GRADIENT]).noisy_sum(_features, release="gradient", clip=clip)
+
+
+@pytest.mark.parametrize("clip", ["1", True, None, [None], {1.0: 2.0}, np.ones((2, 2))])
+def test_a_clip_that_is_no_number_is_refused(clip: Any) -> None:
+    with pytest.raises(SpecError, match=r"Expected clip=.* to be a number in \[1e-09, 1e\+09\]"):
+        curator_over(private_rows(), [GRADIENT]).noisy_sum(_features, release="gradient", clip=clip)
+
+
+@pytest.mark.parametrize(
+    ("clip", "found"),
+    [
+        (2, ((2.0,), True)),
+        (np.float32(2), ((2.0,), True)),
+        (np.array(2), ((2.0,), True)),
+        (torch.tensor(2.0), ((2.0,), True)),
+        ([2], ((2.0,), False)),
+        ((1.0, np.float64(2)), ((1.0, 2.0), False)),
+        ([torch.tensor(2.0)], ((2.0,), False)),
+        (np.array([1.0, 2.0]), ((1.0, 2.0), False)),
+    ],
+)
+def test_a_clip_is_any_kind_of_number_or_one_a_block(clip: Any, found: tuple[tuple[float, ...], bool]) -> None:
+    assert checked_clips(clip) == found
+    assert all(type(bound) is float for bound in checked_clips(clip)[0])
 
 
 def test_one_clip_per_block_is_asked_for() -> None:

@@ -22,8 +22,10 @@ from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench.audit.run import audit
 from dpbench.errors import DpbenchError, LawBroken, NotPure
 from dpbench.explain.ladder import explain
+from dpbench.harness.fitting import fitted
 from dpbench.harness.imports import import_named
 from dpbench.harness.run import run
+from dpbench.privacy.purity.guard import Guard
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registered, Registry, load
@@ -255,6 +257,30 @@ PRIVATE_SEARCH = {
     "search": {"rule": "private-accounted", "repeats": 5.0}, "accountant": "rdp", "public_fraction": 0.3,
     "public_labels": True,
 }  # fmt: skip
+
+
+def test_a_fit_that_fails_and_leaves_something_behind_is_told_of_both() -> None:
+    class SeedsAndFails(KeepsInTorch):
+        def asked(self, curator: Curator) -> Tensor:
+            super().asked(curator)
+            raise ValueError("on purpose")
+
+    both = r"its fit changed torch's global generator \(changed in place\).*It failed as well: .*ValueError: on purpose"
+    with pytest.raises(NotPure, match=both):
+        ran(SeedsAndFails, seeds=1)
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_an_interruption_goes_on_as_one_and_what_was_left_behind_is_noted(end: type[BaseException]) -> None:
+    class KeepsAndIsStopped(Sums):
+        def asked(self, curator: Curator) -> Tensor:
+            START[len(START)] = super().asked(curator)
+            raise end
+
+    with pytest.raises(end):
+        ran(KeepsAndIsStopped, seeds=1)
+    with pytest.raises(NotPure, match="START"):  # in whatever state the second fit finds it
+        fitted(KeepsAndIsStopped(), "fit", lambda learner: None, Guard(np.random.default_rng()))
 
 
 def test_runs_of_a_private_search_find_nothing_of_each_other() -> None:

@@ -7,10 +7,11 @@ import math
 
 import pytest
 import torch
+from dpbench_dp_sgd import DPSGD
 from opacus import GradSampleModule
 from torch import Tensor
 
-from dpbench import LinearProbe, RankOne, Release, standardisation, unit_norm
+from dpbench import Budget, LinearProbe, RankOne, Release, Task, standardisation, unit_norm
 from dpbench.api import Chunk
 from dpbench.errors import SpecError
 from tests.worlds import curator_over, note, noted, private_rows
@@ -112,8 +113,21 @@ def test_a_zero_row_keeps_norm_zero() -> None:
     assert unit_norm(torch.zeros(1, 3)).tolist() == [[0.0, 0.0, 0.0]]
 
 
-@pytest.mark.parametrize("options", [{"learning_rate": 0.0}, {"learning_rate": math.nan}, {"momentum": 1.0}])
-def test_settings_that_cannot_train_are_refused(options: dict[str, float]) -> None:
+WRONG = [("learning_rate", 0.0), ("learning_rate", math.nan), ("momentum", 1.0), ("clip", 0.0), ("clip", math.nan)]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_settings_that_cannot_train_are_refused(name: str, value: float) -> None:
     good = LinearProbe(steps=1, sample_rate=1.0, learning_rate=0.1, momentum=0.0, clip=1.0)
-    with pytest.raises(SpecError):
-        dataclasses.replace(good, **options)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match=f"Expected {name}={value} .*of a linear head"):
+        dataclasses.replace(good, **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_setting_that_a_learner_cannot_train_with_is_the_one_that_is_named_and_so_is_the_learner(
+    name: str, value: float
+) -> None:
+    task = Task((4,), 2, 100, torch.device("cpu"))
+    learner = DPSGD(**{name: value})  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match=f"Expected {name}={value} .*of learner 'dp-sgd'"):
+        learner.settle(task, Budget(1.0, 1e-5))

@@ -27,6 +27,7 @@ mpl.use("agg")
 SIGNATURES = {
     "run": "learner dataset extractor epsilon delta accountant public_fraction public_dataset public_labels "
     "train_fraction imbalance split_seed seeds secure_rng search out device keep_models",
+    "check": "component",
     "compare": "first second metric",
     "results": "places",
     "load": "places",
@@ -55,6 +56,24 @@ def test_the_names_for_a_notebook_are_these() -> None:
         assert " ".join(sorted(public)) == wanted, name
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = dpbench.nothing
+
+
+def test_a_class_is_held_to_the_laws_as_one_that_is_installed() -> None:
+    @dataclass(frozen=True)
+    class Planless(Sums):
+        name: ClassVar[str] = "planless"
+
+        def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+            return [Release("sums", steps=0)]
+
+    found = dpbench.check(Planless)
+    told = [said for said in found.values() if said and "Expected steps=0 to be a whole number" in said]
+    assert len(told) > 9
+    assert found["learner planless: choices follow their law"] is None
+    with pytest.raises(SpecError, match="Did you mean 'pillar'"):
+        dpbench.check("pilar")
+    with pytest.raises(PluginError, match=r"expected subclasses of dpbench\.Learner"):
+        dpbench.check(int)  # type: ignore[arg-type]
 
 
 def test_importing_dpbench_brings_no_torch_and_asking_for_run_does() -> None:

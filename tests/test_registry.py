@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -12,8 +14,11 @@ import pytest
 
 import dpbench.registry.entry_points
 from dpbench import Dataset, Split, Splits, hookimpl
-from dpbench.errors import DuplicateName, SpecError, UnknownName
+from dpbench.errors import ComponentFailed, DuplicateName, SpecError, UnknownName
+from dpbench.records.spec import make_spec
 from dpbench.registry import Broken, Registered, Registry, load
+from dpbench.registry.components import with_space
+from tests.test_cli import called
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,21 @@ def test_an_option_of_another_type_is_refused(install: Install, option: str, tex
         load().build("dataset", "shapes", {option: text})
 
 
+@pytest.mark.parametrize("given", ["nan", " nan", math.nan])
+def test_what_is_no_number_is_refused_as_one(install: Install, given: object) -> None:
+    install(GOOD)
+    with pytest.raises(SpecError, match=r"^Expected noise= ?nan in dataset 'shapes' to be a number: nan is none"):
+        load().build("dataset", "shapes", {"noise": given})
+
+
+def test_a_search_space_holds_numbers_alone() -> None:
+    values = {"rule": "public-validation", "space": {"learning_rate": [0.1, math.nan]}}
+    search = make_spec({"learner": "dp-sgd", "search": values}, "the test").search
+    assert search is not None
+    with pytest.raises(SpecError, match=r"learning_rate=nan in learner 'dp-sgd', in the search space to be a number"):
+        with_space(search, load().build("learner", "dp-sgd", {}), {})
+
+
 def test_a_missing_option_without_default_is_refused(install: Install) -> None:
     @dataclass(frozen=True)
     class Demanding(Shapes):
@@ -172,13 +192,43 @@ def test_a_missing_option_without_default_is_refused(install: Install) -> None:
         load().build("dataset", "demanding", {})
 
 
-def test_two_plugins_that_claim_one_name_are_both_named(install: Install) -> None:
-    other = module("other", dpbench_datasets=lambda: [named("shapes")])
+def test_an_option_that_a_component_itself_refuses_is_told_with_its_owner_and_line(install: Install) -> None:
+    @dataclass(frozen=True)
+    class Picky(Shapes):
+        name: ClassVar[str] = "picky"
+
+        def __post_init__(self) -> None:
+            if self.sides > 9:
+                raise ValueError("more sides than fingers.")
+
+    install(point("picky", module("picky", dpbench_datasets=lambda: [Picky])))
+    said = (
+        r"^Building of 'picky' \(plugin 'picky', tiny 1.0\) failed: ValueError: more sides than fingers, "
+        r"in test_registry.py, line \d+\. Add --debug"
+    )
+    with pytest.raises(ComponentFailed, match=said):
+        load().build("dataset", "picky", {"sides": "10"})
+
+
+def test_a_name_that_two_plugins_claim_is_refused_where_it_is_asked_for_and_takes_nothing_else_down(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = module("other", dpbench_datasets=lambda: [named("shapes"), named("letters")])
     install(
         point("first", module("first", dpbench_datasets=lambda: [Shapes]), "wheel-a"), point("second", other, "wheel-b")
     )
-    with pytest.raises(DuplicateName, match=r"'shapes'.*'first'.*'wheel-a'.*'second'.*'wheel-b'"):
-        load()
+    said = r"dataset 'shapes' is left out: plugins 'first' .*'wheel-a' and 'second' .*'wheel-b' claim that name"
+    with pytest.raises(DuplicateName, match=said):
+        load().find("dataset", "shapes")
+    with pytest.raises(DuplicateName, match=said):
+        load().with_own("dataset", named("shapes"))
+    assert load().build("dataset", "letters", {}).sides == 8
+    load().report_broken()
+    assert re.search(said, capsys.readouterr().err)
+    assert called("list", "datasets") == 0
+    shown = capsys.readouterr().out
+    assert "letters" in shown
+    assert re.search(said, " ".join(shown.split()))
 
 
 @pytest.mark.parametrize("error", [ModuleNotFoundError("no wheel"), RuntimeError("no driver"), SystemExit(3)])
@@ -271,6 +321,13 @@ def test_dpbench_plugins_chooses_a_set(install: Install, monkeypatch: pytest.Mon
     install(GOOD, Point("bad", Distribution("bad"), broken_import))
     monkeypatch.setenv("DPBENCH_PLUGINS", " good ,")
     assert not load().broken
+
+
+def test_a_name_that_a_chosen_set_lacks_is_told_with_the_set(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(GOOD)
+    monkeypatch.setenv("DPBENCH_PLUGINS", "good")
+    with pytest.raises(UnknownName, match=r"Available: none\. DPBENCH_PLUGINS=good leaves every other plugin out\."):
+        load().find("extractor", "pixels")
 
 
 def test_an_unknown_name_in_dpbench_plugins_is_an_error(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

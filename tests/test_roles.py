@@ -238,9 +238,26 @@ def test_a_label_out_of_range_names_split_and_place(split: str, label: int) -> N
         roles(Wrong()).test()
 
 
+@pytest.mark.parametrize("came", [None, ([], []), Splits([], [], "lists")])  # type: ignore[arg-type]
+def test_a_dataset_that_loads_something_else_is_named_with_who_brought_it(came: Any) -> None:
+    class Wrong(Numbered):
+        def load(self) -> Splits:
+            return came  # type: ignore[no-any-return]
+
+    with pytest.raises(
+        DataError, match=r"Expected Splits of .* from load of 'numbered' \(plugin 'plugin', wheel 1\), got "
+    ):
+        roles(Wrong())
+
+
 @pytest.mark.parametrize(
     ("labels", "came"),
-    [(np.zeros(TRAIN, np.int32), "int32"), (np.zeros(TRAIN), "float64"), (np.zeros(9, int), r"\(9,\)")],
+    [
+        (np.zeros(TRAIN, np.int32), "int32"),
+        (np.zeros(TRAIN), "float64"),
+        (np.zeros(9, int), r"\(9,\)"),
+        ([0] * TRAIN, "got a list"),
+    ],
 )
 def test_labels_of_another_type_or_number_are_refused(labels: np.ndarray[Any, Any], came: str) -> None:
     class Wrong(Numbered):
@@ -248,7 +265,7 @@ def test_labels_of_another_type_or_number_are_refused(labels: np.ndarray[Any, An
             splits = super().load()
             return Splits(Split(splits.train.images, labels), splits.test, splits.digest)
 
-    with pytest.raises(DataError, match=rf"Expected 200 int64 labels in the train split.*{came}"):
+    with pytest.raises(DataError, match=rf"Expected an array of 200 int64 labels in the train split.*{came}"):
         roles(Wrong())
 
 

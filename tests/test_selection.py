@@ -21,6 +21,7 @@ from dpbench.harness import roles
 from dpbench.harness.prepare import prepare
 from dpbench.harness.run import run, tune
 from dpbench.harness.tuning import private
+from dpbench.harness.tuning.transfer import settings_from
 from dpbench.privacy.accounting import accountant, private_selection
 from dpbench.privacy.accounting.private_selection import Repeats
 from dpbench.privacy.randomness import choosing
@@ -379,6 +380,18 @@ def test_a_setting_is_never_cleaner_than_what_it_was_found_by(rule: str, tmp_pat
         assert found.search.private_touched == (rule != "public-validation")
         assert (found.selection in UNRANKED) == (rule != "public-validation")
         file = found.write(tmp_path)
+
+
+def test_settings_in_a_file_that_the_learner_itself_refuses_are_told_with_the_file(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Picky(DPSGD):
+        def __post_init__(self) -> None:
+            if self.steps == 3:
+                raise ValueError("three is a crowd")
+
+    file = ran(seeds=1).write(tmp_path)
+    with pytest.raises(ComponentFailed, match=rf"^Building learner 'dp-sgd' from {file} failed: ValueError: three is"):
+        settings_from(file, Picky())
 
 
 def test_settings_that_an_older_file_calls_transferred_count_as_what_they_were_found_by(tmp_path: Path) -> None:

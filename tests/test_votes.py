@@ -237,6 +237,7 @@ def test_labels_of_another_shape_are_refused(teacher: Teacher, found: str) -> No
     [
         (QUERIES, "votes", 41, r"shards=41 .* in \[1, 40\]"),
         (QUERIES, "votes", 0, "shards=0"),
+        (QUERIES, "votes", "4", "shards='4' to be a whole number"),
         (QUERIES[:0], "votes", 4, "one or more"),
         (QUERIES, "some", 4, "sample_rate=1 of votes, got 0.5 in release 'some'"),
     ],
@@ -251,6 +252,13 @@ def test_the_largest_counts_have_a_release_of_their_own() -> None:
     curator = curator_over(private_rows(), [Release("votes", steps=2)])
     with pytest.raises(SpecError, match="Expected another release for confident than 'votes'"):
         curator.noisy_votes(nearest, QUERIES, release="votes", shards=4, confident="votes", threshold=2.0)
+
+
+def test_a_threshold_that_nothing_is_compared_with_is_refused_before_anything_is_spent() -> None:
+    curator = curator_over(private_rows(), PLAN)
+    with pytest.raises(SpecError, match=r"a release as confident beside threshold=5\.0, got none"):
+        curator.noisy_votes(nearest, QUERIES, release="votes", shards=4, threshold=5.0)
+    assert curator.ledger.spent["votes"] == 0
 
 
 def test_votes_are_spent_as_any_release() -> None:

@@ -18,7 +18,7 @@ from dpbench.audit.noise import NoiseLog, standardised
 from dpbench.audit.sensitivity import FEW, QUESTIONS, Question, Replays
 from dpbench.harness.stated import Stated
 from dpbench.privacy.binding import bind
-from dpbench.privacy.curator import LedgerCurator
+from dpbench.privacy.curator import LedgerCurator, checked_clips
 from dpbench.privacy.forms.blocks import Blocks
 from dpbench.privacy.randomness import Randomness
 from dpbench.privacy.rows import PrivateRows
@@ -144,8 +144,7 @@ class Listening(Stated):
         planned = self._ears.plan.get(release)
         if planned is None or isinstance(planned, Choice) or not self._left(release):
             return self._handle.noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size)  # which refuses it
-        single = isinstance(clip, (int, float))
-        clips = (float(clip),) if isinstance(clip, (int, float)) else tuple(map(float, clip))
+        clips, single = checked_clips(clip)
         question = Question(rows, clips, single, chunk_size, planned.sample_rate)
         self._ears.before(question, release, self._curator.rows)
         answer = self._handle.noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size)

@@ -57,7 +57,7 @@ def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, de
             raise SpecError(f"Expected {name} {value} to be positive and finite.")
         if value is not None and not low <= value <= high:
             raise SpecError(f"Expected {name} {value:g} from {low:g} to {high:g}: there accountants answer.")
-    check_plan(plan, "budget")
+    check_plan(plan, "this budget")
     rows = []
     for name in accountant.ACCOUNTANTS:
         try:

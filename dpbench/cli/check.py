@@ -21,12 +21,16 @@ def check(
     registry.report_broken()
     console = Console()
     broken = 0
+    told: dict[str, str] = {}  # complaint -> the law that was the first to make it
     for law, complaint in check_laws(registry, component):
         console.print(
             f"{'broken' if complaint else 'holds ':6}  {law}", style="red" if complaint else None, markup=False
         )
         if complaint:
             broken += 1
-            console.print(f"        {complaint}", markup=False, soft_wrap=True)
+            first = told.setdefault(complaint, law)
+            console.print(
+                f"        {complaint if first == law else f'As above: {first}.'}", markup=False, soft_wrap=True
+            )
     if broken:
         raise SystemExit(1)

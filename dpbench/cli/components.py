@@ -70,8 +70,8 @@ def list_components(
         console.print(
             "Extractors combine with +, like pixels:size=8+scatternet: their features side by side.", highlight=False
         )
-    for broken in registry.broken:
-        console.print(str(broken), style="red", markup=False)
+    for left_out in (*registry.broken, *registry.clashes):
+        console.print(str(left_out), style="red", markup=False)
 
 
 def _boards() -> list[dict[str, str]]:
@@ -125,7 +125,7 @@ def _cells(kind: Kind, row: dict[str, Any]) -> list[str]:
 
 def _plain(registry: Registry, kinds: list[Kind]) -> dict[str, object]:
     listed: dict[str, object] = {f"{kind}s": _rows(registry, kind) for kind in kinds}
-    return {**listed, "broken": [vars(broken) for broken in registry.broken]}
+    return {**listed, "broken": [vars(broken) for broken in registry.broken], "clashes": [*map(str, registry.clashes)]}
 
 
 def _summary(cls: type) -> str:

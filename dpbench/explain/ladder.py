@@ -215,7 +215,7 @@ class World:
         base = of_seed(self.base, seed)
         task = base.roles.task
         who = partial(base.parts.who, "learner")
-        plan = check_plan(guarded(who("plan"), learner.plan, task, self._budget), learner.name)
+        plan = check_plan(guarded(who("plan"), learner.plan, task, self._budget), f"learner {learner.name!r}")
         randomness = Randomness.research(seed, base.identity)
         start = randomness.initialisation.get_state()
         curator = bind(base.roles.private, task, plan, 0.0, randomness)

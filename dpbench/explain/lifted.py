@@ -45,13 +45,13 @@ class Lifted(Stated):
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
     ) -> Any:
         """Ask for the sum, with what is kept; see `Curator.noisy_sum`."""
-        clips = checked_clips(clip)
+        clips, single = checked_clips(clip)
         ask = self._clipped if self._kept.clipping else self._scaled
         answers = ask(rows, release, clips, chunk_size)
         if self._kept.noise:
             spread = self._sigma[release] * len(clips) ** 0.5
             answers = [one + self._normal(one) * spread * bound for one, bound in zip(answers, clips, strict=True)]
-        return answers[0] if isinstance(clip, (int, float)) else tuple(answers)
+        return answers[0] if single else tuple(answers)
 
     def noisy_choice(
         self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None

@@ -78,10 +78,18 @@ def _forgetting(learner: Learner) -> Iterator[None]:
     leftovers = Leftovers(learner)
     try:
         yield
-    finally:
-        if (left := leftovers.found()) is not None:
-            raise NotPure(
-                f"Learner {learner.name!r} leaves something behind: its fit changed {left}. Another fit in this "
-                "process would find it, and have more budget than is stated. Keep what a fit learns in the fit, and "
-                "draw from the generator that it is given."
-            ) from None
+    except BaseException as error:  # noted whatever ended the fit; what ended it is told too
+        left = leftovers.found()
+        if left is None or not isinstance(error, Exception):
+            raise
+        raise NotPure(f"{_refusal(learner, left)} It failed as well: {error}") from error
+    if (left := leftovers.found()) is not None:
+        raise NotPure(_refusal(learner, left))
+
+
+def _refusal(learner: Learner, left: str) -> str:
+    return (
+        f"Learner {learner.name!r} leaves something behind: its fit changed {left}. Another fit in this process would "
+        "find it, and have more budget than is stated. Keep what a fit learns in the fit, and draw from the generator "
+        "that it is given."
+    )

@@ -31,7 +31,8 @@ def planned(parts: Parts, task: Task, spec: Spec) -> tuple[Planned, ...]:
     if spec.search is not None and spec.search.rule == "private-accounted":
         return private.common_plan(parts.learner, partial(parts.who, "learner"), task, spec)
     budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
-    return check_plan(guarded(parts.who("learner", "plan"), parts.learner.plan, task, budget), parts.learner.name)
+    plan = guarded(parts.who("learner", "plan"), parts.learner.plan, task, budget)
+    return check_plan(plan, f"learner {parts.learner.name!r}")
 
 
 def state(

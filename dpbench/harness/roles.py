@@ -147,7 +147,11 @@ def _kept(splits: Splits, name: Literal["train", "test"], dataset: Dataset, spec
 
 def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
     dataset: Dataset = getattr(parts, role)
-    return guarded(parts.who(role, "load"), dataset.load)
+    splits = guarded(parts.who(role, "load"), dataset.load)
+    if not (isinstance(splits, Splits) and isinstance(splits.train, Split) and isinstance(splits.test, Split)):
+        who = parts.who(role, "load")
+        raise DataError(f"Expected Splits of a train and a test Split from {who}, got {splits!r:.100}.")
+    return splits
 
 
 def _cut(rows: np.ndarray, spec: Spec) -> tuple[Tensor, Tensor]:
@@ -172,10 +176,10 @@ def _check_labels(split: Split, where: str, classes: int) -> None:
     labels = split.labels
     if not len(split.images):
         raise DataError(f"The {where} has no images.")
-    if labels.dtype != np.int64 or labels.shape != (len(split.images),):
+    if not isinstance(labels, np.ndarray) or labels.dtype != np.int64 or labels.shape != (len(split.images),):
+        found = f"{labels.dtype} {labels.shape}" if isinstance(labels, np.ndarray) else f"a {type(labels).__name__}"
         raise DataError(
-            f"Expected {len(split.images)} int64 labels in the {where}, one per image, "
-            f"got {labels.dtype} {labels.shape}."
+            f"Expected an array of {len(split.images)} int64 labels in the {where}, one per image, got {found}."
         )
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):

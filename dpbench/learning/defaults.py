@@ -15,6 +15,7 @@ import math
 from typing import Any
 
 from dpbench.api import Budget, Task
+from dpbench.errors import SpecError
 from dpbench.privacy.accounting.accountant import gaussian_sigma
 
 MOST = 500.0  # units of travel: further gained nothing, whatever the budget
@@ -46,14 +47,33 @@ def travel(task: Task, budget: Budget) -> float:
     return min(effective_size(task, budget) / 16, MOST)
 
 
+def check_training(momentum: float, clip: float, rate: float | None = None, who: str = "a linear head") -> None:
+    """Refuse settings that no head is trained with: what somebody set first, and then the rate that follows from it.
+
+    Raises:
+        SpecError: names the setting, and whose it is.
+    """
+    if not 0 < clip < math.inf:
+        raise SpecError(f"Expected clip={clip} of {who} to be positive and finite: the L2 bound on one gradient.")
+    if not 0 <= momentum < 1:
+        raise SpecError(f"Expected momentum={momentum} of {who} in [0, 1).")
+    if rate is not None and not rate > 0:
+        raise SpecError(f"Expected learning_rate={rate} > 0 of {who}.")
+
+
 def pace(
-    way: float, *, steps: int | None, sample_rate: float = 1.0, momentum: float = 0.0, clip: float = 1.0
-) -> dict[str, Any]:
+    way: float, *, steps: int | None, sample_rate: float = 1.0, momentum: float = 0.0, clip: float = 1.0,
+    who: str = "a linear head",
+) -> dict[str, Any]:  # fmt: skip
     """Return the steps, unless they are given, and the learning rate with which a head travels `way` units of the clip.
 
     As many passes over the data as `STEPS` has full batches; a sampled step is the share `sample_rate` of a pass.
+
+    Raises:
+        SpecError: a clip or momentum of `who` that no rate follows from.
     """
+    check_training(momentum, clip, who=who)
     least, most = STEPS
-    share = sample_rate if 0 < sample_rate <= 1 else 1.0  # any other rate, or clip, is refused where the plan is read
+    share = sample_rate if 0 < sample_rate <= 1 else 1.0  # any other rate is refused where the plan is read
     steps = steps or round(min(max(way / UNITS, least), most) / share)
-    return {"steps": steps, "learning_rate": float(f"{way * (1 - momentum) / (steps * (clip or 1.0)):.3g}")}
+    return {"steps": steps, "learning_rate": float(f"{way * (1 - momentum) / (steps * clip):.3g}")}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dpbench.api import Chunk, Curator, Predict, Release
 from dpbench.errors import SpecError
+from dpbench.learning.defaults import check_training
 from dpbench.privacy.exact.elementwise import folded, softmax_
 from dpbench.privacy.exact.quantised import Quantised, exact_scores
 from dpbench.privacy.forms.contributions import RankOne, Scaled
@@ -42,10 +43,7 @@ class LinearProbe:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot train."""
-        if not self.learning_rate > 0:
-            raise SpecError(f"Expected learning_rate={self.learning_rate} > 0.")
-        if not 0 <= self.momentum < 1:
-            raise SpecError(f"Expected momentum={self.momentum} in [0, 1).")
+        check_training(self.momentum, self.clip, self.learning_rate)
 
     def release(self, name: str = "gradient") -> Release:
         """Return the one release that `train` spends."""

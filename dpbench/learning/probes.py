@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeGuard
 
 from dpbench.api import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task, settled
-from dpbench.learning.defaults import pace, travel
+from dpbench.learning.defaults import check_training, pace, travel
 from dpbench.learning.linear import LinearProbe, Transform, residuals_
 from dpbench.privacy.exact.quantised import Quantised
 
@@ -58,7 +58,11 @@ class ProbeLearner(Learner):
 
     def paced(self, way: float) -> dict[str, Any]:
         """Return steps and learning rate with which the head travels `way` units of the clip."""
-        return pace(way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip)
+        who = f"learner {self.name!r}"
+        check_training(self.momentum, self.clip, self.learning_rate, who)
+        return pace(
+            way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip, who=who
+        )
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release: the noisy gradient of every step. The map reads public data only."""

@@ -84,7 +84,7 @@ class Stack:
     def noisy_sums(self, rows: Callable[[Chunk], Stacked], *, release: str, clips: Sequence[float]) -> Tensor:
         """Return the clipped, noised sums under every setting, float32 (s, m, d + 1), over one Poisson sample."""
         steps = [curator.ledger.spend(release) for curator in self.curators]
-        bounds = checked_clips(clips)
+        bounds, _ = checked_clips(clips)
         limits = torch.tensor(bounds, dtype=torch.float64, device=self.task.device)
         draws = [curator.randomness.draws(release, curator.ledger.spent[release]) for curator in self.curators]
         lead = self.curators[0]

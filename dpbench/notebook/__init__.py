@@ -2,7 +2,19 @@
 
 from dpbench.models import Model
 from dpbench.notebook.arrays import dataset
-from dpbench.notebook.launch import figure, run
+from dpbench.notebook.launch import check, figure, run
 from dpbench.notebook.outcome import Comparison, Results, compare, load, load_model, results
 
-__all__ = ["Comparison", "Model", "Results", "compare", "dataset", "figure", "load", "load_model", "results", "run"]
+__all__ = [
+    "Comparison",
+    "Model",
+    "Results",
+    "check",
+    "compare",
+    "dataset",
+    "figure",
+    "load",
+    "load_model",
+    "results",
+    "run",
+]

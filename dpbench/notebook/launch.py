@@ -14,7 +14,7 @@ from dpbench.models import Model
 from dpbench.notebook.arrays import Arrays
 from dpbench.notebook.outcome import PLACE, Results
 from dpbench.records.unfinished import Unfinished
-from dpbench.registry import OWN, Registry, load
+from dpbench.registry import KINDS, OWN, Registry, load
 from dpbench.registry.components import kind_of, written
 from dpbench.support.files import check_writable
 from dpbench.sweep import overview
@@ -101,6 +101,23 @@ def run(
     given = {name: value for name, value in fixed.items() if value is not None}
     asked = definition(given, several, plugins)
     return _run(asked, Path(out), device, plugins, secure_rng if keep_models is None else keep_models)
+
+
+def check(component: str | type[Dataset | Extractor | Learner]) -> dict[str, str | None]:
+    """Hold a component to the laws, as `dpbench check` does: each law with None, or with how it is broken.
+
+    Args:
+        component: by name with its options ("pillar:k=8"), or a class of your own, which need not be installed.
+
+    Raises:
+        DpbenchError: there is none of this name, or the class is not what a plugin may bring.
+    """
+    from dpbench.testing.checking import check as laws
+
+    if isinstance(component, str):
+        return dict(laws(load(), component))
+    kind = next((kind for kind, base in KINDS.items() if issubclass(component, base)), "learner")
+    return dict(laws(_with_own(load(), {kind: [component]}), component.name))
 
 
 def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:

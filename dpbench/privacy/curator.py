@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ class LedgerCurator:
         """Spend, sample, clip, sum, noise; see `Curator.noisy_sum`. Spending first, a crash can only overcount."""
         _check_chunk_size(chunk_size)
         step = self.ledger.spend(release)
-        clips = checked_clips(clip)
+        clips, single = checked_clips(clip)
         draws = self._draws(release)
         whole = draws.sample(len(self.rows) + self.witness.members, step.sample_rate)
         sample, planted = self.witness.split(whole, len(self.rows))
@@ -95,7 +96,7 @@ class LedgerCurator:
             answers = tuple(noised(summed, spread * bound, draws) for summed, bound in zip(totals, clips, strict=True))
             stds = [(bound, spread * bound) for bound in clips]
             self.witness.answered(release, totals, stds, draws, len(sample), planted)
-        return answers[0] if isinstance(clip, (int, float)) else answers
+        return answers[0] if single else answers
 
     @own_arithmetic()
     def noisy_choice(
@@ -133,7 +134,7 @@ class LedgerCurator:
         threshold: float = 0.0,
     ) -> Tensor:  # fmt: skip
         """Spend, deal, teach, count, noise; see `Curator.noisy_votes` and `votes`."""
-        votes.check(queries, shards, self.task.size, self.mapped)
+        votes.check(queries, shards, self.task.size, self.mapped, confident, threshold)
         if confident == release:
             raise SpecError(f"Expected another release for confident than {release!r}, which answers. Plan two.")
         names = [name for name in (confident, release) if name is not None]
@@ -317,19 +318,27 @@ def _check_chunk_size(chunk_size: int | None) -> None:
         )
 
 
-def checked_clips(clip: float | Sequence[float]) -> tuple[float, ...]:
-    """Return the bounds, one a block, or refuse one that bounds nothing.
+def checked_clips(clip: float | Sequence[float]) -> tuple[tuple[float, ...], bool]:
+    """Return the bounds, one a block, and whether a single one was given; or refuse one that bounds nothing.
 
     Raises:
-        SpecError: a clip that is not between the limits of `CLIPS`.
+        SpecError: a clip that is no number, or not between the limits of `CLIPS`.
     """
-    clips = (float(clip),) if isinstance(clip, (int, float)) else tuple(map(float, clip))
-    for bound in clips:
-        if not CLIPS[0] <= bound <= CLIPS[1]:
+    given = _plain(clip)
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    bounds = [_plain(bound) for bound in given] if several else [given]
+    for bound in bounds:
+        number = isinstance(bound, Real) and not isinstance(bound, bool)
+        if not (number and CLIPS[0] <= bound <= CLIPS[1]):
             raise SpecError(
-                f"Expected clip={bound} in [{CLIPS[0]:g}, {CLIPS[1]:g}]: the L2 bound on one example's row."
+                f"Expected clip={bound!r} to be a number in [{CLIPS[0]:g}, {CLIPS[1]:g}]: the L2 bound on one "
+                "example's row, or one for each block."
             )
-    return clips
+    return tuple(map(float, bounds)), not several
+
+
+def _plain(given: Any) -> Any:
+    return given.tolist() if isinstance(given, (Tensor, np.ndarray, np.generic)) else given
 
 
 def _paired(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, TypeVar
 
 from dpbench.api import Budget, Choice, Planned, Release, Task
 from dpbench.errors import NotPlanned, PlanError, SpecError
@@ -33,22 +35,45 @@ def check_budget(budget: Budget, task: Task) -> None:
         )
 
 
-def check_plan(plan: Sequence[P], learner: str) -> tuple[P, ...]:
-    """Return the plan as a tuple, or refuse it. An empty plan is one that reads no private data: its epsilon is 0.
+def check_plan(plan: Sequence[P], who: str) -> tuple[P, ...]:
+    """Return the plan as a tuple of Python's own numbers, or refuse it. An empty one reads no private data: epsilon 0.
+
+    Args:
+        plan: whatever a learner's `plan` returned.
+        who: whose it is, as in `learner 'dp-sgd'`.
 
     Raises:
-        PlanError: says which field of which release of which learner is wrong.
+        PlanError: it is no plan, or says which field of which release of whom is wrong.
     """
+    if not isinstance(plan, Sequence):
+        raise PlanError(f"Expected a list of Release and Choice as the plan of {who}, got a {type(plan).__name__}.")
+    return _checked([_in_numbers(release, who) for release in plan], who)
+
+
+def _in_numbers(release: P, who: str) -> P:
+    """Return a release whose numbers are Python's own: those of numpy are written otherwise."""
+    if not isinstance(release, (Release, Choice)):
+        raise PlanError(f"Expected Release or Choice in the plan of {who}, got a {type(release).__name__}.")
+    if not isinstance(release.name, str):
+        raise PlanError(f"Expected name={release.name!r} of a release of {who} to be text.")
+    numbers: dict[str, Any] = {}
+    for field in _NUMBERS[isinstance(release, Choice)]:
+        if not isinstance(value := getattr(release, field), Real) or isinstance(value, bool):
+            raise PlanError(
+                f"Expected {field} to be one number in release {release.name!r} of {who}, got a {type(value).__name__}."
+            )
+        numbers[field] = int(value) if isinstance(value, Integral) else float(value)
+    return replace(release, **numbers)
+
+
+def _checked(plan: Sequence[P], who: str) -> tuple[P, ...]:
     seen: set[str] = set()
     for release in plan:
-        where = f"in release {release.name!r} of learner {learner!r}"
+        where = f"in release {release.name!r} of {who}"
         if release.name in seen:
             raise PlanError(f"Expected unique names, got a second one {where}.")
         seen.add(release.name)
-        for field in _NUMBERS[isinstance(release, Choice)]:
-            if not isinstance(value := getattr(release, field), (int, float)) or isinstance(value, bool):
-                raise PlanError(f"Expected {field} to be one number {where}, got a {type(value).__name__}.")
-        if release.steps < 1 or release.steps != int(release.steps):
+        if not (release.steps >= 1 and release.steps % 1 == 0):  # neither holds of nan, nor the second of inf
             raise PlanError(f"Expected steps={release.steps} to be a whole number >= 1 {where}.")
         if isinstance(release, Choice):
             _check_candidates(release, where)
@@ -57,13 +82,13 @@ def check_plan(plan: Sequence[P], learner: str) -> tuple[P, ...]:
                 f"Expected sample_rate={release.sample_rate} in (0, 1] {where}. "
                 "A rate is a chance per example, not a batch size."
             )
-        if not (release.relative_noise > 0 and math.isfinite(release.relative_noise)):
+        if not 0 < release.relative_noise < math.inf:
             raise PlanError(f"Expected relative_noise={release.relative_noise} to be positive and finite {where}.")
     total = sum(release.steps for release in plan)
     if total > MOST_STEPS:
         raise PlanError(
-            f"Expected a plan of at most {MOST_STEPS:,} steps, got {total:,} of learner {learner!r}: at a millisecond "
-            f"each that is {duration(total / 1000)} for one seed. Use fewer steps, or larger samples."
+            f"Expected a plan of at most {MOST_STEPS:,} steps, got {total:,} of {who}: at a millisecond each "
+            f"that is {duration(total / 1000)} for one seed. Use fewer steps, or larger samples."
         )
     return tuple(plan)
 
@@ -71,7 +96,7 @@ def check_plan(plan: Sequence[P], learner: str) -> tuple[P, ...]:
 def _check_candidates(choice: Choice, where: str) -> None:
     counts = {"candidates": (choice.candidates, 2), "parts": (choice.parts, 1)}
     for field, (count, least) in counts.items():
-        if count != int(count) or count < least:
+        if not (count >= least and count % 1 == 0):
             raise PlanError(f"Expected {field}={count} to be a whole number >= {least} {where}.")
     if choice.candidates * choice.parts > MOST_CANDIDATES:
         raise PlanError(

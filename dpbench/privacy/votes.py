@@ -29,6 +29,7 @@ import hashlib
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -97,11 +98,14 @@ def largest_spread(queries: int) -> float:
     return math.sqrt(queries)
 
 
-def check(queries: Tensor, shards: int, size: int, mapped: bool) -> None:
+def check(
+    queries: Tensor, shards: int, size: int, mapped: bool, confident: str | None = None, threshold: float = 0.0
+) -> None:
     """Refuse what no teachers could be fitted for, before any private row is read.
 
     Raises:
-        SpecError: no queries, a number of shards outside [1, n], or rows that a map may round by their place.
+        SpecError: no queries, a number of shards outside [1, n], a threshold that no release is compared with, or rows
+            that a map may round by their place.
     """
     if mapped:
         raise SpecError(
@@ -110,9 +114,14 @@ def check(queries: Tensor, shards: int, size: int, mapped: bool) -> None:
         )
     if not isinstance(queries, Tensor) or queries.ndim < 1 or not len(queries):
         raise SpecError("Expected public queries (m, ...), one or more, for the teachers to vote on.")
-    if not 1 <= shards <= size or shards != int(shards):
+    if threshold and confident is None:
         raise SpecError(
-            f"Expected shards={shards} to be a whole number in [1, {size:,}], the number of private examples: a "
+            f"Expected a release as confident beside threshold={threshold}, got none: it answers whether votes reach "
+            "the threshold. Plan one and name it, or leave the threshold out."
+        )
+    if not (isinstance(shards, Integral) and 1 <= shards <= size):
+        raise SpecError(
+            f"Expected shards={shards!r} to be a whole number in [1, {size:,}], the number of private examples: a "
             "teacher needs one to learn from."
         )
 

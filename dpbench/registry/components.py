@@ -29,8 +29,7 @@ class Parts:
 
     def who(self, role: str, doing: str) -> str:
         """Name a component, what it is asked to do, and who brought it: for messages about its failures."""
-        item = self.brought[role]
-        return f"{doing} of {item.cls.name!r} (plugin {item.plugin!r}, {item.distribution} {item.version})"
+        return self.brought[role].who(doing)
 
 
 def check_components(spec: Spec, registry: Registry) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import os
 import re
 import sys
@@ -18,6 +19,7 @@ from dpbench import hooks
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT
+from dpbench.support.guard import guarded
 from dpbench.support.messages import unknown
 from dpbench.support.validation import misfit
 
@@ -25,6 +27,8 @@ Kind = Literal["dataset", "extractor", "learner"]
 KINDS: Mapping[Kind, type] = {"dataset": Dataset, "extractor": Extractor, "learner": Learner}
 OWN = ("notebook", "none", "unpublished")
 """Plugin, distribution and version of a component that no package brings."""
+CHOSEN = "DPBENCH_PLUGINS"
+"""The environment variable that names the plugins to load, where not all are."""
 HOOKS: Mapping[str, Kind] = {f"dpbench_{kind}s": kind for kind in KINDS}
 
 
@@ -36,6 +40,10 @@ class Registered:
     plugin: str
     distribution: str
     version: str
+
+    def who(self, doing: str) -> str:
+        """Name the component, what it is asked to do, and who brought it: for messages about its failures."""
+        return f"{doing} of {self.cls.name!r} (plugin {self.plugin!r}, {self.distribution} {self.version})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,22 +59,43 @@ class Broken:
 
 
 @dataclasses.dataclass(frozen=True)
+class Clash:
+    """A name that is claimed more than once: nobody has it, whatever the order in which plugins are read."""
+
+    kind: Kind
+    name: str
+    claims: tuple[Registered, ...]
+
+    def __str__(self) -> str:
+        claims = " and ".join(f"{one.plugin!r} of distribution {one.distribution!r}" for one in self.claims)
+        return (
+            f"The {self.kind} {self.name!r} is left out: plugins {claims} claim that name. Uninstall one, or name in "
+            "DPBENCH_PLUGINS every other plugin that you need, those of the dataset and the extractor too."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Registry:
     """Every component that the installed plugins provide, by kind and name."""
 
     components: Mapping[Kind, Mapping[str, Registered]]
     broken: tuple[Broken, ...] = ()
+    clashes: tuple[Clash, ...] = ()
 
     def find(self, kind: Kind, name: str) -> Registered:
         """Return the component called `name`.
 
         Raises:
             UnknownName: lists what exists and the nearest name.
+            DuplicateName: several plugins claim it; names them.
         """
+        self._refuse_clash(kind, name)
         known = self.components[kind]
         if name not in known:
             left_out = f" {len(self.broken)} broken plugin(s) were left out, see `dpbench list`." if self.broken else ""
-            raise UnknownName(unknown(kind, name, known) + left_out)
+            chosen = os.environ.get(CHOSEN)
+            only = "" if chosen is None else f" {CHOSEN}={chosen} leaves every other plugin out."
+            raise UnknownName(unknown(kind, name, known) + left_out + only)
         return known[name]
 
     def build(self, kind: Kind, name: str, options: Mapping[str, object]) -> Any:
@@ -76,8 +105,10 @@ class Registry:
 
         Raises:
             SpecError: an unknown option (lists what exists) or a value that does not fit.
+            ComponentFailed: the component raises where it checks its own options.
         """
-        cls = self.find(kind, name).cls
+        item = self.find(kind, name)
+        cls = item.cls
         if "" in options:
             options = _named(options, cls, f"{kind} {name!r}")
         given = fields_from(cls, options, f"{kind} {name!r}")
@@ -88,7 +119,7 @@ class Registry:
                     f"Expected option {field.name!r} for {kind} {name!r}; it has no default. "
                     f"Write {name}:{field.name}=..."
                 )
-        return cls(**given)
+        return guarded(item.who("Building"), cls, **given)
 
     def with_own(self, kind: Kind, cls: type[Any]) -> Registry:
         """Return the registry with one more component: a class that no package brings, as in a notebook.
@@ -98,6 +129,7 @@ class Registry:
             DuplicateName: another one has its name.
         """
         _check(cls, kind, f"This {kind}")
+        self._refuse_clash(kind, cls.name)
         known = dict(self.components[kind])
         other = known.setdefault(cls.name, Registered(cls, *OWN))
         if other.cls is not cls:
@@ -108,9 +140,14 @@ class Registry:
         return dataclasses.replace(self, components={**self.components, kind: known})
 
     def report_broken(self) -> None:
-        """Say on standard error which plugins were left out."""
-        for broken in self.broken:
-            print(f"dpbench: {broken}", file=sys.stderr)
+        """Say on standard error which plugins, and which names that several claim, were left out."""
+        for left_out in (*self.broken, *self.clashes):
+            print(f"dpbench: {left_out}", file=sys.stderr)
+
+    def _refuse_clash(self, kind: Kind, name: str) -> None:
+        for clash in self.clashes:
+            if (clash.kind, clash.name) == (kind, name):
+                raise DuplicateName(str(clash))
 
 
 def _named(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping[str, object]:
@@ -143,11 +180,14 @@ def fields_from(cls: type[Any], options: Mapping[str, object], owner: str) -> di
 def _typed(what: str, value: object, hint: Any) -> Any:
     text = value.strip().lower() if isinstance(value, str) else value
     try:
-        return TypeAdapter(hint).validate_python(
+        typed = TypeAdapter(hint).validate_python(
             None if text in {"none", "auto"} and type(None) in _union(hint) else value
         )
     except ValidationError as error:
         raise SpecError(f"Expected {what} to be {_said(hint)}: {misfit(error).said}.") from None
+    if isinstance(typed, float) and math.isnan(typed):  # no comparison refuses it, so a component would take it
+        raise SpecError(f"Expected {what} to be a number: nan is none.")
+    return typed
 
 
 def _said(hint: Any) -> str:
@@ -166,13 +206,14 @@ def _union(hint: Any) -> tuple[Any, ...]:
 def load() -> Registry:
     """Import every installed plugin, or those that `DPBENCH_PLUGINS` names (comma-separated); collect what they bring.
 
+    A name that several claim is nobody's: whoever asks for it is refused, and nothing else is.
+
     Raises:
-        DuplicateName: two plugins claim one name; names both distributions.
         UnknownName: `DPBENCH_PLUGINS` names a plugin that is not installed.
     """
     manager = pluggy.PluginManager("dpbench")
     manager.add_hookspecs(hooks)
-    components: dict[Kind, dict[str, Registered]] = {kind: {} for kind in KINDS}
+    claims: dict[Kind, dict[str, list[Registered]]] = {kind: {} for kind in KINDS}
     broken = []
     for point in _chosen(list(entry_points(group="dpbench"))):
         try:
@@ -181,18 +222,26 @@ def load() -> Registry:
             broken.append(Broken(point.name, _distribution(point)[0], f"{type(error).__name__}: {error}"))
             continue
         for kind, item in found:
-            _claim(components[kind], kind, item)
-    return Registry(components, tuple(broken))
+            claims[kind].setdefault(item.cls.name, []).append(item)
+    components: dict[Kind, dict[str, Registered]] = {kind: {} for kind in KINDS}
+    clashes = []
+    for kind, known in claims.items():
+        for name, (item, *others) in known.items():
+            if others:
+                clashes.append(Clash(kind, name, (item, *others)))
+            else:
+                components[kind][name] = item
+    return Registry(components, tuple(broken), tuple(clashes))
 
 
 def _chosen(points: list[EntryPoint]) -> list[EntryPoint]:
-    chosen = os.environ.get("DPBENCH_PLUGINS")
+    chosen = os.environ.get(CHOSEN)
     if chosen is None:
         return sorted(points, key=lambda point: point.name)
     names = [name.strip() for name in chosen.split(",") if name.strip()]
     for name in names:
         if name not in {point.name for point in points}:
-            raise UnknownName(unknown("plugin in DPBENCH_PLUGINS", name, {point.name for point in points}))
+            raise UnknownName(unknown(f"plugin in {CHOSEN}", name, {point.name for point in points}))
     return [point for point in points if point.name in names]
 
 
@@ -245,18 +294,6 @@ def _check(cls: type[Any], kind: Kind, hook: str) -> None:
     parameters = getattr(cls, "__dataclass_params__", None)
     if parameters is None or not parameters.frozen:
         raise PluginError(f"{cls.__name__} is not a frozen dataclass; decorate it with @dataclass(frozen=True).")
-
-
-def _claim(known: dict[str, Registered], kind: Kind, item: Registered) -> None:
-    name = item.cls.name
-    if name in known:
-        first = known[name]
-        raise DuplicateName(
-            f"Two plugins claim the {kind} {name!r}: {first.plugin!r} of distribution {first.distribution!r} and "
-            f"{item.plugin!r} of distribution {item.distribution!r}. "
-            "Uninstall one, or choose plugins with DPBENCH_PLUGINS."
-        )
-    known[name] = item
 
 
 def _distribution(point: EntryPoint) -> tuple[str, str]:

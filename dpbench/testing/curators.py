@@ -14,9 +14,10 @@ from torch import Tensor
 from dpbench.api import Chunk, Curator, RowFn, Teacher
 from dpbench.errors import NotPerExample, PrivacyError
 from dpbench.harness.stated import Stated
-from dpbench.privacy.curator import LedgerCurator
+from dpbench.privacy.curator import LedgerCurator, checked_clips
 from dpbench.privacy.exact.surroundings import own_arithmetic
 from dpbench.privacy.forms.blocks import blocks_of
+from dpbench.privacy.purity.failures import withheld
 
 SHOWN = 32  # rows that are looked at outside a question
 
@@ -49,15 +50,16 @@ class _Before(Stated):
         self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
     ) -> Any:
         """Ask the real curator."""
-        clips = (clip,) if isinstance(clip, (int, float)) else tuple(clip)
+        clips, _ = checked_clips(clip)
         ask = _asking("noisy_sum", rows, release=release, clip=clip, chunk_size=chunk_size)
-        return self.put(Put(release, rows, ask, clips, chunk_size))
+        return self.put(Put(release, unsaid(rows, release), ask, clips, chunk_size))
 
     def noisy_choice(
         self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
     ) -> int:
         """Ask the real curator."""
         ask = _asking("noisy_choice", losses, release=release, project=project, chunk_size=chunk_size)
+        losses = unsaid(losses, release)
         if project is None:
             rows, public = losses, ""
         else:
@@ -75,7 +77,7 @@ class _Before(Stated):
         def among(curator: LedgerCurator) -> int:
             return int(getattr(curator.ledger.planned(release), "candidates", 0))
 
-        chosen: Tensor = self.put(Put(release, in_bytes(votes), ask, (), chunk_size, "", among))
+        chosen: Tensor = self.put(Put(release, in_bytes(unsaid(votes, release)), ask, (), chunk_size, "", among))
         return chosen
 
     def noisy_votes(
@@ -93,6 +95,11 @@ class _Before(Stated):
 
 def _asking(question: str, *given: Any, **named: Any) -> Callable[[LedgerCurator], Any]:
     return lambda curator: getattr(curator, question)(*given, **named)
+
+
+def unsaid(rows: RowFn, release: str) -> RowFn:
+    """Return the row function, of whose failures the type and line are told alone, as a curator tells them."""
+    return lambda chunk: withheld(rows, chunk, f"A row function of release {release!r}")
 
 
 def in_bytes(rows: RowFn) -> RowFn:

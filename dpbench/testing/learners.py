@@ -36,7 +36,7 @@ class LearnerLaws(LearnerSuite):
         """Settings left to the budget and the plan are functions of task and budget alone, and well formed."""
         settled = [self.subject().settle(*self._asked()) for _ in range(2)]
         expect(settled[0] == settled[1], f"It settles twice for the same budget, and differs: {settled}.")
-        plans = [check_plan(one.plan(*self._asked()), one.name) for one in settled]
+        plans = [check_plan(one.plan(*self._asked()), f"learner {one.name!r}") for one in settled]
         expect(plans[0] == plans[1], f"Two plans for the same task and budget differ: {plans[0]} and {plans[1]}.")
 
     def test_no_release_outside_the_plan(self) -> None:
@@ -171,7 +171,7 @@ class LearnerLaws(LearnerSuite):
 
     def _listen(self) -> Ears:
         world, task = self._world(0), self._task()
-        plan, noise = check_plan(self._ample().plan(*self._asked()), "law"), self._curator(world, self.ample).sigma
+        plan, noise = self._plan(self.ample), self._curator(world, self.ample).sigma
         base = noise[plan[0].name] / plan[0].relative_noise
         member, generator = members(CANARIES, np.random.default_rng(0)), np.random.default_rng(1)
         ears = Ears(plan, noise, member, Replays(task, generator), generator, lambda: Randomness.research(1, WORLD))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Budget, Curator, Features, Learner, Predict, PublicData, Split, Splits, Task
+from dpbench.api import Budget, Curator, Features, Learner, Planned, Predict, PublicData, Split, Splits, Task
 from dpbench.errors import LawBroken
 from dpbench.harness.fitting import Leftovers
 from dpbench.harness.roles import seen
@@ -170,11 +170,14 @@ class LearnerSuite(Laws):
         x = torch.randn(PUBLIC, *task.example_shape, generator=generator)
         return self._allowed(x, torch.randint(task.classes, (PUBLIC,), generator=generator))
 
+    def _plan(self, epsilon: float) -> tuple[Planned, ...]:
+        plan = self._settled(epsilon).plan(self._task(), Budget(epsilon, DELTA))
+        return check_plan(plan, f"learner {self.subject().name!r}")
+
     def _curator(self, world: World, epsilon: float, seed: int = 0) -> LedgerCurator:
-        task, budget = self._task(), Budget(epsilon, DELTA)
-        plan = check_plan(self._settled(epsilon).plan(task, budget), self.subject().name)
+        budget, plan = Budget(epsilon, DELTA), self._plan(epsilon)
         base = HOPELESS if epsilon == TINY else calibrate(plan, budget, "rdp")  # rdp: the quickest, and not below
-        return bind(world.rows, task, plan, base, Randomness.research(seed, WORLD))
+        return bind(world.rows, self._task(), plan, base, Randomness.research(seed, WORLD))
 
     def _fit(self, world: World, epsilon: float, seed: int = 0) -> Predict:
         curator = self._curator(world, epsilon, seed)

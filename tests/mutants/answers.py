@@ -35,7 +35,7 @@ MUTANTS = (
     ),
     Mutant(
         "infinite relative noise", "an accountant is asked about noise that nobody adds", "plan.py",
-        edit("release.relative_noise > 0 and math.isfinite(release.relative_noise)", "release.relative_noise > 0"),
+        edit("0 < release.relative_noise < math.inf:", "0 < release.relative_noise:"),
         (PLAN + "a_malformed_release_is_refused_with_its_owner_named",),
     ),
     Mutant(
@@ -109,7 +109,7 @@ MUTANTS = (
     ),
     Mutant(
         "a clip that bounds nothing", "an infinite or missing clip passes", "curator.py",
-        edit("if not CLIPS[0] <= bound <= CLIPS[1]:", "if bound <= 0:"),
+        edit("if not (number and CLIPS[0] <= bound <= CLIPS[1]):", "if bound <= 0:"),
         (CURATOR + "a_clip_that_bounds_nothing_is_refused",),
     ),
     Mutant(

@@ -49,7 +49,7 @@ def question_of(result: Result) -> Question:
         DpbenchError: a plan or a number of repeats that no run could have.
     """
     privacy = result.privacy
-    plan = check_plan(privacy.releases, result.spec.learner.name)
+    plan = check_plan(privacy.releases, f"learner {result.spec.learner.name!r}")
     again = None if privacy.repeats is None else private_selection.Repeats(privacy.repeats.mean, privacy.repeats.shape)
     return Question(plan, privacy.sigma, privacy.delta, privacy.accountant, again, privacy.epsilon)
 

@@ -74,7 +74,7 @@ def common_plan(learner: Learner, who: Who, task: Task, spec: Spec) -> tuple[Pla
     budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
     tries = [_settled(learner, one, who, task, budget) for one in wanted]
     asked = [guarded(who("plan"), one.plan, task, budget) for one in tries]
-    plans = {check_plan(plan, learner.name) for plan in asked}
+    plans = {check_plan(plan, f"learner {learner.name!r}") for plan in asked}
     if len(plans) > 1:
         raise PlanError(
             f"Private selection needs one plan for all settings of learner {learner.name!r}, got {len(plans)} "

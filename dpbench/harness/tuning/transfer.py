@@ -17,6 +17,7 @@ from dpbench.records.search import Selection, SelectionRule, TakenFrom, worst
 from dpbench.records.spec import Spec
 from dpbench.registry import fields_from
 from dpbench.registry.components import selection
+from dpbench.support.guard import guarded
 
 Earlier = Result | Tuning
 Images = Callable[[SplitName], Hashes]
@@ -30,6 +31,7 @@ def settings_from(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
     Raises:
         DataError: not a result or a tuning.
         SpecError: of another learner, or of a private search, which chooses a setting for each seed.
+        ComponentFailed: the learner raises where it checks its own settings.
     """
     earlier = _read(file)
     if earlier.spec.learner.name != learner.name:
@@ -37,7 +39,8 @@ def settings_from(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
             f"Expected settings of learner {learner.name!r} in {file}, got those of {earlier.spec.learner.name!r}."
         )
     options = fields_from(type(learner), _options(earlier), f"learner {learner.name!r} in {file}")
-    return dataclasses.replace(learner, **options), earlier  # type: ignore[type-var]
+    who = f"Building learner {learner.name!r} from {file}"
+    return guarded(who, lambda: dataclasses.replace(learner, **options)), earlier  # type: ignore[type-var]
 
 
 def record(earlier: Earlier, learner: Learner, spec: Spec, digests: Mapping[str, str], images: Images) -> Selection:

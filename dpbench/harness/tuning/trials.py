@@ -124,7 +124,7 @@ class Bench:
         try:
             asked = spaces.candidate(learner, setting)
             one = guarded(self.who("settle"), asked.settle, self.task, budget)
-            plan = check_plan(guarded(self.who("plan"), one.plan, self.task, budget), learner.name)
+            plan = check_plan(guarded(self.who("plan"), one.plan, self.task, budget), f"learner {learner.name!r}")
             return Tried(index, setting, one, plan, calibration.calibrate(plan, budget, self.spec.accountant))
         except DpbenchError as error:
             return Tried(index, setting, None, error=str(error))

@@ -101,7 +101,8 @@ class Reach:
         if before.states != after.states:
             pairs = zip(self._stateful, before.states, after.states, strict=True)
             changed = next(entry for (_, entry), old, new in pairs if old != new)
-            return f"{changed.path()} ({_described(changed.thing)}, changed in place)"
+            kind = "" if changed.thing is None else f"{_described(changed.thing)}, "  # a global generator is no thing
+            return f"{changed.path()} ({kind}changed in place)"
         return None
 
     def _reader(self, kind: Kind) -> Any:

@@ -1,0 +1,61 @@
+"""What `dpbench check` prints: nothing that a row function says, and no complaint twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from dpbench import Budget, Choice, Chunk, Curator, Learner, Planned, Predict, PublicData, Release, Task
+from dpbench.registry import load
+from tests.test_cli import called
+
+
+@dataclass(frozen=True)
+class Shouts(Learner):
+    """Fails at every row, and says which."""
+
+    name: ClassVar[str] = "shouts"
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
+        return [Release("sum")]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        self.asked(curator)
+        return lambda x: torch.zeros(len(x), 10)
+
+    def asked(self, curator: Curator) -> None:
+        curator.noisy_sum(self.rows, release="sum", clip=1.0)
+
+    def rows(self, chunk: Chunk) -> Tensor:
+        raise AssertionError(chunk.x)
+
+
+@dataclass(frozen=True)
+class Votes(Shouts):
+    """The same of a choice."""
+
+    name: ClassVar[str] = "votes"
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
+        return [Choice("sum", 2)]
+
+    def asked(self, curator: Curator) -> None:
+        curator.noisy_choices(self.rows, release="sum")
+
+
+@pytest.mark.parametrize("learner", [Shouts, Votes])
+def test_no_law_prints_what_a_row_function_says_and_none_repeats_another(
+    learner: type[Learner], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plugins = load().with_own("learner", learner)
+    monkeypatch.setattr("dpbench.registry.load", lambda: plugins)
+    assert called("check", learner.name) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("failed: AssertionError in test_checking.py, line ") == 1
+    assert shown.count(f"As above: learner {learner.name}: same seeds give same predictions.") > 9
+    assert "tensor(" not in shown

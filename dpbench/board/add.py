@@ -131,9 +131,14 @@ def _nearest(result: Result, known: Known) -> Iterator[tuple[str, str]]:
     """Say what misses on the board that a result comes closest to."""
     spec = today(result.spec, known)
     found = {name: departures(board, spec) for name, board in known.boards.items()}
-    name = min(found, key=lambda one: (len(found[one]), one))
+    name = min(found, key=lambda one: (len(found[one]), _times(known.boards[one].epsilon, spec.epsilon), one))
     for key, expected, got in found[name]:
         yield f"spec.{key}", f"expected {expected}, as the nearest board {name} has it, got {got}: it matches none"
+
+
+def _times(one: float, other: float) -> float:
+    """Return how many times the larger of two epsilons is the other; both may be infinite."""
+    return 1.0 if one == other else max(one, other) / min(one, other)
 
 
 def _content_there(file: Path) -> dict[str, Any] | None:

@@ -34,7 +34,7 @@ def check_planned(result: Result, plugins: Registry) -> Wrong:
         asked = candidate(_chosen(result, plugins), dict.fromkeys(result.settled))
         task, budget = _task(result), Budget(spec.epsilon, spec.delta, spec.adjacency)
         learner = guarded(f"settle of {name!r}", asked.settle, task, budget)
-        plan = check_plan(guarded(f"plan of {name!r}", learner.plan, task, budget), name)
+        plan = check_plan(guarded(f"plan of {name!r}", learner.plan, task, budget), f"learner {name!r}")
     except DpbenchError as error:
         yield "privacy.plan", f"learner {name!r} does not plan for this task: {error}"
         return

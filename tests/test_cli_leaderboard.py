@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pytest
 
 from dpbench import registry
 from dpbench.board import build
-from dpbench.board.add import unfound
+from dpbench.board.add import _nearest, unfound
 from dpbench.board.diff import diff
 from dpbench.board.export import table
 from dpbench.board.index import Index
+from dpbench.board.verify.known import Known
 from dpbench.cli import main
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import board_files, find_board
@@ -290,6 +292,16 @@ def test_a_plugin_whose_code_nobody_finds_is_said(tmp_path: Path, capsys: Captur
     assert said in capsys.readouterr().err
     noted = {"dpbench-synthetic": {"repository": "https://a.example/b", "commit": "1" * 40, "dirty": False}}
     assert unfound(result.model_copy(update={"provenance": {**result.provenance, "sources": noted}})) == []
+
+
+def test_of_boards_from_which_as_much_departs_the_nearest_has_the_nearest_epsilon(empty: Path) -> None:
+    result = Result.read(elsewhere(empty, "class-means"))
+    known = Known.here(empty, registry.load())
+    board = known.boards["tiny"]
+    far, near = (board.model_copy(update={"epsilon": times * result.spec.epsilon}) for times in (0.01, 3.0))
+    said = [words for _, words in _nearest(result, replace(known, boards={"far": far, "near": near}))]
+    assert said
+    assert all("as the nearest board near has it" in words for words in said)
 
 
 def test_add_says_which_keys_miss_on_the_nearest_board(empty: Path, capsys: Captured) -> None:

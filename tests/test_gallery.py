@@ -10,7 +10,7 @@ import torch
 
 from dpbench import Joined, RankOne, Release
 from dpbench.api import Chunk
-from dpbench.errors import LawBroken, PrivacyError
+from dpbench.errors import ComponentFailed, LawBroken, PrivacyError
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
 from dpbench.testing.laws import Laws
 from tests import gallery
@@ -44,10 +44,8 @@ def test_the_honest_learner_keeps_every_law(law: str) -> None:
         (gallery.SpendsOutsideItsPlan, "no_release_outside_the_plan", "planned steps of release 'sums' are spent"),
         (gallery.PlansMoreThanItAsks, "every_planned_step_is_asked", r"sums \(1 of 3\)"),
         (gallery.PlansWhatItNeverAsks, "every_planned_step_is_asked", r"mean \(0 of 1\)"),
-        (gallery.PredictsFromTheTestBatch, "predictions_are_per_example", "rest of its batch"),
         (gallery.PlansAtRandom, "the_plan_repeats", "differ"),
         (gallery.DrawsFromTheGlobalGenerator, "same_seeds_give_same_predictions", "predict differently"),
-        (gallery.FailsOnAnEmptyChunk, "rows_ignore_their_neighbours", "fails on other chunks"),
         (gallery.LearnsNothing, "a_large_budget_beats_chance", "at epsilon 20"),
         (gallery.RemembersBetweenFits, "a_blind_curator_teaches_nothing", "pure noise"),
         (gallery.Honest, "importing_is_light_and_offline", "it imports torch"),
@@ -56,6 +54,19 @@ def test_the_honest_learner_keeps_every_law(law: str) -> None:
 def test_each_fault_breaks_its_law(broken: type[gallery.Honest], law: str, said: str) -> None:
     with pytest.raises(LawBroken, match=said):
         getattr(_suite(broken()), f"test_{law}")()
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (gallery.PredictsFromTheTestBatch, "that example alone"),
+        (gallery.FailsOnAnEmptyChunk, "IndexError in gallery.py"),
+    ],
+)
+def test_what_every_run_refuses_no_law_has_to_find(broken: type[gallery.Honest], said: str) -> None:
+    for law in ("predictions_are_per_example", "rows_ignore_their_neighbours"):
+        with pytest.raises(ComponentFailed, match=said):
+            getattr(_suite(broken()), f"test_{law}")()
 
 
 def test_a_form_whose_norm_function_under_reports_is_refused() -> None:

@@ -121,9 +121,14 @@ MUTANTS = (
         (SELECT + "draws_follow_the_distribution",),
     ),
     Mutant(
+        "no opinion of tiny numbers", "a statement of 0.0015 where 3 is true passes", "accounting/crosscheck.py",
+        edit("if FAR * stated < upper < math.inf else None", "if False else None"),
+        ("test_accountant.py::test_a_statement_far_below_the_truth_is_refused_however_small",),
+    ),
+    Mutant(
         "searches that contradict", "two accounts of a search differ, and nobody says so",
         "accounting/private_selection.py",
-        edit("if 0.05 < stated < other / (1 + _LOOSE):", "if False:"),
+        edit("if max(stated, 0.05) < other / (1 + _LOOSE):", "if False:"),
         (SELECT + "two_accounts_of_a_search_that_contradict_each_other_are_refused",),
     ),
     Mutant(

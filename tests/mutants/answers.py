@@ -95,11 +95,16 @@ MUTANTS = (
         "a ledger for every map", "each map answers the whole plan once more", "curator.py",
         (
             ("import dataclasses\nimport math\n", "import copy\nimport dataclasses\nimport math\n"),
-            ("dataclasses.replace(self, rows=rows, task=task)",
-             "dataclasses.replace(self, rows=rows, task=task, ledger=copy.deepcopy(self.ledger), "
+            ("dataclasses.replace(self, rows=rows, task=task, mapped=True)",
+             "dataclasses.replace(self, rows=rows, task=task, mapped=True, ledger=copy.deepcopy(self.ledger), "
              "randomness=copy.deepcopy(self.randomness))"),
         ),
         (CURATOR + "the_number_of_answers_is_the_number_of_ledger_entries",),
+    ),
+    Mutant(
+        "shapes by private rows", "a class that one example has widens the answer: 73% against none", "curator.py",
+        edit("self._over_none(rows, release, clips) if exact else []", "[]"),
+        ("test_sums.py::test_no_private_row_has_a_part_in_the_shape_or_the_scale_of_an_answer",),
     ),
     Mutant(
         "arithmetic of whoever asks", "under autocast sums are in bfloat16: one row moved one by 128 clips",

@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant(
         "rows of any number", "two rows for one example: each is clipped, together they move twice the clip",
         "purity/guard.py",
-        edit("            if len(block) != length:", "            if False:"),
+        edit("            if len(block) != len(chunk):", "            if False:"),
         ("test_curator.py::TestRefusals::test_returning_fewer_rows_than_examples",),
     ),
     Mutant(

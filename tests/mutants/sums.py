@@ -106,9 +106,20 @@ MUTANTS = (
     Mutant(
         "integers changed after they were measured", "a row function lengthens rows behind their lengths",
         "exact/quantised.py",
-        edit("if self._seen() != self._versions:", "if False:"),
+        edit("if versions(*self.parts) != self._versions:", "if False:"),
         (EXACT + "rows_that_were_changed_in_place_are_refused",
          SUMS + "rows_in_8_bits_whose_integers_were_replaced_are_refused"),
+    ),
+    Mutant(
+        "a basis that moves", "the norms of residuals are those of the basis as it was", "forms/gep/bases.py",
+        edit("if versions(*self.tensors) != self._versions:", "if False:"),
+        ("test_bases.py::test_a_basis_that_was_changed_in_place_is_refused",),
+    ),
+    Mutant(
+        "sums beyond 64 bits", "half a million rows wrap around: one row moves the sum by a million clips",
+        "exact/sums.py",
+        edit("if rows * self.largest > 2.0**62:", "if False:"),
+        (SUMS + "a_sum_that_64_bits_may_not_hold_is_refused_before_any_row_is_read",),
     ),
     Mutant(
         "lengths under-estimated", "rows in 8 bits are longer than they say", "exact/quantised.py",
@@ -142,7 +153,7 @@ MUTANTS = (
         (FORMS + "kinds_of_numbers_whose_rounding_is_not_bounded_are_refused",),
     ),
     Mutant(
-        "tensors of any subclass", "one that redefines its norm is not clipped", "forms/contributions.py",
+        "tensors of any subclass", "one that redefines its norm is not clipped", "exact/quantised.py",
         edit("return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)", "return tensor"),
         (SUMS + "a_form_that_lies_about_its_tensors_is_measured_as_what_it_is",),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,12 +22,12 @@ from dpbench.support.guard import guarded
 def check_planned(result: Result, plugins: Registry) -> Wrong:
     """Yield where the learner, of the very version, settles or plans otherwise for the task that a result states.
 
-    A learner that is not installed, or in another version, is not asked; nor one whose settings a private search chose,
-    which plans for all of them at once.
+    A learner that is not installed, or in another version, is not asked; nor one without privacy, whose plan costs
+    nothing, nor one whose settings a private search chose, which plans for all of them at once.
     """
     spec, name = result.spec, result.spec.learner.name
     item, brought = plugins.components["learner"].get(name), result.components.get("learner")
-    if item is None or brought is None or result.privacy.repeats is not None:
+    if item is None or brought is None or math.isinf(spec.epsilon) or result.privacy.repeats is not None:
         return
     if (item.distribution, item.version) != (brought.distribution, brought.version):
         return

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
-    from dpbench.privacy.exact.quantised import Quantised
-    from dpbench.privacy.forms.blocks import Blocks
-    from dpbench.privacy.forms.contributions import Contribution
+    from dpbench.privacy.core.exact.quantised import Quantised
+    from dpbench.privacy.core.forms.blocks import Blocks
+    from dpbench.privacy.core.forms.contributions import Contribution
 
 Adjacency = Literal["add-or-remove-one"]
 T = TypeVar("T")

@@ -20,7 +20,7 @@ import numpy as np
 
 from dpbench import registry
 from dpbench.api import Budget, Release
-from dpbench.privacy.accounting import accountant, crosscheck
+from dpbench.privacy.core.accounting import accountant, crosscheck
 from dpbench.records import provenance
 from dpbench.records.board import Board
 from dpbench.records.result import Result, SeedResult, summarise

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from dpbench_randp.extractor import RandPWRN
-from dpbench_randp.pretraining import Training, pretrain
-from dpbench_randp.recipe import Recipe
+from dpbench_plugins.extractors.randp.extractor import RandPWRN
+from dpbench_plugins.extractors.randp.pretraining import Training, pretrain
+from dpbench_plugins.extractors.randp.recipe import Recipe
 from torch import Tensor
 
 CPU = torch.device("cpu")

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from dpbench import registry
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.inspection.prediction import predict
-from dpbench.inspection.report import Inspection, Prediction
 from dpbench.records.result import Interval, Result
-from dpbench.reproduce.document import compared, coverage
-from dpbench.sweep.figures import published
+from dpbench.studies.figures import published
+from dpbench.studies.inspect.prediction import predict
+from dpbench.studies.inspect.report import Inspection, Prediction
+from dpbench.studies.reproduce.document import compared, coverage
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "dpbench" / "docs"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dpbench.api import Budget, Choice, Release
 from dpbench.errors import AccountantsDisagree, PlanError
-from dpbench.privacy.accounting.accountant import AccountantName, calibrate, epsilon, smallest_sigma
-from dpbench.privacy.accounting.crosscheck import cross_check
+from dpbench.privacy.core.accounting.accountant import AccountantName, calibrate, epsilon, smallest_sigma
+from dpbench.privacy.core.accounting.crosscheck import cross_check
 
 SIGMAS = st.floats(0.8, 20)
 RATES = st.floats(0.005, 0.3)

@@ -23,9 +23,9 @@ from dpbench.harness.again import NotRun
 from dpbench.harness.fit import fit
 from dpbench.harness.prepare import Prepared, prepare
 from dpbench.harness.run import run
-from dpbench.privacy.binding import bind
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.witness import Canaries, Seen, Witness
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.witness import Canaries, Seen, Witness
 from dpbench.records.audit import Audit
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
@@ -191,7 +191,7 @@ def test_the_command_audits_a_result_and_its_exit_code_says_what_came_out(
     said = capsys.readouterr().out
     assert "the predictions of the result" in said and said.count("passed") == 3
     assert "an honest run fails once in 1,000 times at most" in said
-    monkeypatch.setattr("dpbench.privacy.curator.math", SimpleNamespace(sqrt=lambda blocks: 0.5))
+    monkeypatch.setattr("dpbench.privacy.core.curator.math", SimpleNamespace(sqrt=lambda blocks: 0.5))
     assert _main([*asked, "--json"]) == 1
     written = json.loads((tmp_path / "audit" / f"{result().digest[:16]}.json").read_text(encoding="utf-8"))
     assert any("noise" in line for line in written["figures"]["failed"])

@@ -16,15 +16,15 @@ from torch import Tensor
 from dpbench.audit import listening
 from dpbench.audit.run import audit_of
 from dpbench.harness.prepare import Prepared, prepare
-from dpbench.privacy import binding, curator, randomness
-from dpbench.privacy import plan as plans
-from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.exact import sums
-from dpbench.privacy.exact.quantised import Quantised
-from dpbench.privacy.exact.sums import IntegerSum
-from dpbench.privacy.forms import contributions
-from dpbench.privacy.forms.contributions import RankOne
-from dpbench.privacy.randomness import Draws, Randomness
+from dpbench.privacy.core import binding, curator, randomness
+from dpbench.privacy.core import plan as plans
+from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.exact import sums
+from dpbench.privacy.core.exact.quantised import Quantised
+from dpbench.privacy.core.exact.sums import IntegerSum
+from dpbench.privacy.core.forms import contributions
+from dpbench.privacy.core.forms.contributions import RankOne
+from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.records.audit import Audit, Part
 from dpbench.records.spec import make_spec
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_gep import subspace
+from dpbench_plugins.learners.gep import subspace
 from hypothesis import given, reject
 from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench import AnchorBasis, DenseBasis, RankOne, Residual
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.privacy.forms.blocks import Blocks, blocks_of
-from dpbench.privacy.forms.contributions import Contribution
-from dpbench.privacy.forms.gep.bases import Basis
-from dpbench.privacy.mechanisms import clipped_sum
+from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
+from dpbench.privacy.core.forms.contributions import Contribution
+from dpbench.privacy.core.noise import clipped_sum
+from dpbench.privacy.mechanisms.gep.bases import Basis
 
 World = tuple[RankOne, tuple[AnchorBasis, DenseBasis]]
 FORMS = pytest.mark.parametrize("form", [0, 1], ids=["anchors", "whole"])

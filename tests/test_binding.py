@@ -16,8 +16,8 @@ import dpbench
 import dpbench.privacy
 from dpbench.api import Chunk, Release
 from dpbench.errors import NotPlanned, PrivacyError
-from dpbench.privacy.forms.blocks import Blocks
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.forms.blocks import Blocks
+from dpbench.privacy.core.rows import PrivateRows
 from tests.worlds import curator_over, private_rows
 
 PLAN = (Release("mean", 2, 1.0, 1.0), Release("gradient", 3, 0.1, 4.0), Release("scale", 1, 0.5, 0.25))
@@ -101,7 +101,7 @@ def test_nothing_but_bind_makes_a_curator_or_changes_its_noise_and_ledger() -> N
                     makers.append(file.relative_to(ROOT.parent).as_posix())
                 if called.rpartition(".")[2] == "replace" and {one.arg for one in node.keywords} & {"sigma", "ledger"}:
                     changers.append(f"{file.relative_to(ROOT.parent)}: {ast.unparse(node)}")
-    assert makers == ["dpbench/privacy/binding.py"]
+    assert makers == ["dpbench/privacy/core/binding.py"]
     assert changers == []
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dpbench import registry
 from dpbench.board.index import Standing
-from dpbench.board.site import build_site
+from dpbench.site import build_site
 from tests import readme
 
 INDEX = readme.index()

@@ -12,10 +12,10 @@ import pytest
 
 from dpbench import registry
 from dpbench.board.build import index_of, verified
-from dpbench.board.site import build_site
 from dpbench.board.verify.known import Known
 from dpbench.cli import main
 from dpbench.registry import Registry
+from dpbench.site import build_site
 from tests import boards
 from tests.boards import edited
 
@@ -135,7 +135,7 @@ def test_an_audit_that_failed_stands_in_the_way_until_the_result_is_disputed(
 ) -> None:
     entry = boards.file_of(root, "pillar").stem
     with monkeypatch.context() as patch:
-        from dpbench.privacy import randomness
+        from dpbench.privacy.core import randomness
 
         plain = randomness._Seeded.noise
         patch.setattr(randomness._Seeded, "noise", lambda self, shape, std: plain(self, shape, std * 0.9))

@@ -21,8 +21,8 @@ from dpbench.board.verify.known import Known
 from dpbench.board.verify.rerun import record_of, rerun
 from dpbench.board.verify.review import MANY, review_of
 from dpbench.errors import AccountantsDisagree, DataMissing, SpecError
-from dpbench.privacy.accounting import crosscheck
-from dpbench.privacy.accounting.private_selection import Repeats
+from dpbench.privacy.core.accounting import crosscheck
+from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.result import Result
 from tests import boards
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dpbench.board.index import Entry, Index
-from dpbench.board.site import build_site
 from dpbench.records.board import find_board
 from dpbench.records.search import SelectionRule
+from dpbench.site import build_site
 from tests.boards import synthetic
 from tests.browser import Seen, Theme, address, browser, opened
 from tests.test_board_site import HOSTILE, filed, hostile, standing_of

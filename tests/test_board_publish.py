@@ -19,11 +19,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from pytest_socket import enable_socket, socket_allow_hosts
 
-from dpbench.board import build, pages, upload
-from dpbench.board.card import card
-from dpbench.board.changes import Changes
+from dpbench.board import build
 from dpbench.board.index import Entry, Index, Made, Standing
-from dpbench.board.publish import _files, publish
 from dpbench.board.verify import rerun
 from dpbench.board.verify.rerun import Rerun
 from dpbench.cli import main
@@ -31,6 +28,10 @@ from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.records.board import Board
 from dpbench.records.result import Brought, Independent, Interval
 from dpbench.registry import Registry, load
+from dpbench.site.publishing import pages, upload
+from dpbench.site.publishing.card import card
+from dpbench.site.publishing.changes import Changes
+from dpbench.site.publishing.publish import _files, publish
 from dpbench.support.files import write_json
 from tests.boards import synthetic, write
 from tests.hub import TOKEN, Hub, Repository
@@ -443,7 +444,7 @@ def test_no_record_of_a_log_has_the_token(hub: Hub, caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize(("token", "status"), [(TOKEN, 0), (f"{TOKEN}x", 1)])
 def test_no_output_has_the_token_however_talkative(hub: Hub, token: str, status: int) -> None:
     code = (
-        "import sys, logging; logging.basicConfig(level=0); from dpbench.board.upload import upload; "
+        "import sys, logging; logging.basicConfig(level=0); from dpbench.site.publishing.upload import upload; "
         f"upload({NAME!r}, {{'a/b': b'', 'README.md': b'x'}}, dry_run=False)"
     )
     talkative = {"HF_DEBUG": "1", "HF_HUB_VERBOSITY": "debug", "DPBENCH_DEBUG": "1", "HF_HUB_OFFLINE": "0"}

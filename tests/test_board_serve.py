@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from pytest_socket import enable_socket, socket_allow_hosts
 
-from dpbench.board import serve
 from dpbench.cli import main
 from dpbench.errors import OutputError, SpecError
+from dpbench.site.publishing import serve
 
 
 @pytest.fixture

@@ -16,18 +16,18 @@ from xml.etree import ElementTree
 import pytest
 
 from dpbench.board.index import Entry, Index, Made, Role, Standing
-from dpbench.board.site import build_site, output, text, view
-from dpbench.board.site.charts.lines import epsilon_charts, k_chart
-from dpbench.board.site.charts.picture import Chart
-from dpbench.board.site.entries import RAW
-from dpbench.board.site.home import EPSILONS
-from dpbench.board.site.looks import DARK, LIGHT, SHAPES, looks
 from dpbench.errors import DataError, OutputError, SpecError
-from dpbench.explain.record import STAGES, Explained, Explanation, Lift
 from dpbench.records.board import Board, find_board
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Result
 from dpbench.records.spec import make_spec
+from dpbench.site import build_site, output, text, view
+from dpbench.site.charts.lines import epsilon_charts, k_chart
+from dpbench.site.charts.picture import Chart
+from dpbench.site.entries import RAW
+from dpbench.site.home import EPSILONS
+from dpbench.site.looks import DARK, LIGHT, SHAPES, looks
+from dpbench.studies.explain.record import STAGES, Explained, Explanation, Lift
 from tests.boards import synthetic, write
 
 HOSTILE = (
@@ -612,7 +612,7 @@ def test_many_entries_are_written_by_several_processes_as_by_one(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_site(index, tmp_path, tmp_path / "one")
-    monkeypatch.setattr("dpbench.board.site.entries.ENOUGH", 3)
+    monkeypatch.setattr("dpbench.site.entries.ENOUGH", 3)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     build_site(index, tmp_path, tmp_path / "two")
     assert _bytes(tmp_path / "one") == _bytes(tmp_path / "two")

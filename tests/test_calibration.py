@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dpbench.api import Budget, Release
-from dpbench.privacy.accounting import accountant
-from dpbench.privacy.accounting.calibration import calibrate
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.accounting.calibration import calibrate
 
 PLAN, BUDGET = [Release("gradient", steps=500, sample_rate=0.02)], Budget(1.0, 1e-5)
 

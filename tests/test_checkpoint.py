@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_checkpoint import Backbone, Checkpoint, ResNet50BYOL, ResNet50MoCoV2, ResNet50MoCoV3
+from dpbench_plugins.extractors.checkpoint import Backbone, Checkpoint, ResNet50BYOL, ResNet50MoCoV2, ResNet50MoCoV3
 from safetensors.torch import save_file
 from torch import Tensor
 from torchvision import models

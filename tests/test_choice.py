@@ -13,7 +13,6 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
-from dpbench_museum.elections import Prototypes, Stumps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
@@ -40,21 +39,23 @@ from dpbench.board.verify import audits, checks
 from dpbench.board.verify.derive import compare, derive, question_of
 from dpbench.cli import main
 from dpbench.errors import ComponentFailed, LawBroken, NotPerExample, NotPlanned, NotPure
-from dpbench.explain.lifted import Kept, Lifted
 from dpbench.harness.guarantee import state
 from dpbench.harness.tuning.simulated import SimulatedCurator
+from dpbench.museum.exhibits.elections import Prototypes, Stumps
 from dpbench.museum.strangers import prepared, ran, registry
-from dpbench.privacy.accounting import accountant, bounded_range, private_selection
-from dpbench.privacy.accounting.crosscheck import cross_check
-from dpbench.privacy.accounting.private_selection import Repeats
-from dpbench.privacy.choices import checked, choose, losses, projected
-from dpbench.privacy.forms.cells import Cells
-from dpbench.privacy.forms.contributions import Rows
-from dpbench.privacy.plan import check_plan, eps0_of
-from dpbench.privacy.randomness import Draws, Randomness, _Seeded
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.accounting.crosscheck import cross_check
+from dpbench.privacy.core.forms.contributions import Rows
+from dpbench.privacy.core.plan import check_plan, eps0_of
+from dpbench.privacy.core.randomness import Draws, Randomness, _Seeded
+from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.mechanisms import bounded_range, private_selection
+from dpbench.privacy.mechanisms.cells import Cells
+from dpbench.privacy.mechanisms.choice import checked, choose, losses, projected
+from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.audit import Audit
 from dpbench.records.result import PlannedChoice, Result
+from dpbench.studies.explain.lifted import Kept, Lifted
 from dpbench.testing import LearnerLaws
 from tests.worlds import curator_over, private_rows
 

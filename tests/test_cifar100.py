@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from dpbench_torchvision_datasets import Cifar100, cifar100
-from dpbench_torchvision_datasets.pickles import read_arrays
+from dpbench_plugins.datasets.torchvision import Cifar100, cifar100
+from dpbench_plugins.datasets.torchvision.pickles import read_arrays
 
 from dpbench import DataError, DataMissing
 from dpbench.testing import DatasetLaws

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from dpbench_cifar10_1 import FOLDER, IMAGES, Cifar101
+from dpbench_plugins.datasets.cifar10_1 import FOLDER, IMAGES, Cifar101
 
 from dpbench import DataError, DataMissing, SpecError, registry
 from dpbench.harness.run import run

@@ -11,15 +11,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import dpbench_huggingface
 import pytest
+from dpbench_plugins.datasets import huggingface as dpbench_huggingface
 from PIL import Image
 
 from dpbench.cli import main
 from dpbench.data import extraction
 from dpbench.errors import PlanError, SpecError
 from dpbench.harness import scoring as metrics
-from dpbench.privacy.accounting import accountant
+from dpbench.privacy.core.accounting import accountant
 from dpbench.records.result import Result
 
 Output = pytest.CaptureFixture[str]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.records.result import Result
-from dpbench.sweep.figures import ready
+from dpbench.studies.figures import ready
 from tests import readme
 from tests.test_cli import Output, called, refusal
 

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from dpbench_networks.weights import Checkpoint
-from dpbench_randp import pretraining
-from dpbench_randp.extractor import RandPWRN
-from dpbench_randp.pretraining import Training
+from dpbench_plugins.extractors.randp import pretraining
+from dpbench_plugins.extractors.randp.extractor import RandPWRN
+from dpbench_plugins.extractors.randp.pretraining import Training
+from dpbench_plugins.learners.networks.weights import Checkpoint
 from torch import Tensor
 
 from tests.randp import Tiny, tensors

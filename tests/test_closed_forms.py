@@ -11,22 +11,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import dpbench_gep
 import pytest
 import torch
-from dpbench_adadps import AdaDPS
-from dpbench_class_means import ClassMeans
-from dpbench_dp_raft import DPRAFT
-from dpbench_dp_sgd import DPSGD
-from dpbench_jl import JL
-from dpbench_pillar import Pillar
+from dpbench_plugins.learners import gep as dpbench_gep
+from dpbench_plugins.learners.adadps import AdaDPS
+from dpbench_plugins.learners.class_means import ClassMeans
+from dpbench_plugins.learners.dp_raft import DPRAFT
+from dpbench_plugins.learners.dp_sgd import DPSGD
+from dpbench_plugins.learners.jl import JL
+from dpbench_plugins.learners.pillar import Pillar
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench import AnchorBasis, Chunk, Curator, DenseBasis, Learner, PublicData, RowFn, Task
-from dpbench.privacy.forms.blocks import blocks_of
-from dpbench.privacy.mechanisms import clipped_sum
+from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.noise import clipped_sum
 from tests.worlds import Sums
 
 SEED, STEPS, RATE, MOMENTUM = 3, 3, 0.5, 0.9

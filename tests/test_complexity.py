@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import dpbench
-from dpbench.inspection.complexity import BOUNDS, Bound, Case, page
+from dpbench.studies.inspect.complexity import BOUNDS, Bound, Case, page
 
 PAGE = Path(dpbench.__file__).parent / "docs" / "theory" / "table-3.md"
 

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from dpbench_pixels import Pixels
+from dpbench_plugins.extractors.pixels import Pixels
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -28,13 +28,13 @@ from dpbench.data.concat import Concat, side_by_side
 from dpbench.errors import ComponentFailed, SpecError
 from dpbench.harness.again import NotRun
 from dpbench.harness.run import run
-from dpbench.inspection.report import ask
 from dpbench.records.board import Board
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec, read_toml
 from dpbench.registry import boards
 from dpbench.registry.components import build, check_components, resolve, spelled_out, written
+from dpbench.studies.inspect.report import ask
 from dpbench.sweep import read_grid
 from dpbench.testing.checking import check
 

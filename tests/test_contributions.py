@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench.errors import SpecError
-from dpbench.privacy.exact.quantised import floats
-from dpbench.privacy.forms.blocks import blocks_of
-from dpbench.privacy.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
-from dpbench.privacy.mechanisms import clipped_sum
+from dpbench.privacy.core.exact.quantised import floats
+from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
+from dpbench.privacy.core.noise import clipped_sum
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(1, 12))
 SEEDS = st.integers(0, 2**32 - 1)

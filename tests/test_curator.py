@@ -16,11 +16,11 @@ from torch import Tensor
 from dpbench.api import Chunk, Curator, Release
 from dpbench.errors import ComponentFailed, NotPerExample, NotPlanned, NotPure, SpecError
 from dpbench.learning.linear import LinearProbe
-from dpbench.privacy.curator import SCORES, checked_clips
-from dpbench.privacy.exact.quantised import quantise
-from dpbench.privacy.forms.blocks import Blocks
-from dpbench.privacy.forms.contributions import RankOne, Scaled
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.curator import SCORES, checked_clips
+from dpbench.privacy.core.exact.quantised import quantise
+from dpbench.privacy.core.forms.blocks import Blocks
+from dpbench.privacy.core.forms.contributions import RankOne, Scaled
+from dpbench.privacy.core.rows import PrivateRows
 from tests.worlds import curator_over, note, noted, private_rows
 
 GRADIENT = Release("gradient", steps=50, sample_rate=0.3)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_adadps import AdaDPS
-from dpbench_class_means import ClassMeans
-from dpbench_dp_raft import DPRAFT
-from dpbench_dp_sgd import DPSGD
-from dpbench_gep import GEP
-from dpbench_jl import JL
-from dpbench_pillar import Pillar
-from dpbench_scatternet import ScatterNetLinear
-from dpbench_whitened import Whitened
+from dpbench_plugins.extractors.scatternet import ScatterNetLinear
+from dpbench_plugins.learners.adadps import AdaDPS
+from dpbench_plugins.learners.class_means import ClassMeans
+from dpbench_plugins.learners.dp_raft import DPRAFT
+from dpbench_plugins.learners.dp_sgd import DPSGD
+from dpbench_plugins.learners.gep import GEP
+from dpbench_plugins.learners.jl import JL
+from dpbench_plugins.learners.pillar import Pillar
+from dpbench_plugins.learners.whitened import Whitened
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,8 +10,8 @@ import pytest
 from scipy import special, stats
 
 from dpbench.errors import SpecError
-from dpbench.privacy import discrete
-from dpbench.privacy.discrete import afford, discrete_gaussian, rounded_gaussian
+from dpbench.privacy.core import discrete
+from dpbench.privacy.core.discrete import afford, discrete_gaussian, rounded_gaussian
 
 
 def _pmf(std: float, reach: int) -> np.ndarray:

@@ -25,8 +25,8 @@ from dpbench.cli import app, main
 from dpbench.cli.several import components
 from dpbench.privacy import MECHANISM
 from dpbench.records.result import Result
+from dpbench.studies.figures import ready
 from dpbench.sweep import read_grid
-from dpbench.sweep.figures import ready
 from tests import readme
 from tests.conftest import write_mirror
 

@@ -9,8 +9,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from dpbench_efficientnet_lite import EfficientNetLite, EfficientNetLite0, EfficientNetLite1, EfficientNetLite2
-from dpbench_weights import read_state
+from dpbench_plugins.extractors.efficientnet_lite import (
+    EfficientNetLite,
+    EfficientNetLite0,
+    EfficientNetLite1,
+    EfficientNetLite2,
+)
+from dpbench_plugins.extractors.weights import read_state
 from PIL import Image
 from sklearn.datasets import load_sample_image
 from torch import Tensor

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from dpbench import exact_linear, quantise, residuals, unit_norm
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.privacy.exact import products
-from dpbench.privacy.exact.elementwise import exp_, folded, softmax_
-from dpbench.privacy.exact.products import by_float, by_int8, by_narrow_int8, is_right, product, way
-from dpbench.privacy.exact.quantised import Quantised, exact_product, rounded, sliced
-from dpbench.privacy.exact.sums import lengths
+from dpbench.privacy.core.exact import products
+from dpbench.privacy.core.exact.elementwise import exp_, folded, softmax_
+from dpbench.privacy.core.exact.products import by_float, by_int8, by_narrow_int8, is_right, product, way
+from dpbench.privacy.core.exact.quantised import Quantised, exact_product, rounded, sliced
+from dpbench.privacy.core.exact.sums import lengths
 
 LENGTHS = (1, 2, 3, 7, 16, 17, 33, 64, 100, 129)
 SEEDS = st.integers(0, 2**32 - 1)

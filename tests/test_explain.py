@@ -16,12 +16,12 @@ from torch import Tensor
 from dpbench import Blocks, Chunk, Curator, RankOne, Release, registry
 from dpbench.cli.explain import _show
 from dpbench.errors import SpecError
-from dpbench.explain.chart import stairs
-from dpbench.explain.ladder import explain
-from dpbench.explain.lifted import Kept, Lifted
-from dpbench.explain.record import Explained, Explanation
 from dpbench.harness.run import run
 from dpbench.records.spec import make_spec
+from dpbench.studies.explain.chart import stairs
+from dpbench.studies.explain.ladder import explain
+from dpbench.studies.explain.lifted import Kept, Lifted
+from dpbench.studies.explain.record import Explained, Explanation
 from tests.test_cli import Output, called, refusal
 from tests.worlds import curator_over, private_rows
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from dpbench_pixels import Pixels
+from dpbench_plugins.extractors.pixels import Pixels
 from PIL import Image
 from torch import Tensor
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from dpbench_pixels import Pixels
+from dpbench_plugins.extractors.pixels import Pixels
 from PIL import Image
 
 from dpbench import Extractor, SpecError, registry

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from dpbench_torchvision_datasets import FashionMnist, fashion_mnist
+from dpbench_plugins.datasets.torchvision import FashionMnist, fashion_mnist
 
 from dpbench import DataError, DataMissing
 from dpbench.support.paths import only_in

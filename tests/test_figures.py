@@ -13,19 +13,19 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from dpbench import registry
-from dpbench.board.site.figures import figure_of
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
 from dpbench.harness.run import run
 from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
-from dpbench.reproduce.catalogue import studies
+from dpbench.results.plots import Plot
+from dpbench.site.figures import figure_of
+from dpbench.studies.figures import published, ready
+from dpbench.studies.figures.axis import x_axis
+from dpbench.studies.figures.collect import Collected, collect
+from dpbench.studies.figures.draw import COLOURS, draw, write_figure
+from dpbench.studies.reproduce.catalogue import studies
 from dpbench.sweep import Grid, read_grid
-from dpbench.sweep.figures import published, ready
-from dpbench.sweep.figures.axis import x_axis
-from dpbench.sweep.figures.collect import Collected, collect
-from dpbench.sweep.figures.draw import COLOURS, draw, write_figure
-from dpbench.sweep.plot import Plot
 from tests import readme
 
 SWEEP = """

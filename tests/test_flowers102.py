@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from dpbench_torchvision_datasets import Flowers102, flowers102
+from dpbench_plugins.datasets.torchvision import Flowers102, flowers102
 from PIL import Image
 from scipy.io import savemat
 

@@ -21,7 +21,6 @@ import dpbench
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench.audit.run import audit
 from dpbench.errors import DpbenchError, LawBroken, NotPure
-from dpbench.explain.ladder import explain
 from dpbench.harness.fitting import fitted
 from dpbench.harness.imports import import_named
 from dpbench.harness.run import run
@@ -29,6 +28,7 @@ from dpbench.privacy.purity.guard import Guard
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registered, Registry, load
+from dpbench.studies.explain.ladder import explain
 from dpbench.testing import LearnerLaws
 
 START: dict[int, Tensor] = {}

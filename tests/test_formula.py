@@ -6,7 +6,7 @@ import pytest
 
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
-from dpbench.sweep.formula import numbers, value
+from dpbench.results.formula import numbers, value
 
 SETTINGS = {"epsilon": 0.5, "dataset.n": 1000.0, "learner.k": 4.0}
 

@@ -7,17 +7,17 @@ import dataclasses
 import math
 from typing import Any
 
-import dpbench_gep
 import pytest
 import torch
-from dpbench_dp_sgd import DPSGD
-from dpbench_gep import GEP, anchors_at, subspace
+from dpbench_plugins.learners import gep as dpbench_gep
+from dpbench_plugins.learners.dp_sgd import DPSGD
+from dpbench_plugins.learners.gep import GEP, anchors_at, subspace
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpbench import AnchorBasis, Budget, DenseBasis, Learner, PublicData, RankOne, SpecError, Task
-from dpbench.privacy.exact import products
-from dpbench.privacy.forms.gep.bases import Basis
+from dpbench.privacy.core.exact import products
+from dpbench.privacy.mechanisms.gep.bases import Basis
 from dpbench.testing.curators import Watching
 from tests.test_cli import refusal
 from tests.worlds import curator_over, private_rows

@@ -56,7 +56,7 @@ def _off_by_one_on(device: torch.device, right: Callable[..., list[Tensor]]) -> 
 
 
 def test_a_pretraining_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpbench_randp.pretraining import Training
+    from dpbench_plugins.extractors.randp.pretraining import Training
 
     step = Training.step
 
@@ -65,7 +65,7 @@ def test_a_pretraining_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch:
             raise KeyboardInterrupt
         return step(training)
 
-    monkeypatch.setattr("dpbench_randp.pretraining.SAVE_AFTER", 0.0)
+    monkeypatch.setattr("dpbench_plugins.extractors.randp.pretraining.SAVE_AFTER", 0.0)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Training, "step", interrupted)
         main([*REHEARSAL, str(tmp_path), "pretraining"])

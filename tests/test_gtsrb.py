@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from dpbench_torchvision_datasets import Gtsrb, gtsrb
+from dpbench_plugins.datasets.torchvision import Gtsrb, gtsrb
 from PIL import Image
 
 from dpbench import DataError, DataMissing

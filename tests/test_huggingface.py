@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
-import dpbench_huggingface
 import numpy as np
 import pytest
-from dpbench_huggingface import Cifar10, HuggingFace
+from dpbench_plugins.datasets import huggingface as dpbench_huggingface
+from dpbench_plugins.datasets.huggingface import Cifar10, HuggingFace
 from PIL import Image
 
 from dpbench import DataError, DataMissing, SpecError, registry

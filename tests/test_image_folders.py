@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from dpbench_image_folders import DermNet, Flower16, ImageFolder, ImageNet, dermnet, flower16, imagenet
-from dpbench_image_trees import pictures
+from dpbench_plugins.datasets.image_folders import DermNet, Flower16, ImageFolder, ImageNet, dermnet, flower16, imagenet
+from dpbench_plugins.datasets.image_trees import pictures
 from PIL import Image
 
 from dpbench import DataError, DataMissing, Dataset, registry

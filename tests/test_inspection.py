@@ -17,13 +17,13 @@ from torch import Tensor
 
 from dpbench import DataError, Dataset, Extractor, Learner, SpecError, Split, Splits
 from dpbench.errors import DpbenchError, OutputError
-from dpbench.inspection import machines, spectrum
-from dpbench.inspection.analysis import inspect
-from dpbench.inspection.margins import margins, over_classes, satisfied
-from dpbench.inspection.plot import write_plot
-from dpbench.inspection.report import MARK, Asked, Inspection, Margins, ask
-from dpbench.inspection.separability import pairs, separability, xi
 from dpbench.registry import Registered, Registry
+from dpbench.studies.inspect import machines, spectrum
+from dpbench.studies.inspect.analysis import inspect
+from dpbench.studies.inspect.margins import margins, over_classes, satisfied
+from dpbench.studies.inspect.plot import write_plot
+from dpbench.studies.inspect.report import MARK, Asked, Inspection, Margins, ask
+from dpbench.studies.inspect.separability import pairs, separability, xi
 from tests import gallery
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
-import dpbench_kermany
 import pytest
-from dpbench_image_trees import listing
-from dpbench_kermany import PAGE, Counts, Pneumonia
+from dpbench_plugins.datasets import kermany as dpbench_kermany
+from dpbench_plugins.datasets.image_trees import listing
+from dpbench_plugins.datasets.kermany import PAGE, Counts, Pneumonia
 from PIL import Image
 
 from dpbench import DataError, DataMissing, Splits

@@ -133,7 +133,7 @@ def test_a_plugin_imports_only_the_contract() -> None:
 
 
 # CIFAR is published as pickles: read by an unpickler that finds nothing but numpy arrays, see test_cifar100.py.
-RESTRICTED = PLUGINS / "dpbench_torchvision_datasets" / "pickles.py"
+RESTRICTED = PLUGINS / "dpbench_plugins.datasets.torchvision" / "pickles.py"
 PICKLES = {"pickle", "_pickle", "dill", "joblib", "cloudpickle"}
 
 
@@ -162,12 +162,12 @@ LIGHT = (
     "dpbench.records.result",
     "dpbench.records.spec",
     "dpbench.registry",
-    "dpbench.privacy.accounting.accountant",
+    "dpbench.privacy.core.accounting.accountant",
     "dpbench.audit.figures",
     "dpbench.board.index",
     "dpbench.board.build",
     "dpbench.board.add",
-    "dpbench.inspection.report",
+    "dpbench.studies.inspect.report",
     "dpbench.cli",
 )
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import dpbench_adadps
 import pytest
 import torch
-from dpbench_class_means import ClassMeans
-from dpbench_dp_raft import DPRAFT
-from dpbench_jl import JL
-from dpbench_public_only import PublicOnly
+from dpbench_plugins.learners import adadps as dpbench_adadps
+from dpbench_plugins.learners.class_means import ClassMeans
+from dpbench_plugins.learners.dp_raft import DPRAFT
+from dpbench_plugins.learners.jl import JL
+from dpbench_plugins.learners.public_only import PublicOnly
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench import Budget, Learner, PublicData, SpecError, Task
 from dpbench.harness.run import run
-from dpbench.privacy.accounting.accountant import epsilon
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.accounting.accountant import epsilon
+from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.spec import make_spec
 from tests.worlds import curator_over, private_rows
 

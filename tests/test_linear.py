@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from dpbench_dp_sgd import DPSGD
+from dpbench_plugins.learners.dp_sgd import DPSGD
 from opacus import GradSampleModule
 from torch import Tensor
 

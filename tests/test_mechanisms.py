@@ -13,11 +13,11 @@ from scipy import stats
 
 from dpbench.api import Release
 from dpbench.errors import SpecError
-from dpbench.privacy.exact.sums import IntegerSum
-from dpbench.privacy.forms.contributions import Contribution, RankOne, Rows, Scaled
-from dpbench.privacy.mechanisms import clipped_sum, noised
-from dpbench.privacy.randomness import Draws, Randomness, poisson_sample
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.exact.sums import IntegerSum
+from dpbench.privacy.core.forms.contributions import Contribution, RankOne, Rows, Scaled
+from dpbench.privacy.core.noise import clipped_sum, noised
+from dpbench.privacy.core.randomness import Draws, Randomness, poisson_sample
+from dpbench.privacy.core.rows import PrivateRows
 from tests.worlds import curator_over
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-import dpbench_medmnist
 import numpy as np
 import pytest
-from dpbench_medmnist import DermaMnist, PathMnist, PneumoniaMnist
+from dpbench_plugins.datasets import medmnist as dpbench_medmnist
+from dpbench_plugins.datasets.medmnist import DermaMnist, PathMnist, PneumoniaMnist
 
 from dpbench import DataError, DataMissing, SpecError
 from dpbench.support.messages import bytes_in_words

@@ -22,7 +22,7 @@ from dpbench.errors import DataError, SpecError
 from dpbench.harness.again import NotRun
 from dpbench.models import Model
 from dpbench.models.program import BATCH, record
-from dpbench.privacy.exact.quantised import exact_linear
+from dpbench.privacy.core.exact.quantised import exact_linear
 from dpbench.registry import load
 from dpbench.support.device import device_named
 
@@ -63,12 +63,16 @@ def test_a_saved_model_gives_the_labels_of_the_runs_own_predictor(
 
 
 def test_a_network_is_saved_too(tmp_path: Path) -> None:
-    pytest.importorskip("dpbench_networks.training")  # and what else its fit imports
-    import dpbench_networks.gradients
-    import dpbench_networks.views
-    import dpbench_networks.weights
+    pytest.importorskip("dpbench_plugins.learners.networks.training")  # and what else its fit imports
+    import dpbench_plugins.learners.networks.gradients
+    import dpbench_plugins.learners.networks.views
+    import dpbench_plugins.learners.networks.weights
 
-    assert dpbench_networks.gradients and dpbench_networks.views and dpbench_networks.weights
+    assert (
+        dpbench_plugins.learners.networks.gradients
+        and dpbench_plugins.learners.networks.views
+        and dpbench_plugins.learners.networks.weights
+    )
     found = dpbench.run("dp-sgd-net:network=tiny,steps=2", extractor="pixels:flat=false", seeds=1, out=tmp_path)
     assert dpbench.load_model(found.model().save(tmp_path / "net.safetensors")).card.logits
 

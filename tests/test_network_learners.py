@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_networks import DPRandP, DPSGDNet, NetworkLearner
-from dpbench_networks.gradients import Gradients, Layout
-from dpbench_networks.models import build, initial
-from dpbench_networks.randp import TABLE
-from dpbench_networks.training import Phase, Training
-from dpbench_networks.views import Views
-from dpbench_networks.weights import FORMAT, Checkpoint, located
+from dpbench_plugins.learners.networks import DPRandP, DPSGDNet, NetworkLearner
+from dpbench_plugins.learners.networks.gradients import Gradients, Layout
+from dpbench_plugins.learners.networks.models import build, initial
+from dpbench_plugins.learners.networks.randp import TABLE
+from dpbench_plugins.learners.networks.training import Phase, Training
+from dpbench_plugins.learners.networks.views import Views
+from dpbench_plugins.learners.networks.weights import FORMAT, Checkpoint, located
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -34,9 +34,9 @@ from dpbench import (
     registry,
 )
 from dpbench.harness.run import run
-from dpbench.privacy.accounting.accountant import calibrate, epsilon
-from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.accounting.accountant import calibrate, epsilon
+from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.protocol import Component
 from dpbench.records.spec import make_spec
 from tests.worlds import Sums, curator_over
@@ -154,7 +154,9 @@ def test_each_phase_trains_its_part_and_spends_its_steps(
     options: dict[str, Any], trained: tuple[str, ...], spent: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[dict[str, Tensor]] = []
-    monkeypatch.setattr("dpbench_networks.training.predictor", lambda network, named: ended.append(named))
+    monkeypatch.setattr(
+        "dpbench_plugins.learners.networks.training.predictor", lambda network, named: ended.append(named)
+    )
     _, curator = _fit(DPRandP(**COLD, **options), sigma=1.0)
     start = initial(build("tiny", TASK.example_shape, 3), torch.Generator().manual_seed(0))
     moved = {name for name, value in ended[0].items() if not torch.equal(value, start[name])}
@@ -320,7 +322,9 @@ def test_a_trunk_replaces_the_trunk_alone_in_the_networks_precision(tmp_path: Pa
 
 def test_a_warm_start_begins_at_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[dict[str, Tensor]] = []
-    monkeypatch.setattr("dpbench_networks.training.predictor", lambda network, named: ended.append(named))
+    monkeypatch.setattr(
+        "dpbench_plugins.learners.networks.training.predictor", lambda network, named: ended.append(named)
+    )
     file = _saved(tmp_path)
     _fit(DPRandP(**SMALL, phase2_steps=1, phase3_steps=0, weights=str(file)), sigma=1.0)
     assert torch.equal(ended[0]["trunk.3.weight"], Checkpoint.load(file).state["trunk.3.weight"])

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from dpbench_networks.gradients import Gradients, Layout, Trains
-from dpbench_networks.models import Network, WSConv2d, build, initial, standardise
-from dpbench_networks.views import Views, hashed, normalised
+from dpbench_plugins.learners.networks.gradients import Gradients, Layout, Trains
+from dpbench_plugins.learners.networks.models import Network, WSConv2d, build, initial, standardise
+from dpbench_plugins.learners.networks.views import Views, hashed, normalised
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, pad
 
 from dpbench import Chunk, Joined, Release, SpecError
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.rows import PrivateRows
 from tests.worlds import curator_over
 
 SHAPE = (2, 8, 8)
@@ -239,10 +239,10 @@ _PEAKS = r"""
 import re, torch
 from pathlib import Path
 from dpbench import Release
-from dpbench.privacy.rows import PrivateRows
-from dpbench_networks.gradients import Gradients, Layout
-from dpbench_networks.models import build, initial
-from dpbench_networks.views import Views
+from dpbench.privacy.core.rows import PrivateRows
+from dpbench_plugins.learners.networks.gradients import Gradients, Layout
+from dpbench_plugins.learners.networks.models import build, initial
+from dpbench_plugins.learners.networks.views import Views
 from tests.worlds import curator_over
 
 network = build("wrn-10-1", (1, 16, 16), 3)

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from dpbench_non_private import FOLDS, NonPrivate, _fold
+from dpbench_plugins.learners.non_private import FOLDS, NonPrivate, _fold
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, SpecError, Task
 from dpbench.errors import LawBroken
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.result import Result
 from dpbench.testing import LearnerLaws
 from tests.test_cli import Output, called, refusal, run_arguments

@@ -51,7 +51,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the wheel of this tree."""
     folder = tmp_path_factory.mktemp("wheel")
     _run(sys.executable, "-m", "pip", "wheel", "-q", *OFFLINE, "-w", folder, readme.ROOT)
-    (built,) = folder.glob("dpbench_vision-*.whl")
+    (built,) = folder.glob("dpbench_plugins.extractors.vision-*.whl")
     return built
 
 
@@ -130,7 +130,7 @@ def test_the_wheel_brings_the_plugins_and_works(wheel: Path, tmp_path: Path) -> 
     assert {path.name for path in (readme.ROOT / "plugins").glob("*.py")} <= names
     assert not {name.partition("/")[0] for name in names} & {"tests", "leaderboard", ".ci"}
     boards = {f"dpbench/boards/{file.name}" for file in (readme.LEADERBOARD / "boards").glob("*.toml")}
-    figures = {f"dpbench/sweep/figures/{name}" for name in ("published.json", "pillar-figure-4.toml")}
+    figures = {f"dpbench/studies/figures/{name}" for name in ("published.json", "pillar-figure-4.toml")}
     assert {"dpbench/py.typed", *figures} <= names
     written = [file for file in readme.DOCS.rglob("*") if file.suffix in {".md", ".ipynb", ".svg", ".html", ".css"}]
     assert len(written) > 30
@@ -139,7 +139,7 @@ def test_the_wheel_brings_the_plugins_and_works(wheel: Path, tmp_path: Path) -> 
     assert len(templates) == 7
     assert templates <= names
     assert boards and boards <= names
-    assert "dpbench_networks/randp-wrn16-4.safetensors" in names
+    assert "dpbench_plugins.learners.networks/randp-wrn16-4.safetensors" in names
 
     code = "import dpbench, sys; print(dpbench.__file__, file=sys.stderr); from dpbench.cli import main; main()"
     listed = json.loads(_run(sys.executable, "-P", "-c", code, "list", "--json", PYTHONPATH=str(content)))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import h5py
 import numpy as np
 import pytest
-from dpbench_torchvision_datasets import Pcam, pcam
+from dpbench_plugins.datasets.torchvision import Pcam, pcam
 
 from dpbench import DataError, DataMissing, SpecError
 from dpbench.testing import DatasetLaws

@@ -11,9 +11,9 @@ import torch
 
 from dpbench.api import Budget, Choice, Release, Task
 from dpbench.errors import NotPlanned, PlanError, SpecError
-from dpbench.privacy.accounting.accountant import calibrate, epsilon
-from dpbench.privacy.accounting.crosscheck import cross_check
-from dpbench.privacy.plan import Ledger, check_budget, check_plan
+from dpbench.privacy.core.accounting.accountant import calibrate, epsilon
+from dpbench.privacy.core.accounting.crosscheck import cross_check
+from dpbench.privacy.core.plan import Ledger, check_budget, check_plan
 
 TASK = Task((2,), 2, 1000, torch.device("cpu"))
 

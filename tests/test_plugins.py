@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from dpbench_kermany import ARCHIVES, FOLDER
-from dpbench_torchvision_datasets import fashion_mnist
+from dpbench_plugins.datasets.kermany import ARCHIVES, FOLDER
+from dpbench_plugins.datasets.torchvision import fashion_mnist
 
 from dpbench import DataMissing, Dataset, Extractor, data_folders, registry
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws

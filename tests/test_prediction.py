@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from dpbench.inspection.analysis import inspect
-from dpbench.inspection.prediction import predict
-from dpbench.inspection.report import Inspection, Pair, Range, Separability, Spectrum, ask
+from dpbench.studies.inspect.analysis import inspect
+from dpbench.studies.inspect.prediction import predict
+from dpbench.studies.inspect.report import Inspection, Pair, Range, Separability, Spectrum, ask
 
 
 def _found(xi: tuple[float, ...], gamma: float) -> Separability:

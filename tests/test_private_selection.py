@@ -13,9 +13,10 @@ from scipy import stats
 
 from dpbench.api import Budget, Release
 from dpbench.errors import AccountantsDisagree, PlanError, SpecError
-from dpbench.privacy.accounting import accountant, private_selection
-from dpbench.privacy.accounting.accountant import ORDERS
-from dpbench.privacy.accounting.private_selection import Repeats, calibrate, cross_check, draw, epsilon, independent
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.accounting.accountant import ORDERS
+from dpbench.privacy.mechanisms import private_selection
+from dpbench.privacy.mechanisms.private_selection import Repeats, calibrate, cross_check, draw, epsilon, independent
 
 DELTA = 1e-5
 BOARD = [Release("gradient", steps=1000, sample_rate=1024 / 45000)]

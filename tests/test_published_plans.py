@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from dpbench.api import Budget, Release
-from dpbench.privacy.accounting.accountant import AccountantName, calibrate, epsilon
+from dpbench.privacy.core.accounting.accountant import AccountantName, calibrate, epsilon
 
 CIFAR, DERMA, IMAGENET = 50_000, 7_007, 1_281_167
 

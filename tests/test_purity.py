@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from dpbench.api import Chunk, Release
 from dpbench.errors import ComponentFailed, DpbenchError, NotPerExample, NotPure, SpecError
-from dpbench.privacy.forms.contributions import RankOne, Scaled
-from dpbench.privacy.forms.gep.bases import AnchorBasis
+from dpbench.privacy.core.forms.contributions import RankOne, Scaled
+from dpbench.privacy.mechanisms.gep.bases import AnchorBasis
 from dpbench.privacy.purity.reach import Reach
 from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, Moments, set_aside
 from tests.worlds import curator_over, note, noted, private_rows

@@ -11,8 +11,8 @@ import torch
 from scipy import stats
 
 from dpbench.errors import PrivacyError
-from dpbench.privacy import randomness as chance
-from dpbench.privacy.randomness import Randomness, choosing, poisson_sample, row_seeds, secure_sample
+from dpbench.privacy.core import randomness as chance
+from dpbench.privacy.core.randomness import Randomness, choosing, poisson_sample, row_seeds, secure_sample
 
 ONE, OTHER = "1" * 64, "2" * 64
 MANY = 20_000

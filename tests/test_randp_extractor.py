@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from dpbench_networks.views import normalised
-from dpbench_networks.weights import SHIPPED, Checkpoint
-from dpbench_randp.encoder import loaded, started
-from dpbench_randp.extractor import RandPWRN
+from dpbench_plugins.extractors.randp.encoder import loaded, started
+from dpbench_plugins.extractors.randp.extractor import RandPWRN
+from dpbench_plugins.learners.networks.views import normalised
+from dpbench_plugins.learners.networks.weights import SHIPPED, Checkpoint
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import group_norm

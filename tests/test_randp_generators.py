@@ -6,10 +6,10 @@ import math
 
 import pytest
 import torch
-from dpbench_randp import dead_leaves, statistical, stylegan
-from dpbench_randp.draws import Draws
-from dpbench_randp.fields import power_law
-from dpbench_randp.generators import GENERATORS, generator
+from dpbench_plugins.extractors.randp import dead_leaves, statistical, stylegan
+from dpbench_plugins.extractors.randp.draws import Draws
+from dpbench_plugins.extractors.randp.fields import power_law
+from dpbench_plugins.extractors.randp.generators import GENERATORS, generator
 from torch import Tensor
 
 from dpbench import SpecError

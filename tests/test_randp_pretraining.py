@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_networks.models import build, initial
-from dpbench_networks.weights import Checkpoint
-from dpbench_randp import pretraining
-from dpbench_randp.augment import augmented
-from dpbench_randp.checkpoints import digest, state_file
-from dpbench_randp.draws import Draws
-from dpbench_randp.encoder import KEPT, Encoder
-from dpbench_randp.losses import TEMPERATURE, alignment, info_nce, uniformity
-from dpbench_randp.pretraining import Training
-from dpbench_randp.probe import Probe
-from dpbench_randp.recipe import Recipe
+from dpbench_plugins.extractors.randp import pretraining
+from dpbench_plugins.extractors.randp.augment import augmented
+from dpbench_plugins.extractors.randp.checkpoints import digest, state_file
+from dpbench_plugins.extractors.randp.draws import Draws
+from dpbench_plugins.extractors.randp.encoder import KEPT, Encoder
+from dpbench_plugins.extractors.randp.losses import TEMPERATURE, alignment, info_nce, uniformity
+from dpbench_plugins.extractors.randp.pretraining import Training
+from dpbench_plugins.extractors.randp.probe import Probe
+from dpbench_plugins.extractors.randp.recipe import Recipe
+from dpbench_plugins.learners.networks.models import build, initial
+from dpbench_plugins.learners.networks.weights import Checkpoint
 from torch import Tensor
 from torch.nn.functional import normalize
 

@@ -13,11 +13,11 @@ from dpbench import registry
 from dpbench.cli import main
 from dpbench.errors import DataError
 from dpbench.records.result import Interval
-from dpbench.reproduce.catalogue import Study, find, studies
-from dpbench.reproduce.document import coverage, page, remarks
-from dpbench.reproduce.measured import Measured, Rate
-from dpbench.reproduce.verdict import Comparison, compare
-from dpbench.sweep.figures import published, ready
+from dpbench.studies.figures import published, ready
+from dpbench.studies.reproduce.catalogue import Study, find, studies
+from dpbench.studies.reproduce.document import coverage, page, remarks
+from dpbench.studies.reproduce.measured import Measured, Rate
+from dpbench.studies.reproduce.verdict import Comparison, compare
 from tests import readme
 
 ROOT = Path(__file__).parent.parent
@@ -186,7 +186,7 @@ def test_a_study_runs_its_sweep_and_says_the_verdict(
     printed = tmp_path / "published.json"
     printed.write_text(published.FILE.read_text(encoding="utf-8").replace('cifar10"', 'digits"'), encoding="utf-8")
     monkeypatch.setattr(published, "FILE", printed)
-    monkeypatch.setattr("dpbench.reproduce.catalogue.studies", lambda: (study,))
+    monkeypatch.setattr("dpbench.studies.reproduce.catalogue.studies", lambda: (study,))
     monkeypatch.setattr("sys.argv", ["dpbench", "reproduce", "small", "--out", str(tmp_path / "out"), "--workers", "1"])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_gep import GEP
+from dpbench_plugins.learners.gep import GEP
 from torch import Tensor
 
 from dpbench import AnchorBasis, Budget, DenseBasis, PublicData, RankOne, Residual, SpecError, Task
 from dpbench.errors import PrivacyError
 from dpbench.harness.run import run
-from dpbench.privacy.mechanisms import clipped_sum
+from dpbench.privacy.core.noise import clipped_sum
 from dpbench.records.spec import make_spec
 from tests.worlds import curator_over, private_rows
 
@@ -109,7 +109,7 @@ def test_rows_that_lie_in_the_span_of_a_basis_are_not_taken_for_rows_that_read_o
 
 def test_bounds_are_tight_where_features_are_correlated() -> None:
     """A residual norm that is over-estimated is clipped for nothing: here by far more than GEP can afford."""
-    from dpbench_gep import anchors_at, subspace
+    from dpbench_plugins.learners.gep import anchors_at, subspace
 
     draw = torch.Generator().manual_seed(0)
     turn = torch.linalg.qr(torch.randn(512, 512, generator=draw)).Q

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pytest
 import torch
-from dpbench_pixels import Pixels
+from dpbench_plugins.extractors.pixels import Pixels
 
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, SpecError, Task
 from dpbench.data import duplicates
@@ -20,7 +20,7 @@ from dpbench.harness.fit import fit
 from dpbench.harness.prepare import prepare
 from dpbench.harness.run import run
 from dpbench.privacy import MECHANISM
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.identity import NAMED
 from dpbench.records.overlap import Overlap
 from dpbench.records.result import Result

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import scipy.special
 import torch
-from dpbench_scatternet import ScatterNet, ScatterNetLinear
+from dpbench_plugins.extractors.scatternet import ScatterNet, ScatterNetLinear
 from PIL import Image
 from torch import Tensor
 
 from dpbench import Budget, DataMissing, PublicData, SpecError, Task
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.rows import PrivateRows
 from tests import weights
 from tests.worlds import curator_over
 

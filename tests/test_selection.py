@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from dpbench_dp_sgd import DPSGD
-from dpbench_sklearn import Digits
+from dpbench_plugins.datasets.sklearn import Digits
+from dpbench_plugins.learners.dp_sgd import DPSGD
 
 from dpbench import Budget, Curator, Predict, PublicData, Release, Split, Splits, Task
 from dpbench.board.verify.declared import check_selection
@@ -22,9 +22,10 @@ from dpbench.harness.prepare import prepare
 from dpbench.harness.run import run, tune
 from dpbench.harness.tuning import private
 from dpbench.harness.tuning.transfer import settings_from
-from dpbench.privacy.accounting import accountant, private_selection
-from dpbench.privacy.accounting.private_selection import Repeats
-from dpbench.privacy.randomness import choosing
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.randomness import choosing
+from dpbench.privacy.mechanisms import private_selection
+from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.board import Board
 from dpbench.records.result import Result, Tuning
 from dpbench.records.search import UNRANKED

@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task, cli
-from dpbench.board.tables.render import percent
 from dpbench.data.survey import survey
 from dpbench.harness import run as running
 from dpbench.harness.fit import Fitted, fit_once
@@ -23,6 +22,7 @@ from dpbench.harness.prepare import Prepared
 from dpbench.records import museum
 from dpbench.records.result import Interval, Result
 from dpbench.registry import load
+from dpbench.results.tables.render import percent
 from dpbench.support import charts, progress
 from dpbench.support.guard import DEBUG
 from dpbench.testing.checking import check

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from dpbench_dp_sgd import DPSGD
-from dpbench_jl import JL
-from dpbench_pillar import Pillar
-from dpbench_whitened import Whitened
+from dpbench_plugins.learners.dp_sgd import DPSGD
+from dpbench_plugins.learners.jl import JL
+from dpbench_plugins.learners.pillar import Pillar
+from dpbench_plugins.learners.whitened import Whitened
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -26,10 +26,10 @@ from dpbench.errors import NotPlanned, SpecError
 from dpbench.harness.tuning.simulated import SimulatedCurator
 from dpbench.learning.probes import Maps, ProbeLearner, fit_together
 from dpbench.learning.stack import Stack, Stacked, _clipped_sums
-from dpbench.privacy.binding import bind
-from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
 from tests.worlds import private_rows
 
 WIDTH, CLASSES = 6, 3

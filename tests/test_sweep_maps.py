@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from dpbench_pillar import Pillar
+from dpbench_plugins.learners.pillar import Pillar
 from torch import Tensor
 
 import dpbench

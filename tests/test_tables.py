@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 
 from dpbench import cli
-from dpbench.board.tables import Filed, arrange, read, render, words
-from dpbench.board.tables.arrange import Row, Table
 from dpbench.cli.results import show_tables
 from dpbench.errors import DataError, SpecError
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval
+from dpbench.results.tables import Filed, arrange, read, render, words
+from dpbench.results.tables.arrange import Row, Table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "leaderboard" / "results"

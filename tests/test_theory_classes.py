@@ -7,8 +7,8 @@ import math
 
 import pytest
 import torch
-from dpbench_theory.classes import CLASSES, Celled, HalfPlanes, Rectangles, Rowwise, class_named
-from dpbench_theory.graph import components_of
+from dpbench_plugins.theory.learners.classes import CLASSES, Celled, HalfPlanes, Rectangles, Rowwise, class_named
+from dpbench_plugins.theory.learners.graph import components_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor

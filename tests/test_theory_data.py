@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dpbench_theory_data.graphs import Blocks, Disjunction
-from dpbench_theory_data.halfspaces import GaussianMixture, LowRank
-from dpbench_theory_data.plane import HalfPlane, Rectangles, Thresholds
-from dpbench_theory_data.synthetic import Synthetic
+from dpbench_plugins.theory.datasets.graphs import Blocks, Disjunction
+from dpbench_plugins.theory.datasets.halfspaces import GaussianMixture, LowRank
+from dpbench_plugins.theory.datasets.plane import HalfPlane, Rectangles, Thresholds
+from dpbench_plugins.theory.datasets.synthetic import Synthetic
 from sklearn.linear_model import LogisticRegression
 
 from dpbench import Features, SpecError, Split, registry

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_theory.pillar import PillarTheory
-from dpbench_theory_data.plane import Thresholds
+from dpbench_plugins.theory.datasets.plane import Thresholds
+from dpbench_plugins.theory.learners.pillar import PillarTheory
 
 from dpbench import Budget, Choice, PlanError, Release, SpecError, Task
 from dpbench.errors import DpbenchError

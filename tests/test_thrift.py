@@ -7,14 +7,14 @@ import math
 
 import pytest
 import torch
-from dpbench_thrift import Thrift, diffusion, even, graph_of, neighbourhood, spectrum
+from dpbench_plugins.learners.thrift import Thrift, diffusion, even, graph_of, neighbourhood, spectrum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench import Budget, Chunk, PublicData, RankOne, SpecError, Task
 from dpbench.learning.linear import residuals, unit_norm
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.rows import PrivateRows
 from tests.worlds import curator_over
 
 TASK = Task((1280,), 10, 45_000, torch.device("cpu"), public=5_000)

@@ -11,8 +11,8 @@ import huggingface_hub
 import pytest
 import timm
 import torch
-from dpbench_timm_models import FILES, Pretrained, ResNet50SSL, ResNet50SWSL, Timm
-from dpbench_weights import in_hub_cache
+from dpbench_plugins.extractors.timm_models import FILES, Pretrained, ResNet50SSL, ResNet50SWSL, Timm
+from dpbench_plugins.extractors.weights import in_hub_cache
 from safetensors.torch import save_file
 from torch import Tensor
 

@@ -12,8 +12,8 @@ from urllib.error import URLError
 
 import pytest
 import torch
-from dpbench_torchvision_models import ResNet50, TorchVision, _builder_options, _renamed
-from dpbench_weights import torch_folder
+from dpbench_plugins.extractors.torchvision_models import ResNet50, TorchVision, _builder_options, _renamed
+from dpbench_plugins.extractors.weights import torch_folder
 from torch import Tensor
 from torchvision import models
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal, NoReturn
 import numpy as np
 import pytest
 import torch
-from dpbench_non_private import NonPrivate
-from dpbench_pillar import Pillar
+from dpbench_plugins.learners.non_private import NonPrivate
+from dpbench_plugins.learners.pillar import Pillar
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -27,7 +27,7 @@ from dpbench.harness.tuning import trials
 from dpbench.harness.tuning.folds import folds_of
 from dpbench.harness.tuning.simulated import SimulatedCurator
 from dpbench.learning.probes import fit_together
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.search import Search, Selection
 from dpbench.records.spec import make_spec
 from dpbench.registry.components import with_space

@@ -9,7 +9,7 @@ from typing import ClassVar, get_args
 import numpy as np
 import pytest
 import torch
-from dpbench_vision import Photographs, Views
+from dpbench_plugins.extractors.vision import Photographs, Views
 from PIL import Image
 from torch import Tensor
 

@@ -10,7 +10,6 @@ from typing import ClassVar, cast
 import numpy as np
 import pytest
 import torch
-from dpbench_museum.elections import Committee
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -32,11 +31,12 @@ from dpbench import (
 from dpbench.audit.run import audit_of
 from dpbench.errors import ComponentFailed, LawBroken, NotPerExample, NotPlanned, NotPure
 from dpbench.harness.tuning.simulated import SimulatedCurator
+from dpbench.museum.exhibits.elections import Committee
 from dpbench.museum.strangers import prepared, ran
-from dpbench.privacy import votes
-from dpbench.privacy.exact.quantised import quantise
-from dpbench.privacy.rows import PrivateRows
-from dpbench.privacy.votes import Dealt, add, deal
+from dpbench.privacy.core.exact.quantised import quantise
+from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.mechanisms import votes
+from dpbench.privacy.mechanisms.votes import Dealt, add, deal
 from dpbench.records.audit import PARTS
 from dpbench.testing import LearnerLaws
 from tests.worlds import curator_over, note, private_rows

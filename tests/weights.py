@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import timm
 import torch
-from dpbench_networks.weights import Checkpoint
-from dpbench_randp.encoder import KEPT, started
+from dpbench_plugins.extractors.randp.encoder import KEPT, started
+from dpbench_plugins.learners.networks.weights import Checkpoint
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Curator, Planned, RowFn, Task, Teacher
-from dpbench.privacy.binding import bind
-from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
 
 
 class Sums(Curator):

@@ -17,12 +17,12 @@ from torch import Tensor
 from dpbench.api import Choice, Chunk, RowFn, Task
 from dpbench.audit.sensitivity import BASE, CHUNK, REPLAY, SEED, SMALL, Replays, adversaries, joined, one, some
 from dpbench.errors import DpbenchError
-from dpbench.privacy.binding import bind
-from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import eps0_of
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import PrivateRows
-from dpbench.privacy.witness import Chosen, Witness
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.plan import eps0_of
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.witness import Chosen, Witness
 from dpbench.records.audit import Check
 
 PARTS, QUESTIONS = 10_000, 600  # draws that are compared with the law: in one question, and one a question

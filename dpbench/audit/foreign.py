@@ -27,8 +27,8 @@ from dpbench.audit.attack import Scores, members
 from dpbench.audit.figures import figures
 from dpbench.audit.noise import NoiseLog
 from dpbench.errors import SpecError
-from dpbench.privacy.accounting import accountant
-from dpbench.privacy.plan import check_plan
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.plan import check_plan
 from dpbench.records.audit import Audit, Sensitivity
 from dpbench.records.result import PlannedRelease
 from dpbench.support.files import canonical_digest

@@ -17,13 +17,13 @@ from dpbench.audit.attack import Scores
 from dpbench.audit.noise import NoiseLog, standardised
 from dpbench.audit.sensitivity import FEW, QUESTIONS, Question, Replays
 from dpbench.harness.stated import Stated
-from dpbench.privacy.binding import bind
-from dpbench.privacy.curator import LedgerCurator, checked_clips
-from dpbench.privacy.forms.blocks import Blocks
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import PrivateRows
-from dpbench.privacy.votes import counts_spread, largest_spread
-from dpbench.privacy.witness import Seen
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.curator import LedgerCurator, checked_clips
+from dpbench.privacy.core.forms.blocks import Blocks
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.witness import Seen
+from dpbench.privacy.mechanisms.votes import counts_spread, largest_spread
 
 
 class Ears:

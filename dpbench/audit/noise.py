@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from dpbench.audit.independence import Independence
-from dpbench.privacy.exact.sums import IntegerSum
+from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.records.audit import Check, Noise, Sampled
 
 FEWEST = 2_000  # numbers whose skewness and kurtosis are nearly normal themselves

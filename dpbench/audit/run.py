@@ -28,10 +28,10 @@ from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.harness.tuning.private import MOST_SETTINGS
 from dpbench.privacy import MECHANISM
-from dpbench.privacy.accounting import accountant
-from dpbench.privacy.binding import bind
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.witness import Canaries, Witness
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.witness import Canaries, Witness
 from dpbench.records.audit import Audit
 from dpbench.records.provenance import today
 from dpbench.records.result import Privacy, Result

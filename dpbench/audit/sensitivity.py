@@ -21,15 +21,15 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Release, RowFn, Task
 from dpbench.errors import DpbenchError
-from dpbench.privacy.binding import bind
-from dpbench.privacy.exact.quantised import Quantised, measured, quantise
-from dpbench.privacy.exact.sums import IntegerSum
-from dpbench.privacy.forms.blocks import Blocks
-from dpbench.privacy.forms.contributions import Joined, RankOne, Scaled
-from dpbench.privacy.forms.gep.residual_sum import ResidualSum
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import PrivateRows
-from dpbench.privacy.witness import Seen, Witness
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.exact.quantised import Quantised, measured, quantise
+from dpbench.privacy.core.exact.sums import IntegerSum
+from dpbench.privacy.core.forms.blocks import Blocks
+from dpbench.privacy.core.forms.contributions import Joined, RankOne, Scaled
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.witness import Seen, Witness
+from dpbench.privacy.mechanisms.gep.residual_sum import ResidualSum
 from dpbench.records.audit import Sensitivity
 
 QUESTIONS, FEW = 6, 2  # of each release that are asked again: over features, and over images, which cost more

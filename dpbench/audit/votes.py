@@ -11,12 +11,12 @@ from torch import Tensor
 from dpbench.api import Release, Teacher
 from dpbench.audit.sensitivity import REPLAY, SMALL, Replays, adversaries, joined, one, some
 from dpbench.errors import DpbenchError
-from dpbench.privacy.binding import bind
-from dpbench.privacy.exact.sums import IntegerSum
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import PrivateRows
-from dpbench.privacy.votes import counts_spread
-from dpbench.privacy.witness import Seen, Witness
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.exact.sums import IntegerSum
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.witness import Seen, Witness
+from dpbench.privacy.mechanisms.votes import counts_spread
 
 SHARDS, LEAST = 8, 4  # of a replay, with so many rows in each
 REMOVED = 6  # rows that are taken away again, one by one: of each, all teachers are fitted anew

@@ -47,8 +47,8 @@ def budget(
 
 def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, delta: float) -> list[dict[str, str]]:
     from dpbench.api import Budget
-    from dpbench.privacy.accounting import accountant
-    from dpbench.privacy.plan import check_plan
+    from dpbench.privacy.core.accounting import accountant
+    from dpbench.privacy.core.plan import check_plan
 
     if not 0 < delta < 1:
         raise SpecError(f"Expected --delta {delta} in (0, 1).")

@@ -17,8 +17,8 @@ from rich.table import Column, Table
 from dpbench.cli.presence import HERE, dataset_facts, extractor_facts
 from dpbench.records.board import Board, board_files
 from dpbench.registry import KINDS, Kind, Registry, load
+from dpbench.studies.figures import ready
 from dpbench.support.messages import bytes_in_words
-from dpbench.sweep.figures import ready
 
 FACTS: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
     "dataset": dataset_facts,

@@ -15,10 +15,10 @@ from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
 
 if TYPE_CHECKING:
-    from dpbench.explain.record import Explanation, Lift
     from dpbench.records.result import Interval
     from dpbench.records.spec import Spec
     from dpbench.registry import Registry
+    from dpbench.studies.explain.record import Explanation, Lift
 
 
 def explain(
@@ -67,8 +67,8 @@ def explain(
         check_components(spec, plugins)
     check_outputs(out, plot)
 
-    from dpbench.explain.chart import write_plot
-    from dpbench.explain.ladder import explain as take_apart
+    from dpbench.studies.explain.chart import write_plot
+    from dpbench.studies.explain.ladder import explain as take_apart
 
     search = {"rule": "public-validation", **({} if tries is None else {"tries": tries})}
     tuned = [make_spec({**spec.model_dump(), "search": search}, "dpbench explain") for spec in specs if tune]

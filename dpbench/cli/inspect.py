@@ -13,7 +13,7 @@ from dpbench.cli import flags
 from dpbench.cli.output import check_outputs, written
 
 if TYPE_CHECKING:
-    from dpbench.inspection.report import Inspection, Prediction, Range
+    from dpbench.studies.inspect.report import Inspection, Prediction, Range
 
 
 def inspect(
@@ -40,8 +40,8 @@ def inspect(
     plot: Annotated[Path | None, typer.Option(help="Also plot it, as this PNG or SVG file.")] = None,
 ) -> None:
     """Show whether a few dimensions of public features suffice: spectrum, separability, margins."""
-    from dpbench.inspection.plot import write_plot
-    from dpbench.inspection.report import ask
+    from dpbench.studies.inspect.plot import write_plot
+    from dpbench.studies.inspect.report import ask
 
     given = {
         "dataset": dataset, "extractor": extractor, "public_fraction": public_fraction,
@@ -59,7 +59,7 @@ def inspect(
         plugins.find("extractor", part.name)
     check_outputs(out, plot)
 
-    from dpbench.inspection import analysis
+    from dpbench.studies.inspect import analysis
 
     inspection = analysis.inspect(asked, device=device, plugins=plugins)
     files = written(inspection, out, plot, write_plot)

@@ -106,7 +106,7 @@ def build(
         return
     print(f"Wrote {building.write(index, root)}: {said}")
     if not no_site:
-        from dpbench.board.site import build_site
+        from dpbench.site import build_site
 
         out = site or root / "site"
         build_site(index, root, out, plugins, publish.documentation(context, wanted=docs))

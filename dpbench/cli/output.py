@@ -21,8 +21,8 @@ from dpbench.support.charts import check_file
 from dpbench.support.files import check_writable
 
 if TYPE_CHECKING:
-    from dpbench.explain.record import Explanation
-    from dpbench.inspection.report import Inspection
+    from dpbench.studies.explain.record import Explanation
+    from dpbench.studies.inspect.report import Inspection
 
 Plotted = TypeVar("Plotted", "Explanation", "Inspection")
 PATIENCE = 4.0  # seconds for a pool of processes to end; most need two

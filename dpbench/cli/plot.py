@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.sweep.figures import ready
+from dpbench.studies.figures import ready
 
 if TYPE_CHECKING:
-    from dpbench.sweep.figures.collect import Collected
+    from dpbench.studies.figures.collect import Collected
 
 
 def plot(
@@ -24,16 +24,16 @@ def plot(
     ] = None,
 ) -> None:
     """Draw the results that a sweep has so far, beside the results that papers report."""
+    from dpbench.studies.figures.draw import write_figure
     from dpbench.support.charts import check_file
     from dpbench.support.files import check_writable
-    from dpbench.sweep.figures.draw import write_figure
 
     for file in out or ():
         check_file(file, "--out")
         check_writable(file.parent)
 
     from dpbench.registry import load
-    from dpbench.sweep.figures.collect import collect
+    from dpbench.studies.figures.collect import collect
 
     plugins = load()
     plugins.report_broken()

@@ -13,8 +13,8 @@ from dpbench.cli.output import interruptible
 
 if TYPE_CHECKING:
     from dpbench.registry import Registry
-    from dpbench.reproduce.catalogue import Study
-    from dpbench.reproduce.verdict import Comparison
+    from dpbench.studies.reproduce.catalogue import Study
+    from dpbench.studies.reproduce.verdict import Comparison
 
 LEADERBOARD = Path("leaderboard")
 
@@ -37,7 +37,7 @@ def reproduce(
     """Run a table, figure or theorem of a paper as far as it runs here, and say what holds; or list them all."""
     from dpbench.errors import SpecError
     from dpbench.registry import load
-    from dpbench.reproduce.catalogue import find
+    from dpbench.studies.reproduce.catalogue import find
 
     if name is not None and (list_all or markdown):
         raise SpecError(f"Expected a name or --list, got both: {name} and {'--list' if list_all else '--markdown'}.")
@@ -59,22 +59,22 @@ def reproduce(
 
 def _run(sweep: str, folder: Path, workers: int | None, plugins: Registry) -> None:
     from dpbench import sweep as sweeps
-    from dpbench.sweep.figures import ready
+    from dpbench.studies.figures import ready
 
     with interruptible("Finished cells are kept; repeat the command to continue."):
         sweeps.sweep(ready.find(Path(sweep)), folder, resources=sweeps.Resources(workers=workers), plugins=plugins)
 
 
 def _compared(study: Study, folder: Path, plugins: Registry) -> Comparison:
-    from dpbench.reproduce.document import kept_in
-    from dpbench.reproduce.measured import measured
-    from dpbench.reproduce.verdict import compare
+    from dpbench.studies.reproduce.document import kept_in
+    from dpbench.studies.reproduce.measured import measured
+    from dpbench.studies.reproduce.verdict import compare
 
     return compare(study, measured(study, folder if study.sweep else kept_in(folder, study), plugins))
 
 
 def _list(root: Path, plugins: Registry, markdown: bool) -> None:
-    from dpbench.reproduce.document import compared, coverage, page
+    from dpbench.studies.reproduce.document import compared, coverage, page
 
     found = coverage(root, plugins)
     if markdown:
@@ -90,7 +90,7 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
 
 
 def _show(comparison: Comparison) -> None:
-    from dpbench.reproduce.document import cells, remarks, source
+    from dpbench.studies.reproduce.document import cells, remarks, source
 
     console, study = Console(), comparison.study
     console.print(f"{study.paper}, {study.place}. {study.shows}", markup=False, highlight=False, soft_wrap=True)

@@ -17,9 +17,9 @@ from dpbench.errors import SpecError
 from dpbench.records.metrics import METRICS
 
 if TYPE_CHECKING:
-    from dpbench.board.tables import Filed
-    from dpbench.board.tables import Table as Tables
     from dpbench.records.metrics import Metric
+    from dpbench.results.tables import Filed
+    from dpbench.results.tables import Table as Tables
 
 ScoredBy = StrEnum("ScoredBy", list(METRICS))  # type: ignore[misc]
 
@@ -55,9 +55,9 @@ def table(
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, for the package booktabs.")] = False,
 ) -> None:
     """Show results as tables: learners by ε, best first, ties bold; one table for each protocol."""
-    from dpbench.board.tables import arrange, read, render
     from dpbench.registry import load
     from dpbench.registry.components import short
+    from dpbench.results.tables import arrange, read, render
 
     if csv + markdown + latex > 1:
         raise SpecError("Expected at most one of --csv, --markdown and --latex.")
@@ -82,7 +82,7 @@ def table(
 @app.command("show")
 def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
     """Say everything that a result says, in words."""
-    from dpbench.board.tables import read, words
+    from dpbench.results.tables import read, words
 
     (filed,), _ = read([_file(file)])
     table = Table.grid(Column(style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
@@ -97,7 +97,7 @@ def compare(
     metric: Annotated[ScoredBy, typer.Option(help="Metric.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
 ) -> None:
     """Say by how much two results differ, and whether that is more than noise, by the boards' paired test."""
-    from dpbench.board.tables import read, words
+    from dpbench.results.tables import read, words
 
     one, other = (read([_file(file)])[0][0] for file in (first, second))
     for line in words.difference(one, other, _metric(metric)):
@@ -106,7 +106,7 @@ def compare(
 
 def show_tables(tables: Sequence[Tables], console: Console) -> None:
     """Print tables and what their marks mean."""
-    from dpbench.board.tables import render
+    from dpbench.results.tables import render
 
     for one in tables:
         console.print(Text(render.heading(one), style="bold"), soft_wrap=True)

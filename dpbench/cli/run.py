@@ -161,8 +161,8 @@ def _run(
     check_components(spec, plugins)
     check_writable(asked.out)
 
-    from dpbench.board.tables import words
     from dpbench.harness.run import run
+    from dpbench.results.tables import words
 
     kept = "Features and models that ended are kept." if keeper else KEPT
     with interruptible(kept):
@@ -238,7 +238,7 @@ def _listed(settings: Mapping[str, Any]) -> str:
 
 
 def _percent(result: Result) -> str:
-    from dpbench.board.tables.render import percent
+    from dpbench.results.tables.render import percent
 
     mean, *half = percent(result.metrics["accuracy"]).split(" ", 1)
     return " ".join([f"{mean}%", *half])

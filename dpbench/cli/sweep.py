@@ -11,7 +11,7 @@ from rich.table import Table
 
 from dpbench.cli import flags, several
 from dpbench.cli.output import interruptible
-from dpbench.sweep.figures import ready
+from dpbench.studies.figures import ready
 from dpbench.sweep.folder import STATES, TO_RUN
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ author = "The dpbench developers"
 release = version = version_of("dpbench-vision")
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "dpbench.docs.mathml", "dpbench.docs.prose"]
-templates_path = ["theme", str(files("dpbench.board.site") / "templates")]
+templates_path = ["theme", str(files("dpbench.site") / "templates")]
 exclude_patterns = ["_*", "theme"]
 
 html_theme = "furo"

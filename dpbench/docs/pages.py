@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-import dpbench
+from dpbench import contract, notebook
 from dpbench.docs.commands import Command, commands
 from dpbench.docs.components import components
 from dpbench.museum import record
@@ -34,8 +34,8 @@ def names() -> str:
     """Return the reference of every public name, each part in the order of the alphabet."""
     parts = [
         _titled("Public names"),
-        _chapter("For a person at a notebook", dpbench.NOTEBOOK),
-        _chapter("For a plugin", dpbench.__all__),
+        _chapter("For a person at a notebook", notebook.__all__),
+        _chapter("For a plugin", contract.__all__),
     ]
     return "\n".join(parts)
 
@@ -46,7 +46,7 @@ def _chapter(title: str, names: Iterable[str]) -> str:
 
 
 def _directive(name: str) -> str:
-    item = getattr(dpbench, name)
+    item = getattr(contract if name in contract.__all__ else notebook, name)
     if isinstance(item, type):
         bases = "   :show-inheritance:\n" if issubclass(item, BaseException) else ""
         return f".. autoclass:: dpbench.{name}\n   :members:\n{bases}"

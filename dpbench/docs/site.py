@@ -13,13 +13,12 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import dpbench
-from dpbench.board.site.output import fresh
 from dpbench.docs.commands import Command
 from dpbench.docs.pages import generated
 from dpbench.errors import DataMissing, OutputError
 from dpbench.registry import load
-from dpbench.support.paths import cache_folder
+from dpbench.site.output import fresh
+from dpbench.support.paths import PACKAGE, cache_folder
 
 SOURCE = Path(__file__).parent
 PAGES = (".md", ".ipynb", ".svg", ".png", ".css", ".html")
@@ -78,7 +77,7 @@ def _version(name: str) -> str:
 
 def _digest(made: Mapping[str, str], versions: list[str], root: str | None) -> str:
     """Return 16 digits that change with every page, docstring and version."""
-    found = hashlib.sha256(repr((dpbench.__file__, versions, root, sorted(made.items()))).encode())
+    found = hashlib.sha256(repr((str(PACKAGE), versions, root, sorted(made.items()))).encode())
     for file in sorted(one for one in SOURCE.parent.rglob("*") if one.suffix in {*PAGES, ".py", ".jinja"}):
         found.update(f"{file.relative_to(SOURCE.parent)}\0".encode() + file.read_bytes() + b"\0")
     return found.hexdigest()[:16]

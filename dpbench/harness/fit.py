@@ -15,8 +15,8 @@ from dpbench.harness.prepare import Prepared, of_seed
 from dpbench.harness.roles import own_copy
 from dpbench.harness.tuning import private
 from dpbench.learning.probes import stackable
-from dpbench.privacy.binding import bind
-from dpbench.privacy.randomness import Randomness
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.result import SeedResult
 
 

@@ -10,10 +10,11 @@ from typing import Literal
 from dpbench.api import Budget, Choice, Planned, Task
 from dpbench.harness.tuning import private
 from dpbench.privacy import MECHANISM
-from dpbench.privacy.accounting import accountant, calibration, crosscheck, private_selection
-from dpbench.privacy.accounting.accountant import AccountantName
-from dpbench.privacy.accounting.private_selection import Repeats
-from dpbench.privacy.plan import check_plan, sigmas
+from dpbench.privacy.core.accounting import accountant, calibration, crosscheck
+from dpbench.privacy.core.accounting.accountant import AccountantName
+from dpbench.privacy.core.plan import check_plan, sigmas
+from dpbench.privacy.mechanisms import private_selection
+from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.result import Independent, PlannedChoice, PlannedRelease, PlannedRepeats, Privacy, not_covered
 from dpbench.records.spec import Spec
 from dpbench.registry.components import Parts

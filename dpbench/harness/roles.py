@@ -17,8 +17,8 @@ from dpbench.data.concat import Concat
 from dpbench.data.duplicates import Hashes
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.unbalanced import kept
-from dpbench.privacy.plan import check_budget
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.plan import check_budget
+from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.overlap import Overlap
 from dpbench.records.spec import Spec
 from dpbench.registry.components import Parts

@@ -18,9 +18,9 @@ from dpbench.harness import guarantee, roles
 from dpbench.harness.roles import Roles
 from dpbench.learning.linear import Transform
 from dpbench.learning.probes import ProbeLearner
-from dpbench.privacy.plan import check_budget
+from dpbench.privacy.core.plan import check_budget
+from dpbench.privacy.core.rows import Scratch
 from dpbench.privacy.purity.reach import Reach
-from dpbench.privacy.rows import Scratch
 from dpbench.records import provenance
 from dpbench.records.spec import Spec
 from dpbench.registry.components import Parts

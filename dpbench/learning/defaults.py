@@ -16,7 +16,7 @@ from typing import Any
 
 from dpbench.api import Budget, Task
 from dpbench.errors import SpecError
-from dpbench.privacy.accounting.accountant import gaussian_sigma
+from dpbench.privacy.core.accounting.accountant import gaussian_sigma
 
 MOST = 500.0  # units of travel: further gained nothing, whatever the budget
 STEPS = (30, 100)  # at least, at most

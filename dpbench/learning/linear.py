@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 from dpbench.api import Chunk, Curator, Predict, Release
 from dpbench.errors import SpecError
 from dpbench.learning.defaults import check_training
-from dpbench.privacy.exact.elementwise import folded, softmax_
-from dpbench.privacy.exact.quantised import Quantised, exact_scores
-from dpbench.privacy.forms.contributions import RankOne, Scaled
+from dpbench.privacy.core.exact.elementwise import folded, softmax_
+from dpbench.privacy.core.exact.quantised import Quantised, exact_scores
+from dpbench.privacy.core.forms.contributions import RankOne, Scaled
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeGuard
 from dpbench.api import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task, settled
 from dpbench.learning.defaults import check_training, pace, travel
 from dpbench.learning.linear import LinearProbe, Transform, residuals_
-from dpbench.privacy.exact.quantised import Quantised
+from dpbench.privacy.core.exact.quantised import Quantised
 
 if TYPE_CHECKING:
     import torch

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Chunk, Task
-from dpbench.privacy.curator import LedgerCurator, checked_clips, rows_at_once
-from dpbench.privacy.exact.quantised import LARGEST, Quantised, floats, quantise
-from dpbench.privacy.exact.sums import IntegerSum, lengths, outer_sum
-from dpbench.privacy.exact.surroundings import own_arithmetic
-from dpbench.privacy.forms.rounding import row_norms, weights_for
-from dpbench.privacy.mechanisms import noised
-from dpbench.privacy.randomness import Draws, Std
-from dpbench.privacy.rows import Scratch
+from dpbench.privacy.core.curator import LedgerCurator, checked_clips, rows_at_once
+from dpbench.privacy.core.exact.quantised import LARGEST, Quantised, floats, quantise
+from dpbench.privacy.core.exact.sums import IntegerSum, lengths, outer_sum
+from dpbench.privacy.core.exact.surroundings import own_arithmetic
+from dpbench.privacy.core.forms.rounding import row_norms, weights_for
+from dpbench.privacy.core.noise import noised
+from dpbench.privacy.core.randomness import Draws, Std
+from dpbench.privacy.core.rows import Scratch
 
 
 @dataclass(frozen=True)

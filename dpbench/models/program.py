@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from dpbench.api import Predict
 from dpbench.errors import DataError, SpecError
-from dpbench.privacy.exact.quantised import exact_linear
+from dpbench.privacy.core.exact.quantised import exact_linear
 
 BATCH = 64  # rows at once, whoever asks for how many: a recording has one shape
 WORDS = {"none", "tanh", "floor", "trunc", "reflect", "constant"}  # texts that operations take

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from dpbench.api import Release
 from dpbench.errors import AccountantsDisagree
 from dpbench.museum.exhibit import Epsilon, Exhibit, Findings
-from dpbench.privacy.accounting import accountant
-from dpbench.privacy.accounting.crosscheck import cross_check
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.accounting.crosscheck import cross_check
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dpbench_museum import doors, elections, forms, honest, memory, neighbours, precision
-
 from dpbench.api import Release
 from dpbench.errors import UnknownName
 from dpbench.museum import accounts, cores, protocols
 from dpbench.museum.accounts import Account, Calibration
 from dpbench.museum.cores import Core
 from dpbench.museum.exhibit import Exhibit
+from dpbench.museum.exhibits import doors, elections, forms, honest, memory, neighbours, precision
 from dpbench.museum.protocols import Submission
 from dpbench.museum.strangers import Door, Harmless, Stranger
 from dpbench.support.messages import unknown
 
-_NOISE, _KEY = "randomness:_Seeded.noise", "randomness:_Seeded.__init__"
+_NOISE, _KEY = "core.randomness:_Seeded.noise", "core.randomness:_Seeded.__init__"
 _WHOLE, _SAMPLED = honest.Honest, honest.OfSamples
 
 EXHIBITS: tuple[Exhibit, ...] = (
@@ -51,18 +50,18 @@ EXHIBITS: tuple[Exhibit, ...] = (
     Core(cores.draws_one_noise_for_all_classes, _NOISE, _WHOLE, noise=0),
     Core(cores.seeds_the_generator_every_epoch, _KEY, _WHOLE, noise=0),
     Core(cores.keeps_noise_between_runs, _KEY, _WHOLE, noise=0),
-    Core(cores.shuffles_batches, "randomness:poisson_sample", _SAMPLED),
-    Core(cores.samples_some_examples_more_often, "randomness:_Seeded.sample", _SAMPLED, rate=1.6),
-    Core(cores.clips_nothing, "exact.sums:weights_within", _WHOLE, noise=0),
-    Core(cores.trusts_every_number, "exact.sums:weights_within", _WHOLE, noise=0),
-    Core(cores.clips_the_sum, "forms.contributions:RankOne.integers", _WHOLE, noise=1 / 2),
-    Core(cores.averages_pairs_before_clipping, "forms.contributions:RankOne.integers", _WHOLE, noise=1 / 2),
-    Core(cores.adds_up_in_float32, "exact.sums:rounded_outer_sum", _WHOLE),
-    Core(cores.reads_the_first_rows_twice, "rows:PrivateRows.chunks", _WHOLE, noise=1 / 2),
-    Core(cores.trusts_every_loss, "choices:_steps", elections.Stumps, noise=0),
-    Core(cores.scores_rows_both_ways, "choices:_steps", elections.Stumps),
-    Core(cores.chooses_at_twice_eps0, "randomness:_Seeded.least", elections.Prototypes, noise=1 / 2),
-    Core(cores.deals_by_position, "votes:deal", elections.Committee),
+    Core(cores.shuffles_batches, "core.randomness:poisson_sample", _SAMPLED),
+    Core(cores.samples_some_examples_more_often, "core.randomness:_Seeded.sample", _SAMPLED, rate=1.6),
+    Core(cores.clips_nothing, "core.exact.sums:weights_within", _WHOLE, noise=0),
+    Core(cores.trusts_every_number, "core.exact.sums:weights_within", _WHOLE, noise=0),
+    Core(cores.clips_the_sum, "core.forms.contributions:RankOne.integers", _WHOLE, noise=1 / 2),
+    Core(cores.averages_pairs_before_clipping, "core.forms.contributions:RankOne.integers", _WHOLE, noise=1 / 2),
+    Core(cores.adds_up_in_float32, "core.exact.sums:rounded_outer_sum", _WHOLE),
+    Core(cores.reads_the_first_rows_twice, "core.rows:PrivateRows.chunks", _WHOLE, noise=1 / 2),
+    Core(cores.trusts_every_loss, "mechanisms.choice:_steps", elections.Stumps, noise=0),
+    Core(cores.scores_rows_both_ways, "mechanisms.choice:_steps", elections.Stumps),
+    Core(cores.chooses_at_twice_eps0, "core.randomness:_Seeded.least", elections.Prototypes, noise=1 / 2),
+    Core(cores.deals_by_position, "mechanisms.votes:deal", elections.Committee),
     Account(accounts.asks_the_central_limit, (Release("gradient", 500, 512 / 45_000),), 1.1621),
     Account(accounts.doubles_the_divergence, (Release("gradient", 500, 0.02),), 0.802, noise=0.5**0.5),
     Account(

@@ -17,9 +17,9 @@ from dpbench.api import Learner, Release
 from dpbench.audit.run import audit_of
 from dpbench.museum.exhibit import Epsilon, Exhibit, Findings
 from dpbench.museum.strangers import EPSILON, prepared
-from dpbench.privacy.accounting import accountant
-from dpbench.privacy.exact.sums import IntegerSum
-from dpbench.privacy.forms.contributions import RankOne
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.exact.sums import IntegerSum
+from dpbench.privacy.core.forms.contributions import RankOne
 from dpbench.records.audit import PARTS, Part
 
 Honest = Callable[..., Any]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench.api import Dataset, Extractor, Learner
-from dpbench.board.tables import Filed
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.models import Model
 from dpbench.notebook.arrays import Arrays
@@ -16,6 +15,7 @@ from dpbench.notebook.outcome import PLACE, Results
 from dpbench.records.unfinished import Unfinished
 from dpbench.registry import KINDS, OWN, Registry, load
 from dpbench.registry.components import kind_of, written
+from dpbench.results.tables import Filed
 from dpbench.support.files import check_writable
 from dpbench.sweep import overview
 from dpbench.sweep.grid import Cell
@@ -128,8 +128,8 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
     Raises:
         SpecError: the file is no sweep, or has no [plot] table.
     """
-    from dpbench.sweep.figures.collect import collect
-    from dpbench.sweep.figures.draw import draw
+    from dpbench.studies.figures.collect import collect
+    from dpbench.studies.figures.draw import draw
 
     return draw(collect(Path(sweep), None if results is None else Path(results), load()))
 

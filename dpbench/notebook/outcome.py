@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from dpbench.board.tables import Filed, Table, arrange, read, render, words
 from dpbench.errors import SpecError
 from dpbench.models import Model
 from dpbench.notebook import plot
@@ -19,6 +18,7 @@ from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry import load as load_plugins
 from dpbench.registry.components import short
+from dpbench.results.tables import Filed, Table, arrange, read, render, words
 from dpbench.support.messages import unknown
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-import dpbench
 from dpbench.errors import SpecError
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component, Protocol
@@ -21,6 +20,7 @@ from dpbench.records.search import UNRANKED, SelectionRule
 from dpbench.records.spec import COMPONENTS, read_toml
 from dpbench.support.files import canonical_digest
 from dpbench.support.messages import unknown
+from dpbench.support.paths import PACKAGE
 from dpbench.support.validation import sentence
 
 NAME = r"^[a-z0-9][a-z0-9._-]{0,79}$"
@@ -122,6 +122,6 @@ def find_board(name: str) -> Board:
 
 def board_files() -> dict[str, Path]:
     """Return the files of all boards that can be named; those of the current folder go before those of dpbench."""
-    package = Path(dpbench.__file__).parent
+    package = PACKAGE
     folders = [package / "boards", package.parent / "leaderboard" / "boards", Path("leaderboard") / "boards"]
     return {file.stem: file for folder in folders for file in sorted(folder.glob("*.toml"))}

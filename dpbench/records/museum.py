@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-import dpbench
+from dpbench.support.paths import PACKAGE
 
-FILE = Path(dpbench.__file__).parent / "museum" / "record.json"
+FILE = PACKAGE / "museum" / "record.json"
 
 Guard = Literal[
     "cannot be written", "changes nothing", "while running", "dpbench check", "audit: sensitivity", "audit: noise",

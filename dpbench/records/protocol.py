@@ -23,7 +23,7 @@ from pydantic import (
 
 from dpbench.api import Adjacency
 from dpbench.errors import SpecError
-from dpbench.privacy.accounting.accountant import AccountantName
+from dpbench.privacy.core.accounting.accountant import AccountantName
 
 ACCOUNTABLE = (1e-4, 1e4)
 """Target epsilons, beside infinity, that a run may ask for."""

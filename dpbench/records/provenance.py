@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-import dpbench
+from dpbench.support.paths import PACKAGE
 
 PACKAGES = (
     "datasets", "dp-accounting", "numpy", "opacus", "opendp", "prv-accountant",
@@ -53,7 +53,7 @@ def _version(name: str) -> str | None:
 
 def tree(root: Path | None = None) -> tuple[str | None, bool | None]:
     """Return the commit of a source tree and whether it has changes, by default that of dpbench; None for a wheel."""
-    root = root or Path(dpbench.__file__).parent.parent
+    root = root or PACKAGE.parent
     if not (root / ".git").exists():
         return None, None
     try:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from dpbench.api import Choice, Planned, Release
 from dpbench.privacy import MECHANISM
-from dpbench.privacy.accounting.accountant import AccountantName
+from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.records import filed
 from dpbench.records.checksums import seal_of
 from dpbench.records.metrics import METRICS

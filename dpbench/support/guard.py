@@ -9,6 +9,7 @@ from traceback import walk_tb
 from typing import ParamSpec, TypeVar
 
 from dpbench.errors import ComponentFailed, DpbenchError
+from dpbench.support.code import package_of
 
 DEBUG = "DPBENCH_DEBUG"
 """The environment variable with which refusals show their tracebacks: `--debug` sets it."""
@@ -44,4 +45,4 @@ def _place(error: Exception) -> str:
 
 
 def _package(names: dict[str, object]) -> str:
-    return str(names.get("__name__")).partition(".")[0]
+    return package_of(names.get("__name__"))

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import platformdirs
 
+PACKAGE = Path(__file__).parents[1]
+"""The folder of dpbench itself."""
 _ONLY: ContextVar[Path | None] = ContextVar("only", default=None)
 
 

@@ -45,11 +45,11 @@ from dpbench.records.protocol import CONCAT, Component
 from dpbench.records.spec import COMPONENTS, Spec, make_spec, read_toml
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve, spelled_out
+from dpbench.results import plots
+from dpbench.results.formula import numbers
+from dpbench.results.plots import Plot
 from dpbench.support.messages import unknown
 from dpbench.support.validation import sentence
-from dpbench.sweep import plot as plots
-from dpbench.sweep.formula import numbers
-from dpbench.sweep.plot import Plot
 
 MAX_CELLS = 100_000  # more is a mistake, and would take hours to list before the first one runs
 

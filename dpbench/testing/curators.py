@@ -14,9 +14,9 @@ from torch import Tensor
 from dpbench.api import Chunk, Curator, RowFn, Teacher
 from dpbench.errors import NotPerExample, PrivacyError
 from dpbench.harness.stated import Stated
-from dpbench.privacy.curator import LedgerCurator, checked_clips
-from dpbench.privacy.exact.surroundings import own_arithmetic
-from dpbench.privacy.forms.blocks import blocks_of
+from dpbench.privacy.core.curator import LedgerCurator, checked_clips
+from dpbench.privacy.core.exact.surroundings import own_arithmetic
+from dpbench.privacy.core.forms.blocks import blocks_of
 from dpbench.privacy.purity.failures import withheld
 
 SHOWN = 32  # rows that are looked at outside a question

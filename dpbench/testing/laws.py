@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import dpbench
+from dpbench import contract
 from dpbench.errors import LawBroken
+from dpbench.support.code import plugin_of
 
 # Run in a fresh interpreter: sockets raise, and torch must not come with the import.
 _LIGHT = """
@@ -59,7 +60,7 @@ class Laws:
         """A plugin imports from dpbench only what `dpbench.__all__` names."""
         for file in _sources(type(self.subject()).__module__):
             for name in _imported(ast.parse(file.read_text(encoding="utf-8"))):
-                if name not in dpbench.__all__:
+                if name not in contract.__all__:
                     raise LawBroken(f"{file.name} imports dpbench's {name!r}, which is not in dpbench.__all__.")
 
 
@@ -72,7 +73,7 @@ def expect(kept: bool, complaint: str | Callable[[], str]) -> None:
 def _sources(module: str) -> list[Path]:
     if module == "__main__":
         return []  # a class of a notebook: no command imports it, and there is no file to read
-    spec = importlib.util.find_spec(module.partition(".")[0])
+    spec = importlib.util.find_spec(plugin_of(module))
     if spec is None or spec.origin is None:
         raise LawBroken(f"The source of {module} cannot be found.")
     origin = Path(spec.origin)

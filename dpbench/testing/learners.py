@@ -17,10 +17,10 @@ from dpbench.audit.attack import members
 from dpbench.audit.listening import Ears, Listening
 from dpbench.audit.sensitivity import Replays
 from dpbench.errors import DpbenchError, LawBroken, PrivacyError
-from dpbench.privacy.binding import bind
-from dpbench.privacy.plan import check_plan
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.witness import Canaries, Witness
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.plan import check_plan
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.witness import Canaries, Witness
 from dpbench.testing.curators import Answering, Asking, Watching, pure_noise, replay
 from dpbench.testing.laws import expect
 from dpbench.testing.worlds import DELTA, MARGIN, TINY, WORLD, LearnerSuite, World, sharing_half

@@ -16,12 +16,12 @@ from dpbench.errors import LawBroken
 from dpbench.harness.fitting import Leftovers
 from dpbench.harness.roles import seen
 from dpbench.harness.scoring import predict_all
-from dpbench.privacy.accounting.calibration import calibrate
-from dpbench.privacy.binding import bind
-from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import check_plan
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.accounting.calibration import calibrate
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.plan import check_plan
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.protocol import Component
 from dpbench.registry import load
 from dpbench.testing.laws import Laws, expect

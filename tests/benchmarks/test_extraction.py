@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from dpbench_efficientnet_lite import EfficientNetLite0
+from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite0
 from PIL import Image
 from torch import Tensor
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import dpbench_gep
 import pytest
 import torch
-from dpbench_adadps import AdaDPS
-from dpbench_dp_sgd import DPSGD
-from dpbench_gep import GEP
-from dpbench_pillar import Pillar
+from dpbench_plugins.learners import gep as dpbench_gep
+from dpbench_plugins.learners.adadps import AdaDPS
+from dpbench_plugins.learners.dp_sgd import DPSGD
+from dpbench_plugins.learners.gep import GEP
+from dpbench_plugins.learners.pillar import Pillar
 from torch import Tensor
 
 from dpbench import Budget, Learner, LinearProbe, PublicData, Task, residuals, settled
 from dpbench.learning.probes import ProbeLearner, fit_together
 from dpbench.learning.stack import Stack
-from dpbench.privacy.binding import bind
-from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.forms.gep.bases import Basis
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.mechanisms.gep.bases import Basis
 from tests.benchmarks.conftest import Ratios
 
 STEPS = 32

@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpbench import LinearProbe, Task
-from dpbench.privacy.binding import bind
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
 from dpbench.support.memory import keep_freed
 from tests.benchmarks.conftest import Ratios
 
@@ -136,7 +136,7 @@ def test_a_full_batch_against_its_two_products(benchmark: Any, ratios: Ratios, d
 
 
 _OLDER = """
-from dpbench.privacy.exact import products
+from dpbench.privacy.core.exact import products
 from tests.benchmarks.conftest import Ratios
 from tests.benchmarks.test_linear_step import Size, _ours, _unavoidable
 {before}

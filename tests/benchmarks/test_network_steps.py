@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_networks.gradients import Gradients, Layout
-from dpbench_networks.models import Network, build, initial
-from dpbench_networks.training import Phase, Training
-from dpbench_networks.views import Views, normalised
+from dpbench_plugins.learners.networks.gradients import Gradients, Layout
+from dpbench_plugins.learners.networks.models import Network, build, initial
+from dpbench_plugins.learners.networks.training import Phase, Training
+from dpbench_plugins.learners.networks.views import Views, normalised
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dpbench import Release, Task
-from dpbench.privacy.binding import bind
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
 from tests.benchmarks.conftest import Ratios
 
 CPU = torch.device("cpu")

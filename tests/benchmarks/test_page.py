@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dpbench.board.index import Index
-from dpbench.board.site import build_site
 from dpbench.records.board import find_board
+from dpbench.site import build_site
 from tests.benchmarks.conftest import Ratios
 from tests.boards import synthetic
 from tests.browser import address, browser, opened

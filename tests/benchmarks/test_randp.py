@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_randp.generators import GENERATORS, generator
-from dpbench_randp.losses import align_uniform
-from dpbench_randp.pretraining import Training
-from dpbench_randp.recipe import Recipe
+from dpbench_plugins.extractors.randp.generators import GENERATORS, generator
+from dpbench_plugins.extractors.randp.losses import align_uniform
+from dpbench_plugins.extractors.randp.pretraining import Training
+from dpbench_plugins.extractors.randp.recipe import Recipe
 
 from tests.benchmarks.conftest import Ratios
 

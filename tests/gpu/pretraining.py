@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from dpbench_networks.weights import SHIPPED, Checkpoint
-from dpbench_randp import RandPWRN
-from dpbench_randp.checkpoints import export, state_file
-from dpbench_randp.pretraining import Training
-from dpbench_randp.probe import Probe
-from dpbench_randp.recipe import Recipe
-from dpbench_vision import Precision
+from dpbench_plugins.extractors.randp import RandPWRN
+from dpbench_plugins.extractors.randp.checkpoints import export, state_file
+from dpbench_plugins.extractors.randp.pretraining import Training
+from dpbench_plugins.extractors.randp.probe import Probe
+from dpbench_plugins.extractors.randp.recipe import Recipe
+from dpbench_plugins.extractors.vision import Precision
+from dpbench_plugins.learners.networks.weights import SHIPPED, Checkpoint
 
 from dpbench import DataMissing
 from tests.gpu.asked import Asked, Row, settle

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import get_args
 
 import torch
-from dpbench_efficientnet_lite import EfficientNetLite0
-from dpbench_vision import Precision
+from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite0
+from dpbench_plugins.extractors.vision import Precision
 
 from dpbench.data import extraction
 from dpbench.support.fields import changed

@@ -9,23 +9,23 @@ from types import CellType, FunctionType
 from typing import Any
 
 import torch
-from dpbench_adadps import preconditioner
-from dpbench_dp_sgd import DPSGD
-from dpbench_gep import anchors_at, subspace
-from dpbench_jl import JL
-from dpbench_pillar import Pillar
+from dpbench_plugins.learners.adadps import preconditioner
+from dpbench_plugins.learners.dp_sgd import DPSGD
+from dpbench_plugins.learners.gep import anchors_at, subspace
+from dpbench_plugins.learners.jl import JL
+from dpbench_plugins.learners.pillar import Pillar
 from torch import Tensor
 
 from dpbench import Budget, ProbeLearner, PublicData, Task, exact_linear, quantise, residuals
-from dpbench.privacy.binding import bind
-from dpbench.privacy.exact import products
-from dpbench.privacy.exact.quantised import Quantised, measured
-from dpbench.privacy.forms.blocks import Blocks, blocks_of
-from dpbench.privacy.forms.contributions import Contribution, Joined, RankOne, Scaled
-from dpbench.privacy.forms.gep.residual import Residual
-from dpbench.privacy.randomness import Randomness
-from dpbench.privacy.rows import PrivateRows
-from dpbench.privacy.witness import Seen, Witness
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.exact import products
+from dpbench.privacy.core.exact.quantised import Quantised, measured
+from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
+from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Scaled
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.witness import Seen, Witness
+from dpbench.privacy.mechanisms.gep.residual import Residual
 from tests.gpu.asked import CPU, Asked, Row
 
 BUDGET = Budget(1.0, 1e-5)

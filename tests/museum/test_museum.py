@@ -6,9 +6,6 @@ import importlib
 
 import pytest
 import torch
-from dpbench_museum.elections import Committee, Prototypes, Stumps
-from dpbench_museum.honest import Honest, InTwoBlocks, OfSamples
-from dpbench_museum.precision import TrainsUnderAutocast
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -19,6 +16,9 @@ from dpbench.museum import record
 from dpbench.museum.catalogue import EXHIBITS, find
 from dpbench.museum.cores import Core
 from dpbench.museum.exhibit import Exhibit
+from dpbench.museum.exhibits.elections import Committee, Prototypes, Stumps
+from dpbench.museum.exhibits.honest import Honest, InTwoBlocks, OfSamples
+from dpbench.museum.exhibits.precision import TrainsUnderAutocast
 from dpbench.museum.strangers import ran
 from dpbench.records.museum import read
 from dpbench.testing import LearnerLaws

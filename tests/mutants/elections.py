@@ -10,104 +10,104 @@ PLANS = CHOICE + "epsilon_of_three_mixed_plans_is_that_by_hand_and_of_two_accoun
 
 MUTANTS = (
     Mutant(
-        "losses not clamped", "one row decides a choice", "choices.py",
+        "losses not clamped", "one row decides a choice", "mechanisms/choice.py",
         edit(".nan_to_num(0.0).clamp_(0, 1).mul_(", ".nan_to_num(0.0).mul_("),
         (CHOICE + "a_row_moves_every_total_by_0_to_1_whatever_it_says",),
     ),
     Mutant(
-        "losses from -1 to 1", "totals move both ways, which takes twice the noise", "choices.py",
+        "losses from -1 to 1", "totals move both ways, which takes twice the noise", "mechanisms/choice.py",
         edit(".clamp_(0, 1).mul_(", ".clamp_(-1, 1).mul_("),
         (CHOICE + "a_row_moves_every_total_by_0_to_1_whatever_it_says",),
     ),
     Mutant(
-        "a matrix of any losses", "a cell loses more than 1", "choices.py",
+        "a matrix of any losses", "a cell loses more than 1", "mechanisms/choice.py",
         edit("if not (low >= 0 and high <= 1):", "if False:"),
         (CHOICE + "what_is_no_loss_is_refused_in_one_sentence",),
     ),
     Mutant(
-        "twice eps0", "exp(eps0 L) where exp(eps0 L / 2) is accounted for", "choices.py",
+        "twice eps0", "exp(eps0 L) where exp(eps0 L / 2) is accounted for", "mechanisms/choice.py",
         edit("sigma / 2 / grid", "sigma / 4 / grid"), (LAW,),
     ),
     Mutant(
-        "half the Gumbel noise", "the law is that of twice eps0", "randomness.py",
+        "half the Gumbel noise", "the law is that of twice eps0", "core/randomness.py",
         edit("self._normals.gumbel(size=totals.shape) -", "self._normals.gumbel(size=totals.shape) / 2 -"), (LAW,),
     ),
     Mutant(
-        "one Gumbel number for all", "the least is chosen, always", "randomness.py",
+        "one Gumbel number for all", "the least is chosen, always", "core/randomness.py",
         edit("self._normals.gumbel(size=totals.shape) -", "self._normals.gumbel(size=(len(totals), 1)) -"), (LAW,),
     ),
     Mutant(
-        "secure choices of half the noise", "the law is that of twice eps0", "discrete.py",
+        "secure choices of half the noise", "the law is that of twice eps0", "core/discrete.py",
         edit("scale=scale, negate=True", "scale=scale / 2, negate=True"), (LAW,),
     ),
     Mutant(
-        "a choice that is not spent", "it is asked without end", "curator.py",
+        "a choice that is not spent", "it is asked without end", "core/curator.py",
         edit("        choice = self.ledger.spend_choice(release)\n        if choice.parts > 1:",
              "        choice = self.ledger.planned(release)\n        if choice.parts > 1:"),
         (CHOICE + "a_choice_finds_what_loses_least_and_spends_its_step",),
     ),
     Mutant(
-        "sums answer for choices", "a sum is answered from a budget of another kind", "plan.py",
+        "sums answer for choices", "a sum is answered from a budget of another kind", "core/plan.py",
         edit("        if not isinstance(release, Choice):\n            raise NotPlanned",
              "        if False:\n            raise NotPlanned"),
         (CHOICE + "a_choice_is_asked_as_one_and_a_release_of_sums_as_one",),
     ),
     Mutant(
-        "half of eps0 accounted", "the seed's factor 2, forgotten on one side", "plan.py",
+        "half of eps0 accounted", "the seed's factor 2, forgotten on one side", "core/plan.py",
         edit("return 2 / sigma", "return 1 / sigma"), (PLANS,),
     ),
     Mutant(
-        "several choices pure", "as one choice, whose eps0 is the whole epsilon", "accounting/accountant.py",
+        "several choices pure", "as one choice, whose eps0 is the whole epsilon", "core/accounting/accountant.py",
         edit(" and plan[0].steps == 1", ""), (CHOICE + "several_choices_compose_below_the_sum_of_theirs",),
     ),
     Mutant(
-        "a quarter of the zCDP", "a range of eps0 has eps0^2 / 8", "accounting/accountant.py",
+        "a quarter of the zCDP", "a range of eps0 has eps0^2 / 8", "core/accounting/accountant.py",
         edit("eps0_of(noise) ** 2 / 8", "eps0_of(noise) ** 2 / 32"),
         (CHOICE + "renyi_charges_a_choice_as_the_gaussian_release_of_its_noise",),
     ),
     Mutant(
-        "a pair that does not dominate", "the law of some choice is told apart better", "accounting/bounded_range.py",
+        "a pair that does not dominate", "the law of some choice is told apart better", "mechanisms/bounded_range.py",
         edit("np.expm1((inside - eps0) / 2) ** 2", "np.expm1((inside - eps0) / 2) ** 4"),
         (CHOICE + "the_dominating_pair_dominates_every_choice",),
     ),
     Mutant(
-        "steps of choices do not compose", "T choices cost as one", "accounting/accountant.py",
+        "steps of choices do not compose", "T choices cost as one", "core/accounting/accountant.py",
         edit("loss_distribution(eps0, interval).self_compose(choice.steps)", "loss_distribution(eps0, interval)"),
         (CHOICE + "steps_of_a_choice_cost_what_as_many_choices_do",),
     ),
     Mutant(
         "a search leaves choices out", "the best of many runs is charged for sums alone",
-        "accounting/private_selection.py",
+        "mechanisms/private_selection.py",
         edit("total += release.steps * eps0_of(noise) ** 2 / 8 * np.array(ORDERS)", "pass"),
         (CHOICE + "a_private_search_charges_for_choices",),
     ),
     Mutant(
-        "Opacus leaves choices out", "its accountant knows Gaussians alone", "accounting/accountant.py",
+        "Opacus leaves choices out", "its accountant knows Gaussians alone", "core/accounting/accountant.py",
         edit("if any(isinstance(release, Choice) for release in plan):", "if False:"),
         (CHOICE + "opacus_does_not_compose_choices",),
     ),
     Mutant(
-        "shards by position", "taking an example away moves all after it to other teachers", "votes.py",
+        "shards by position", "taking an example away moves all after it to other teachers", "mechanisms/votes.py",
         edit("words[:, 0] % np.uint64(shards)", "np.arange(len(words), dtype=np.uint64) % np.uint64(shards)"),
         (VOTES + "an_example_stays_in_its_shard_whoever_else_is_there",),
     ),
     Mutant(
-        "seeds by position", "taking an example away gives other teachers other seeds", "votes.py",
+        "seeds by position", "taking an example away gives other teachers other seeds", "mechanisms/votes.py",
         edit("yield Chunk(chunk.rows, chunk.y, seeds)", "yield Chunk(chunk.rows, chunk.y, chunk.seeds)"),
         (VOTES + "taking_an_example_away_moves_one_vote_a_query",),
     ),
     Mutant(
-        "labels left out of the hash", "an example's label does not count as its content", "votes.py",
+        "labels left out of the hash", "an example's label does not count as its content", "mechanisms/votes.py",
         edit("for part in (*held, chunk.y)]", "for part in held]"),
         (VOTES + "equal_examples_share_a_shard_and_other_labels_do_not_count_as_equal",),
     ),
     Mutant(
-        "votes without the root of two", "a vote that moves changes two counts", "votes.py",
+        "votes without the root of two", "a vote that moves changes two counts", "mechanisms/votes.py",
         edit("return math.sqrt(2 * queries)", "return math.sqrt(queries)"),
         (VOTES + "noise_has_the_spread_that_is_stated",),
     ),
     Mutant(
-        "noise for one query", "an example moves a vote of each query", "votes.py",
+        "noise for one query", "an example moves a vote of each query", "mechanisms/votes.py",
         edit("return math.sqrt(queries)\n", "return 1.0\n"), (VOTES + "noise_has_the_spread_that_is_stated",),
     ),
     Mutant(
@@ -116,7 +116,7 @@ MUTANTS = (
         (VOTES + "a_teacher_that_remembers_where_nobody_looks_is_refused",),
     ),
     Mutant(
-        "sampled votes", "epsilon is stated for a sample, and teachers see everybody", "curator.py",
+        "sampled votes", "epsilon is stated for a sample, and teachers see everybody", "core/curator.py",
         edit("self.ledger.spend(name).sample_rate) < 1:", "self.ledger.spend(name).sample_rate) < 0:"),
         (VOTES + "what_cannot_be_asked_is_refused_in_one_sentence",),
     ),

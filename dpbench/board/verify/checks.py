@@ -31,7 +31,7 @@ from dpbench.board.verify.derive import Question, bounds, question_of
 from dpbench.board.verify.known import Known, Wrong
 from dpbench.board.verify.scores import check_guesses, check_scores
 from dpbench.errors import DpbenchError
-from dpbench.privacy.accounting.accountant import is_pure
+from dpbench.privacy.core.accounting.accountant import is_pure
 from dpbench.records.board import Board
 from dpbench.records.checksums import broken_fields
 from dpbench.records.protocol import Component

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from dpbench.api import Planned
 from dpbench.board.verify.known import Wrong
-from dpbench.privacy.accounting import accountant, crosscheck, private_selection
-from dpbench.privacy.accounting.accountant import AccountantName
-from dpbench.privacy.plan import check_plan
+from dpbench.privacy.core.accounting import accountant, crosscheck
+from dpbench.privacy.core.accounting.accountant import AccountantName
+from dpbench.privacy.core.plan import check_plan
+from dpbench.privacy.mechanisms import private_selection
 from dpbench.records.result import Privacy, Result
 from dpbench.records.tolerance import close
 

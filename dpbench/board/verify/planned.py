@@ -10,7 +10,7 @@ from dpbench.api import Budget, Learner, Task
 from dpbench.board.verify.known import Wrong
 from dpbench.errors import DpbenchError
 from dpbench.harness.tuning.space import candidate
-from dpbench.privacy.plan import check_plan
+from dpbench.privacy.core.plan import check_plan
 from dpbench.records.result import Result
 from dpbench.records.tolerance import close
 from dpbench.registry import Registry

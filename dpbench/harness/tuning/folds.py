@@ -11,7 +11,7 @@ from torch import Tensor
 from dpbench.api import Learner, PublicData
 from dpbench.errors import SpecError
 from dpbench.harness.roles import seen
-from dpbench.privacy.rows import PrivateRows
+from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.search import Search
 
 

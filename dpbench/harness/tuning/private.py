@@ -14,11 +14,11 @@ from dpbench.harness.fitting import fitted, predicted
 from dpbench.harness.roles import Roles, own_copy
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
-from dpbench.privacy.accounting.private_selection import Repeats, draw
-from dpbench.privacy.binding import bind
-from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import check_plan
-from dpbench.privacy.randomness import Randomness, choosing
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.plan import check_plan
+from dpbench.privacy.core.randomness import Randomness, choosing
+from dpbench.privacy.mechanisms.private_selection import Repeats, draw
 from dpbench.records.result import Privacy
 from dpbench.records.search import Search, Selection
 from dpbench.records.spec import Spec

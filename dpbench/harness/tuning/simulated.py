@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dpbench.api import Curator, RowFn, Teacher
 from dpbench.harness.stated import Stated
-from dpbench.privacy.curator import LedgerCurator
+from dpbench.privacy.core.curator import LedgerCurator
 
 
 class SimulatedCurator(Stated):

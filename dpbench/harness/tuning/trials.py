@@ -18,11 +18,11 @@ from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.harness.tuning.simulated import SimulatedCurator
 from dpbench.learning.probes import Maps, fit_together, stackable
 from dpbench.learning.stack import Stack
-from dpbench.privacy.accounting import calibration
-from dpbench.privacy.binding import bind
-from dpbench.privacy.curator import LedgerCurator
-from dpbench.privacy.plan import check_plan, sigmas
-from dpbench.privacy.randomness import Randomness
+from dpbench.privacy.core.accounting import calibration
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.plan import check_plan, sigmas
+from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.search import Selection, Trial
 from dpbench.records.spec import Spec
 from dpbench.support import progress

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from dpbench.errors import ComponentFailed, DpbenchError
 from dpbench.privacy.purity.kinds import LIBRARIES
+from dpbench.support.code import package_of
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -55,4 +56,4 @@ def _traces(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _package(trace: TracebackType) -> str:
-    return str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0]
+    return package_of(trace.tb_frame.f_globals.get("__name__"))

@@ -27,13 +27,13 @@ from torch import Tensor
 
 from dpbench.api import Chunk
 from dpbench.errors import ComponentFailed, DpbenchError, NotPerExample, NotPure
-from dpbench.privacy.forms.blocks import blocks_of
-from dpbench.privacy.forms.contributions import Contribution
+from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.forms.contributions import Contribution
+from dpbench.privacy.core.rows import wipe
+from dpbench.privacy.mechanisms.votes import checked_labels
 from dpbench.privacy.purity.failures import withheld
 from dpbench.privacy.purity.reach import Reach, Reading
 from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, Moments, set_aside
-from dpbench.privacy.rows import wipe
-from dpbench.privacy.votes import checked_labels
 
 Evaluate = Callable[[Chunk], Any]
 

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Curator
+from dpbench.support.code import package_of
 
 LIBRARIES = frozenset(sys.stdlib_module_names) | {
     "torch", "torchvision", "functorch", "opacus", "timm", "kymatio", "einops", "numpy", "scipy", "sklearn", "pandas",
@@ -91,7 +92,7 @@ def _slots(thing: Any) -> tuple[str, ...]:
 @functools.lru_cache(1024)
 def lazy_of(cls: Any) -> frozenset[str]:
     """Return the cached properties of a library's classes: made of the object alone, whenever that is."""
-    known = [base for base in cls.__mro__ if base.__module__.partition(".")[0] in LIBRARIES]
+    known = [base for base in cls.__mro__ if package_of(base.__module__) in LIBRARIES]
     pairs = [pair for base in known for pair in vars(base).items()]
     return frozenset(name for name, value in pairs if isinstance(value, functools.cached_property))
 
@@ -253,8 +254,8 @@ def kinds_of(cls: Any) -> tuple[Kind, ...] | None:
 
     The harness's own curators are left alone: they hold what changes with every question, and nothing else.
     """
-    own = cls.__module__.partition(".")[0] == "dpbench" and issubclass(cls, Curator)
-    constant = issubclass(cls, _CONSTANT) and cls.__module__.partition(".")[0] in LIBRARIES
+    own = package_of(cls.__module__) == "dpbench" and issubclass(cls, Curator)
+    constant = issubclass(cls, _CONSTANT) and package_of(cls.__module__) in LIBRARIES
     if own or constant or cls in _EXACTLY or issubclass(cls, type) or cls.__module__ == "pybind11_builtins":
         return ()
     known = next((kind for types_, kind in _KINDS if issubclass(cls, types_)), None)

@@ -23,6 +23,7 @@ import torch
 
 from dpbench.errors import NotPure
 from dpbench.privacy.purity.kinds import ABSENT, CLASS, LIBRARIES, Kind, kinds_of, torch_state, words_of
+from dpbench.support.code import package_of
 
 LIMIT = 100_000  # things: to compare more would take longer than the steps themselves
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), torch.Size})
@@ -140,7 +141,7 @@ class Reach:
         if not self._thorough:
             return kinds
         if isinstance(thing, FunctionType):
-            return kinds if _package(thing.__globals__.get("__name__")) in LIBRARIES else (*kinds, _NAMED)
+            return kinds if package_of(thing.__globals__.get("__name__")) in LIBRARIES else (*kinds, _NAMED)
         classes = (_CLASSES,) if _classes(thing) else ()
         return (*kinds, CLASS, *classes) if isinstance(thing, type) and classes else (*kinds, *classes)
 
@@ -177,14 +178,10 @@ def _name(root: Any) -> str:
     return f"`{getattr(root, '__name__', type(root).__name__)}`"
 
 
-def _package(module: object) -> str:
-    return str(module).partition(".")[0]
-
-
 def _published(thing: Any) -> bool:
     """Say whether a library has this function or class under its own name; one wrapped for a plugin has none."""
     module, name = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
-    if not isinstance(module, str) or not isinstance(name, str) or _package(module) not in LIBRARIES:
+    if not isinstance(module, str) or not isinstance(name, str) or package_of(module) not in LIBRARIES:
         return False
     return getattr(sys.modules.get(module), name, None) is thing
 
@@ -202,7 +199,7 @@ def _spaces(function: FunctionType) -> dict[str, dict[str, Any]]:
     found = [space.get(name) for space in (function.__globals__, sys.modules) for name in names]
     while found:
         module = found.pop()
-        if not isinstance(module, ModuleType) or _package(module.__name__) in LIBRARIES or module.__name__ in spaces:
+        if not isinstance(module, ModuleType) or package_of(module.__name__) in LIBRARIES or module.__name__ in spaces:
             continue
         spaces[module.__name__] = vars(module)
         found += [vars(module).get(name) for name in names]
@@ -221,7 +218,7 @@ def _names_of_globals(function: FunctionType) -> list[str]:
 
 def _classes(thing: Any) -> tuple[type, ...]:
     cls = thing if isinstance(thing, type) else type(thing)
-    return tuple(base for base in cls.__mro__ if _package(base.__module__) not in LIBRARIES | {"builtins"})
+    return tuple(base for base in cls.__mro__ if package_of(base.__module__) not in LIBRARIES | {"builtins"})
 
 
 _NAMED = Kind(_globals, _names_of_globals)

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from dpbench.api import Chunk
 from dpbench.errors import NotPerExample
-from dpbench.privacy.exact.quantised import Quantised
-from dpbench.privacy.forms.blocks import blocks_of
-from dpbench.privacy.forms.contributions import Contribution
-from dpbench.privacy.rows import wipe
+from dpbench.privacy.core.exact.quantised import Quantised
+from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.forms.contributions import Contribution
+from dpbench.privacy.core.rows import wipe
 
 PICKED = 8  # rows of a chunk that are compared
 ONE_ROW, MOST_ROWS = 1e-3, 1e-5  # of a row's norm: what rounding may change in one row, and in half of the rows

@@ -38,9 +38,9 @@ def fit(learner: Learner, n: int, d: int, classes: int) -> Found:
     import torch
 
     from dpbench import Budget, PublicData, Task
-    from dpbench.privacy.binding import bind
-    from dpbench.privacy.randomness import Randomness
-    from dpbench.privacy.rows import PrivateRows
+    from dpbench.privacy.core.binding import bind
+    from dpbench.privacy.core.randomness import Randomness
+    from dpbench.privacy.core.rows import PrivateRows
     from dpbench.support.phases import Phases
 
     draw = torch.Generator().manual_seed(0)

@@ -1,0 +1,94 @@
+"""The contract for plugins: what a plugin may import, as `from dpbench import ...`. Importing it brings in no torch."""
+
+from dpbench.api import (
+    Budget,
+    Choice,
+    Chunk,
+    Curator,
+    Dataset,
+    Download,
+    Extractor,
+    Features,
+    Images,
+    Learner,
+    Planned,
+    Predict,
+    PublicData,
+    Release,
+    RowFn,
+    Source,
+    Split,
+    Splits,
+    Task,
+    Teacher,
+    settled,
+)
+from dpbench.data.sources import locate
+from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, SpecError
+from dpbench.hooks import hookimpl
+from dpbench.learning.defaults import components, effective_size, pace, travel
+from dpbench.learning.linear import LinearProbe, Standardise, residuals, standardisation, unit_norm
+from dpbench.learning.probes import ProbeLearner
+from dpbench.learning.trainable import Trainable
+from dpbench.privacy.core.accounting.accountant import gaussian_sigma
+from dpbench.privacy.core.exact.elementwise import folded
+from dpbench.privacy.core.exact.quantised import exact_linear, quantise
+from dpbench.privacy.core.forms.blocks import Blocks
+from dpbench.privacy.core.forms.contributions import Joined, RankOne, Scaled
+from dpbench.privacy.mechanisms.gep.bases import AnchorBasis, DenseBasis
+from dpbench.privacy.mechanisms.gep.residual import Residual
+from dpbench.support.paths import data_folders
+
+__all__ = [
+    "AnchorBasis",
+    "Blocks",
+    "Budget",
+    "Choice",
+    "Chunk",
+    "Curator",
+    "DataError",
+    "DataMissing",
+    "Dataset",
+    "DenseBasis",
+    "Download",
+    "DpbenchError",
+    "Extractor",
+    "Features",
+    "Images",
+    "Joined",
+    "Learner",
+    "LinearProbe",
+    "PlanError",
+    "Planned",
+    "Predict",
+    "ProbeLearner",
+    "PublicData",
+    "RankOne",
+    "Release",
+    "Residual",
+    "RowFn",
+    "Scaled",
+    "Source",
+    "SpecError",
+    "Split",
+    "Splits",
+    "Standardise",
+    "Task",
+    "Teacher",
+    "Trainable",
+    "components",
+    "data_folders",
+    "effective_size",
+    "exact_linear",
+    "folded",
+    "gaussian_sigma",
+    "hookimpl",
+    "locate",
+    "pace",
+    "quantise",
+    "residuals",
+    "settled",
+    "standardisation",
+    "travel",
+    "unit_norm",
+]

@@ -1,0 +1,50 @@
+"""Remember sigma between runs. A remembered sigma is a hint: epsilon is computed from it anew, every time."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from dpbench.api import Budget, Planned
+from dpbench.errors import OutputError
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.accounting.accountant import AccountantName
+from dpbench.support.files import canonical_digest, write_json
+from dpbench.support.paths import cache_folder
+
+_PLAUSIBLE = (1e-2, 1e7)  # a damaged file must not send an accountant where it cannot answer
+
+
+def calibrate(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> float:
+    """Return `accountant.calibrate`, starting from the disk cache where it knows this very question."""
+    file = _file(plan, budget, name)
+    hint = _remembered(file)
+    sigma = accountant.calibrate(plan, budget, name, hint)
+    if sigma != hint:
+        try:
+            write_json(file, {"sigma": sigma})
+        except OutputError:
+            return sigma  # a run does not fail because its calibration cannot be remembered
+    return sigma
+
+
+def _file(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> Path:
+    library = "opacus" if name == "prv" else "dp-accounting"
+    question = {
+        "plan": [dataclasses.asdict(release) for release in plan],
+        "budget": {**dataclasses.asdict(budget), "epsilon": str(budget.epsilon)},
+        "accountant": [name, library, version(library)],
+        "precision": accountant.PRECISION,
+    }
+    return cache_folder() / "calibrations" / f"{canonical_digest(question)[:32]}.json"
+
+
+def _remembered(file: Path) -> float | None:
+    try:
+        sigma = float(json.loads(file.read_text(encoding="utf-8"))["sigma"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return sigma if _PLAUSIBLE[0] <= sigma <= _PLAUSIBLE[1] else None

@@ -1,0 +1,52 @@
+"""What binds a plan, its noise, its ledger and its randomness to private rows: the one way to make a curator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dpbench.api import Planned, Task
+from dpbench.errors import PrivacyError
+from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.plan import Ledger, sigmas
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.witness import NOBODY, Witness
+from dpbench.privacy.purity.guard import Guard
+
+
+def bind(
+    rows: PrivateRows,
+    task: Task,
+    plan: Sequence[Planned],
+    sigma: float,
+    randomness: Randomness,
+    witness: Witness = NOBODY,
+) -> LedgerCurator:
+    """Return the curator of one fit over `rows`: runs, searches, re-runs, audits and laws all make theirs here.
+
+    Noise, sample rates and the ledger follow from this plan and this base sigma, and from nothing else: a release has
+    sigma * relative_noise as its noise multiplier, its own sample rate, and as many answers as it has steps; a choice
+    of that noise multiplier has eps0 = 2 / (sigma * relative_noise).
+
+    Covered: if an accountant states (epsilon, delta) for `plan` and `sigma` under add-or-remove-one neighbours, then
+    all answers of this curator together have it, however many of them are asked for, as long as `randomness` is fresh
+    and serves no other curator.
+    Not covered: two curators over the same rows, which compose; sigma = 0, which states epsilon = inf.
+
+    Args:
+        rows: the private split, or public stand-ins for it.
+        task: what is public about them; its size divides nothing here, a learner may divide by it.
+        plan: checked by `check_plan`, as calibrated.
+        sigma: the base noise multiplier that was calibrated for the plan.
+        randomness: the streams of this fit.
+        witness: an audit's, which learns the sums before noise.
+
+    Raises:
+        PrivacyError: a sigma that is negative or not finite, or a witness beside secure randomness.
+    """
+    if not 0 <= sigma < math.inf:
+        raise PrivacyError(f"Expected sigma={sigma} to be finite and at least 0: the plan's base noise multiplier.")
+    if witness is not NOBODY and randomness.key is None:
+        raise PrivacyError("An audit sees sums before noise: it is for research randomness, which is published anyway.")
+    return LedgerCurator(rows, task, sigmas(plan, sigma), Ledger(plan), randomness, Guard(randomness.checks), witness)

@@ -1,0 +1,251 @@
+"""Rows in 8 bits, and matrices in slices of 8 bits: what integer products are made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from dpbench.errors import PrivacyError, SpecError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+LARGEST = 1e25  # a row with a larger number or norm counts as not finite: times its weight it would lose its digits
+SMALLEST = 1e-30  # and one with none so large as zero
+SLICE = 7  # bits of a slice: numbers are sums of int8 slices times powers of 2^7
+FINE = 3  # slices of numbers that come in float32: 19 bits of the largest
+
+
+class Quantised:
+    """Rows of int8 numbers times one scale a row: what `Curator.map` keeps of a row, and what a mapped chunk holds.
+
+    Make them with `quantise`; `float()` gives the numbers. Adding a row adds exactly that row: its integers, its scale
+    and its length are functions of the row alone. Lengths are measured here and taken from no caller, who could not
+    know them of rows joined or turned.
+
+    Raises:
+        SpecError: integers of another type than int8, or of -128, or not one float32 scale a row.
+    """
+
+    __slots__ = ("_versions", "lengths", "q", "scale")
+
+    q: Tensor  # (c, *shape) int8 in -127..127
+    scale: Tensor  # (c,) float32; NaN marks a row that was not finite, whose integers are zero
+    lengths: Tensor  # (c,) float64: |q_i|, never under-estimated
+
+    def __init__(self, q: Tensor, scale: Tensor) -> None:
+        import torch
+
+        if (q.dtype, scale.dtype) != (torch.int8, torch.float32) or q.ndim < 2 or scale.shape != q.shape[:1]:
+            raise SpecError(
+                f"Expected integers (c, ...) in int8 and scales (c,) in float32 of Quantised rows, got "
+                f"{tuple(q.shape)} in {q.dtype} and {tuple(scale.shape)} in {scale.dtype}."
+            )
+        if bool((q == -128).any()):
+            raise SpecError("Expected integers in -127..127 of Quantised rows, got -128.")
+        self._keep(plain(q), plain(scale), _lengths(plain(q)))
+
+    def _keep(self, q: Tensor, scale: Tensor, lengths: Tensor) -> None:
+        self.q, self.scale, self.lengths = q, scale, lengths
+        self._versions = versions(*self.parts)
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+    def __getitem__(self, rows: Tensor | slice) -> Quantised:
+        """Return the rows with these indices."""
+        return measured(*(part[rows] for part in self.parts))
+
+    def index_select(self, axis: Literal[0], rows: Tensor) -> Quantised:
+        """Return the rows with these indices, as tensors do: many times as fast as `[rows]`."""
+        return measured(*(part.index_select(axis, rows) for part in self.parts))
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What the rows are kept as."""
+        return self.q, self.scale, self.lengths
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the rows together, (c, *shape)."""
+        return self.q.shape
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self.q.device
+
+    def float(self) -> Tensor:
+        """Return the rows as float32, (c, *shape)."""
+        return self.q * self.scale.reshape(-1, *(1,) * (self.q.ndim - 1))
+
+    def double(self) -> Tensor:
+        """Return the rows exactly, as float64."""
+        return self.q.double() * self.scale.double().reshape(-1, *(1,) * (self.q.ndim - 1))
+
+    def clone(self) -> Quantised:
+        """Return a copy."""
+        return measured(*(part.clone() for part in self.parts))
+
+    def check(self) -> None:
+        """Refuse rows that were changed after their lengths were measured.
+
+        Raises:
+            PrivacyError: a tensor of these rows was written to, or another one put in its place.
+        """
+        if versions(*self.parts) != self._versions:
+            raise PrivacyError("Quantised rows were changed in place. Work on .float(), which is a copy.")
+
+
+def measured(q: Tensor, scale: Tensor, lengths: Tensor) -> Quantised:
+    """Return rows whose lengths are known: rows of another `Quantised`, or its `parts` as they were kept."""
+    rows = Quantised.__new__(Quantised)
+    rows._keep(q, scale, lengths)
+    return rows
+
+
+def versions(*tensors: Tensor) -> list[tuple[int, int]]:
+    """Return which tensors these are and how often each was written to, as far as torch counts."""
+    return [(id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
+
+
+def quantise(rows: Tensor) -> Quantised:
+    """Round each of float rows (c, *shape) to integers up to 127 times its own scale.
+
+    A row with a number that is not finite, or above 1e25, is marked: it counts as no row at all.
+    """
+    import torch
+
+    flat = plain(rows.detach()).flatten(1)
+    if flat.dtype != torch.float32:
+        flat = flat.float()
+    largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))  # (c,), exact in any order
+    broken = ~(largest <= LARGEST)
+    if bool(broken.any()):
+        flat, largest = flat.masked_fill(broken.unsqueeze(1), 0), largest.masked_fill(broken, 0)
+    scale = largest / largest.new_tensor(127)  # by a plain number a GPU multiplies with its inverse: other bits
+    inverse = torch.where(largest >= SMALLEST, 127 / largest.clamp(min=SMALLEST), 0)
+    q = (flat * inverse.unsqueeze(1)).round_().to(torch.int8)
+    return measured(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan), _lengths(q))
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """Return the tensor as one of no subclass, which could redefine its norm."""
+    import torch
+
+    return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)
+
+
+def floats(rows: Tensor | Quantised) -> Tensor:
+    """Return the rows as a tensor, whichever they are."""
+    return rows.float() if isinstance(rows, Quantised) else rows
+
+
+def _lengths(q: Tensor) -> Tensor:
+    """Return (c,) float64: the length of each int8 row, its square summed exactly."""
+    import torch
+
+    squares = q.flatten(1).to(torch.int16).square_().sum(1, dtype=torch.int64)
+    return squares.double().sqrt_().mul_(1 + 2.0**-50)
+
+
+def sliced(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return `count` int8 slices of each row of (r, ...) numbers, the highest first, and the rows' scales (r,).
+
+    Scales are powers of two. Row i is scale[i] * sum of slices[j][i] 2^(-7 j), up to scale[i] * 2^(-7 (count - 1) - 1)
+    in each entry, and scale[i] is at most its largest entry / 32. No slice is above 64. A row that is not finite has an
+    infinite scale.
+    """
+    import torch
+
+    flat = plain(numbers.detach()).flatten(1)
+    largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))
+    scale = power_of_two(largest.clamp_(min=SMALLEST)).mul_(2.0**-5)
+    rest = flat / scale.unsqueeze(1)
+    slices: list[Tensor] = []
+    while len(slices) < count:
+        whole = rest.round()
+        slices.append(whole.to(torch.int8))
+        if len(slices) < count:
+            rest.sub_(whole).mul_(2**SLICE)
+    return torch.stack(slices).reshape(count, *numbers.shape), scale
+
+
+def power_of_two(numbers: Tensor) -> Tensor:
+    """Return the largest power of two below each positive float32 or float64 number: what its exponent says."""
+    import torch
+
+    if numbers.dtype == torch.float64:
+        return numbers.view(torch.int64).bitwise_and(0x7FF0000000000000).view(torch.float64)
+    return numbers.view(torch.int32).bitwise_and(0x7F800000).view(torch.float32)
+
+
+def rounded(numbers: Tensor) -> tuple[Tensor, float]:
+    """Return the numbers in float32, rounded to 19 bits of the largest, and their unit, a power of two."""
+    _, scale = sliced(numbers.reshape(1, -1), 1)
+    unit = float(scale) * 2.0 ** (-SLICE * (FINE - 1))
+    return (numbers.double() / unit).round_().mul_(unit).float(), unit
+
+
+def exact_linear(x: Tensor | Quantised, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return (c, k): x @ weight.T + bias for (c, d) rows, each row's bits a function of that row and the weights alone.
+
+    `weight` (k, d) and `bias` (k,) are public. A library's product may round a row in another way where it stands
+    elsewhere in a chunk, so that taking one row away would move others; this one adds integers. Numbers in float32 keep
+    19 bits of the largest of their row; beside rows that are `Quantised` already weights keep 12 bits of the largest of
+    all. Rows in float64, which no curator holds, are multiplied as they are.
+
+    Raises:
+        SpecError: shapes that do not fit.
+    """
+    import torch
+    from torch.overrides import handle_torch_function, has_torch_function_unary
+
+    if has_torch_function_unary(x):  # as every function of torch: `dpbench.models` records it as one operation
+        answer: Tensor = handle_torch_function(exact_linear, (x,), x, weight, bias)
+        return answer
+    if weight.ndim != 2 or len(x.shape) != 2 or x.shape[1] != weight.shape[1]:
+        raise SpecError(f"Expected rows (c, d) and weights (k, d), got {tuple(x.shape)} and {tuple(weight.shape)}.")
+    if isinstance(x, torch.Tensor) and x.dtype == torch.float64:
+        return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
+    if isinstance(x, Quantised):
+        scores = exact_scores(x, weight.unsqueeze(0))[0]
+    else:
+        scores = exact_product(weight, x, FINE).float()
+    return (scores if bias is None else scores.add_(bias.unsqueeze(1))).T
+
+
+def exact_scores(x: Quantised, weights: Tensor) -> Tensor:
+    """Return (s, k, c) float32, classes first: what each of s heads (s, k, d), 12 bits, makes of the rows (c, d)."""
+    from dpbench.privacy.core.exact.products import product
+
+    x.check()
+    slices, scale = sliced(weights, 2)
+    high, low = product(slices.flatten(0, 2), x.q.T).float().chunk(2)  # (s k, c) each
+    scores = high.add_(low, alpha=2.0**-SLICE).reshape(*weights.shape[:2], len(x))
+    return scores.mul_(scale.reshape(-1, 1, 1) * x.scale)  # one scale for each setting and row
+
+
+def exact_product(a: Tensor | Quantised, b: Tensor | Quantised, count: int) -> Tensor:
+    """Return (k, c) float64, the inner products of rows (k, d) and (c, d), in `count` slices where they are floats.
+
+    The bits of entry (i, j) are a function of the two rows alone.
+    """
+    import torch
+
+    from dpbench.privacy.core.exact.products import product
+
+    (left, one), (right, other) = (_in_slices(rows, count) for rows in (a, b))
+    total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
+    for i, part in enumerate(right):
+        for j, other_part in enumerate(left):
+            total.add_(product(other_part, part.T), alpha=2.0 ** (-SLICE * (i + j)))
+    return total.mul_(one.unsqueeze(1)).mul_(other)
+
+
+def _in_slices(rows: Tensor | Quantised, count: int) -> tuple[list[Tensor], Tensor]:
+    if not isinstance(rows, Quantised):
+        slices, scale = sliced(rows, count)
+        return [*slices], scale.double()
+    rows.check()
+    return [rows.q], rows.scale.double()

@@ -1,0 +1,256 @@
+"""Clipped sums in integers: each row is rounded to a public grid before it is added.
+
+Adding or removing a row then moves the sum by exactly that row's integers, whatever the other rows are and in
+whatever order they are added (Casacuberta, Shoemate, Vadhan and Wagaman 2022 show what goes wrong otherwise).
+Grids are the clip times a power of two that depends on public shapes alone. Rounding to the nearest moves a row of t
+entries by sqrt(t) / 2 grid steps at most: this `reserve` is kept free below the clip, by the triangle inequality
+|rounded row| <= weight * |row| + reserve <= clip, with a norm that is never under-estimated and weights rounded down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from dpbench.errors import NotPerExample, SpecError
+from dpbench.privacy.core.exact.elementwise import TINY, folded, roundings
+from dpbench.privacy.core.exact.products import product
+from dpbench.privacy.core.exact.quantised import FINE, LARGEST, SLICE, Quantised, sliced
+
+DENSE_BITS = 24  # the grid of dense rows is clip * 2^-24: float32 holds every integer up to 2^24
+BIAS_BITS = 20  # that of a bias column
+WIDEST = 2.0**26  # of a bias scale, in typical feature scales
+LEFT_LIMIT = 127 * 2**SLICE  # two slices hold integers up to this
+STEEPEST = 2.0**100  # what a row may be multiplied by: float32 holds it
+BLOCK = 2**12  # entries whose squares are added up at once: what long rows take beside themselves
+COLUMNS = 2**18  # entries of all dense rows that are rounded at once, to stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class IntegerSum:
+    """A clipped sum before noise: `total` times `grid`, exactly."""
+
+    total: Tensor  # int64, shaped like one row
+    grid: Tensor  # float64, broadcasts with `total`: public, from the clip and the row's shape alone
+    largest: float = 2.0**31  # what one row may add to an entry: public, and checked against the number of rows
+
+    def __add__(self, other: IntegerSum) -> IntegerSum:
+        """Return the sum of both: parts of one sample.
+
+        Raises:
+            NotPerExample: they differ in form, shape or grid; broadcast, a row would count several times.
+        """
+        same = type(other) is IntegerSum and self.total.shape == other.total.shape
+        if not same or not torch.equal(self.grid, other.grid):
+            raise misfit()
+        return IntegerSum(self.total + other.total, self.grid, self.largest)
+
+    def expect_room(self, rows: int) -> None:
+        """Refuse a sum of so many rows that 64 bits may not hold it.
+
+        Raises:
+            SpecError: rows and their largest entries are too many.
+        """
+        if rows * self.largest > 2.0**62:
+            raise SpecError(
+                f"Expected a sum of {rows:,} rows to fit into 64 bits, got rows of up to {self.largest:.3g} steps of "
+                "their grid. Raise the small scales of a Scaled contribution."
+            )
+
+    def value(self) -> Tensor:
+        """Return the sum in float64."""
+        return self.total * self.grid
+
+
+def lengths(rows: Tensor, axis: int = 1) -> Tensor:
+    """Return float64 L2 norms along an axis of float32 or float64 rows: never under-estimated, bits of the row alone.
+
+    Above 1e25, or NaN, for a row that counts as not finite.
+    """
+    count = roundings(min(BLOCK, rows.shape[axis])) + 8
+    if rows.shape[axis] <= BLOCK:
+        total = folded(rows.square(), axis).double()
+    else:
+        squares = torch.stack([folded(part.square(), axis) for part in torch.split(rows, BLOCK, axis)])
+        total, count = folded(squares).double(), count + roundings(len(squares))
+    return total.sqrt_().mul_(1 + count * torch.finfo(rows.dtype).eps / 2).add_(TINY)
+
+
+def weights_within(norms: Tensor, bounds: Tensor | float, largest: float = LARGEST) -> Tensor:
+    """Return float64 weights in [0, 1] with weight * norm <= bound, and 0 for norms above `largest` or not finite.
+
+    A part in 2^20 is left free for the float32 roundings of the weight and of its product with a row.
+    """
+    weights = (bounds / norms).mul_(1 - 2.0**-20).clamp_(0, 1)
+    return weights.masked_fill_((norms <= largest).logical_not_(), 0)
+
+
+def dense_sum(parts: tuple[Tensor, ...], norms: Tensor, clip: float) -> IntegerSum:
+    """Return the sum of dense rows that come in parts (c, ...), each row clipped as one; `norms` (c,) bounds the whole.
+
+    Sensitivity: at most `clip`, under adding or removing one row.
+    """
+    entries = sum(part[0].numel() if len(part) else 0 for part in parts)
+    grid = clip * 2.0**-DENSE_BITS
+    bound = max(0.0, clip - 0.5 * grid * entries**0.5)
+    step = torch.tensor(grid, dtype=torch.float64, device=norms.device)  # divides on a GPU as here; see `quantise`
+    factors = weights_within(norms, bound) / step
+    kept = factors > 0
+    totals = []
+    for part in parts:
+        flat = part.flatten(1)
+        whole = bool(kept.all())
+        flat, factor = (flat, factors) if whole else (flat[kept], factors[kept])
+        factor = factor.to(flat.dtype).unsqueeze(1)
+        for block in torch.split(flat, max(1, COLUMNS // max(1, len(flat))), 1):
+            totals.append((block * factor).round_().sum(0, dtype=torch.float64).to(torch.int64))
+    return IntegerSum(torch.cat(totals), step)
+
+
+def outer_bits(features: int) -> int:
+    """Return b for the grid clip * 2^-b of outer products with int8 rows of so many features.
+
+    The left factor of a row at the clip is then 2^b / |q| long, 11 bits or more of the 14 that two slices hold; rows
+    whose largest feature is 16 times the others or more may be weighed down, to fit as a whole.
+    """
+    return 21 + max(0, (features // 256).bit_length() - 1) // 2
+
+
+def misfit() -> NotPerExample:
+    """Return the refusal of chunks whose sums cannot be added: the first of every sample holds no row."""
+    return NotPerExample(
+        "Two chunks of one sample, one of them empty perhaps, contributed rows of another form, shape or scale. "
+        "Expected these to be the same for all chunks: name them by public values, such as task.classes, and not by "
+        "what a chunk holds."
+    )
+
+
+@dataclass(frozen=True)
+class OuterGrids:
+    """The grids of outer products with int8 rows under s settings: public, so made once and kept for all steps."""
+
+    products: Tensor  # (s, 1) float64
+    column: Tensor | None  # (s, 1) float64: of a bias column, the left factor times a constant 1
+    entries: Tensor  # (s, 1, d) or, with bias, (s, 1, d + 1)
+    moves: tuple[Tensor, Tensor | float]  # (s, 1): how far rounding moves products, for each unit of reach, and a bias
+
+    def reserve(self, reach: Tensor) -> Tensor:
+        """Return (s, c) float64: how far rounding can move outer products with rows of lengths `reach` (c,)."""
+        return (reach * self.moves[0]).add_(self.moves[1])
+
+
+@lru_cache(64)
+def outer_grids(
+    products: tuple[float, ...], outputs: int, features: int, bias: bool, device: torch.device
+) -> OuterGrids:
+    """Return the grids of (outputs, features) products, given those of the products."""
+    grids = torch.tensor(products, dtype=torch.float64, device=device).unsqueeze(1)
+    half = 0.5 * outputs**0.5 * (1 + 2.0**-40)
+    entries = grids.expand(-1, features).unsqueeze(1)
+    if not bias:
+        return OuterGrids(grids, None, entries, (grids * half, 0.0))
+    column = grids * 2.0 ** (outer_bits(features) - BIAS_BITS)
+    return OuterGrids(grids, column, torch.cat([entries, column.unsqueeze(1)], 2), (grids * half, column * half))
+
+
+def fitting(left: Tensor, right: Quantised, grids: OuterGrids) -> Tensor:
+    """Return (s, c) float64 weights so small that the left factors (s, m, c) fit into two slices."""
+    largest = left.abs().amax(1).double().mul_(right.scale)  # (s, c), exact
+    return weights_within(largest, (LEFT_LIMIT - 1) * grids.products)
+
+
+def rounded_outer_sum(left: Tensor, right: Quantised, weights: Tensor, grids: OuterGrids) -> IntegerSum:
+    """Return the sums of outer products times their weights (s, c), rounded to integers: (s, m, d) or (s, m, d + 1).
+
+    `left` is (s, m, c), classes first. Row i of setting s adds whole numbers times the integers of right.q[i].
+    """
+    right.check()
+    settings, outputs, count = left.shape
+    features = right.shape[1]
+    scales = right.scale
+    if count and not float(weights.amin()) > 0:  # zero times NaN would be NaN
+        left = left.masked_fill((weights == 0).unsqueeze(1), 0)
+        scales = scales.nan_to_num()
+    whole = (left * _factors(weights * scales, grids.products)).round_()
+    high = (whole * 2.0**-SLICE).round_()
+    slices = torch.cat([high.to(torch.int8), whole.sub_(high, alpha=2**SLICE).to(torch.int8)])
+    high, low = product(slices.flatten(0, 1), right.q).reshape(2, settings, outputs, features).unbind()
+    total = torch.add(low, high.long(), alpha=2**SLICE)
+    if grids.column is not None:
+        column = torch.mul(left, _factors(weights, grids.column), out=whole).round_()
+        total = torch.cat([total, column.long().sum(2, keepdim=True)], 2)
+    return IntegerSum(total, grids.entries)
+
+
+def _factors(weights: Tensor, grids: Tensor) -> Tensor:
+    """Return (s, 1, c) float32 weights in grid steps; beyond `STEEPEST` a row that needs more is made smaller."""
+    return (weights / grids).clamp_(max=STEEPEST).float().unsqueeze(1)
+
+
+def outer_sum(left: Tensor, right: Quantised, bias: bool, clips: tuple[float, ...]) -> IntegerSum:
+    """Return the clipped sums of outer products under s settings, one a clip: (s, m, d) or, with bias, (s, m, d + 1).
+
+    A row of few large features counts as one of at least so many that its left factor fits into two slices.
+    Sensitivity: under each setting at most its clip, under adding or removing one row.
+    """
+    outputs, features = left.shape[1], right.shape[1]
+    bits = outer_bits(features)
+    grids = outer_grids(tuple(clip * 2.0**-bits for clip in clips), outputs, features, bias, left.device)
+    reach = right.lengths.clamp(min=2.0**bits / (LEFT_LIMIT - 2))  # (c,)
+    widths = (reach * right.scale).square_().add_(float(bias)).sqrt_().mul_(1 + 2.0**-40)
+    room = grids.products * 2.0**bits - grids.reserve(reach)
+    weights = weights_within(lengths(left).mul_(widths), room, LARGEST**2)
+    return rounded_outer_sum(left, right, weights, grids)
+
+
+def scaled_sum(left: Tensor, right: Quantised, bias: bool, scale: Tensor, clip: float) -> IntegerSum:
+    """Return the clipped sum of outer products that are divided entry by entry by a public `scale`.
+
+    `left` is (1, m, c) and the scale (m, d) or, with bias, (m, d + 1). Rows are clipped after the division: the norm is
+    that of the quantised row, each square weighed by an integer that is at least 1 / scale^2.
+    Sensitivity: at most `clip`, under adding or removing one row.
+
+    Raises:
+        SpecError: a scale of the bias that is far above those of the features.
+    """
+    right.check()
+    features, inverse = right.shape[1], 1 / scale.double()
+    spread = _weighted_squares(right, inverse[:, :features].square())  # (m, c)
+    last = inverse[:, features:].square().sum(1, keepdim=True)  # (m, 1), of the bias, else zero
+    whole = (right.scale.double().square() * spread).add_(last)  # (m, c): the squared norm of a row for left = 1
+    squares = folded(left[0].double().square_().mul_(whole)).unsqueeze(0)  # (1, c)
+    norms = squares.sqrt_().mul_(1 + 2.0**-30)
+    typical = float(inverse[:, :features].square().mean().rsqrt().log2().floor())
+    if bias and not float(scale[:, features:].max()) <= WIDEST * 2.0**typical:
+        raise SpecError(
+            f"Expected the scale of a bias to be at most {WIDEST:.0f} times those of the features, got "
+            f"{float(scale[:, features:].max()):.3g} beside about {2.0**typical:.3g}. Raise the small scales."
+        )
+    step = clip * 2.0 ** (typical + 2 - outer_bits(features))
+    grids = outer_grids((step,), len(scale), features, bias, left.device)
+    steps = spread * grids.products.square()  # (m, c)
+    if grids.column is not None:
+        steps.add_(last * grids.column.square())
+    reserve = folded(steps).sqrt_().mul_(0.5 * (1 + 2.0**-30))
+    weights = weights_within(norms, (clip - reserve).unsqueeze(0), LARGEST**2)
+    found = rounded_outer_sum(left, right, torch.minimum(weights, fitting(left, right, grids)), grids)
+    grid = found.grid[0] / scale
+    column = 2 * clip / float(grid[:, features:].min()) if bias else 0.0  # the left factors of products are bounded
+    return IntegerSum(found.total[0], grid, max(IntegerSum.largest, column))
+
+
+def _weighted_squares(right: Quantised, shares: Tensor) -> Tensor:
+    """Return (m, c) float64: sum over l of q[i, l]^2 shares[j, l], never under-estimated, bits of row i alone."""
+    slices, scale = sliced(shares, FINE)
+    squares = right.q.to(torch.int16)
+    squares.mul_(squares)  # at most 127^2, in two slices
+    total = torch.zeros(len(shares), len(right), dtype=torch.float64, device=shares.device)
+    for part, worth in ((squares >> SLICE, 2.0**SLICE), (squares & 127, 1.0)):
+        terms = product(slices.flatten(0, 1), part.to(torch.int8).T).chunk(FINE)
+        for j, term in enumerate(terms):
+            total.add_(term, alpha=worth * 2.0 ** (-SLICE * j))
+    left_out = right.lengths.square() * 2.0 ** (-SLICE * (FINE - 1))
+    return total.add_(left_out).mul_((scale * (1 + 2.0**-40)).unsqueeze(1))

@@ -1,0 +1,51 @@
+"""What a row function may return: one contribution a row, or several side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpbench.errors import PrivacyError
+from dpbench.privacy.core.exact.quantised import Quantised, floats
+from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
+from dpbench.privacy.mechanisms.cells import Cells
+from dpbench.privacy.mechanisms.gep.residual import Residual
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_CLOSED = (Rows, Joined, RankOne, Scaled, Residual, Cells)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Several contributions side by side, each clipped to its own bound: `noisy_sum(..., clip=(a, b))`.
+
+    Divided by their bounds, b blocks together have norm at most sqrt(b), so each block's noise std is
+    sigma * sqrt(b) * its bound. GEP's embedding and residual are two blocks of one sample.
+    """
+
+    parts: tuple[Contribution | Tensor | Quantised, ...]
+
+
+def blocks_of(contribution: Tensor | Quantised | Contribution | Blocks) -> tuple[Contribution, ...]:
+    """Return the blocks of whatever a row function returned, bare tensors wrapped.
+
+    Raises:
+        PrivacyError: a form outside the closed set, even a subclass: its norms could be anything.
+    """
+    import torch
+
+    parts = contribution.parts if isinstance(contribution, Blocks) else (contribution,)
+    blocks: list[Contribution] = []
+    for part in parts:
+        if isinstance(part, torch.Tensor | Quantised):
+            blocks.append(Rows(floats(part)))
+        elif type(part) in _CLOSED:
+            blocks.append(part)
+        else:
+            raise PrivacyError(
+                f"A row function returned a {type(part).__name__}; expected a Tensor, Joined, RankOne, Scaled, "
+                "Residual or Blocks of them and no subclass, for the harness answers for their norms."
+            )
+    return tuple(blocks)

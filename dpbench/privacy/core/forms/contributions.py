@@ -1,0 +1,290 @@
+"""The closed set of forms in which one example may contribute to a noisy sum.
+
+Each form knows its rows' norms and weighted sum without ever materialising a row, so a linear head never holds
+per-example gradients (c, m, d): only its two factors (c, m) and (c, d).
+
+Norms are never under-estimated, rounding included: see `rounding`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpbench.errors import SpecError
+from dpbench.privacy.core.exact.elementwise import TINY
+from dpbench.privacy.core.exact.quantised import Quantised, floats, plain, quantise
+from dpbench.privacy.core.forms.rounding import check_precision, joined_norms, row_norms, unit_roundoff
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dpbench.privacy.core.exact.sums import IntegerSum
+
+_SCALES = (1e-8, 1e8)
+
+
+class Contribution(ABC):
+    """One contribution per row."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return c, the number of rows."""
+
+    @abstractmethod
+    def norms(self) -> Tensor:
+        """Return (c,) float64: each row's L2 norm, never under-estimated."""
+
+    @abstractmethod
+    def integers(self, clip: float) -> IntegerSum:
+        """Return the sum of the rows, each clipped to `clip` and rounded to a public grid before it is added.
+
+        Sensitivity: adding or removing one row moves the sum by at most `clip`, in integer arithmetic: a row's integers
+        are a function of that row, `clip` and public values, and their norm times the grid is at most `clip`. A row
+        that is not finite counts as zero.
+        """
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the float64 sum of the rows, row i times `weights[i]` (c,): for epsilon = inf and for checks."""
+
+    @abstractmethod
+    def take(self, rows: Tensor) -> Contribution:
+        """Return the contribution of the rows with these indices."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """Return the rows themselves, (c, ...): for maps and checks, never for a sum."""
+
+
+@dataclass(frozen=True)
+class Rows(Contribution):
+    """The plain form: row i contributes `rows[i]`. A row function may return the bare tensor instead."""
+
+    rows: Tensor  # (c, ...)
+
+    def __post_init__(self) -> None:
+        """Refuse a tensor without an axis to sum over and one to clip along."""
+        if self.rows.ndim < 2:
+            raise SpecError(
+                f"Expected one contribution per row, (c, ...) with two axes or more, got {tuple(self.rows.shape)}. "
+                "For one number per row, return (c, 1)."
+            )
+        check_precision(self.rows)
+        object.__setattr__(self, "rows", plain(self.rows))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: the rows' L2 norms over all other axes."""
+        return row_norms(self.rows)
+
+    def integers(self, clip: float) -> IntegerSum:
+        """Return the sum on a grid of clip * 2^-24, shaped like one row."""
+        from dpbench.privacy.core.exact.sums import IntegerSum, dense_sum
+
+        found = dense_sum((self.rows,), self.norms(), clip)
+        return IntegerSum(found.total.reshape(self.rows.shape[1:]), found.grid)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return weights @ rows, shaped like one row."""
+        return (weights.to(self.rows.dtype) @ self.rows.flatten(1)).reshape(self.rows.shape[1:]).double()
+
+    def take(self, rows: Tensor) -> Rows:
+        """Return the rows with these indices."""
+        return Rows(self.rows.index_select(0, rows))
+
+    def dense(self) -> Tensor:
+        """Return the rows."""
+        return self.rows
+
+
+@dataclass(frozen=True)
+class Joined(Contribution):
+    """Row i contributes row i of every part, one after another: gradients by parameter, without a copy side by side.
+
+    One bound clips the whole row. The sum is a vector of all parts' entries in order.
+    """
+
+    parts: tuple[Tensor, ...]  # each (c, ...)
+
+    def __post_init__(self) -> None:
+        """Refuse parts of other lengths, and parts without an axis to clip along."""
+        shapes = [tuple(part.shape) for part in self.parts]
+        if not shapes or min(map(len, shapes)) < 2 or len({shape[0] for shape in shapes}) > 1:
+            raise SpecError(
+                f"Expected parts (c, ...) of one length c, with two axes or more, in a Joined contribution, got "
+                f"{', '.join(map(str, shapes)) or 'none'}."
+            )
+        check_precision(*self.parts)
+        object.__setattr__(self, "parts", tuple(map(plain, self.parts)))
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: the rows' L2 norms over all parts."""
+        import torch
+
+        return joined_norms(torch.stack([row_norms(part) for part in self.parts]))
+
+    def integers(self, clip: float) -> IntegerSum:
+        """Return the sum (p,) on a grid of clip * 2^-24, part after part."""
+        from dpbench.privacy.core.exact.sums import dense_sum
+
+        return dense_sum(self.parts, self.norms(), clip)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return (p,): weights @ rows, part after part."""
+        import torch
+
+        weights = weights.to(self.parts[0].dtype)
+        return torch.cat([(weights @ part.flatten(1)).double() for part in self.parts])
+
+    def take(self, rows: Tensor) -> Joined:
+        """Return the rows with these indices."""
+        return Joined(tuple(part.index_select(0, rows) for part in self.parts))
+
+    def dense(self) -> Tensor:
+        """Return the rows (c, p)."""
+        import torch
+
+        return torch.cat([part.flatten(1) for part in self.parts], 1)
+
+
+@dataclass(frozen=True)
+class RankOne(Contribution):
+    """Row i contributes the outer product of `left[i]` and `right[i]`: the gradient of a linear layer.
+
+    With `bias` the right factor gains a constant 1 as its last entry, without a copy of `right`. The sum is taken over
+    the integers of the right factors, 8 bits each (`quantise`): those of a mapped chunk's `x` are there already.
+    """
+
+    left: Tensor  # (c, m)
+    right: Tensor | Quantised  # (c, d)
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse factors of other shapes: broadcasting them would sum what no norm has measured."""
+        if len(self.left.shape) != 2 or len(self.right.shape) != 2 or len(self.left) != len(self.right):
+            raise SpecError(
+                f"Expected factors (c, m) and (c, d) of a RankOne contribution, got {tuple(self.left.shape)} and "
+                f"{tuple(self.right.shape)}."
+            )
+        object.__setattr__(self, "left", plain(self.left))
+        if type(self.right) is Quantised:
+            check_precision(self.left)
+        else:
+            check_precision(self.left, plain(floats(self.right)))
+            object.__setattr__(self, "right", plain(floats(self.right)))
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: |left_i| |right_i|."""
+        return row_norms(self.left).mul_(self.right_norms())
+
+    def integers(self, clip: float) -> IntegerSum:
+        """Return the sum, (m, d) or, with bias, (m, d + 1): one integer product; see `exact.sums`."""
+        from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum
+
+        found = outer_sum(self.columns(), self.quantised(), self.bias, (clip,))
+        return IntegerSum(found.total[0], found.grid[0])
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return (weights * left).T @ right, (m, d) or, with bias, (m, d + 1)."""
+        left = (self.left * weights.to(self.left.dtype).unsqueeze(1)).T  # (m, c)
+        return (left @ self.whole_right()).double()
+
+    def take(self, rows: Tensor) -> RankOne:
+        """Return the outer products with these indices."""
+        return RankOne(self.left.index_select(0, rows), self.right.index_select(0, rows), self.bias)
+
+    def dense(self) -> Tensor:
+        """Return (c, m, d) or, with bias, (c, m, d + 1)."""
+        return self.left.unsqueeze(2) * self.whole_right().unsqueeze(1)
+
+    def columns(self) -> Tensor:
+        """Return the left factors in float32, classes first: (1, m, c)."""
+        return self.left.float().T.contiguous().unsqueeze(0)
+
+    def quantised(self) -> Quantised:
+        """Return the right factors in 8 bits."""
+        return self.right if isinstance(self.right, Quantised) else quantise(self.right)
+
+    def right_norms(self) -> Tensor:
+        """Return (c,) float64: the norms of the right factors, the constant of the bias included."""
+        norms = row_norms(floats(self.right))
+        return norms.square_().add_(1).sqrt_().mul_(1 + 4 * unit_roundoff(norms)) if self.bias else norms
+
+    def whole_right(self) -> Tensor:
+        """Return the right factors as floats with the constant of the bias appended, (c, d) or (c, d + 1)."""
+        import torch
+
+        right = floats(self.right)
+        return torch.nn.functional.pad(right, (0, 1), value=1.0) if self.bias else right
+
+
+@dataclass(frozen=True)
+class Scaled(Contribution):
+    """Row i contributes an outer product divided elementwise by a public `scale` (a diagonal preconditioner).
+
+    Norm: sqrt(left^2 @ (1 / scale^2) . right^2). Weighted sum: that of the outer product, divided by `scale`.
+    `scale` must lie in [1e-8, 1e8]: outside it float32 squares would vanish and norms be under-estimated.
+    """
+
+    outer: RankOne
+    scale: Tensor  # (m, d), or (m, d + 1) with bias
+
+    def __post_init__(self) -> None:
+        """Refuse scales of another shape than a row, or whose norms float32 cannot bound."""
+        expected = (self.outer.left.shape[1], self.outer.right.shape[1] + self.outer.bias)
+        if tuple(self.scale.shape) != expected:
+            raise SpecError(
+                f"Expected the scale of a Scaled contribution to be {expected}, like one row, got "
+                f"{tuple(self.scale.shape)}."
+            )
+        low, high = _SCALES
+        if self.scale.numel() and not (float(self.scale.min()) >= low and float(self.scale.max()) <= high):
+            raise SpecError(
+                f"Expected every entry of a Scaled contribution's scale in [{low:g}, {high:g}], got "
+                f"{float(self.scale.min()):g} to {float(self.scale.max()):g}. Normalise the preconditioner to mean 1."
+            )
+        object.__setattr__(self, "scale", plain(self.scale))
+
+    def __len__(self) -> int:
+        return len(self.outer)
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: the norms after division by the scale."""
+        left_norms, inverse = row_norms(self.outer.left), 1 / self.scale
+        largest = float(inverse.max())
+        left = (self.outer.left / left_norms.to(inverse.dtype).unsqueeze(1)).square()  # (c, m), at most 1
+        shares = (inverse / largest).square()  # (m, d [+ 1]), at most 1
+        squared = (left * (self.outer.whole_right().square() @ shares.T)).sum(1)  # (c,)
+        terms = sum(self.scale.shape)
+        # Squares and products that vanish were below 2^-126 each: twice TINY covers them, before the largest factor.
+        bound = squared.double().sqrt() * (1 + (terms + 24) * unit_roundoff(squared)) + 2 * TINY
+        return bound.mul_(left_norms).mul_(largest * (1 + 8 * unit_roundoff(inverse)))
+
+    def integers(self, clip: float) -> IntegerSum:
+        """Return the sum of the outer products on a grid that is divided by the scale, entry by entry."""
+        from dpbench.privacy.core.exact.sums import scaled_sum
+
+        return scaled_sum(self.outer.columns(), self.outer.quantised(), self.outer.bias, self.scale, clip)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the outer products' weighted sum divided by the scale."""
+        total = self.outer.weighted_sum(weights)
+        return total.div_(self.scale)
+
+    def take(self, rows: Tensor) -> Scaled:
+        """Return the scaled products with these indices."""
+        return Scaled(self.outer.take(rows), self.scale)
+
+    def dense(self) -> Tensor:
+        """Return (c, m, d) or, with bias, (c, m, d + 1)."""
+        return self.outer.dense() / self.scale

@@ -1,0 +1,73 @@
+"""Norms that rounding cannot bring below the truth.
+
+Clipping is safe only if no norm is under-estimated. A sum of t non-negative terms, each rounded at most r times, is at
+least (1 - u)^r of the true sum, u = 2^-24 in float32 (Higham, Accuracy and Stability of Numerical Algorithms, section
+3.1), so each norm is multiplied by 1 + (r + 8) u, which also covers the square root, the division by the norm and
+the two roundings of a weighted product. Squares below 2^-126 may vanish; `elementwise.TINY` covers them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dpbench.errors import SpecError
+from dpbench.privacy.core.exact.quantised import LARGEST
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LEAST_WEIGHT = 1e-30  # a row that would need a smaller one counts as not finite
+
+
+def check_precision(*factors: Tensor) -> None:
+    """Refuse kinds of numbers that the bounds of this module do not cover.
+
+    Raises:
+        SpecError: not all float32, or all float64.
+    """
+    import torch
+
+    kinds = {factor.dtype for factor in factors}
+    if kinds not in ({torch.float32}, {torch.float64}):
+        raise SpecError(
+            f"Expected contributions in float32 or float64, got {', '.join(sorted(map(str, kinds)))}: the bounds on "
+            "rounding hold for these alone. Call .float()."
+        )
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """Return (c,) float64: the L2 norm of each row of (c, ...), never under-estimated, and its bits the row's alone."""
+    from dpbench.privacy.core.exact.sums import lengths
+
+    return _finite(lengths(rows.flatten(1)))
+
+
+def joined_norms(norms: Tensor) -> Tensor:
+    """Return (c,) float64: norms of rows whose parts have at most the norms (parts, c), never under-estimated."""
+    from dpbench.privacy.core.exact.sums import lengths
+
+    return _finite(lengths(norms, 0))
+
+
+def _finite(norms: Tensor) -> Tensor:
+    """Make the norms of rows that count as not finite infinite."""
+    return norms.masked_fill_(~(norms <= LARGEST), math.inf)
+
+
+def weights_for(norms: Tensor, clip: float | Tensor) -> Tensor:
+    """Return float64 weights that bring rows of these norms to `clip` at most: 0 for rows that count as zero.
+
+    Weights are applied in the rows' own precision. Below `LEAST_WEIGHT` a float32 weight may be rounded up to twice
+    itself, and with factors above `LARGEST` a product of weight and factor may: such rows, like those that are not
+    finite, are weighed 0.
+    """
+    weights = (clip / norms).clamp_(max=1)
+    return weights.masked_fill_(~(weights >= LEAST_WEIGHT), 0)
+
+
+def unit_roundoff(values: Tensor) -> float:
+    """Return u, half the distance from 1 to the next number of the same kind."""
+    import torch
+
+    return torch.finfo(values.dtype).eps / 2

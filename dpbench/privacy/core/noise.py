@@ -1,0 +1,54 @@
+"""The Gaussian mechanism: clip, sum, noise. Pure functions of arrays and draws."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dpbench.errors import SpecError
+from dpbench.privacy.core.exact.sums import IntegerSum
+from dpbench.privacy.core.forms.contributions import Contribution
+from dpbench.privacy.core.forms.rounding import weights_for
+from dpbench.privacy.core.randomness import Noise, Std
+
+LARGEST = 2.0**56  # standard deviation of noise in grid steps: sums and noise stay inside 64 bits
+
+
+def clipped_sum(contribution: Contribution, clip: float) -> Tensor:
+    """Return the float64 sum of the rows, each scaled down to L2 norm at most `clip`: for epsilon = inf alone.
+
+    Norms are upper bounds (see `contributions`) and a row that is not finite counts as zero.
+
+    Not covered: anything. The sum rounds, in a way that depends on all rows; where noise is added, sums are taken by
+    `Contribution.integers`.
+    """
+    norms = contribution.norms()  # (c,) float64
+    finite = norms.isfinite()
+    if not bool(finite.all()):
+        kept = finite.nonzero().squeeze(1)
+        contribution, norms = contribution.take(kept), norms[kept]
+    return contribution.weighted_sum(weights_for(norms, clip))
+
+
+def noised(summed: IntegerSum, std: Std, draws: Noise) -> Tensor:
+    """Return the sum in float32, with normal noise of standard deviation `std` in whole steps of the sum's own grid.
+
+    An array of standard deviations broadcasts with the sum.
+
+    The grid is public: the clip times a power of two that the row's shape decides (see `exact.sums`). Noise of some
+    million steps is added in integers, so that the low bits of an answer tell nothing of the rows (Mironov 2012).
+
+    Covered: a sum of sensitivity s is (epsilon, delta)-DP as the accountant says for sigma = std / s.
+    Not covered: research draws are normals rounded to the grid, by a generator that is not cryptographic.
+
+    Raises:
+        SpecError: noise of some coordinate that 64 bits cannot hold; what does not fit would be no noise.
+    """
+    steps = std / summed.grid.cpu().numpy()
+    if steps.size and not steps.max() <= LARGEST:
+        raise SpecError(
+            f"Expected noise of at most 2^56 grid steps, got {steps.max():.2g}. Plan a smaller relative_noise, "
+            "or a Scaled contribution whose scale varies less."
+        )
+    noise = draws.noise(summed.total.shape, steps.item() if steps.size == 1 else steps)
+    return torch.from_numpy(noise).to(summed.total.device).add_(summed.total).mul(summed.grid).float()

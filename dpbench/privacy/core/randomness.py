@@ -1,0 +1,262 @@
+"""Where randomness comes from: each question of each fit has draws of its own, and none is used twice.
+
+`research` derives every draw from what the fit is (its `identity`: the spec as settled, plan and sigma, the digests of
+the data, versions), a seed that results publish, the release, the step and the purpose. So a run repeats to the last
+bit, while two learners, two budgets, two datasets or two seeds share nothing: subtracting their answers takes no noise
+away. But whoever knows the seed knows the noise, and a model that is released together with its seed has no guarantee.
+
+`secure` takes everything that the guarantee rests on from the operating system's cryptographic generator: samples and
+row seeds directly, noise through `dpbench.privacy.core.discrete`. Nothing of it is kept, and no run repeats.
+
+Initialisation follows the seed alone in both: no guarantee rests on it, and learners are compared from the same start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import random
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+
+from dpbench.errors import PrivacyError
+from dpbench.privacy.core import discrete
+
+Kind = Literal["research", "secure"]
+Std = float | np.ndarray
+"""A standard deviation in grid steps: one for all coordinates, or an array that broadcasts to them."""
+
+
+class Noise(Protocol):
+    """Where noise comes from."""
+
+    def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
+        """Return normal noise of mean 0 and standard deviation `std`, in whole grid steps, int64."""
+
+
+class Draws(ABC):
+    """What one question may draw: its sample, the seeds of its rows, and its noise."""
+
+    @abstractmethod
+    def sample(self, size: int, rate: float) -> np.ndarray:
+        """Return a Poisson sample, ascending int64: each of `size` rows with chance `rate`, on its own."""
+
+    @abstractmethod
+    def row_base(self) -> int:
+        """Return the number in [0, 2^63) that `row_seeds` makes this question's seeds from."""
+
+    @abstractmethod
+    def afford(self, numbers: int, steps: int) -> None:
+        """Say before the first step what noise of so many numbers a step costs, where it costs much; or refuse."""
+
+    @abstractmethod
+    def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
+        """Return normal noise of mean 0 and standard deviation `std`, in whole grid steps, int64."""
+
+    @abstractmethod
+    def least(self, totals: np.ndarray, scale: float) -> np.ndarray:
+        """Return an index a row of int64 (parts, N), int64 (parts,): j with chance ~ exp(-totals[j] / scale)."""
+
+
+@dataclass(frozen=True)
+class Randomness:
+    """The draws of one fit.
+
+    Covered: `draws` are independent of each other over all identities, seeds, releases and steps, as far as SHA-256
+    and SFC64 (`research`) or the operating system (`secure`) tell them apart from independent ones; and no question is
+    given the draws of another one: asking twice is refused.
+    Not covered: two fits of one identity and seed, which repeat each other. Code that changed under one version has
+    its old identity: raise a plugin's version when its questions change.
+    """
+
+    key: tuple[str, ...] | None  # None: from the operating system
+    checks: np.random.Generator  # which rows are evaluated again: no guarantee rests on it
+    initialisation: torch.Generator
+    sampling: tuple[str, ...] | None = None  # another key for samples and row seeds, where fits share them
+    quiet: bool = False  # one of a number of runs that must stay secret: it says nothing
+    _last: dict[str, int] = field(default_factory=dict, repr=False)  # release -> the last step that was given draws
+
+    @classmethod
+    def of(cls, kind: Kind, seed: int, identity: str, run: int | None = None) -> Randomness:
+        """Return the draws of one fit, of either kind; of run number `run` where a seed stands for several."""
+        if kind == "secure":
+            return cls.secure(seed, quiet=run is not None)
+        if run is None:
+            return cls.research(seed, identity)
+        return cls._seeded(seed, ("run", identity, str(seed), str(run)))
+
+    @classmethod
+    def research(cls, seed: int, identity: str) -> Randomness:
+        """Derive every draw from a published seed and what the fit is (`dpbench.records.identity`)."""
+        return cls._seeded(seed, ("fit", identity, str(seed)))
+
+    @classmethod
+    def tuning(cls, seed: int, identity: str, fold: int, setting: int) -> Randomness:
+        """Return the draws of one setting in one fold: noise is its own, samples and initialisation are the fold's."""
+        shared = ("fold", identity, str(seed), str(fold))
+        own = (*shared, str(setting))
+        return cls(own, _stream((*own, "checks")), _start(seed, 7, fold), shared)
+
+    @classmethod
+    def secure(cls, seed: int, quiet: bool = False) -> Randomness:
+        """Take all draws from the operating system; only initialisation follows the seed.
+
+        Raises:
+            SpecError: OpenDP is not installed.
+        """
+        discrete.check_installed()
+        return cls(None, _generator(secrets.token_bytes(32)), _start(seed, 4), quiet=quiet)
+
+    @classmethod
+    def _seeded(cls, seed: int, key: tuple[str, ...]) -> Randomness:
+        return cls(key, _stream((*key, "checks")), _start(seed, 4))
+
+    def draws(self, release: str, step: int) -> Draws:
+        """Return the draws of one question: the release's `step`-th, counted from 1.
+
+        Raises:
+            PrivacyError: this or a later step of the release was given its draws already.
+        """
+        if step <= self._last.get(release, 0):
+            raise PrivacyError(
+                f"Step {step} of release {release!r} asked for its draws twice: noise that is used twice can be "
+                "subtracted. Make a new Randomness for each fit."
+            )
+        self._last[release] = step
+        if self.key is None:
+            return _Secure(release, self.quiet)
+        asked = (release, str(step))
+        return _Seeded((*self.key, *asked), (*(self.sampling or self.key), *asked))
+
+
+def choosing(kind: Kind, seed: int, identity: str) -> random.Random:
+    """Return what draws the number of runs of a private selection, and their settings."""
+    if kind == "secure":
+        return random.SystemRandom()
+    return random.Random(int.from_bytes(_digest(("selection", identity, str(seed)))))
+
+
+class _Seeded(Draws):
+    def __init__(self, key: tuple[str, ...], shared: tuple[str, ...]) -> None:
+        self._shared, self._normals = shared, _stream((*key, "noise"))
+
+    def sample(self, size: int, rate: float) -> np.ndarray:
+        return poisson_sample(size, rate, _stream((*self._shared, "sample")))
+
+    def row_base(self) -> int:
+        return int.from_bytes(_digest((*self._shared, "rows"))[:8]) >> 1
+
+    def afford(self, numbers: int, steps: int) -> None:
+        pass  # ten nanoseconds a number
+
+    def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
+        noise = self._normals.standard_normal(tuple(shape))  # blocks of one answer go on in the stream
+        noise *= std
+        return np.rint(noise, out=noise).astype(np.int64)
+
+    def least(self, totals: np.ndarray, scale: float) -> np.ndarray:
+        excess = (totals - totals.min(1, keepdims=True)) / scale  # whole numbers until here
+        chosen: np.ndarray = (self._normals.gumbel(size=totals.shape) - excess).argmax(1)
+        return chosen
+
+
+class _Secure(Draws):
+    def __init__(self, release: str, quiet: bool) -> None:
+        self._release, self._quiet = release, quiet
+
+    def sample(self, size: int, rate: float) -> np.ndarray:
+        return np.arange(size) if rate == 1 else secure_sample(size, rate)
+
+    def row_base(self) -> int:
+        return secrets.randbits(63)
+
+    def afford(self, numbers: int, steps: int) -> None:
+        discrete.afford(numbers, steps, self._release, quiet=self._quiet)
+
+    def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
+        return discrete.rounded_gaussian(shape, std)
+
+    def least(self, totals: np.ndarray, scale: float) -> np.ndarray:
+        return discrete.least(totals, scale)
+
+
+def poisson_sample(size: int, rate: float, generator: np.random.Generator) -> np.ndarray:
+    """Return the indices of a Poisson sample, ascending int64: each of `size` examples with chance `rate`, on its own.
+
+    Draws the gaps between chosen indices, which are geometric, so the cost is O(size * rate) and not O(size).
+    """
+    if rate == 1:
+        return np.arange(size)
+    expected = size * rate
+    count = int(expected + 6 * math.sqrt(expected) + 16)
+    parts, last = [], -1
+    while last < size:
+        gaps = np.minimum(generator.geometric(rate, count), size + 1)  # a longer gap leaves the range all the same
+        parts.append(last + np.cumsum(gaps))
+        last = int(parts[-1][-1])
+    chosen = np.concatenate(parts)
+    return chosen[: np.searchsorted(chosen, size)]
+
+
+def secure_sample(size: int, rate: float) -> np.ndarray:
+    """Return a Poisson sample from the operating system: a row is chosen if its 64 random bits are below rate * 2^64.
+
+    Exact for rates from 2^-11 on, whose doubles are multiples of 2^-64; a smaller rate is rounded down, by less than
+    2^-64, and a lower rate never costs more epsilon.
+    """
+    below = np.uint64(math.floor(Fraction(rate) * 2**64))
+    return np.flatnonzero(np.frombuffer(os.urandom(8 * size), np.uint64) < below)
+
+
+class _Hashed(np.random.bit_generator.ISeedSequence):
+    """Seeds a generator with a digest, as it is: a `SeedSequence` would cost five times as much at each step."""
+
+    def __init__(self, digest: bytes) -> None:
+        self._digest = digest
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        """Return the first words of the digest."""
+        return np.frombuffer(self._digest, dtype, n_words)
+
+
+def _generator(digest: bytes) -> np.random.Generator:
+    return np.random.Generator(np.random.SFC64(_Hashed(digest)))  # type: ignore[arg-type]  # any ISeedSequence will do
+
+
+def _stream(key: tuple[str, ...]) -> np.random.Generator:
+    return _generator(_digest(key))
+
+
+def _digest(key: tuple[str, ...]) -> bytes:
+    return hashlib.sha256(json.dumps(key).encode()).digest()
+
+
+def _start(seed: int, *place: int) -> torch.Generator:
+    state = np.random.SeedSequence(seed, spawn_key=place).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0] >> 1))
+
+
+def row_seeds(base: int, rows: np.ndarray) -> np.ndarray:
+    """Return one int64 seed per row, a hash (SplitMix64) of this step's `base` and the row's place in the data.
+
+    A row's seed depends on no other row, so augmentation stays a per-example operation.
+    """
+    z = rows.astype(np.uint64)
+    z += np.uint64(1)
+    z *= np.uint64(0x9E3779B97F4A7C15)
+    z += np.uint64(base)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z ^= z >> np.uint64(shift)
+        z *= np.uint64(factor)
+    z ^= z >> np.uint64(31)
+    z >>= np.uint64(1)
+    return z.view(np.int64)

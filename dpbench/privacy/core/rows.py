@@ -1,0 +1,156 @@
+"""Private rows as the harness holds them: never copied whole, read one sample at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpbench.api import Chunk
+from dpbench.errors import NotPerExample
+from dpbench.privacy.core.exact.quantised import Quantised, floats, measured
+from dpbench.privacy.core.randomness import row_seeds
+
+CHUNK_BYTES = 12 * 2**20
+
+
+class Gathering:
+    """Rows that come part by part, copied into arrays of their final size: nothing is held twice."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self.filled = count, 0
+        self._arrays: tuple[Tensor, ...] = ()
+
+    def add(self, rows: Tensor | Quantised) -> None:
+        """Copy the next rows."""
+        parts = rows.parts if isinstance(rows, Quantised) else (rows,)
+        self._arrays = self._arrays or tuple(part.new_empty(self._count, *part.shape[1:]) for part in parts)
+        for part, array in zip(parts, self._arrays, strict=True):
+            array[self.filled : self.filled + len(part)] = part
+        self.filled += len(rows)
+
+    def rows(self) -> Tensor | Quantised:
+        """Return all of them."""
+        return measured(*self._arrays) if self._arrays[1:] else self._arrays[0]
+
+
+def wipe(*held: Tensor | Quantised) -> None:
+    """Leave nothing of rows, labels or seeds in these."""
+    for one in held:
+        for part in one.parts if isinstance(one, Quantised) else (one,):
+            part.fill_(torch.nan if part.is_floating_point() else 0)
+
+
+class Scratch:
+    """Buffers for chunks, kept between steps: fresh pages at every step would cost more than the gather."""
+
+    def __init__(self) -> None:
+        self._buffers: tuple[Tensor, ...] = ()
+        self._kinds: list[tuple[torch.Size, torch.dtype]] = []
+        self._lent = False
+
+    @contextmanager
+    def lend(self, count: int, like: tuple[Tensor, ...], device: torch.device) -> Iterator[tuple[Tensor, ...]]:
+        """Lend `count` rows like each of these tensors' for one question; what was read into them is gone afterwards.
+
+        Raises:
+            NotPerExample: they are lent already: a row function asked the curator, so rows would read other rows.
+        """
+        if self._lent:
+            raise NotPerExample("A row function asked the curator a question of its own. Ask outside row functions.")
+        buffers = self._rows(count, like, device)  # first, as they may not fit into memory
+        self._lent = True
+        try:
+            yield buffers
+        finally:
+            wipe(*buffers)
+            self._lent = False
+
+    def _rows(self, count: int, like: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
+        kinds = [(tensor.shape[1:], tensor.dtype) for tensor in like]
+        if kinds != self._kinds or len(self._buffers[0]) < count:
+            # Samples vary in size. Fresh memory may hold what other tensors left in it.
+            wide = count + count // 4
+            self._buffers = tuple(torch.empty((wide, *shape), dtype=kind, device=device) for shape, kind in kinds)
+            self._kinds = kinds
+            wipe(*self._buffers)
+        return tuple(held[:count] for held in self._buffers)
+
+
+@dataclass(frozen=True)
+class PrivateRows:
+    """Rows of a (memory-mapped) array, chosen by index; once mapped, in 8 bits."""
+
+    held: Tensor | Quantised  # (N, *example_shape), float32 or in 8 bits
+    y: Tensor  # (n,) int64
+    index: Tensor  # (n,) int64 into x, ascending
+    scratch: Scratch = field(default_factory=Scratch, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def x(self) -> Tensor:
+        """All rows held, as float32."""
+        return floats(self.held)
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        """Shape of one row."""
+        return tuple(self.held.shape[1:])
+
+    def chunks(
+        self, sample: np.ndarray, base: int, limit: int | None, device: torch.device
+    ) -> Generator[Chunk, None, None]:
+        """Yield the sampled rows in chunks of at most `limit`, at least one chunk, all in one buffer.
+
+        A chunk is a copy: nothing done to it reaches the data. The buffer is overwritten by the next chunk, and wiped
+        where that is shorter and after the last, so a chunk kept beyond its row function holds no private row, and the
+        memory around a chunk none of another. Labels and seeds are wiped as soon as they are used.
+        """
+        size = min(limit or self.per_chunk(CHUNK_BYTES), len(self))
+        with self.scratch.lend(min(size, max(1, len(sample))), self._parts, device) as buffers:
+            for start in range(0, max(1, len(sample)), size):
+                rows = sample[start : start + size]
+                held = buffers
+                if len(rows) < len(buffers[0]):
+                    held = tuple(buffer[: len(rows)] for buffer in buffers)
+                    wipe(*(buffer[len(rows) :] for buffer in buffers))
+                x, y = self._gather(rows, held), self.y.index_select(0, torch.from_numpy(rows)).to(device)
+                seeds = torch.from_numpy(row_seeds(base, rows)).to(device)
+                try:
+                    yield Chunk(x, y, seeds)
+                finally:
+                    wipe(y, seeds)
+
+    @property
+    def _parts(self) -> tuple[Tensor, ...]:
+        return self.held.parts if isinstance(self.held, Quantised) else (self.held,)
+
+    def _gather(self, local: np.ndarray, into: tuple[Tensor, ...]) -> Tensor | Quantised:
+        places = self.index.numpy()[local]
+        first, last = (places[0], places[-1]) if len(places) else (0, 0)
+        run = last - first == len(places) - 1  # neighbours are copied as they lie
+        rows = torch.from_numpy(places)
+        for part, buffer in zip(self._parts, into, strict=True):
+            if run:
+                buffer.copy_(part[first : last + 1])
+            elif buffer.device == part.device:
+                torch.index_select(part, 0, rows, out=buffer)
+            else:
+                buffer.copy_(part[rows])
+        return measured(*into) if isinstance(self.held, Quantised) else into[0]
+
+    def per_chunk(self, size: int) -> int:
+        """Return how many rows fit into a chunk of so many bytes, at least one."""
+        return max(1, size // max(1, self._row_bytes))
+
+    @cached_property
+    def _row_bytes(self) -> int:
+        return sum(part.element_size() * math.prod(part.shape[1:]) for part in self._parts)

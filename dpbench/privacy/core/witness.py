@@ -1,0 +1,106 @@
+"""What an audit sees of a curator, and the examples that it plants: closed to plugins, handed to `binding.bind` alone.
+
+A witness is told the integer sums behind each answer, from which whoever also has the answers knows the noise. So it
+serves runs whose randomness is published anyway (`research`), and `bind` refuses it beside any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpbench.privacy.core.exact.sums import DENSE_BITS, IntegerSum, weights_within
+from dpbench.privacy.core.noise import noised
+from dpbench.privacy.core.randomness import Draws
+
+EXCESS = 2.0**20  # what a canary would contribute if nobody clipped it, in clips
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """Private examples of an audit's own, behind the private rows: the i-th contributes on coordinate i alone.
+
+    Coordinates are further ones of each answer, which no learner sees: noise is drawn for them after the answer's own,
+    from the same stream, so that answers are those of a run without an audit. A canary asks for `EXCESS` times the clip
+    and is weighed down to it as every row is.
+
+    Sensitivity: each moves the sum of a block by at most its clip, as a row does.
+    """
+
+    member: np.ndarray  # (m,) bool: which of them are in the data
+
+    @property
+    def places(self) -> np.ndarray:
+        """The coordinates of those in the data, ascending."""
+        return np.flatnonzero(self.member)
+
+    def integers(self, sampled: np.ndarray, clip: float, device: torch.device) -> IntegerSum:
+        """Return the clipped sum (m,) over the canaries at these coordinates, on the grid of dense rows."""
+        grid = clip * 2.0**-DENSE_BITS
+        value = torch.full((len(sampled),), EXCESS * clip, dtype=torch.float64)
+        whole = (value * weights_within(value, clip - 0.5 * grid) / grid).round_().to(torch.int64)
+        total = torch.zeros(len(self.member), dtype=torch.int64)
+        total[torch.from_numpy(sampled)] = whole
+        return IntegerSum(total.to(device), torch.tensor(grid, dtype=torch.float64, device=device))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One question as it was answered."""
+
+    release: str
+    sums: tuple[IntegerSum, ...]  # of the private rows, before noise, by block
+    size: int  # private rows in the sample
+    sampled: np.ndarray  # coordinates of the canaries in the sample
+    padding: tuple[tuple[IntegerSum, Tensor], ...]  # of the canaries, by block: the sum, and its noisy answer (m,)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One choice as it was made."""
+
+    release: str
+    lost: IntegerSum  # total losses of the private rows by each candidate, (parts * N,)
+    parts: int
+    chosen: Tensor  # (parts,)
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Sees every question of one fit, and has canaries among its examples."""
+
+    see: Callable[[Seen], None]
+    canaries: Canaries | None = None
+    chose: Callable[[Chosen], None] = lambda chosen: None
+
+    def split(self, sample: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the part of a sample of private rows and members that is of rows, and the others' coordinates."""
+        if self.canaries is None:
+            return sample, np.empty(0, np.int64)
+        count = int(np.searchsorted(sample, rows))
+        return sample[:count], self.canaries.places[sample[count:] - rows]
+
+    @property
+    def members(self) -> int:
+        """How many canaries are in the data."""
+        return 0 if self.canaries is None else len(self.canaries.places)
+
+    def answered(
+        self, release: str, sums: Sequence[IntegerSum], stds: Sequence[tuple[float, float]], draws: Draws, size: int,
+        sampled: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Answer for the canaries, block by block with its clip and std, and tell all of it."""
+        padding = []
+        for summed, (clip, std) in zip(sums, stds, strict=True):
+            if self.canaries is not None:
+                planted = self.canaries.integers(sampled, clip, summed.grid.device)
+                padding.append((planted, noised(planted, std, draws)))
+        self.see(Seen(release, tuple(sums), size, sampled, tuple(padding)))
+
+
+NOBODY = Witness(lambda seen: None)
+"""Watches the questions of every fit that is not audited."""

@@ -1,0 +1,1 @@
+"""Every other question that a curator answers, one module each."""

@@ -1,0 +1,341 @@
+"""Gradient embedding: rank-one rows split into their part along a public basis and what is left of them.
+
+With V the orthonormal basis, (rows' entries) x k, a row G has the embedding e = V^T G and the residual G - V e. Neither
+needs G: for G = left right^T and V[c] the (d, k) slice of output c, e = sum_c left_c (right @ V[c]); where V is spanned
+by s rank-one anchors, e follows from s inner products (left . left')(right . right') (Yu et al. 2021, with the closed
+forms of a linear layer).
+
+Rounding. With the computed embedding ê = V^T G + δ the residual that is summed is exactly G - V ê, whose norm obeys
+
+    |G - V ê|^2  =  |G|^2 - 2 ê.(V^T G) + ê.(V^T V ê)  <=  |G|^2 - (1 - η) |ê|^2 + 2 |δ| |ê|,
+
+η = |V^T V - I| (Frobenius) and |δ| <= γ spread |G|, γ the bound on a sum of all the terms in an entry of ê (Higham,
+section 3.1) and spread >= | |V|^T |G| | / |G|: sqrt(k) for a dense basis, | |mixing|^T anchor norms | for anchors.
+
+In float32, as in every run, V is rounded to integers times a power of two and ê follows from integer products, so that
+a row's embedding has the same bits wherever the row stands and γ counts the last roundings alone; the part along the
+basis is then taken off a sum in integers too (`Basis.along`). Float64 serves closed forms.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from dpbench.errors import PrivacyError, SpecError
+from dpbench.privacy.core.exact.quantised import Quantised, exact_product, floats, rounded, versions
+from dpbench.privacy.core.forms.contributions import RankOne
+from dpbench.privacy.core.forms.rounding import check_precision
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DEFECT_LIMIT = 1e-4
+MOST = 2**12  # directions: what a float64 sum of 20 by 18 bits has room for
+WIDE = 5  # slices that hold numbers to 2^-34 of the largest, where badly conditioned anchors magnify what is left out
+
+
+class Basis(ABC):
+    """A public orthonormal basis of k directions in the space of (m, d) rows, or (m, d + 1) with bias."""
+
+    _versions: list[tuple[int, int]]  # of `tensors`, when they were checked
+
+    @property
+    @abstractmethod
+    def k(self) -> int:
+        """How many directions."""
+
+    @property
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What the basis is made of, which nobody may change after it was checked."""
+
+    @property
+    @abstractmethod
+    def terms(self) -> int:
+        """How many products are added up in one entry of an embedding."""
+
+    @property
+    @abstractmethod
+    def spread(self) -> float:
+        """| |V|^T |G| | / |G| at most: how much an embedding magnifies rounding."""
+
+    @property
+    @abstractmethod
+    def defect(self) -> float:
+        """Frobenius norm of V^T V - I, in float64."""
+
+    @property
+    @abstractmethod
+    def integers(self) -> tuple[Tensor, float]:
+        """V for sums in integers, (m, d, k) or, with bias, (m, d + 1, k) float32, and the unit its entries count."""
+
+    @property
+    @abstractmethod
+    def shift(self) -> float:
+        """Frobenius norm of what rounding to `integers` changes in V after the embedding was fixed, at most."""
+
+    def rounding(self, exact: bool) -> float:
+        """Return a bound on |δ| / |G|; `exact` where rows are in float32, and products those of integers.
+
+        Then what is rounded to float32 is ê itself, and slices leave out 2^-33 sqrt(terms) of a product's factors.
+        """
+        return 2**-22 + 2**-32 * self.terms**0.5 * self.spread if exact else (self.terms + 8) * 2**-53 * self.spread
+
+    def along(self, embedding: Tensor, step: Tensor) -> Tensor:
+        """Return V @ embedding (k,) int64, times `step` a column, rounded down to whole numbers: int64, like one row.
+
+        `step` holds powers of two. Float64 adds up the products of the integers of V with digits of 18 bits, exactly,
+        and digits are carried in int64. So two sums that differ by one row differ by V times that row and by less than
+        1 in each entry.
+        """
+        import torch
+
+        vectors, unit = self.integers
+        digits: list[Tensor] = []
+        left = embedding.clone()
+        while not digits or bool(left.any()):
+            digits.append(((left + 2**17) & (2**18 - 1)) - 2**17)
+            left = (left - digits[-1]) >> 18
+        stack = torch.stack(digits, 1).double()  # (k, digits): 20 + 17 bits and the 12 of k are below 53
+        parts = torch.stack([((block.double() / unit) @ stack).to(torch.int64) for block in vectors])  # (m, d, digits)
+        drop = -(step.double() * unit).log2().round().to(torch.int64)  # (d,)
+        total, dropped = torch.zeros_like(parts[..., 0]), torch.zeros_like(drop)
+        for place in range(parts.shape[2]):
+            total += parts[..., place] << (18 * place - dropped)
+            now = drop.clamp(max=18 * (place + 1)) - dropped
+            total, dropped = total >> now, dropped + now
+        return total >> (drop - dropped)
+
+    @abstractmethod
+    def embed(self, outer: RankOne) -> Tensor:
+        """Return V^T G of every row, (c, k)."""
+
+    @abstractmethod
+    def expand(self, coefficients: Tensor) -> Tensor:
+        """Return V times (k,) coefficients, float64 and shaped like one row."""
+
+    def check(self) -> None:
+        """Refuse a basis that was changed since it was found orthonormal: norms of residuals would be of another.
+
+        Raises:
+            PrivacyError: a tensor of it was written to.
+        """
+        if versions(*self.tensors) != self._versions:
+            raise PrivacyError(
+                "Expected a basis as it was made, got one that was changed in place: norms would be those of another. "
+                f"Make a new {type(self).__name__} of the changed vectors."
+            )
+
+    def _refuse_skew(self) -> None:
+        if not self.defect <= DEFECT_LIMIT:
+            raise SpecError(
+                f"Expected an orthonormal basis, |V^T V - I| <= {DEFECT_LIMIT:g}, got {self.defect:.2g}. Ask for fewer "
+                "directions than the public gradients span, and make the basis by QR."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class DenseBasis(Basis):
+    """A basis held whole. Embedding c rows costs 2 c m d k operations.
+
+    Raises:
+        SpecError: the vectors are not orthonormal.
+    """
+
+    vectors: Tensor  # (m, d, k), or (m, d + 1, k) for rows with bias; float32 is rounded to 19 bits of the largest
+    _unit: float = field(init=False)
+    _versions: list[tuple[int, int]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse vectors that are not orthonormal: residual norms would be under-estimated."""
+        import torch
+
+        if self.vectors.ndim != 3:
+            raise SpecError(f"Expected the vectors of a basis to be (m, d, k), got {tuple(self.vectors.shape)}.")
+        check_precision(self.vectors)
+        if self.vectors.shape[2] > MOST:
+            raise SpecError(f"Expected at most {MOST} directions in a basis, got {self.vectors.shape[2]}.")
+        vectors, unit = rounded(self.vectors)
+        object.__setattr__(self, "_unit", unit)
+        kept = vectors if self.vectors.dtype == torch.float32 else self.vectors.clone()
+        object.__setattr__(self, "vectors", kept)  # a copy
+        object.__setattr__(self, "_versions", versions(*self.tensors))
+        self._refuse_skew()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The vectors."""
+        return (self.vectors,)
+
+    @property
+    def k(self) -> int:
+        """How many directions."""
+        return self.vectors.shape[2]
+
+    @property
+    def integers(self) -> tuple[Tensor, float]:
+        """The vectors and their unit."""
+        return self.vectors, self._unit
+
+    @property
+    def shift(self) -> float:
+        """Nothing: vectors were rounded first."""
+        return 0.0
+
+    @property
+    def terms(self) -> int:
+        """One product for each entry along d, then one for each along m."""
+        return self.vectors.shape[0] + self.vectors.shape[1]
+
+    @property
+    def spread(self) -> float:
+        """Return |V|_F."""
+        return float(self.k**0.5 * (1 + DEFECT_LIMIT))
+
+    @cached_property
+    def defect(self) -> float:
+        """Frobenius norm of V^T V - I."""
+        import torch
+
+        flat = self.vectors.flatten(0, 1).double()  # (m d, k)
+        return float(torch.linalg.matrix_norm(flat.T @ flat - torch.eye(self.k, device=flat.device)))
+
+    def embed(self, outer: RankOne) -> Tensor:
+        """Return sum_c left_c (right @ V[c]), one output c at a time: nothing larger than (c, k) is made."""
+        import torch
+
+        left, kind = outer.left.T.double(), outer.left.dtype  # (m, c)
+        total = torch.zeros(self.k, len(outer), dtype=torch.float64, device=left.device)
+        for weight, vectors in zip(left, self.vectors, strict=True):
+            if kind == torch.float64:
+                product = (outer.whole_right() @ vectors).T
+            else:
+                product = exact_product(vectors[: outer.right.shape[1]].T, outer.right, WIDE)  # (k, c)
+                product = product.add_(vectors[-1].double().unsqueeze(1)) if outer.bias else product
+            total.add_(product.mul_(weight))
+        return total.T.to(kind)
+
+    def expand(self, coefficients: Tensor) -> Tensor:
+        """Return V @ coefficients."""
+        return (self.vectors @ coefficients.to(self.vectors.dtype)).double()
+
+
+@dataclass(frozen=True, eq=False)
+class AnchorBasis(Basis):
+    """A basis of combinations of s rank-one anchors: vector j is sum_s mixing[s, j] anchor_s.
+
+    Embedding c rows costs 2 c s (m + d + k) operations, for few anchors far less than a dense basis.
+
+    Raises:
+        SpecError: the vectors are not orthonormal.
+    """
+
+    anchors: RankOne  # s public gradients
+    mixing: Tensor  # (s, k)
+    _versions: list[tuple[int, int]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse vectors that are not orthonormal: residual norms would be under-estimated."""
+        import torch
+
+        anchors = self.anchors
+        if type(anchors) is not RankOne:
+            raise PrivacyError(
+                f"Expected the anchors of a basis to be a RankOne and no subclass, got {type(anchors).__name__}."
+            )
+        if self.mixing.shape[-1] > MOST:
+            raise SpecError(f"Expected at most {MOST} directions in a basis, got {self.mixing.shape[-1]}.")
+        if self.mixing.ndim != 2 or len(self.mixing) != len(anchors):
+            shape = tuple(self.mixing.shape)
+            raise SpecError(f"Expected mixing ({len(anchors)}, k), a row for each anchor, got {shape}.")
+        check_precision(self.mixing, anchors.left)
+        everything = torch.arange(len(anchors), device=anchors.left.device)
+        object.__setattr__(self, "anchors", anchors.take(everything))  # a copy
+        object.__setattr__(self, "mixing", self.mixing.clone())
+        object.__setattr__(self, "_versions", versions(*self.tensors))
+        self._refuse_skew()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Mixing and anchors."""
+        right = self.anchors.right
+        return self.mixing, self.anchors.left, *(right.parts if isinstance(right, Quantised) else (right,))
+
+    @property
+    def k(self) -> int:
+        """How many directions."""
+        return self.mixing.shape[1]
+
+    @property
+    def terms(self) -> int:
+        """One product for each entry along d and along m, then one for each anchor."""
+        return sum(self.anchors.left.shape) + self.anchors.right.shape[1] + self.anchors.bias
+
+    @cached_property
+    def spread(self) -> float:
+        """Return | |mixing|^T anchor norms |."""
+        return float((self.mixing.double().abs().T @ self.anchors.norms()).norm())
+
+    @cached_property
+    def defect(self) -> float:
+        """Frobenius norm of V^T V - I."""
+        import torch
+
+        mixing = self.mixing.double()
+        gram = mixing.T @ inner_products(self.anchors, self.anchors, torch.float64) @ mixing
+        rounding = (self.terms + 2 * len(self.anchors) + 8) * 2**-53 * self.spread**2
+        return float(torch.linalg.matrix_norm(gram - torch.eye(self.k, device=mixing.device))) + rounding
+
+    def embed(self, outer: RankOne) -> Tensor:
+        """Return the inner products with the anchors, mixed."""
+        import torch
+
+        if outer.left.dtype == torch.float64:
+            return inner_products(outer, self.anchors, torch.float64) @ self.mixing
+        anchors = self.anchors
+        products = exact_product(anchors.right, outer.right, WIDE)  # (s, c)
+        products = products.add_(1) if outer.bias else products
+        products.mul_(exact_product(anchors.left, outer.left, WIDE))
+        return exact_product(self.mixing.T, products.T, WIDE).T.float()
+
+    def expand(self, coefficients: Tensor) -> Tensor:
+        """Return the anchors' sum weighted by mixing @ coefficients."""
+        anchors = RankOne(self.anchors.left.double(), floats(self.anchors.right).double(), self.anchors.bias)
+        return anchors.weighted_sum(self.mixing.double() @ coefficients.double())
+
+    @property
+    def integers(self) -> tuple[Tensor, float]:
+        """V written out and rounded to 19 bits of the largest, made when residuals are first summed in integers."""
+        return self._written_out[:2]
+
+    @property
+    def shift(self) -> float:
+        """What that rounding changed."""
+        return self._written_out[2]
+
+    def rounding(self, exact: bool) -> float:
+        """Return a bound on |δ| / |G|: also of the numbers that `WIDE` slices of left factors and mixing leave out."""
+        if not exact:
+            return super().rounding(exact)
+        largest = float(self.mixing.double().abs().amax(0).norm()) * float(self.anchors.norms().max())
+        return super().rounding(exact) + 2**-32 * len(self.mixing) * largest
+
+    @cached_property
+    def _written_out(self) -> tuple[Tensor, float, float]:
+        import torch
+
+        right, mixing = self.anchors.whole_right().double(), self.mixing.double()
+        whole = torch.stack([(right * output.unsqueeze(1)).T @ mixing for output in self.anchors.left.T.double()])
+        vectors, unit = rounded(whole)
+        return vectors, unit, float((whole - vectors).norm()) * (1 + 2**-20) + 2**-40
+
+
+def inner_products(rows: RankOne, others: RankOne, dtype: object) -> Tensor:
+    """Return (c, s) inner products of rank-one rows: (left . left') (right . right')."""
+    left = rows.left.to(dtype) @ others.left.to(dtype).T  # type: ignore[call-overload]
+    right = floats(rows.right).to(dtype) @ floats(others.right).to(dtype).T  # type: ignore[call-overload]
+    product: Tensor = left.mul_(right.add_(1) if rows.bias else right)
+    return product

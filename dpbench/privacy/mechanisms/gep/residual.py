@@ -1,0 +1,147 @@
+"""The form of a row less its part along a public basis: what GEP releases beside the embedding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dpbench.errors import PrivacyError, SpecError
+from dpbench.privacy.core.exact.elementwise import TINY
+from dpbench.privacy.core.exact.quantised import LARGEST, Quantised, quantise
+from dpbench.privacy.core.forms.contributions import Contribution, RankOne
+from dpbench.privacy.core.forms.rounding import check_precision
+from dpbench.privacy.mechanisms.gep.bases import AnchorBasis, Basis, DenseBasis
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dpbench.privacy.core.exact.sums import IntegerSum
+
+EMBEDDING_BITS = 20  # embeddings are rounded to a grid of clip * 2^-20 before they are taken off
+
+
+@dataclass(frozen=True, eq=False)
+class Residual(Contribution):
+    """Row i contributes what a public basis leaves of an outer product: G_i - V ê_i, with `embedding` ê.
+
+    The embedding is computed here, not taken from the caller: the bound on the norm needs it to be that of G. Return
+    ``Blocks((residual.embedding, residual))`` to release both parts of one sample.
+
+    Raises:
+        SpecError: basis and rows differ in shape.
+        PrivacyError: a basis or rows of another kind, whose rounding this module does not bound.
+    """
+
+    outer: RankOne
+    basis: Basis
+    _embedding: Tensor = field(init=False)  # (c, k)
+
+    @property
+    def embedding(self) -> Tensor:
+        """Return ê, (c, k): a copy, for changing the one that is subtracted would change the norm."""
+        return self._embedding.clone()
+
+    def __post_init__(self) -> None:
+        """Compute the embedding."""
+        if type(self.basis) not in {DenseBasis, AnchorBasis} or type(self.outer) is not RankOne:
+            raise PrivacyError(
+                f"Expected a RankOne and a DenseBasis or AnchorBasis in a Residual, got {type(self.outer).__name__} "
+                f"and {type(self.basis).__name__}; no subclass, for the harness answers for their norms."
+            )
+        _check_fit(self.outer, self.basis)
+        self.basis.check()
+        object.__setattr__(self, "_embedding", self.basis.embed(self.outer))
+
+    def __len__(self) -> int:
+        return len(self.outer)
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: the residuals' norms, rounding of the embedding included (see `bases`)."""
+        return self._norms()[0]
+
+    def _norms(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (c,) float64 each: bounds on the norms of residuals and whole rows, and the embeddings' norms."""
+        import torch
+
+        from dpbench.privacy.core.exact.elementwise import folded
+
+        basis, exact = self.basis, self.outer.left.dtype == torch.float32
+        whole = self.outer.norms()
+        embedded = folded(self._embedding.double().square(), 1).sqrt_()
+        error, defect = basis.rounding(exact), basis.defect
+        if exact:  # V was rounded after the embedding was fixed: both ways of writing a residual are covered
+            error, defect = error + basis.shift, defect + 3 * basis.shift
+        squared = whole.square() - (1 - defect) * embedded.square() + 2 * error * whole * embedded
+        rounding = 2 * (basis.k + 8) * 2**-53  # of these float64 squares themselves
+        norms = squared.add_(rounding * whole.square()).clamp_(min=0).sqrt_().add_(TINY)
+        return norms.add_(basis.shift * embedded) if exact else norms, whole, embedded
+
+    def integers(self, clip: float) -> IntegerSum:
+        """Return the sum of the outer products less V times the sum of the embeddings, both in integers.
+
+        Row i moves it by w_i (G_i - V ê_i), by what rounding w_i G_i and w_i ê_i to their grids may add, and by less
+        than one step in each entry where V times the embeddings is rounded down: all of these fit into `clip`.
+        """
+        import torch
+
+        from dpbench.privacy.core.exact import sums
+        from dpbench.privacy.mechanisms.gep.residual_sum import ResidualSum
+
+        if self.outer.left.dtype != torch.float32:
+            raise SpecError("Expected residuals in float32, got float64. Call .float() on the factors.")
+        right, bias = self.outer.right, self.outer.bias
+        if not isinstance(right, Quantised):  # what is embedded must be what is summed
+            return Residual(RankOne(self.outer.left, quantise(right), bias), self.basis).integers(clip)
+        self.basis.check()
+        left = self.outer.columns()
+        features = right.shape[1]
+        grid = clip * 2.0 ** (2 - sums.outer_bits(features))
+        grids = sums.outer_grids((grid,), left.shape[1], features, bias, left.device)
+        step = clip * 2.0**-EMBEDDING_BITS
+        norms, whole, embedded = self._norms()
+        entries = grids.entries[0, 0]  # (d,) or (d + 1,)
+        taken = float(entries.square().sum()) * left.shape[1]  # of the rounding of V times the embeddings, squared
+        rest = 0.5 * step * self.basis.k**0.5 * (1 + 1e-3) + taken**0.5
+        room = clip * (1 - 2.0**-30) - rest - grids.reserve(right.lengths)
+        bounds = norms + 2.0**-22 * whole + 2.0**-50 * embedded  # float32 factors move whole rows
+        weights = sums.weights_within(bounds.unsqueeze(0), room, LARGEST**2)
+        weights = torch.minimum(weights, sums.fitting(left, right, grids))
+        found = sums.rounded_outer_sum(left, right, weights, grids)
+        factors = weights[0].unsqueeze(1) / weights.new_tensor(step)
+        along = torch.where(factors > 0, self._embedding.double() * factors, 0).round_().sum(0).to(torch.int64)
+        outer = sums.IntegerSum(found.total[0], found.grid[0])
+        return ResidualSum(outer, along, step / entries, self.basis)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the outer products' weighted sum less its part along the basis."""
+        along = weights.to(self._embedding.dtype) @ self._embedding  # (k,)
+        return self.outer.weighted_sum(weights).sub_(self.basis.expand(along))
+
+    def take(self, rows: Tensor) -> Residual:
+        """Return the residuals of the rows with these indices."""
+        taken = Residual(self.outer.take(rows), self.basis)
+        object.__setattr__(taken, "_embedding", self._embedding.index_select(0, rows))  # the one whose norm is known
+        return taken
+
+    def dense(self) -> Tensor:
+        """Return (c, m, d) or, with bias, (c, m, d + 1)."""
+        import torch
+
+        rows = self.outer.dense()
+        along = [self.basis.expand(row).to(rows.dtype) for row in self._embedding]
+        return rows - torch.stack(along) if along else rows
+
+
+def _check_fit(outer: RankOne, basis: Basis) -> None:
+    expected = (outer.left.shape[1], outer.right.shape[1] + outer.bias)
+    if isinstance(basis, DenseBasis):
+        shape = tuple(basis.vectors.shape[:2])
+        check_precision(outer.left, basis.vectors)
+    elif isinstance(basis, AnchorBasis):
+        anchors = basis.anchors
+        shape = (anchors.left.shape[1], anchors.right.shape[1] + anchors.bias)
+        check_precision(outer.left, anchors.left)
+        if anchors.bias != outer.bias and shape == expected:
+            raise SpecError(f"Expected a basis of rows with bias={outer.bias}, like the contributions.")
+    if shape != expected:
+        raise SpecError(f"Expected a basis of rows shaped {expected}, like the contributions, got {shape}.")

@@ -1,0 +1,46 @@
+"""The sum of residuals before noise: outer products less V times all embeddings, rounded down once a sample."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from dpbench.privacy.core.exact.sums import IntegerSum, misfit
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dpbench.privacy.mechanisms.gep.bases import Basis
+
+
+class ResidualSum(IntegerSum):
+    """A sum that keeps both of its parts until it is read.
+
+    V times the embeddings is rounded down to the grid. Rounded in every chunk, it would move by up to a step an entry
+    and chunk where one row less shifts all later rows; of the whole sample's embeddings it moves by less than one.
+    """
+
+    def __init__(self, outer: IntegerSum, along: Tensor, step: Tensor, basis: Basis) -> None:
+        object.__setattr__(self, "grid", outer.grid)
+        self.__dict__.update(_outer=outer, _along=along, _step=step, _basis=basis)
+
+    _outer: IntegerSum
+    _along: Tensor  # (k,) int64: the sum of the rows' embeddings
+    _step: Tensor  # (d,) or, with bias, (d + 1,): their grid in steps of the columns' grids
+    _basis: Basis
+
+    @cached_property
+    def total(self) -> Tensor:
+        """Return the sum in whole steps of the grid."""
+        self._basis.check()
+        return self._outer.total - self._basis.along(self._along, self._step)
+
+    def __add__(self, other: IntegerSum) -> ResidualSum:
+        """Return the sum of both: parts of one sample.
+
+        Raises:
+            NotPerExample: they are not residuals of one basis.
+        """
+        if not isinstance(other, ResidualSum) or other._basis is not self._basis:
+            raise misfit()
+        return ResidualSum(self._outer + other._outer, self._along + other._along, self._step, self._basis)

@@ -1,0 +1,218 @@
+"""What it costs to keep the best of several private runs, when how many is random. Pure: no files, no torch.
+
+A search draws K once, makes K independent runs, each with its own random configuration and fresh noise, and keeps
+the best (Papernot and Steinke, Hyperparameter Tuning with Rényi Differential Privacy, arXiv 2110.03620). Keeping the
+best of a fixed number can cost about as much as publishing all of them. A random number hides how many a good run
+had to beat: up to a mean of about 50, the geometric costs some two to three times one run. Neighbours differ by
+adding or removing one example.
+
+Covered: the output of the best run, if its score is post-processing of that run's output and public data (a score
+on private examples is one more release of the plan), ties go to the earlier run, and every run has this plan and
+noise. A run that fails counts, with the worst score: it is neither dropped nor made again.
+
+Not covered: publishing K, the other runs or their scores, or how long the search took, which the machine's clock and
+the times of its files and logs say too; the seed of research randomness, from which K follows; stopping it once a score
+is good enough; a second fit with the configuration that won; a grid walked without replacement; several searches, which
+compose; a mixture of plans, whose Rényi curve is the worst of theirs at every order: calibrating each on its own is
+not enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from dpbench.api import Budget, Choice, Planned
+from dpbench.errors import AccountantsDisagree, SpecError
+from dpbench.privacy.core.accounting import crosscheck
+from dpbench.privacy.core.accounting.accountant import ORDERS, events, first_guess, quiet, smallest_sigma
+from dpbench.privacy.core.plan import eps0_of
+
+_MOST_RUNS = 1e6
+_LOOSE = 0.02  # what two Renyi accounts of one search may differ by, relative
+
+
+class Uniform(Protocol):
+    """Draws from [0, 1): numpy's generators, Python's and the operating system's."""
+
+    def random(self) -> float:
+        """Return a draw."""
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """How the number of runs is drawn: truncated negative binomial on 1, 2, ... (definition 1 of the paper).
+
+    P(K = k) is proportional to ``(1 - gamma)^k * product over 0 < j < k of (j + shape) / (j + 1)``.
+
+    Args:
+        mean: expected number of runs, above 1.
+        shape: eta; 0 is the logarithmic distribution, 1 the geometric. A larger one varies less and costs more.
+
+    Raises:
+        SpecError: mean outside (1, 1e6], or shape outside [0, 10].
+    """
+
+    mean: float
+    shape: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 1 < self.mean <= _MOST_RUNS:
+            raise SpecError(f"Expected mean={self.mean} in (1, 1e6]: it is the number of runs of a search on average.")
+        if not 0 <= self.shape <= 10:
+            raise SpecError(f"Expected shape={self.shape} in [0, 10]: 0 is logarithmic, 1 geometric.")
+
+    @property
+    def gamma(self) -> float:
+        """The parameter, in (0, 1), that gives this mean."""
+        return math.exp(-self.log_inverse_gamma)
+
+    @property
+    def log_inverse_gamma(self) -> float:
+        """Log(1 / gamma), kept because gamma loses its digits near 1.
+
+        It solves ``mean = shape * (1 - gamma) / (gamma * (1 - gamma^shape))``, which grows with it.
+        """
+        from scipy.optimize import brentq
+
+        if self.shape == 1:
+            return math.log(self.mean)
+
+        def excess(u: float) -> float:
+            return _mean(u, self.shape) - self.mean if u else 1 - self.mean
+
+        # Whatever the shape, E[K] >= (e^u - 1) / u >= e^(u / 2); 1e-12 covers rounding where the mean is close to 1.
+        return float(brentq(excess, 0.0, 2 * math.log(self.mean) + 1e-12, xtol=1e-16))
+
+
+def draw(repeats: Repeats, chance: Uniform) -> int:
+    """Return one K, the number of runs of a search: one uniform draw through the inverse distribution function.
+
+    Exact up to the rounding of doubles. K must stay secret, and with it what `chance` goes by and the duration of
+    the search: the guarantee rests on nobody knowing how many runs the best one had to beat. Once K is known, the
+    output is that of a search of fixed length, whose cost grows with K.
+    """
+    u = repeats.log_inverse_gamma
+    probability = -math.expm1(-u) * _eta_over_expm1(u, repeats.shape)  # of K = 1
+    runs, below, uniform = 1, probability, chance.random()
+    while uniform >= below:
+        probability *= -math.expm1(-u) * (runs + repeats.shape) / (runs + 1)
+        if below + probability == below:  # the rest of the tail is lost in rounding
+            break
+        runs, below = runs + 1, below + probability
+    return runs
+
+
+def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats) -> float:
+    """Return an upper bound on epsilon, in nats, of a whole search at `delta`: Rényi orders up to 2,048, dp-accounting.
+
+    Every run spends `plan` with base noise multiplier `sigma`. Covered and not covered: see the module.
+    """
+    if not plan:
+        return 0.0
+    if sigma == 0:
+        return math.inf
+    from dp_accounting.dp_event import ComposedDpEvent, RepeatAndSelectDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
+    run = ComposedDpEvent(events(plan, sigma))
+    with quiet():
+        accountant = RdpAccountant(orders=ORDERS)
+        accountant.compose(RepeatAndSelectDpEvent(run, repeats.mean, repeats.shape))
+        return float(accountant.get_epsilon(delta))
+
+
+def independent(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats) -> float:
+    """Return the same bound as `epsilon` by other code: Opacus' Rényi curve, and the theorem written out here.
+
+    The two agree to rounding where every rate is 1, or the best orders are whole numbers up to 1,024, as they mostly
+    are for epsilon in [0.05, 5]. This one is lower where the best order is a fraction: there dp-accounting sums the
+    absolute values of an alternating series, and skips the order where they do not converge. It is higher where the
+    best order is above 1,024, as Opacus overflows there.
+
+    Source: theorem 2 of the paper, for the search; Canonne, Kamath and Steinke 2020, proposition 12, for delta.
+    """
+    if not plan:
+        return 0.0
+    if sigma == 0:
+        return math.inf
+    orders = np.array(ORDERS)
+    one_run = _curve(plan, sigma)
+    choice = np.min((1 - 1 / orders) * one_run + repeats.log_inverse_gamma / orders)
+    search = one_run + (1 + repeats.shape) * choice + math.log(repeats.mean) / (orders - 1)
+    bounds = search + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
+    return max(0.0, float(bounds.min()))
+
+
+def cross_check(
+    plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, stated: float
+) -> crosscheck.Bracket:
+    """Return the two accounts of a search as a bracket, and refuse a contradiction.
+
+    Args:
+        plan: what every run spends.
+        sigma: base noise multiplier of every run.
+        delta: of the whole search.
+        repeats: how the number of runs is drawn.
+        stated: what `epsilon` says of these.
+
+    Raises:
+        AccountantsDisagree: `independent` is more than 2% above what is stated, and above 0.05: below it is loose.
+    """
+    other = independent(plan, sigma, delta, repeats)
+    if max(stated, 0.05) < other / (1 + _LOOSE):
+        raise AccountantsDisagree(
+            f"dp-accounting states epsilon={stated:.6g} for the search, the theorem over Opacus' divergences "
+            f"{other:.6g}. The run is refused; please report the plan: {list(plan)}."
+        )
+    return crosscheck.Bracket("opacus-rdp", min(stated, other), max(stated, other))
+
+
+def calibrate(plan: Sequence[Planned], budget: Budget, repeats: Repeats) -> float:
+    """Return the smallest base noise multiplier, to 1e-4, that keeps a whole search in `budget`; 0 when it is infinite.
+
+    Raises:
+        PlanError: no sigma up to 1e7 is enough, or every sigma is.
+    """
+    if math.isinf(budget.epsilon) or not plan:
+        return 0.0
+
+    def reached(sigma: float) -> float:
+        return epsilon(plan, sigma, budget.delta, repeats)
+
+    asked = f"a search of {repeats.mean:g} runs on average"
+    return smallest_sigma(
+        reached, budget.epsilon, first_guess(plan, budget), asked, "fewer repeats or a larger epsilon"
+    )
+
+
+def _mean(u: float, shape: float) -> float:
+    """Return E[K], where u is log(1 / gamma)."""
+    return math.expm1(u) * (shape / -math.expm1(-shape * u) if shape else 1 / u)
+
+
+def _eta_over_expm1(u: float, shape: float) -> float:
+    """Return shape / (gamma^-shape - 1), or its limit at shape 0, where u is log(1 / gamma)."""
+    return shape / math.expm1(shape * u) if shape else 1 / u
+
+
+def _curve(plan: Sequence[Planned], sigma: float) -> np.ndarray:
+    """Return the Rényi divergence of one run at every order, infinite where Opacus overflows."""
+    with quiet():
+        from opacus.accountants.analysis.rdp import compute_rdp
+
+        total = np.zeros(len(ORDERS))
+        for release in plan:
+            noise = sigma * release.relative_noise
+            if isinstance(release, Choice):
+                total += release.steps * eps0_of(noise) ** 2 / 8 * np.array(ORDERS)
+                continue
+            total += compute_rdp(
+                q=float(release.sample_rate), noise_multiplier=noise, steps=release.steps, orders=ORDERS
+            )
+    # Far below rounding, a divergence may come out negative.
+    return np.where(np.isfinite(total), np.maximum(total, 0.0), np.inf)

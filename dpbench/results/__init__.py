@@ -1,0 +1,1 @@
+"""Results as tables and plots, and their comparison: no board is needed."""

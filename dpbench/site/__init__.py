@@ -1,0 +1,61 @@
+"""The leaderboard as a static site: pages that need no server, load nothing from elsewhere and run no stranger's code.
+
+Layout::
+
+    index.html                       learners by dataset and epsilon, what epsilon means, how to submit
+    boards/<board>.html, .csv, .png  one board: standings, charts, protocol; its table; its preview
+    entries.html, entries.csv        every entry, sorted and filtered
+    entries/<board>/<id>.html, .svg  one entry: command, privacy, scores, settings, provenance; its badge
+    results/<board>/<id>.json        the raw files
+    learners.html, learners/         one page a learner
+    data.html, datasets/, extractors/
+    figures.html                     the papers' figures, as measured here
+    audits.html, museum.html         what was run again and attacked; privacy bugs, and what stops each
+    leaderboard.json, feed.xml       the index; its newest entries
+    docs/                            the documentation, where it is built along
+    404.html, assets/                for servers that want one; our own styles and script
+
+Everything is there without scripts; ours sorts and filters tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dpbench.board.index import Index
+from dpbench.registry import Registry, load
+from dpbench.site import entries, output, pages
+from dpbench.site.context import Site
+
+__all__ = ["build_site"]
+
+
+def build_site(
+    index: Index,
+    root: Path,
+    out: Path,
+    plugins: Registry | None = None,
+    docs: Callable[[Path], None] | None = None,
+) -> None:
+    """Write the site of `index` into the folder `out`, which it replaces as a whole; the same index, the same bytes.
+
+    Args:
+        index: all boards with their entries.
+        root: the leaderboard's folder, where each `entry.file` lies.
+        out: where the site goes: absent, empty, or a site that was built before.
+        plugins: the registry, if it is already loaded: it says what learners, datasets and extractors are.
+        docs: builds the documentation into the folder it is given; without it the site has none.
+
+    Raises:
+        DataError: a name that is no file's; a result that cannot be read.
+        SpecError: the environment names an address that is none; see `settings`.
+        OutputError: `out` holds what no build made, or cannot be written.
+    """
+    output.check_names(index)
+    site = Site.of(index, root, plugins or load(), docs=docs is not None)
+    with output.fresh(out) as folder:
+        with entries.writing(site, folder):
+            pages.write(site, folder)
+        if docs is not None:
+            docs(folder / "docs")

@@ -1,0 +1,101 @@
+"""A figure of matplotlib as SVG that stands within a page: text stays text, and colours follow the page's theme.
+
+A page may load no style but its own, so every declaration becomes an attribute; colours that the style sheet names
+become its variables, and all others stay. Names within the picture begin with its key, as several stand in one page.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from markupsafe import Markup
+
+from dpbench.site.looks import LIGHT
+from dpbench.support.charts import check_drawing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, QUIET, LINE, PAPER = "#1a1c1f", "#5b6068", "#dcdfe3", "#ffffff"
+THEMED = {
+    INK: "var(--ink)", QUIET: "var(--quiet)", LINE: "var(--line)", PAPER: "var(--paper)",
+    "#000000": "var(--ink)", "#666666": "var(--quiet)", "#b0b0b0": "var(--line)", "#dddddd": "var(--line)",
+    **{colour: f"var(--c{place})" for place, colour in enumerate(LIGHT)},
+}  # fmt: skip
+_SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+_FONT = re.compile(r"(?:(?P<style>italic) )?(?:(?P<weight>bold|[0-9]{3}) )?(?P<size>[0-9.]+)px .*")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture, what it is called, and its numbers as a table."""
+
+    key: str  # unique on its page, safe in HTML
+    title: str
+    note: str
+    picture: Markup
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the site's style; a sign that the font lacks is drawn by the reader's own fonts."""
+    check_drawing()
+    import matplotlib as mpl
+
+    with mpl.rc_context({
+        "font.size": 10, "font.family": "DejaVu Sans", "text.parse_math": False, "text.color": INK,
+        "axes.edgecolor": QUIET, "axes.labelcolor": INK, "axes.linewidth": 0.8, "axes.spines.top": False,
+        "axes.spines.right": False, "axes.grid": True, "axes.grid.axis": "y", "grid.color": LINE, "grid.linewidth": 0.8,
+        "axes.axisbelow": True, "xtick.color": QUIET, "xtick.labelcolor": INK, "ytick.color": QUIET,
+        "ytick.labelcolor": INK, "xtick.labelsize": 9, "ytick.labelsize": 9, "legend.frameon": False,
+        "figure.facecolor": "none", "axes.facecolor": "none", "svg.fonttype": "none", "svg.hashsalt": "dpbench",
+    }), warnings.catch_warnings():  # fmt: skip
+        warnings.filterwarnings("ignore", message="Glyph")
+        yield
+
+
+def picture(draw: Callable[[], Figure], key: str, described: str) -> Markup:
+    """Return what `draw` draws as SVG for a page; `described` is what a reader who does not see it is told."""
+    with styled():
+        out = io.BytesIO()
+        draw().savefig(out, format="svg", metadata={"Date": None})
+    ElementTree.register_namespace("", _SVG)
+    root = ElementTree.fromstring(out.getvalue())
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag.endswith(("}metadata", "}style")):
+                parent.remove(child)
+        _spelled_out(parent, key)
+    for name in ("width", "height", "version"):
+        root.attrib.pop(name, None)
+    root.attrib |= {"role": "img", "aria-label": described, "class": "picture", "stroke-linejoin": "round"}
+    return Markup(ElementTree.tostring(root, encoding="unicode").replace("\n", " "))
+
+
+def _spelled_out(element: ElementTree.Element, key: str) -> None:
+    """Turn an element's style into attributes, and its names into this picture's own."""
+    for declaration in element.attrib.pop("style", "").split(";"):
+        name, _, value = (part.strip() for part in declaration.partition(":"))
+        if name == "font" and (found := _FONT.fullmatch(value)):
+            element.attrib |= {f"font-{part}": said for part, said in found.groupdict().items() if said}
+        elif name:
+            element.set(name, value)
+    for name, value in element.attrib.items():
+        if name == "id":
+            element.set(name, f"{key}-{value}")
+        elif name == f"{{{_LINK}}}href" or "url(#" in value:
+            element.set(name, value.replace("#", f"#{key}-", 1))
+        elif value.lower() in THEMED:
+            element.set(name, THEMED[value.lower()])
+    target = element.attrib.pop(f"{{{_LINK}}}href", None)
+    if target:
+        element.set("href", target)

@@ -1,0 +1,108 @@
+"""A page for each dataset and each extractor: what it is, where it comes from, its licence, and its boards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dpbench.board.index import Standing
+from dpbench.errors import DpbenchError
+from dpbench.registry import Registered
+from dpbench.site import prose
+from dpbench.site.context import Site, slugs
+from dpbench.site.render import Renderer
+from dpbench.support.messages import bytes_in_words
+
+
+@dataclass(frozen=True)
+class Part:
+    """A dataset or an extractor of some boards."""
+
+    kind: Literal["dataset", "extractor"]
+    name: str
+    page: str
+    registered: Registered | None
+    boards: tuple[Standing, ...]
+    facts: tuple[tuple[str, str], ...]
+    source: str  # its web page
+
+    @property
+    def entries(self) -> int:
+        """How many ranked entries its boards have."""
+        return sum(entry.role == "entry" for standing in self.boards for entry in standing.entries)
+
+
+def parts(site: Site) -> list[Part]:
+    """Return all datasets, then all extractors, of the boards."""
+    datasets: dict[str, list[Standing]] = {}
+    extractors: dict[str, list[Standing]] = {}
+    for standing in (one for family in site.families for one in family):
+        board = standing.board
+        for component in filter(None, (board.dataset, board.public_dataset)):
+            datasets.setdefault(component.name, []).append(standing)
+        for component in board.extractor.parts:
+            extractors.setdefault(component.name, []).append(standing)
+    return [*_of_kind(site, "dataset", datasets), *_of_kind(site, "extractor", extractors)]
+
+
+def pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+    """Yield the pages of all, and the list of them."""
+    found = parts(site)
+    for one in found:
+        cls = one.registered.cls if one.registered else None
+        values = {
+            "part": one, "paragraphs": prose.paragraphs(cls) if cls else [],
+            "papers": prose.papers(*prose.about(cls), getattr(cls, "citation", "")) if cls else [],
+        }  # fmt: skip
+        yield one.page, renderer.page("component", one.page, "data", values)
+    yield "data.html", renderer.page("data", "data.html", "data", {"parts": found})
+
+
+def _of_kind(site: Site, kind: Literal["dataset", "extractor"], named: Mapping[str, list[Standing]]) -> Iterator[Part]:
+    for name, slug in slugs(named).items():
+        found = site.plugins.components[kind].get(name)
+        boards = tuple(named[name])
+        facts, source = (_dataset if kind == "dataset" else _extractor)(site, found, boards)
+        yield Part(kind, name, f"{kind}s/{slug}.html", found, boards, tuple(pair for pair in facts if pair[1]), source)
+
+
+Facts = tuple[list[tuple[str, str]], str]
+
+
+def _dataset(site: Site, found: Registered | None, boards: tuple[Standing, ...]) -> Facts:
+    filled = next((one for one in boards if one.private and one.board.dataset.name == (found and found.cls.name)), None)
+    facts = []
+    if filled:
+        facts += [
+            ("Images on its boards", f"{filled.private:,} private, {filled.public:,} public, {filled.test:,} test"),
+            ("Classes", f"{len(filled.classes)}"),
+        ]
+        facts += [(f"Images of {pair}", str(counted)) for pair, counted in filled.overlap.items()]
+    if found is None:
+        return facts, ""
+    try:
+        where = site.plugins.build("dataset", found.cls.name, boards[0].board.dataset.options).source()
+    except (DpbenchError, TypeError):
+        where = None
+    facts += [
+        ("Licence", found.cls.licence), ("Cite", found.cls.citation),
+        ("Test split", found.cls.test_differs),
+        ("Download", bytes_in_words(where.size) if where and where.size else ""),
+        ("Brought by", f"plugin {found.plugin} of {found.distribution} {found.version}"),
+    ]  # fmt: skip
+    page = where.page if where and where.page.startswith(("https://", "http://")) else ""
+    return facts, page
+
+
+def _extractor(site: Site, found: Registered | None, boards: tuple[Standing, ...]) -> Facts:
+    if found is None:
+        return [], ""
+    size, dimension = found.cls.weights_size, found.cls.dimension
+    facts = [
+        ("Features an image", f"{dimension:,}" if dimension else ""),
+        ("Weights", bytes_in_words(size) if size else ""), ("Licence of the weights", found.cls.licence),
+        ("Version", found.cls.version),
+        ("Brought by", f"plugin {found.plugin} of {found.distribution} {found.version}"),
+    ]  # fmt: skip
+    return facts, ""

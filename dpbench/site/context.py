@@ -1,0 +1,62 @@
+"""What all pages share."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from dpbench.board.index import Entry, Index, Standing
+from dpbench.registry import Registry
+from dpbench.site import output, view
+from dpbench.site.looks import Look, looks
+from dpbench.site.settings import Settings
+
+
+@dataclass(frozen=True)
+class Site:
+    """The leaderboard, its folder, and what every page says of both alike."""
+
+    index: Index
+    root: Path
+    plugins: Registry
+    settings: Settings
+    looks: Mapping[str, Look]  # by learner
+    learners: Mapping[str, str]  # the page of each, by name
+    families: list[list[Standing]]
+
+    @classmethod
+    def of(cls, index: Index, root: Path, plugins: Registry, *, docs: bool) -> Self:
+        """Return the site of an index.
+
+        Raises:
+            SpecError: see `Settings.here`.
+        """
+        pairs = [entry for standing in index.standings for entry in standing.entries]
+        ranked = {entry.learner for entry in pairs if entry.role in {"entry", "unranked"}}
+        every = looks(ranked, {entry.learner for entry in pairs} - ranked)
+        pages = {name: f"learners/{slug}.html" for name, slug in slugs(every).items()}
+        return cls(index, root, plugins, Settings.here(index, docs=docs), every, pages, view.families(index))
+
+    @property
+    def entries(self) -> Iterator[tuple[Standing, Entry]]:
+        """All results with their boards."""
+        return ((standing, entry) for standing in self.index.standings for entry in standing.entries)
+
+    def family(self, standing: Standing) -> list[Standing]:
+        """Return the boards that differ from this one in epsilon alone, itself among them."""
+        return next(found for found in self.families if standing in found)
+
+
+def slugs(names: Mapping[str, object] | set[str]) -> dict[str, str]:
+    """Return a file's name for each name: the name itself, or a digest of one that is none or is taken."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in sorted(names):
+        plain = output.NAME.fullmatch(name) and name.casefold() not in taken
+        slug = name if plain else f"_{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+        taken.add(slug.casefold())
+        found[name] = slug
+    return found

@@ -1,0 +1,59 @@
+"""The site's files other than those of entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dpbench.board.export import table
+from dpbench.board.index import Standing
+from dpbench.site import components, evidence, learners, view
+from dpbench.site.boards import board_page
+from dpbench.site.charts.lines import epsilon_charts
+from dpbench.site.charts.picture import Chart
+from dpbench.site.charts.preview import preview
+from dpbench.site.context import Site
+from dpbench.site.feed import feed
+from dpbench.site.figures import figures_page
+from dpbench.site.home import home
+from dpbench.site.render import PREVIEW, STATIC, Renderer, renderer, static, stylesheet
+from dpbench.site.table import entries_page
+
+
+def write(site: Site, folder: Path) -> None:
+    """Write them into `folder`."""
+    for path, content in _files(site):
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+
+def _files(site: Site) -> Iterator[tuple[str, bytes]]:
+    shared = renderer(site.settings)
+    yield "index.html", home(site, shared)
+    yield "entries.html", entries_page(site, shared)
+    yield "entries.csv", table(site.index).encode("utf-8", "replace")
+    for family in site.families:
+        against = epsilon_charts(family, site.looks)
+        for standing in family:
+            yield from _board(site, standing, against, shared)
+    yield from learners.pages(site, shared)
+    yield from components.pages(site, shared)
+    yield "figures.html", figures_page(site, shared)
+    yield "audits.html", evidence.audits_page(site, shared)
+    yield "museum.html", evidence.museum_page(shared)
+    yield "404.html", shared.lost()
+    yield "feed.xml", feed(site)
+    yield "leaderboard.json", site.index.model_dump_json(indent=1).encode() + b"\n"
+    yield PREVIEW, preview(None, site.looks)
+    yield "assets/site.css", stylesheet()
+    for name in STATIC:
+        yield f"assets/{name}", static(name)
+
+
+def _board(site: Site, standing: Standing, against: Sequence[Chart], shared: Renderer) -> Iterator[tuple[str, bytes]]:
+    path = f"boards/{standing.board.name}"
+    yield f"{path}.html", board_page(site, standing, against, shared)
+    yield f"{path}.csv", table(site.index.model_copy(update={"standings": (standing,)})).encode("utf-8", "replace")
+    if view.count(standing):
+        yield f"{path}.png", preview(standing, site.looks)

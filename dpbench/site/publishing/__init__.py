@@ -1,0 +1,1 @@
+"""Publishing a leaderboard: as a site in a folder, and as a dataset repository."""

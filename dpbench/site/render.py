@@ -1,0 +1,90 @@
+"""Templates and what all of them know. Compiled once a process; every value that is printed is escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from dpbench.site import output, text, view, words
+from dpbench.site.looks import style
+from dpbench.site.settings import Settings
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+# Firefox gives a page on disk an origin that 'self' never matches; on a server no file: address can be loaded at all.
+POLICY = (
+    "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file: data:; base-uri 'none'; "
+    "form-action 'none'"
+)
+ALONE = "default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+STATIC = ("header.css", "site.js", "icon.svg")
+PREVIEW = "assets/preview.png"
+
+
+@dataclass(frozen=True)
+class Renderer:
+    """Renders pages by name."""
+
+    environment: Environment
+    settings: Settings
+
+    def page(self, template: str, path: str, here: str, values: Mapping[str, Any], preview: str = PREVIEW) -> bytes:
+        """Return the page that stands at `path` of the site, in the section `here`, with a picture that previews it."""
+        address = self.settings.address
+        shared = {
+            "root": "../" * path.count("/"), "here": here, "policy": POLICY, "settings": self.settings,
+            "docs": self.settings.docs, "repository": self.settings.repository,
+            "canonical": address and f"{address}{'' if path == 'index.html' else path}", "preview": preview,
+        }  # fmt: skip
+        rendered = self.environment.get_template(f"{template}.html.jinja").render({**shared, **values})
+        return rendered.encode("utf-8", "replace")
+
+    def lost(self) -> bytes:
+        """Return the page of addresses that do not exist: it loads nothing, as it may lie at any depth."""
+        plain = static("404.css").decode()
+        digest = base64.b64encode(hashlib.sha256(plain.encode()).digest()).decode()
+        values = {"policy": ALONE.format(digest=digest), "style": Markup(plain)}
+        return self.environment.get_template("404.html.jinja").render(values).encode()
+
+
+def renderer(settings: Settings) -> Renderer:
+    """Return a renderer with every template's words and filters."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("dpbench.site", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=text.finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(text.FILTERS)
+    environment.globals.update(
+        chosen=words.CHOSEN,
+        trust=words.TRUST,
+        rng=words.RNG,
+        selection=words.SELECTION,
+        metric_name=view.metric_name,
+        said=view.said,
+        page=output.page,
+    )
+    return Renderer(environment, settings)
+
+
+def static(name: str) -> bytes:
+    """Return a file of our own that pages load."""
+    return (files("dpbench.site") / "static" / name).read_bytes()
+
+
+def stylesheet() -> bytes:
+    """Return the style of all pages, with the colours of learners."""
+    return style().encode() + static("site.css")

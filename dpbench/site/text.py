@@ -1,0 +1,128 @@
+"""What a page shows of values: numbers as a paper's table prints them, and strings of strangers made harmless.
+
+Escaping is Jinja's; here is what escaping leaves: strings without end, characters that reorder or hide what stands
+beside them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from dpbench.records.result import Interval
+from dpbench.results.tables import render
+from dpbench.support.messages import bytes_in_words, duration
+
+LONGEST = 2000  # characters of one string on a page; the raw file has all of it
+# Controls, zero widths, overrides of direction, lone surrogates, tags.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+NONE = "–"
+
+
+def shown(text: str, longest: int = LONGEST) -> str:
+    """Return a stranger's string, cut, with what cannot be seen as U+FFFD.
+
+    >>> shown("abc", 2)
+    'ab … (1 more characters)'
+    """
+    if len(text) <= longest and text.isascii() and text.isprintable():
+        return text  # as nearly all are
+    if len(text) > longest:
+        text = f"{text[:longest]} … ({len(text) - longest:,} more characters)"
+    return _HIDDEN.sub("\ufffd", text)
+
+
+def brief(text: str, longest: int) -> str:
+    """Return a stranger's string for a label, with an ellipsis where it is cut.
+
+    >>> brief("abcdef", 4)
+    'abc…'
+    """
+    return shown(text if len(text) <= longest else f"{text[: longest - 1]}…")
+
+
+def finalize(value: object) -> object:
+    """Return what a template prints for a value: strings that are not markup pass through `shown`."""
+    return shown(value) if type(value) is str else value
+
+
+def percent(share: float | None) -> str:
+    """Return a share in percent with two digits.
+
+    >>> percent(0.72041)
+    '72.04'
+    """
+    return NONE if share is None else f"{100 * share:.2f}"
+
+
+def points(share: float, digits: int = 2) -> str:
+    """Return a difference of shares in points.
+
+    >>> points(0.0123)
+    '1.23 points'
+    """
+    return f"{100 * share:.{digits}f} points"
+
+
+def signed(share: float, digits: int = 2) -> str:
+    """Return a difference of shares in points, with its sign.
+
+    >>> signed(-0.0123), signed(0.0)
+    ('−1.23', '0')
+    """
+    return f"{100 * share:+.{digits}f}".replace("-", "−") if share else "0"
+
+
+def spread(interval: Interval | None) -> str:
+    """Return a mean with its interval, in percent, as `dpbench results` prints it.
+
+    >>> spread(Interval(mean=0.72, low=0.70, high=0.74)), spread(Interval(mean=0.95, low=0.85, high=1.05))
+    ('72.00 ± 2.00', '95.00 (85.00 to 100)')
+    """
+    return NONE if interval is None else render.percent(interval)
+
+
+def budget(epsilon: float) -> str:
+    """Return a target of epsilon, as short as it was written.
+
+    >>> budget(0.1), budget(math.inf)
+    ('0.1', '∞')
+    """
+    return "∞" if math.isinf(epsilon) else f"{epsilon:.10g}"
+
+
+def upward(value: float, digits: int = 4) -> str:
+    """Return an upper bound, rounded up: a page never states less than the file does.
+
+    >>> upward(0.99991234)
+    '1.0000'
+    """
+    return "∞" if math.isinf(value) else f"{math.ceil(value * 10**digits) / 10**digits:.{digits}f}"
+
+
+def downward(value: float, digits: int = 3) -> str:
+    """Return a lower bound, rounded down."""
+    return "∞" if math.isinf(value) else f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"
+
+
+def bound(title: str) -> str:
+    """Return a title whose epsilon and its number stay on one line."""
+    return title.replace("ε ", "ε\u00a0")
+
+
+def four(value: float) -> str:
+    """Return a number with four significant digits.
+
+    >>> four(37.3064), four(0.0)
+    ('37.31', '0')
+    """
+    return f"{value:.4g}"
+
+
+FILTERS = {
+    "percent": percent, "points": points, "signed": signed, "spread": spread, "budget": budget, "upward": upward,
+    "downward": downward, "four": four, "bound": bound, "duration": duration, "bytes_in_words": bytes_in_words,
+}  # fmt: skip

@@ -1,0 +1,227 @@
+"""What pages show of boards, made ready: rows with their distances, the lines beside them, and the boards akin."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dpbench.board.index import Entry, Index, Standing
+from dpbench.privacy import MECHANISM
+from dpbench.records.metrics import Metric
+from dpbench.records.result import Interval
+from dpbench.site import text
+from dpbench.site.words import CHOSEN, TITLES
+
+MOST = 500  # rows of a board's table: beyond, the table of all entries has them
+LINES = {"control": "public labels alone", "ceiling": "no privacy"}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What the interval bars of a table share: an axis as narrow as its values allow, in percent."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+
+    WIDTH: ClassVar[int] = 300  # in the bars' own units
+    EDGE: ClassVar[int] = 8
+
+    def at(self, share: float) -> str:
+        """Return where a share of 1 lies, a number that SVG reads; what lies beyond stands at the edge."""
+        part = (100 * share - self.low) / (self.high - self.low)
+        return f"{self.EDGE + min(max(part, 0.0), 1.0) * (self.WIDTH - 2 * self.EDGE):.1f}"
+
+    def cut(self, share: float) -> bool:
+        """Return whether a share lies below the axis."""
+        return 100 * share < self.low
+
+    @classmethod
+    def of(cls, scores: Iterable[Interval | None]) -> Axis:
+        """Return an axis that holds the best, three to six round ticks on it, and what is far below the middle cut off.
+
+        Far is more than twice as far as the best is above it: one bad entry would leave no room to tell others apart.
+        """
+        found = [one for one in scores if one]
+        ends = [100 * end for one in found for end in (one.mean, one.low, one.high) if end is not None] or [0.0, 100.0]
+        middle, high = statistics.median([100 * one.mean for one in found] or ends), min(max(ends), 100.0)
+        low = max(min(ends), middle - 2 * (high - middle), 0.0)
+        if high - low < 0.5:
+            low, high = max(low - 0.25, 0.0), min(high + 0.25, 100.0)
+        step = next(one for one in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if (high - low) / one <= 5)
+        ticks = [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+        return cls(low, high, tuple(round(one, 1) for one in ticks))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a board: an entry, or what entries are held against."""
+
+    entry: Entry
+    differs: str  # settings that tell it from other entries of its learner
+    label: str  # learner, and how its settings were chosen
+    score: Interval | None
+    behind: float | None  # the best entry, in shares of 1; below 0 for a line above it
+    above: float | None  # the ceiling less this, in shares of 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """A board's lines, best first: entries with a rank, and the references among them where their scores put them."""
+
+    rows: tuple[Row, ...]
+    unranked: tuple[Row, ...]
+    entries: int  # with a rank
+    left_out: int  # entries that are in the table of all entries alone
+    axis: Axis
+    ruled: tuple[tuple[str, Interval], ...]  # role and score of the references that rule the axis
+
+
+def table(standing: Standing) -> Table:
+    """Return the lines of a board, at most `MOST` of each role."""
+    roles: dict[str, list[Row]] = defaultdict(list)
+    for row in lines(standing):
+        roles[row.entry.role].append(row)
+    ranked, unranked = roles["entry"], roles["unranked"]
+    beside = [*_once(roles["control"]), *_once(roles["ceiling"])]
+    rows = ranked[:MOST]
+    for line in beside:
+        rows.insert(sum(_at_least(row, line) for row in rows), line)
+    ruled = tuple((row.entry.role, row.score) for row in beside if row.score)
+    left_out = sum(max(len(found) - MOST, 0) for found in (ranked, unranked))
+    axis = Axis.of(row.score for row in rows)
+    return Table(tuple(rows), tuple(unranked[:MOST]), len(ranked), left_out, axis, ruled)
+
+
+def lines(standing: Standing) -> list[Row]:
+    """Return all results of a board, in its order."""
+    metric, varied = standing.board.metric, _varied(standing.entries)
+    top, limit = best(standing), ceiling(standing)
+    found = []
+    for entry in standing.entries:
+        score = entry.metrics.get(metric)
+        behind = top.metrics[metric].mean - score.mean if top and score else None
+        above = limit.metrics[metric].mean - score.mean if limit and score else None
+        found.append(Row(entry, _differs(entry, varied), name(entry), score, behind, above))
+    return found
+
+
+def _at_least(row: Row, line: Row) -> bool:
+    return row.score is not None and line.score is not None and row.score.mean >= line.score.mean
+
+
+def _once(rows: Sequence[Row]) -> list[Row]:
+    """Return one line of those that differ in nothing but how nothing was chosen: the default, else the best."""
+    order = sorted(rows, key=lambda row: (row.entry.selection != "default", -(row.score.mean if row.score else -1.0)))
+    return [row for row in order if row.score][:1]
+
+
+def best(standing: Standing) -> Entry | None:
+    """Return the first of the ranked entries."""
+    return next((entry for entry in standing.entries if entry.role == "entry"), None)
+
+
+def first(standing: Standing) -> list[Entry]:
+    """Return all entries of rank 1, each learner once, in order."""
+    found = {entry.learner: entry for entry in reversed(standing.entries) if entry.rank == 1}
+    return sorted(found.values(), key=standing.entries.index)
+
+
+def count(standing: Standing) -> int:
+    """Return how many entries are ranked."""
+    return sum(entry.role == "entry" for entry in standing.entries)
+
+
+def ceiling(standing: Standing) -> Entry | None:
+    """Return the best result without privacy."""
+    return _line(standing, "ceiling")
+
+
+def control(standing: Standing) -> Entry | None:
+    """Return what public labels alone reach: the default's result, whose learning curve it is, where there is one."""
+    return _line(standing, "control")
+
+
+def _line(standing: Standing, role: str) -> Entry | None:
+    metric = standing.board.metric
+    found = [entry for entry in standing.entries if entry.role == role and metric in entry.metrics]
+    return max(found, key=lambda one: (one.selection == "default", one.metrics[metric].mean), default=None)
+
+
+def chance(standing: Standing, metric: str) -> float | None:
+    """Return what a uniform guess scores, where that is known."""
+    return standing.chance if metric in ("accuracy", "balanced_accuracy") and standing.chance else None
+
+
+def families(index: Index) -> list[list[Standing]]:
+    """Return all boards, those together that differ in epsilon alone: the largest families of entries first."""
+    groups: dict[str, list[Standing]] = defaultdict(list)
+    for standing in index.standings:
+        protocol = standing.board.model_dump_json(exclude={"name", "title", "about", "published", "epsilon"})
+        groups[protocol].append(standing)
+    for found in groups.values():
+        found.sort(key=lambda one: one.board.epsilon)
+    return sorted(groups.values(), key=lambda found: (-sum(bool(count(one)) for one in found), title(found[0])))
+
+
+def title(standing: Standing) -> str:
+    """Return the title of a board without its epsilon, which all of its family share."""
+    return standing.board.title.rpartition(", ε ")[0] or standing.board.title
+
+
+def name(entry: Entry) -> str:
+    """Return learner and how its settings were chosen, unless by default."""
+    chosen = CHOSEN[entry.selection]
+    return entry.learner if entry.selection == "default" else f"{entry.learner}, {chosen}"
+
+
+def old(entry: Entry) -> bool:
+    """Return whether the code before this one made a result: it would sum and add noise otherwise today."""
+    return entry.reads_private and entry.mechanism != MECHANISM
+
+
+def before(index: Index) -> tuple[int, int]:
+    """Return how many results the code before made, and how many read private rows at all."""
+    read = [entry for standing in index.standings for entry in standing.entries if entry.reads_private]
+    return sum(map(old, read)), len(read)
+
+
+def metric_name(metric: Metric) -> str:
+    """Return what a column is called."""
+    return TITLES[metric]
+
+
+def said(standing: Standing, entry: Entry) -> str:
+    """Return an entry's score in words: accuracy with its interval, rank among how many, and both distances."""
+    metric = standing.board.metric
+    score, top, limit = entry.metrics.get(metric), best(standing), ceiling(standing)
+    parts = [f"{name(entry)}: {text.spread(score)}%"]
+    if entry.rank is not None:
+        tied = sum(other.rank == entry.rank for other in standing.entries) > 1
+        parts.append(f"rank {entry.rank} of {count(standing)}" + (", tied" if tied else ""))
+    if score and top and entry.role == "entry":
+        parts.append(f"{text.points(top.metrics[metric].mean - score.mean)} behind the best")
+    if score and limit and limit is not entry:
+        gap = limit.metrics[metric].mean - score.mean
+        parts.append(f"{text.points(abs(gap))} {'below' if gap >= 0 else 'above'} no privacy")
+    return "; ".join(parts)
+
+
+def _differs(entry: Entry, varied: dict[str, list[str]]) -> str:
+    return ", ".join(f"{key}={entry.settings[key]}" for key in varied[entry.learner] if key in entry.settings)
+
+
+def _varied(entries: Sequence[Entry]) -> dict[str, list[str]]:
+    """Return the settings in which entries of a learner differ that were chosen alike."""
+    alike = Counter((entry.learner, entry.selection) for entry in entries)
+    values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for entry in entries:
+        if alike[entry.learner, entry.selection] > 1:
+            for key, value in entry.settings.items():
+                values[entry.learner][key].add(value)
+    found = {learner: [key for key, seen in keys.items() if len(seen) > 1] for learner, keys in values.items()}
+    return defaultdict(list, found)

@@ -1,0 +1,1 @@
+"""Studies: questions that many runs answer together."""

@@ -1,0 +1,228 @@
+"""One private run beside the same run with one thing lifted, and then another on top, up to the ceiling.
+
+From the private run upwards: tuning (its settings chosen by public labels, if asked for), noise, clipping, projection
+(k = all), too few steps (four times as many). What is left to the ceiling is the rest: what the ceiling's loss, penalty
+and features are better at. Each difference is paired by seeds, and together they are the price of privacy, in accuracy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpbench.api import Budget, Choice, Learner
+from dpbench.errors import ComponentFailed, SpecError
+from dpbench.harness.fit import fit, learned
+from dpbench.harness.fitting import fitted, predicted
+from dpbench.harness.prepare import Prepared, brought, drawn, of_seed, prepare
+from dpbench.harness.run import run
+from dpbench.harness.shared import Shared
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.plan import check_plan, sigmas
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.records.result import interval
+from dpbench.records.spec import Spec
+from dpbench.registry import Registry
+from dpbench.registry.components import written
+from dpbench.studies.explain.lifted import Kept, Lifted, only_sums
+from dpbench.studies.explain.record import Explained, Explanation, Lift, Stage
+from dpbench.support import progress
+from dpbench.support.files import canonical_digest
+from dpbench.support.guard import guarded
+
+MORE_STEPS = 4
+LIFTED: tuple[Stage, ...] = ("noise", "clipping", "projection", "steps")
+
+
+def explain(
+    specs: Sequence[Spec], *, device: str = "auto", plugins: Registry, tuned: Sequence[Spec] = ()
+) -> Explanation:
+    """Take the price of privacy apart for several learners on one protocol.
+
+    Covered: nothing. All but the private run itself reads private rows without noise, or with noise that guarantees
+    nothing: what comes out is for whoever may read the data.
+
+    Args:
+        specs: one for each learner; a finite epsilon.
+        device: see `device_named`.
+        plugins: what is installed; one of its learners is a reference, the ceiling.
+        tuned: the same specs with a search, or none.
+
+    Raises:
+        SpecError: a learner that reads no private data, or a budget without a price.
+        DpbenchError: as `run` does.
+    """
+    for spec in specs:
+        if plugins.find("learner", spec.learner.name).cls.reference:
+            raise SpecError(
+                f"Expected a run that pays for privacy, one fit a seed, got {spec.learner.name!r}: it is the ceiling "
+                "that others are held against."
+            )
+    began, shared = time.monotonic(), Shared()
+    prepared = [_checked(prepare(spec, device=device, plugins=plugins, shared=shared)) for spec in specs]
+    best = [prepare(spec, device=device, plugins=plugins, shared=shared) for spec in tuned]
+    first = prepared[0]
+    seeds = first.spec.seeds[:1] if _alike(first) else first.spec.seeds
+    ceiling = run(_without_privacy(specs[0], seeds, plugins), device=device, plugins=plugins, shared=shared)
+    tops = [one.accuracy for one in ceiling.seeds]
+    found = []
+    with progress.meter("Lifting", len(specs)) as advance:
+        for number, one in enumerate(prepared):
+            found.append(_explained(one, best[number] if best else None, tops))
+            advance(1)
+    return Explanation(
+        digest=canonical_digest([spec.digest for spec in (*specs, *tuned)]), specs=tuple(one.spec for one in prepared),
+        private=first.roles.task.size, public=len(first.roles.public.x), test=len(first.test.y),
+        ceiling=ceiling.spec.learner, accuracy=interval(tops), learners=tuple(found), digests=first.roles.digests,
+        seconds=time.monotonic() - began, components=brought(first.parts),
+        provenance=shared.provenance(str(first.roles.task.device)),
+    )  # fmt: skip
+
+
+def _checked(prepared: Prepared) -> Prepared:
+    learner, privacy = prepared.parts.learner, prepared.privacy
+    if not privacy.plan or not privacy.sigma or privacy.repeats:
+        raise SpecError(
+            f"Expected a run that pays for privacy, one fit a seed, got {learner.name!r} at epsilon "
+            f"{prepared.spec.epsilon:g}: it reads no private data, adds no noise, or keeps the best of several fits."
+        )
+    for one in privacy.releases:
+        if isinstance(one, Choice):
+            raise only_sums(one.name)
+    return prepared
+
+
+def _alike(prepared: Prepared) -> bool:
+    """Return whether every seed has the same data."""
+    first, *others = prepared.spec.seeds
+    return all(drawn(prepared.parts, seed) == drawn(prepared.parts, first) for seed in others)
+
+
+def _without_privacy(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spec:
+    references = sorted(name for name, item in plugins.components["learner"].items() if item.cls.reference)
+    if not references:
+        raise SpecError("Expected a learner that is a reference without privacy, such as non-private; none is here.")
+    changed = {"learner": {"name": references[0]}, "epsilon": "inf", "search": None, "seeds": list(seeds)}
+    return Spec(**{**spec.model_dump(), **changed, "secure_rng": False})
+
+
+def _explained(default: Prepared, tuned: Prepared | None, tops: list[float]) -> Explained:
+    base = tuned or default
+    private = _private(default)
+    started = private if tuned is None else _private(tuned)
+    world = World(base)
+    ladder = [_asked(tuned, private, started)]
+    accuracy, kept, learner = started, Kept(True, True), base.parts.learner
+    for stage in LIFTED:
+        try:
+            higher, less, said = _lift(stage, learner, kept, base)
+            reached = world.accuracies(higher, less)
+        except (SpecError, ComponentFailed) as error:
+            ladder.append(Lift(stage=stage, accuracy=None, points=None, why=str(error)))
+            continue
+        ladder.append(_lifted(stage, accuracy, reached, said))
+        learner, kept, accuracy = higher, less, reached
+    paired = world.accuracies(base.parts.learner, Kept(True, True))  # whose noise is that of each thing lifted alone
+    alone = tuple(_alone(stage, base, world, paired) for stage in LIFTED)
+    ceiling = tops if len(tops) == len(accuracy) else tops * len(accuracy)
+    return Explained(
+        learner=written(base.parts.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
+        private=interval(private), ladder=tuple(ladder), alone=alone,
+        rest=interval([top - one for top, one in zip(ceiling, accuracy, strict=True)]),
+    )  # fmt: skip
+
+
+def _private(prepared: Prepared) -> list[float]:
+    return [fit(prepared, seed).accuracy for seed in prepared.spec.seeds]
+
+
+def _asked(tuned: Prepared | None, before: list[float], after: list[float]) -> Lift:
+    if tuned is None:
+        return Lift(stage="tuning", accuracy=None, points=None, why="Not asked for: --tune.")
+    assert tuned.search is not None
+    return _lifted("tuning", before, after, f"Settings chosen by public labels: {tuned.search.chosen}.")
+
+
+def _alone(stage: Stage, base: Prepared, world: World, started: list[float]) -> Lift:
+    try:
+        learner, kept, said = _lift(stage, base.parts.learner, Kept(True, True), base)
+        return _lifted(stage, started, world.accuracies(learner, kept), said)
+    except (SpecError, ComponentFailed) as error:
+        return Lift(stage=stage, accuracy=None, points=None, why=str(error))
+
+
+def _lifted(stage: Stage, before: Sequence[float], after: Sequence[float], said: str) -> Lift:
+    gained = [one - other for one, other in zip(after, before, strict=True)]
+    return Lift(stage=stage, accuracy=interval(after), points=interval(gained), why=said)
+
+
+def _lift(stage: Stage, learner: Learner, kept: Kept, base: Prepared) -> tuple[Learner, Kept, str]:
+    """Return learner and curator with one thing lifted, and what that was, in words.
+
+    Raises:
+        SpecError: the learner has no such stage.
+    """
+    settings = {field.name: getattr(learner, field.name) for field in dataclasses.fields(learner)}  # type: ignore[arg-type]
+    if stage == "noise":
+        return learner, dataclasses.replace(kept, noise=False), "No noise, the same plan and settings."
+    if stage == "clipping":
+        return learner, dataclasses.replace(kept, clipping=False), "One factor for all rows instead of clipping."
+    name = "k" if stage == "projection" else "steps"
+    if not isinstance(settings.get(name), int):
+        raise SpecError(f"Does not apply: {learner.name} has no {name}.")
+    wide = _dimensions(base) if name == "k" else MORE_STEPS * settings["steps"]
+    if wide <= settings[name]:
+        raise SpecError(f"Does not apply: {name} {settings[name]} is all there is.")
+    changed: Any = dataclasses.replace(learner, **{name: wide})  # type: ignore[type-var]
+    return changed, kept, f"{name} {wide} instead of {settings[name]}."
+
+
+def _dimensions(base: Prepared) -> int:
+    """Return how many dimensions a public projection can have."""
+    features = int(np.prod(base.roles.task.example_shape))
+    return features if base.parts.learner.public == "none" else min(features, len(base.public.x) - 1)
+
+
+@dataclass(frozen=True)
+class World:
+    """Where lifted fits are made: the private run's data, plan and sigma, through the one way to make a curator."""
+
+    base: Prepared
+
+    def accuracies(self, learner: Learner, kept: Kept) -> list[float]:
+        """Return the accuracy of each seed; a fit that draws nothing, on data that are not drawn, is the same for all.
+
+        Row seeds, `Chunk.seeds`, do not count as drawing: a learner that uses them draws where it starts as well.
+        """
+        seeds = self.base.spec.seeds
+        first, drew = self._accuracy(learner, kept, seeds[0])
+        again = drew or not _alike(self.base)
+        return [first, *(self._accuracy(learner, kept, seed)[0] if again else first for seed in seeds[1:])]
+
+    @cached_property
+    def _budget(self) -> Budget:
+        spec = self.base.spec
+        return Budget(spec.epsilon, spec.delta, spec.adjacency)
+
+    def _accuracy(self, learner: Learner, kept: Kept, seed: int) -> tuple[float, bool]:
+        base = of_seed(self.base, seed)
+        task = base.roles.task
+        who = partial(base.parts.who, "learner")
+        plan = check_plan(guarded(who("plan"), learner.plan, task, self._budget), f"learner {learner.name!r}")
+        randomness = Randomness.research(seed, base.identity)
+        start = randomness.initialisation.get_state()
+        curator = bind(base.roles.private, task, plan, 0.0, randomness)
+        lifted = Lifted(curator.handle(), sigmas(plan, base.privacy.sigma), kept, torch.Generator().manual_seed(seed))
+        fit_ = lambda own: learned(base, own, lifted, randomness.initialisation)
+        predict = fitted(learner, who("fit"), fit_, curator.guard)
+        scores = predicted(learner, who("predict"), predict, base.test.x, task)
+        sampled = any(release.sample_rate < 1 for release in plan)
+        drew = kept.noise or sampled or not randomness.initialisation.get_state().equal(start)
+        return float((scores.argmax(1) == base.test.y).mean()), drew

@@ -1,0 +1,79 @@
+"""The x axis: numbers at their value; to their right words, infinity and cells without x, side by side."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dpbench.results.plots import Plot, X, text
+
+GAP = 0.15  # between neighbouring words, as a share of the numbers' range
+CHARACTER = 0.07  # inches, width at the size of tick labels
+
+
+@dataclass(frozen=True)
+class XAxis:
+    """Where each value of x is drawn."""
+
+    at: dict[X, float]  # x -> coordinate, from left to right
+    words: tuple[X, ...]  # the values right of the numbers
+    log: bool
+
+    def labels(self, plot: Plot) -> list[str]:
+        """Return a tick label for every value."""
+        words = [(plot.without or "") if x is None else text(x) for x in self.at]
+        return [textwrap.fill(word, 10, break_long_words=False, break_on_hyphens=False) for word in words]
+
+    @property
+    def boundary(self) -> float | None:
+        """Where numbers end and words begin, or None unless both exist."""
+        if not self.numbers or not self.words:
+            return None
+        last, first = self.at[self.numbers[-1]], self.at[self.words[0]]
+        return math.sqrt(last * first) if self.log else (last + first) / 2
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The ends of the axis, with room for the outermost markers."""
+        low, high = min(self.at.values()), max(self.at.values())
+        if not self.log:
+            room = 0.5 if not self.numbers else (high - low) * 0.07 or 0.5
+            return low - room, high + room
+        room = (high / low) ** 0.07 if high > low else 2.0
+        return low / room, high * room
+
+    @property
+    def numbers(self) -> tuple[X, ...]:
+        """The numbers, ascending."""
+        return tuple(x for x in self.at if x not in self.words)
+
+    def crowded(self, plot: Plot, inches: float) -> bool:
+        """Say whether tick labels would touch on an axis of this length."""
+        ticks = [math.log(x) if self.log else x for x in self.at.values()]
+        widths = [CHARACTER * max(map(len, label.split("\n"))) for label in self.labels(plot)]
+        span = (ticks[-1] - ticks[0]) * 1.14 or 1  # with the room of `limits`
+        return any(
+            (right - left) / span * inches < (width + following) / 2 + CHARACTER
+            for (left, right), (width, following) in zip(pairwise(ticks), pairwise(widths), strict=True)
+        )
+
+
+def x_axis(values: Iterable[X], log: bool) -> XAxis:
+    """Return the axis of these values: numbers, then words in their order, then infinity, then None."""
+    distinct = list(dict.fromkeys(values))
+    numbers = sorted(x for x in distinct if isinstance(x, float) and math.isfinite(x))
+    words = [x for x in distinct if isinstance(x, str)]
+    beside = [*words, *(x for x in distinct if x == math.inf), *(x for x in distinct if x is None)]
+    at: dict[X, float] = {x: x for x in numbers}
+    if not numbers:
+        return XAxis({x: float(index) for index, x in enumerate(beside)}, tuple(beside), False)
+    low, high = numbers[0], numbers[-1]
+    for step, x in enumerate(beside, 1):
+        if log:
+            at[x] = high * ((high / low) ** GAP if high > low else 2.0) ** step
+        else:
+            at[x] = high + ((high - low) * GAP or 1.0) * step
+    return XAxis(at, tuple(beside), log)

@@ -1,0 +1,134 @@
+"""Comparisons in words: the table of one study, the list of all, and the page of the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dpbench.registry import Registry
+from dpbench.results.plots import text
+from dpbench.studies.reproduce.catalogue import Study, studies
+from dpbench.studies.reproduce.measured import Measured, measured
+from dpbench.studies.reproduce.rates import Against
+from dpbench.studies.reproduce.verdict import Comparison, Found, Row, compare
+
+FIGURES, INSPECTIONS = "figures", "inspections"  # folders of the leaderboard
+
+
+def coverage(root: Path, plugins: Registry) -> tuple[Comparison, ...]:
+    """Return every study beside what the leaderboard's folder `root` holds of it."""
+    return tuple(compare(study, measured(study, kept_in(root, study), plugins)) for study in studies())
+
+
+def kept_in(root: Path, study: Study) -> Path:
+    """Return the leaderboard's folder of a study."""
+    return root / INSPECTIONS if study.inspection else root / FIGURES / study.name
+
+
+def cells(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """Return the rows of a comparison: where, the paper's number, ours, the difference, as texts."""
+    return [*map(_row, comparison.rows), *map(_order, comparison.orders), *_rate(comparison)]
+
+
+def source(study: Study) -> str:
+    """Return whose numbers ours stand beside."""
+    return "theorem" if study.rate else "paper"
+
+
+def remarks(comparison: Comparison) -> list[str]:
+    """Return what is said under a comparison's table."""
+    study, verdict = comparison.study, comparison.verdict
+    because = study.because if verdict in {"does not hold", "holds in order only"} else study.nothing
+    because = study.finding if study.finding and comparison.compared else because
+    said = [f"Verdict: {verdict}." + (f" {because}" if because else "")]
+    if study.differs and comparison.compared:
+        said.append(f"Differs: {study.differs}")
+    if study.outside and comparison.compared:
+        said.append(f"Outside the theorem's conditions, and not compared: {'; '.join(map(_where, study.outside))}.")
+    if study.missing:
+        said.append(f"Missing: {study.missing}")
+    if not comparison.today:
+        said.append("Measured by the code before: run it again.")
+    return said
+
+
+def page(comparisons: Iterable[Comparison]) -> str:
+    """Return the page of the documentation, as Markdown."""
+    kept = tuple(comparisons)
+    lines = [
+        "# The papers' tables and figures",
+        "",
+        "`dpbench reproduce NAME` runs one and compares it; `dpbench reproduce` lists them. A study *holds* if every "
+        "number that was measured is within 2 points of the paper's, and every order that the paper states without "
+        "numbers is found. It *holds in order only* if, of all pairs that lie more than 1 point apart in the paper, "
+        "none is reversed beyond both 95% intervals, and at least half lie the same way round beyond them. Otherwise "
+        "it *does not hold*. Features differ from the papers' nearly everywhere: orders say more than distances.",
+        "",
+        "A theorem's rate is taken times one constant, fitted at one cell. It *does not hold* if the error of a cell "
+        "that meets the theorem's conditions is more than twice that, beyond its 95% interval. It *holds* if none is "
+        "less than half of it either, and the constant is within a factor of two of 1. Otherwise it *holds up to a "
+        "constant*: as a bound, and not as a law.",
+        "",
+        "| study | place | compared | verdict |",
+        "|---|---|---|---|",
+    ]
+    for one in kept:
+        link = f"[{one.study.name}](#{one.study.name.replace('.', '')})"
+        lines.append(f"| {link} | {one.study.paper}, {one.study.place} | {compared(one)} | {one.verdict} |")
+    for one in kept:
+        lines += ["", f"## {one.study.name}", "", f"{one.study.paper}, {one.study.place}. {one.study.shows}"]
+        shown = [row for row in cells(one) if row[2]]
+        if shown:
+            lines += ["", f"| where | {source(one.study)} | here | difference |", "|---|---|---|---|"]
+            lines += [f"| {' | '.join(row)} |" for row in shown]
+        lines += [part for remark in remarks(one) for part in ("", remark)]
+    return "\n".join(lines) + "\n"
+
+
+def compared(comparison: Comparison) -> str:
+    """Return how much of a study was measured, like "3 of 8"; empty where the paper states nothing to compare with."""
+    if comparison.rated:
+        return f"{comparison.compared} cells"
+    total = len(comparison.rows) + len(comparison.orders)
+    return f"{comparison.compared} of {total}" if total else ""
+
+
+def _row(row: Row) -> tuple[str, str, str, str]:
+    theirs = f"{'above ' if row.point.above else ''}{row.point.percent:.2f}"
+    difference = "" if row.difference is None else f"{row.difference:+.2f}"
+    return _where(row.point.at), theirs, _percent(row.ours), difference
+
+
+def _order(found: Found) -> tuple[str, str, str, str]:
+    if found.higher is None or found.lower is None:
+        return found.order.says, "stated", "", ""
+    inspected = found.higher.interval.low is None
+    ends = [f"{one.interval.mean:.3f}" if inspected else _percent(one) for one in (found.higher, found.lower)]
+    return found.order.says, "stated", f"{ends[0]} {'>' if found.holds else '<='} {ends[1]}", ""
+
+
+def _rate(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """Return the cell at which the constant was fitted, and those that lie farthest from the curve."""
+    rated = comparison.rated
+    if rated is None:
+        return []
+    told = {"the highest": rated.highest, "the lowest": rated.lowest}
+    ring = _against("fitted", rated.fitted, f"constant {rated.constant:.2g}")
+    return [ring, *(_against(name, one, f"times {one.factor:.2g}") for name, one in told.items())]
+
+
+def _against(name: str, one: Against, said: str) -> tuple[str, str, str, str]:
+    return f"{name}: {_where(one.rate.at)}", f"{100 * one.curve:.2f}", _percent(one.measured), said
+
+
+def _percent(ours: Measured | None) -> str:
+    if ours is None:
+        return ""
+    one = ours.interval
+    spread = "" if one.low is None or one.high is None else f" ± {50 * (one.high - one.low):.2f}"
+    return f"{100 * one.mean:.2f}{spread}"
+
+
+def _where(at: Mapping[str, Any]) -> str:
+    return ", ".join(f"{axis} {text(value)}" for axis, value in at.items())

@@ -1,0 +1,90 @@
+"""What was measured for a study: the results of its sweep, or inspections, each at its values of the axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpbench.records import filed
+from dpbench.records.result import Interval, Result
+from dpbench.records.spec import Spec
+from dpbench.registry import Registry
+from dpbench.results import formula
+from dpbench.results.plots import Plot, fits
+from dpbench.studies.figures import ready
+from dpbench.studies.figures.collect import metric
+from dpbench.studies.inspect.report import Inspection
+from dpbench.studies.reproduce.catalogue import Study
+from dpbench.sweep import Cell, overview
+
+FIXED = ("dataset", "epsilon", "public_fraction", "train_fraction", "learner", "public_dataset")
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A theorem's rate at one cell of a sweep."""
+
+    at: Mapping[str, Any]  # the cell's axes -> value
+    value: float  # of the formula as it is written, its constant left out
+    fitted: bool  # whether the constant is fitted here
+    unseen: float  # the share that one test example of one seed is: a rate below it cannot be told from 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number of ours."""
+
+    at: Mapping[str, Any]  # axis -> value
+    interval: Interval  # of the accuracy, a share; of the error, beside a rate; or of what an inspection measures
+    today: bool  # whether this code sums and adds noise as the code did that measured it
+    rate: Rate | None = None
+
+
+def measured(study: Study, folder: Path, plugins: Registry) -> list[Measured]:
+    """Return what `folder` holds for a study: results of its sweep, or inspections; an empty list if nothing."""
+    if study.sweep:
+        return _swept(study.sweep, folder, plugins)
+    return _inspected(study, folder) if study.inspection else []
+
+
+def _swept(sweep: str, folder: Path, plugins: Registry) -> list[Measured]:
+    found = overview(ready.find(Path(sweep)), folder, plugins)
+    kept = []
+    for cell in found.grid.cells:
+        result = found.folder.result(cell)
+        if result:
+            rate = _rate(found.grid.plot, cell, result)
+            score = metric(result, "error" if rate else "accuracy")
+            varied = {axis: one for axis, one in cell.values.items() if "." in axis}  # options of components
+            kept.append(Measured(varied | axes(cell.spec), score, result.privacy.repeatable, rate))
+    return kept
+
+
+def _rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
+    if plot is None or plot.bound is None:
+        return None
+    rate = formula.value(plot.bound, cell.numbers, "the bound of [plot]")
+    return Rate(cell.values, rate, fits(plot, cell.values), 1 / (len(result.seeds) * result.task.test))
+
+
+def axes(spec: Spec) -> dict[str, Any]:
+    """Return where a spec stands: its values of the axes that papers report against."""
+    fixed = spec.model_dump(mode="json", include=set(FIXED))
+    plain = {axis: one["name"] if isinstance(one, Mapping) else one for axis, one in fixed.items() if one is not None}
+    options = {f"learner.{option}": float(value) for option, value in spec.learner.options.items() if option == "k"}
+    return {**plain, **options}
+
+
+def _inspected(study: Study, folder: Path) -> list[Measured]:
+    kept = []
+    for file in sorted(folder.glob("inspection-*.json")):
+        one = filed.read(Inspection, file)
+        if one.separability is None or one.margins is None:
+            continue
+        values = one.separability.own.median if study.inspection == "xi" else one.margins.smallest[0]
+        for k, value in zip(one.asked.k, values, strict=True):
+            at = {"dataset": one.asked.dataset.name, "extractor": one.asked.extractor.name, "k": float(k)}
+            kept.append(Measured(at, Interval(mean=value, low=None, high=None), True))
+    return kept

@@ -1,0 +1,98 @@
+"""CIFAR-10.1: new images for the classes of CIFAR-10, as public data with a slight distribution shift."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from dpbench import DataError, Dataset, Download, Source, Split, Splits, hookimpl, locate
+from dpbench_plugins.datasets.huggingface import Cifar10
+from dpbench_plugins.datasets.torchvision.files import Pixels, digest_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PAGE = "https://github.com/modestyachts/CIFAR-10.1"
+RAW = "https://raw.githubusercontent.com/modestyachts/CIFAR-10.1/d9982abb0bfc4846b8d13a11e66b887d946205d0/"
+FOLDER = "CIFAR-10.1/datasets"  # as in a clone of the repository
+IMAGES = {"v4": 2021, "v6": 2000}
+
+
+@dataclass(frozen=True)
+class Cifar101(Dataset):
+    """CIFAR-10.1: about 2,000 new images for the classes of CIFAR-10, collected the same way (Recht et al. 2018).
+
+    It was published as a test set. Here it serves as public data (`--public-dataset cifar10.1`, as in Table 2a of
+    PILLAR), so every image is in the training split and the test split is empty. `v6` has 200 images per class; `v4`
+    is the first version (2,021 images). Read from `CIFAR-10.1/datasets/*.npy` below a data folder.
+    """
+
+    name: ClassVar[str] = "cifar10.1"
+    classes: ClassVar[tuple[str, ...]] = Cifar10.classes
+    licence: ClassVar[str] = "none stated; to be used as Tiny Images, which its authors withdrew in 2020"
+    citation: ClassVar[str] = (
+        "Recht, Roelofs, Schmidt and Shankar, Do CIFAR-10 Classifiers Generalize to CIFAR-10?, 2018, arXiv:1806.00451"
+    )
+    # Bytes and SHA-256, as given by TensorFlow Datasets (url_checksums/cifar10_1.txt): the publisher gives none.
+    published: ClassVar[Mapping[str, tuple[int, str]]] = {
+        "v4_data": (6_208_640, "5aaedc268df8f4cffca2ac0cf9e608ae1897a8cddb630c7a850a2ea8f6558e75"),
+        "v4_labels": (8_212, "1f9544300ded199539b6662364ce7fe6c2e1ea9f87408f06db4b1a6184cffb18"),
+        "v6_data": (6_144_128, "2997188e5816f5bd545dc77771b6227828c28146049fcecf3fa10775474cacc6"),
+        "v6_labels": (8_128, "ae40beda001693674edc94d925ee8268cfe68905f8f9aff800c8dcdfcd6c9448"),
+    }
+
+    version: Literal["v4", "v6"] = "v6"
+
+    def source(self) -> Source:
+        """Name the two files of the version."""
+        downloads = []
+        for part in (f"{self.version}_data", f"{self.version}_labels"):
+            (size, sha256), file = self.published[part], f"cifar10.1_{part}.npy"
+            downloads.append(Download(f"{RAW}datasets/{file}", f"sha256:{sha256}", size, f"{FOLDER}/{file}"))
+        home = [one.path for one in downloads]
+        return Source(homes=[home], page=PAGE, size=sum(one.size for one in downloads), downloads=downloads)
+
+    def load(self) -> Splits:
+        """Open all images as the training split.
+
+        Raises:
+            DataError: the files are damaged or of another version.
+        """
+        import numpy as np
+
+        paths = locate(self).paths
+        contents = [path.read_bytes() for path in paths]
+        images, labels = (_array(content, path) for content, path in zip(contents, paths, strict=True))
+        size = IMAGES[self.version]
+        _expect(paths[0], images, (size, 32, 32, 3), images.dtype == np.uint8, "of uint8")
+        within = labels.dtype.kind in "iu" and bool(((labels >= 0) & (labels < 10)).all())
+        _expect(paths[1], labels, (size,), within, "of integers in 0..9")
+        train = Split(Pixels(images), labels.astype(np.int64))
+        return Splits(train, Split(Pixels(images[:0]), train.labels[:0]), digest_of(*contents))
+
+
+def _array(content: bytes, path: Path) -> np.ndarray:
+    from numpy.lib import format as npy
+
+    try:
+        array: np.ndarray = npy.read_array(io.BytesIO(content), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise DataError(f"Expected a NumPy array in {path}: {error}. Download it again from {PAGE}.") from error
+    return array
+
+
+def _expect(path: Path, array: np.ndarray, shape: tuple[int, ...], fits: bool, values: str) -> None:
+    if array.shape != shape or not fits:
+        raise DataError(
+            f"Expected an array {shape} {values} in {path}, got {array.dtype} {array.shape}. Download it again from "
+            f"{PAGE}."
+        )
+
+
+@hookimpl
+def dpbench_datasets() -> Sequence[type[Dataset]]:
+    """Register the datasets of this module."""
+    return [Cifar101]

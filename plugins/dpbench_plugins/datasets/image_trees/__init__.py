@@ -1,0 +1,31 @@
+"""Trees of images: class folders in a folder, or in a zip that stays packed, as Kaggle ships them.
+
+It registers nothing; datasets in this layout are built on it. A zip and its unpacked folder are the same data: same
+order, labels, pixels and digest.
+"""
+
+from dpbench_plugins.datasets.image_trees.listing import (
+    ANYWHERE,
+    FILE,
+    ImageFile,
+    Layout,
+    class_folders,
+    list_images,
+    with_checksums,
+)
+from dpbench_plugins.datasets.image_trees.pictures import check_classes, check_counts, digest, fingerprint, open_splits
+
+__all__ = [
+    "ANYWHERE",
+    "FILE",
+    "ImageFile",
+    "Layout",
+    "check_classes",
+    "check_counts",
+    "class_folders",
+    "digest",
+    "fingerprint",
+    "list_images",
+    "open_splits",
+    "with_checksums",
+]

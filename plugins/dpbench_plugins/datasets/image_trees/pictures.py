@@ -1,0 +1,151 @@
+"""Splits of listed images: classes checked, identified by a digest, decoded one at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpbench import DataError, Split, Splits
+from dpbench_plugins.datasets.image_trees.listing import ImageFile, read_unpacked
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SPLIT_NAMES = {"train": "training", "test": "test"}
+READ_FULLY = 256  # images per split whose bytes are part of a fingerprint
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The images of one split: as stored, or converted to one mode so that they stack."""
+
+    files: tuple[ImageFile, ...]
+    advice: str
+    mode: str | None  # None: as stored
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int, /) -> Image:
+        from PIL import Image
+
+        file = self.files[index]
+        content = self._read(file)
+        try:
+            image = Image.open(io.BytesIO(content))
+            image.load()
+        except Exception as error:  # decoders raise many kinds
+            raise self._broken(file, f"its {len(content):,} bytes do not decode as an image") from error
+        return image if self.mode is None else self._converted(image, file, self.mode)
+
+    def _read(self, file: ImageFile) -> bytes:
+        try:
+            content = file.read()
+        except (OSError, struct.error, zlib.error) as error:
+            raise self._broken(file, str(error)) from error
+        if file.crc is not None and zlib.crc32(content) != file.crc:
+            raise self._broken(file, "its bytes do not match their checksum")
+        return content
+
+    def _converted(self, image: Image, file: ImageFile, mode: str) -> Image:
+        if image.mode[0] in "IF":  # conversion would clip 16-bit values to white above 255
+            raise self._broken(file, f"it has more than 8 bits per channel (mode {image.mode}), expected 8")
+        if image.mode == "P" and "transparency" in image.info:  # Pillow warns if converted directly
+            image = image.convert("RGBA")
+        try:
+            return image.convert(mode)
+        except ValueError as error:
+            raise self._broken(file, str(error)) from error
+
+    def _broken(self, file: ImageFile, why: str) -> DataError:
+        name = f"{file.split} image {file.kind}/{file.file}"
+        return DataError(f"Expected a readable {name} in {file.path}: {why}. {self.advice}")
+
+
+def digest(files: Sequence[ImageFile]) -> str:
+    """Identify the data by split, class, file name, size and CRC-32 of every image.
+
+    A CRC-32 protects against accidents, not forgery.
+    """
+    total = hashlib.sha256()
+    for file in files:
+        total.update(_line(file, f"{file.size}\0{file.crc:08x}"))
+    return total.hexdigest()
+
+
+def fingerprint(files: Sequence[ImageFile]) -> str:
+    """Identify a million images in a folder by every name and size, and the bytes of 256 per split.
+
+    Those are evenly spaced. A change elsewhere that keeps the file size goes unnoticed.
+
+    Raises:
+        DataError: an image cannot be read.
+    """
+    total = hashlib.sha256()
+    for split in SPLIT_NAMES:
+        mine = [file for file in files if file.split == split]
+        step = max(1, len(mine) // READ_FULLY)
+        for number, file in enumerate(mine):
+            total.update(_line(file, str(file.size)))
+            if number % step == 0:
+                total.update(read_unpacked(file))
+    return total.hexdigest()
+
+
+def check_counts(files: Sequence[ImageFile], counts: Mapping[str, int], path: Path, advice: str) -> None:
+    """Refuse a number of images other than the published one.
+
+    Raises:
+        DataError: the message gives the expected and the actual number.
+    """
+    got = {split: sum(file.split == split for file in files) for split in counts}
+    if got != counts:
+        raise DataError(f"Expected {_count(counts)} images in {path}, got {_count(got)}. {advice}")
+
+
+def check_classes(files: Sequence[ImageFile], classes: Sequence[str], path: Path, advice: str) -> None:
+    """Refuse splits that lack a class or have an unknown one.
+
+    Raises:
+        DataError: a class folder is missing, empty or unknown; the message names it.
+    """
+    for split, name in SPLIT_NAMES.items():
+        found = {file.kind for file in files if file.split == split}
+        faults = {"no image of": sorted(set(classes) - found), "the unknown": sorted(found - set(classes))}
+        got = "; ".join(f"{what} {_names(kinds)}" for what, kinds in faults.items() if kinds)
+        if got:
+            raise DataError(
+                f"Expected {name} images in {path} in one folder for each of {len(classes):,} classes, got {got}. "
+                f"{advice}"
+            )
+
+
+def open_splits(files: Sequence[ImageFile], kinds: Sequence[str], mode: str | None, digest: str, advice: str) -> Splits:
+    """Return the splits: an image's label is the index of its class folder in `kinds`."""
+    import numpy as np
+
+    label_of = {kind: label for label, kind in enumerate(kinds)}
+
+    def split(name: str) -> Split:
+        mine = tuple(file for file in files if file.split == name)
+        return Split(Pictures(mine, advice, mode), np.array([label_of[file.kind] for file in mine], dtype=np.int64))
+
+    return Splits(split("train"), split("test"), digest)
+
+
+def _line(file: ImageFile, facts: str) -> bytes:
+    return f"{file.split}/{file.kind}/{file.file}\0{facts}\n".encode("utf-8", "surrogateescape")
+
+
+def _count(counts: Mapping[str, int]) -> str:
+    return " and ".join(f"{count:,} {SPLIT_NAMES[split]}" for split, count in counts.items())
+
+
+def _names(kinds: Sequence[str]) -> str:
+    return ", ".join(map(repr, kinds[:5])) + (f" and {len(kinds) - 5:,} more" if len(kinds) > 5 else "")

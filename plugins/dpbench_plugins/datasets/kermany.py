@@ -1,0 +1,103 @@
+"""Chest X-rays of Kermany et al. 2018, read from the zip as downloaded or from its unpacked folder."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate
+from dpbench_plugins.datasets.image_trees import ImageFile, Layout, digest, list_images, open_splits, with_checksums
+
+Counts = tuple[tuple[int, int], tuple[int, int]]
+"""(normal, pneumonia) of the training split, then of the test split."""
+
+KINDS = ("NORMAL", "PNEUMONIA")
+FOLDER = "chest_xray"
+ARCHIVES = ("chest_xray.zip", "chest-xray-pneumonia.zip", "ChestXRay2017.zip")  # plain name, Kaggle's, Mendeley's
+PAGE = "https://doi.org/10.17632/rscbjbr9sj.2"
+ADVICE = f"Download the data again from {PAGE}."
+LAYOUT = Layout(
+    re.compile(
+        rf"(?P<root>(?:[^/]+/)*{FOLDER}/)(?P<split>train|val|test)/(?P<kind>NORMAL|PNEUMONIA)/"
+        r"(?P<file>[^/]+\.(?i:jpe?g))"
+    ),
+    split=lambda found: "test" if found["split"] == "test" else "train",
+    advice=ADVICE,
+    top=f"{FOLDER}/",
+)
+
+
+@dataclass(frozen=True)
+class Pneumonia(Dataset):
+    """Chest X-rays of children, normal or pneumonia: 5,232 training and 624 test images of many sizes, grey or RGB.
+
+    Read from a data folder: from `chest_xray.zip` (or `chest-xray-pneumonia.zip`, `ChestXRay2017.zip`), else from an
+    unpacked folder `chest_xray`; inside, chest_xray/{train,val,test}/{NORMAL,PNEUMONIA}/*.jpeg. Nothing is
+    unpacked. Kaggle (https://www.kaggle.com/datasets/paultimothymooney/chest-xray-pneumonia) moved 16 of the published
+    training images to `val`; here they are training images again, as published.
+
+    A copy without the 26 duplicate training images is accepted too (5,206 left; the test split keeps its 6 duplicates).
+    The digest tells copies apart, including resized ones: it covers split, class, file name, size and CRC-32 of every
+    image, and is the same for a zip and its unpacked folder, which is read in full to compute it. A CRC-32 protects
+    against accidents, not forgery.
+
+    Neighbouring datasets differ by one image, so the guarantee is per image, not per patient, who may have several
+    images. By the published file names (person1_virus_6, IM-0001-0001) the 5,206 images come from 3,669 patients: 2,179
+    share their patient with another image, one patient has 30, and no patient is in both splits.
+    """
+
+    name: ClassVar[str] = "pneumonia"
+    classes: ClassVar[tuple[str, ...]] = ("normal", "pneumonia")
+    licence: ClassVar[str] = "CC BY 4.0"
+    test_differs: ClassVar[str] = (
+        "test images come from other patients, and 38% of them are normal where 26% of the training images are"
+    )
+    citation: ClassVar[str] = (
+        "Kermany et al., Identifying Medical Diagnoses and Treatable Diseases by Image-Based Deep Learning, Cell 2018; "
+        "doi:10.17632/rscbjbr9sj.2"
+    )
+    accepted: ClassVar[tuple[Counts, ...]] = (((1349, 3883), (234, 390)), ((1348, 3858), (234, 390)))
+
+    def source(self) -> Source:
+        """Return where the images come from and where they are kept."""
+        return Source(homes=[[name] for name in (*ARCHIVES, FOLDER)], page=PAGE, size=1_200_000_000)
+
+    def load(self) -> Splits:
+        """Open the two splits, sorted by class and file name.
+
+        Raises:
+            DataError: the images per class are not the published number, or the archive is damaged.
+        """
+        (path,) = locate(self).paths
+        listed = list_images(path, LAYOUT)
+        _check_counts(listed, path, self.accepted)
+        files = with_checksums(listed)
+        return open_splits(files, KINDS, None, digest(files), ADVICE)
+
+
+def _check_counts(files: Sequence[ImageFile], path: Path, accepted: Sequence[Counts]) -> None:
+    counted = Counter((file.split, file.kind) for file in files)
+    train, test = (tuple(counted[split, kind] for kind in KINDS) for split in ("train", "test"))
+    if (train, test) not in accepted:
+        expected = "; or ".join(_counts(*counts) for counts in accepted)
+        raise DataError(
+            f"Expected in {path}, as {FOLDER}/{{train,val,test}}/{{NORMAL,PNEUMONIA}}/*.jpeg: {expected}; got "
+            f"{_counts(train, test)}. Download the data again from {PAGE}, and do not add or remove anything."
+        )
+
+
+def _counts(train: Sequence[int], test: Sequence[int]) -> str:
+    splits = (("training", train), ("test", test))
+    return " and ".join(
+        f"{normal:,} normal + {pneumonia:,} pneumonia {name} images" for name, (normal, pneumonia) in splits
+    )
+
+
+@hookimpl
+def dpbench_datasets() -> Sequence[type[Dataset]]:
+    """Register the datasets of this module."""
+    return [Pneumonia]

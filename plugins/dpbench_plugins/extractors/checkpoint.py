@@ -1,0 +1,214 @@
+"""Networks from the user's own checkpoint files: self-supervised ResNet-50s of solo-learn, MoCo v2 and MoCo v3.
+
+A checkpoint is a file from `torch.save` or a .safetensors file. Its backbone may be under any prefix that these
+projects use; projectors, predictors, momentum networks, queues and classifiers are dropped; every other key must match.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from dpbench import DataError, DataMissing, Extractor, SpecError, hookimpl
+from dpbench_plugins.extractors.vision import Photographs
+from dpbench_plugins.extractors.weights import (
+    candidates,
+    digest,
+    first_file,
+    load_exactly,
+    read_state,
+    unknown,
+    without_head,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
+    from torch import Tensor
+
+# The empty prefix comes last: a backbone saved on its own.
+PLAIN = ("backbone.", "encoder.", "module.backbone.", "module.encoder.", "module.", "")
+MOCO_V2 = ("module.encoder_q.", "encoder_q.")
+MOCO_V3 = ("module.base_encoder.", "base_encoder.")
+# Parts of pre-training that are not the backbone, recognised by a word in the first part of the key.
+DROPPED = re.compile(
+    r"(module\.)?[^.]*(fc|head|classifier|proj|pred|prototype|momentum|target|teacher|queue|encoder_k)[^.]*(\.|$)"
+)
+SIDE = 224  # pixels
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, by channel
+
+
+@dataclass(frozen=True)
+class Backbone(Photographs):
+    """A torchvision network without its last layer, with the weights of the file at `path`.
+
+    `path` is absolute, or relative to the working folder or to a folder of `DPBENCH_DATA`. The digest of the file, not
+    its path, identifies the features.
+    """
+
+    dimension: ClassVar[int | None] = 2048
+    shorthand: ClassVar[str] = "path"
+    prefixes: ClassVar[tuple[str, ...]] = PLAIN
+
+    path: str
+
+    @property
+    def _model(self) -> str:
+        return "resnet50"
+
+    @property
+    def _normalised(self) -> bool:
+        return True
+
+    def present(self) -> bool:
+        """Say whether the file is on this machine."""
+        return first_file(candidates(self.path)) is not None
+
+    @cached_property
+    def _file(self) -> Path:
+        paths = candidates(self.path)
+        if file := first_file(paths):
+            return file
+        looked = ", ".join(map(str, paths))
+        raise DataMissing(
+            f"The checkpoint {self.path} of extractor {self.name!r} is not on this machine (looked for {looked}). "
+            f"Download it from its authors and use {self.name}:path=..."
+        )
+
+    def weights(self) -> str:
+        """Return the SHA-256 of the checkpoint."""
+        return digest(self._file)
+
+    def prepare(self, image: Image) -> Tensor:
+        """Return (3, 224, 224) float32: short side to 256 (bilinear), centre crop, scaled as the recipe says.
+
+        Another `size` than 224 keeps that proportion.
+        """
+        from torchvision.transforms import functional
+
+        size = self.size or SIDE
+        image = functional.resize(image.convert("RGB"), [size * 256 // SIDE])
+        image = functional.center_crop(image, [size, size])
+        pixels: Tensor = functional.to_tensor(image)  # in [0, 1]
+        return functional.normalize(pixels, MEAN, STD) if self._normalised else pixels
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """Return the network (c, 3, 224, 224) -> (c, d), in evaluation mode."""
+        from torchvision import models
+
+        network = models.get_model(self._model, weights=None)
+        if not without_head(network):
+            raise SpecError(f"Expected a last linear layer to remove from arch {self._model!r}, found none.")
+        wanted = network.state_dict()
+        state = backbone(read_state(self._file), wanted, self.prefixes)
+        _check_first_layer(state, wanted, self._file)
+        load_exactly(network, state, self._file)
+        return self.features_of(network, device)
+
+
+def backbone(state: dict[str, Tensor], wanted: dict[str, Tensor], prefixes: Sequence[str]) -> dict[str, Tensor]:
+    """Return the part of a checkpoint that is the backbone, its prefix removed.
+
+    The prefix is the one under which most `wanted` keys are found. Keys elsewhere that belong to no known part of
+    pre-training keep their full name, so that loading refuses them.
+    """
+    best = max(prefixes, key=lambda prefix: sum(prefix + key in state for key in wanted))
+    elsewhere = {key: one for key, one in state.items() if not key.startswith(best) and not DROPPED.match(key)}
+    inside = {key.removeprefix(best): one for key, one in state.items() if key.startswith(best)}
+    return elsewhere | {key: one for key, one in inside.items() if key in wanted or not DROPPED.match(key)}
+
+
+def _check_first_layer(state: dict[str, Tensor], wanted: dict[str, Tensor], file: Path) -> None:
+    first = state.get("conv1.weight")
+    if (
+        first is not None
+        and "conv1.weight" in wanted
+        and first.shape[-1] == 3
+        and wanted["conv1.weight"].shape[-1] == 7
+    ):
+        raise DataError(
+            f"Expected a first convolution of 7x7 in {file}, got 3x3: a ResNet for 32x32 images (solo-learn's CIFAR "
+            "variant, which also has no max-pooling). Use one trained on ImageNet-size images."
+        )
+
+
+@dataclass(frozen=True)
+class Checkpoint(Backbone):
+    """The features before the last layer of any torchvision classifier, from a file (2,048 for a ResNet-50).
+
+    `recipe` is how pixels are scaled after resizing to 256 and cropping to 224: `imagenet` (normalised by its mean and
+    std) or `unit` ([0, 1], as in SimCLR's reference code). Licence: that of the file.
+    """
+
+    name: ClassVar[str] = "checkpoint"
+    dimension: ClassVar[int | None] = None
+    prefixes: ClassVar[tuple[str, ...]] = (*MOCO_V2, *MOCO_V3, *PLAIN)
+
+    arch: str = "resnet50"
+    recipe: Literal["imagenet", "unit"] = "imagenet"
+
+    def __post_init__(self) -> None:
+        """Refuse an architecture that torchvision does not have."""
+        from torchvision import models
+
+        names = models.list_models(module=models)
+        if self.arch not in names:
+            raise SpecError(
+                f"{unknown('arch', self.arch, names)} Extractor 'checkpoint' takes torchvision's classifiers."
+            )
+        super().__post_init__()
+        if self.arch.startswith(("vit_", "maxvit")):
+            self.check_sizes(SIDE, least=None)
+
+    @property
+    def _model(self) -> str:
+        return self.arch
+
+    @property
+    def _normalised(self) -> bool:
+        return self.recipe == "imagenet"
+
+
+@dataclass(frozen=True)
+class ResNet50BYOL(Backbone):
+    """The 2,048 pooled features of a ResNet-50 pre-trained by BYOL (Grill et al. 2020, arXiv:2006.07733).
+
+    A checkpoint of solo-learn (github.com/vturrisi/solo-learn, MIT): backbone under `backbone.`, or `encoder.` in old
+    files. The licence of the weights is stated on their page.
+    """
+
+    name: ClassVar[str] = "resnet50-byol"
+
+
+@dataclass(frozen=True)
+class ResNet50MoCoV2(Backbone):
+    """The 2,048 pooled features of a ResNet-50 pre-trained by MoCo v2 (Chen et al. 2020, arXiv:2003.04297).
+
+    The reference's moco_v2_800ep_pretrain.pth.tar (github.com/facebookresearch/moco, CC BY-NC 4.0): backbone under
+    `module.encoder_q.`; or solo-learn's, under `backbone.`.
+    """
+
+    name: ClassVar[str] = "resnet50-mocov2"
+    prefixes: ClassVar[tuple[str, ...]] = (*MOCO_V2, *PLAIN)
+
+
+@dataclass(frozen=True)
+class ResNet50MoCoV3(Backbone):
+    """The 2,048 pooled features of a ResNet-50 pre-trained by MoCo v3 (Chen et al. 2021, arXiv:2104.02057).
+
+    The reference's r-50-1000ep.pth.tar (github.com/facebookresearch/moco-v3, CC BY-NC 4.0): backbone under
+    `module.base_encoder.`; or solo-learn's, under `backbone.`.
+    """
+
+    name: ClassVar[str] = "resnet50-mocov3"
+    prefixes: ClassVar[tuple[str, ...]] = (*MOCO_V3, *PLAIN)
+
+
+@hookimpl
+def dpbench_extractors() -> Sequence[type[Extractor]]:
+    """Register the extractors of this module."""
+    return [Checkpoint, ResNet50BYOL, ResNet50MoCoV2, ResNet50MoCoV3]

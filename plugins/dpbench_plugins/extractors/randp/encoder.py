@@ -1,0 +1,76 @@
+"""The network that is pre-trained: trunk and final normalisation of a dpbench network, and a projection on top."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import group_norm, normalize
+
+from dpbench_plugins.learners.networks.models import GROUPS, build, initial
+from dpbench_plugins.learners.networks.views import normalised
+
+HIDDEN, PROJECTED = 512, 128  # widths of the projection, which is discarded
+KEPT = ("trunk.", "norm.")  # the parameters in a checkpoint; a learner adds its own head
+
+
+class Encoder(nn.Module):
+    """Images in [0, 1] to unit vectors, through the features that a checkpoint keeps."""
+
+    def __init__(self, network: str, size: int) -> None:
+        """Build `network` for RGB images of size x size, without memory for its parameters."""
+        super().__init__()
+        whole = build(network, (3, size, size), 1)
+        width = whole.head.in_features
+        self.width = width
+        self.trunk, self.norm = whole.trunk, whole.norm
+        with torch.device("meta"):
+            self.projection = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, PROJECTED))
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return (n, width): means over positions, as the head of the network reads them."""
+        mean: Tensor = self.norm(self.trunk(normalised(images))).mean((2, 3))
+        return mean
+
+    def stages(self, images: Tensor) -> Tensor:
+        """Return (n, width of all stages): also the means before each halving of the resolution, each normalised.
+
+        Source: Tang et al. 2023, appendix G: probes of representations along a network approximate training the whole
+        network.
+        """
+        x, ends = normalised(images), []
+        for layer in self.trunk.children():
+            following = layer(x)
+            if following.shape[2:] != x.shape[2:] and x.shape[1] % GROUPS == 0:
+                ends.append(group_norm(x.relu(), GROUPS))
+            x = following
+        return torch.cat([end.mean((2, 3)) for end in (*ends, self.norm(x))], 1)
+
+    def projected(self, features: Tensor) -> Tensor:
+        """Return (n, projected) unit vectors of features (n, width)."""
+        return normalize(self.projection(features), dim=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (n, projected) unit vectors of images."""
+        return self.projected(self.features(images))
+
+
+def started(network: str, size: int, seed: int, device: torch.device) -> Encoder:
+    """Return an encoder with random parameters, the same on every device."""
+    encoder = Encoder(network, size)
+    start = initial(encoder, torch.Generator().manual_seed(seed))
+    encoder.to_empty(device=device).load_state_dict(start)
+    return encoder
+
+
+def loaded(network: str, size: int, state: Mapping[str, Tensor]) -> Encoder:
+    """Return an encoder with the parameters of a checkpoint, in float32, without a projection.
+
+    Raises:
+        RuntimeError: a parameter is missing, left over or of another shape.
+    """
+    encoder = Encoder(network, size)
+    encoder.projection = nn.Sequential()
+    encoder.load_state_dict({name: one.float() for name, one in state.items()}, assign=True)
+    return encoder

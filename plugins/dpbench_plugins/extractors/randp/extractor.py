@@ -1,0 +1,126 @@
+"""Features of a network pre-trained on images from random processes, and how its weights are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from dpbench import DataError, DataMissing, Trainable
+from dpbench_plugins.extractors.randp.recipe import Recipe
+from dpbench_plugins.extractors.weights import candidates, digest, first_file
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
+    from torch import Tensor
+
+    from dpbench_plugins.extractors.randp.encoder import Encoder
+
+
+@dataclass(frozen=True)
+class RandPWRN(Trainable):
+    """Pooled features of a WRN-16-4 that has seen no data at all (DP-RandP, phase I; Tang et al. 2023).
+
+    `stages=all` concatenates the means of the network's three stages, 64 + 128 + 256 (as appendix G does with blocks of
+    a transformer); `last` is the third only, which phase II of DP-RandP uses. `path` is a checkpoint of `dpbench
+    pretrain`, absolute or relative to the working folder or a folder of `DPBENCH_DATA`; None is the one shipped with
+    dpbench. Images are resized to 32x32 and scaled by fixed constants.
+
+    Differs from the paper's Table 4, whose probe uses a layer of 4,096 features on top of the network from its
+    pre-training.
+    """
+
+    name: ClassVar[str] = "randp-wrn16-4"
+    licence: ClassVar[str] = "Apache-2.0"  # made by dpbench from random processes
+    dimension: ClassVar[int | None] = 448
+    recipe: ClassVar[type[Any]] = Recipe
+    network: ClassVar[str] = "wrn-16-4"
+    size: ClassVar[int] = 32
+
+    path: str | None = None
+    stages: Literal["all", "last"] = "all"
+
+    def _candidates(self) -> list[Path]:
+        if self.path is None:
+            from dpbench_plugins.learners.networks.weights import SHIPPED
+
+            return [SHIPPED[self.name]]
+        return candidates(self.path)
+
+    def _file(self) -> Path:
+        paths = self._candidates()
+        if file := first_file(paths):
+            return file
+        looked = ", ".join(map(str, paths))
+        raise DataMissing(
+            f"The checkpoint of extractor {self.name!r} is not on this machine (looked for {looked}). Make one "
+            f"without any data: dpbench pretrain {self.name} --out FILE.safetensors. Then use {self.name}:path=FILE."
+        )
+
+    def present(self) -> bool:
+        """Say whether the checkpoint is on this machine."""
+        return first_file(self._candidates()) is not None
+
+    def weights(self) -> str:
+        """Return the SHA-256 of the checkpoint."""
+        return digest(self._file())
+
+    def prepare(self, image: Image) -> Tensor:
+        """Return (3, size, size) float32 in [0, 1]; other sizes are resized (bilinear)."""
+        import numpy as np
+        import torch
+        from PIL.Image import Resampling
+
+        image, sides = image.convert("RGB"), (self.size, self.size)
+        image = image if image.size == sides else image.resize(sides, Resampling.BILINEAR)
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """Return the map (c, 3, size, size) -> (c, features).
+
+        Raises:
+            DataMissing: there is no checkpoint; the message says how to make one.
+            DataError: the checkpoint is of another network or has other shapes.
+        """
+        import torch
+
+        encoder = self._encoder().eval().requires_grad_(False).to(device)
+        features = encoder.stages if self.stages == "all" else encoder.features
+
+        def embed(images: Tensor) -> Tensor:  # (c, 3, size, size) -> (c, features)
+            with torch.inference_mode():
+                return features(images.to(device))
+
+        return embed
+
+    def _encoder(self) -> Encoder:
+        from dpbench_plugins.extractors.randp.encoder import loaded
+        from dpbench_plugins.learners.networks.weights import Checkpoint
+
+        file = self._file()
+        checkpoint = Checkpoint.load(file)
+        if checkpoint.network != self.network:
+            raise DataError(
+                f"Expected a checkpoint of network {self.network!r} in {file}, got one of {checkpoint.network!r}. "
+                f"Extractor {self.name!r} reads what dpbench pretrain {self.name} writes."
+            )
+        try:
+            return loaded(self.network, self.size, checkpoint.state)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[-1].strip()
+            raise DataError(f"The weights in {file} do not fit network {self.network!r}: {reason}") from error
+
+    @classmethod
+    def pretrain(
+        cls, recipe: Any, out: Path, device: torch.device, report: Callable[[str, float], None], *, resume: bool
+    ) -> None:
+        """Pre-train the network by a `Recipe`; see `dpbench_plugins.extractors.randp.pretraining.pretrain`."""
+        from dpbench_plugins.extractors.randp.pretraining import Training, pretrain
+        from dpbench_plugins.extractors.randp.probe import Probe
+
+        probe: Callable[[Any], float] = (
+            (lambda _: 0.0) if recipe.probe == "none" else Probe(recipe.probe, cls().prepare)
+        )
+        pretrain(Training(cls.network, cls.size, recipe, device), out, resume, report, probe)

@@ -1,0 +1,160 @@
+"""Contrastive pre-training: a step is a function of the state and its number, so a resumed run ends the same."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from dpbench import DpbenchError, SpecError
+from dpbench_plugins.extractors.randp.augment import augmented
+from dpbench_plugins.extractors.randp.checkpoints import State, export, state_file
+from dpbench_plugins.extractors.randp.draws import Draws
+from dpbench_plugins.extractors.randp.encoder import PROJECTED, Encoder, started
+from dpbench_plugins.extractors.randp.generators import generator
+from dpbench_plugins.extractors.randp.losses import align_uniform, info_nce
+from dpbench_plugins.extractors.randp.recipe import Recipe
+
+MOMENTUM, DECAY = 0.9, 1e-4  # of the optimiser, as in Baradad et al. 2021
+SAVE_AFTER = 60.0  # seconds of work that an interruption loses at most, unless a step is longer
+FOLLOW = 0.999  # momentum of MoCo's key encoder
+Report = Callable[[str, float], None]
+Features = Callable[[Tensor], Tensor]
+
+
+class Training:
+    """An encoder in training, and everything that its next step depends on."""
+
+    def __init__(self, network: str, size: int, recipe: Recipe, device: torch.device) -> None:
+        """Start at step 0."""
+        self.network, self.size, self.recipe, self.device, self.done = network, size, recipe, device, 0
+        self.view = recipe.view or size
+        self.encoder = started(network, self.view, recipe.seed, device)
+        self.optimiser = torch.optim.SGD(
+            self.encoder.parameters(), lr=recipe.rate(0), momentum=MOMENTUM, weight_decay=DECAY
+        )
+        self._generate = generator(recipe.generator, recipe.seed, recipe.canvas)
+        self._keys = copy.deepcopy(self.encoder).requires_grad_(False) if recipe.loss == "moco" else None
+        slots = torch.arange(recipe.queue if self._keys else 0, device=device)
+        self._queue = normalize(Draws(recipe.seed, slots, purpose=3).normal(PROJECTED), dim=1)  # (k, projected)
+
+    def step(self) -> Tensor:
+        """Train on the next images and return their loss."""
+        first, second = self.views(self.done)
+        loss = self._loss(first, second)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.recipe.rate(self.done)
+        self.optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        self.done += 1
+        return loss.detach()
+
+    def views(self, step: int) -> tuple[Tensor, Tensor]:
+        """Return two views (batch, 3, view, view) of the images of a step: new ones in each step."""
+        start = step * self.recipe.batch
+        indices = torch.arange(start, start + self.recipe.batch, device=self.device)
+        with torch.no_grad():
+            images = self._generate(indices)
+            draws = (Draws(self.recipe.seed, indices, purpose) for purpose in (1, 2))
+            first, second = (augmented(images, one, self.view) for one in draws)
+        return first, second
+
+    def _loss(self, first: Tensor, second: Tensor) -> Tensor:
+        if self._keys is None:
+            x, y = self._embedded(self.encoder, torch.cat([first, second])).chunk(2)
+            return align_uniform(x, y)
+        with torch.no_grad():
+            for key, query in zip(self._keys.parameters(), self.encoder.parameters(), strict=True):
+                key.lerp_(query, 1 - FOLLOW)
+            keys = self._embedded(self._keys, second)
+        loss = info_nce(self._embedded(self.encoder, first), keys, self._queue.clone())
+        slots = torch.arange(self.done * len(keys), (self.done + 1) * len(keys), device=self.device)
+        self._queue[slots[-len(self._queue) :] % len(self._queue)] = keys[-len(self._queue) :]
+        return loss
+
+    def _embedded(self, encoder: Encoder, views: Tensor) -> Tensor:
+        """Return (n, projected) float32 unit vectors, computed in the recipe's precision."""
+        with torch.autocast(self.device.type, torch.bfloat16, self.recipe.precision == "bfloat16"):
+            embedded: Tensor = encoder.features(views)
+        return encoder.projected(embedded.float())
+
+    def state(self) -> State:
+        """Return everything that the next step depends on."""
+        tensors = {f"encoder.{name}": value for name, value in self.encoder.state_dict().items()}
+        for name, parameter in self.encoder.named_parameters():
+            velocity = self.optimiser.state[parameter].get("momentum_buffer")
+            if velocity is not None:
+                tensors[f"velocity.{name}"] = velocity
+        if self._keys is not None:
+            tensors |= {f"keys.{name}": value for name, value in self._keys.state_dict().items()}
+            tensors["queue"] = self._queue
+        return State(self.network, self.size, self.recipe, self.done, tensors)
+
+    def restore(self, state: State) -> None:
+        """Resume from a state of the same network and recipe."""
+        self.done = state.done
+        self.encoder.load_state_dict(state.part("encoder."))
+        for name, parameter in self.encoder.named_parameters():
+            if f"velocity.{name}" in state.tensors:
+                self.optimiser.state[parameter]["momentum_buffer"] = state.tensors[f"velocity.{name}"].to(self.device)
+        if self._keys is not None:
+            self._keys.load_state_dict(state.part("keys."))
+            self._queue.copy_(state.tensors["queue"])
+
+
+def pretrain(training: Training, out: Path, resume: bool, report: Report, probe: Callable[[Features], float]) -> None:
+    """Train to the recipe's last step and write the checkpoint `out`; until then, keep a state beside it.
+
+    Reports `step` (steps done) and `loss` after each step, and `probe` now and then. `probe` decides nothing: the
+    checkpoint is always that of the last step.
+
+    Raises:
+        SpecError: `out` already exists, or an unfinished state does and `resume` is false.
+        DataMissing: there is nothing to resume.
+        DpbenchError: the loss is not finite.
+    """
+    recipe, kept = training.recipe, state_file(out)
+    if out.exists():
+        raise SpecError(f"Checkpoint {out} already exists. Choose another --out, or move it away.")
+    if resume:
+        training.restore(State.load(kept, training.state()))
+    elif kept.exists():
+        raise SpecError(f"{kept} holds an unfinished pre-training. Continue with --resume, or delete it to start over.")
+    else:
+        training.state().save(kept)  # so that an unwritable folder is found before the first step
+    report("step", training.done)
+    saved = time.monotonic()
+    while training.done < recipe.steps:
+        if training.done % recipe.probe_every == 0:
+            _watch(training, report, probe)
+        loss = _step(training)
+        if not abs(loss) < float("inf"):
+            raise DpbenchError(f"The loss of step {training.done} is {loss}. Set a smaller learning_rate.")
+        report("loss", loss)
+        report("step", training.done)
+        if time.monotonic() - saved >= SAVE_AFTER:
+            training.state().save(kept)
+            saved = time.monotonic()
+    _watch(training, report, probe)
+    export(training.encoder.state_dict(), training.state(), out)
+    kept.unlink()
+
+
+def _step(training: Training) -> float:
+    try:
+        return float(training.step())
+    except torch.OutOfMemoryError as error:
+        raise DpbenchError(
+            f"A batch of {training.recipe.batch} images does not fit in memory. Set a smaller batch."
+        ) from error
+
+
+def _watch(training: Training, report: Report, probe: Callable[[Features], float]) -> None:
+    if training.recipe.probe != "none":
+        report("probe", probe(lambda images: training.encoder.features(images.to(training.device))))

@@ -1,0 +1,46 @@
+"""A linear classifier on features, scored on held-out images to monitor a pre-training; it decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from PIL.Image import Image
+from torch import Tensor
+
+from dpbench import Dataset, Split
+from dpbench_plugins.datasets.huggingface import Cifar10
+from dpbench_plugins.datasets.sklearn import Digits
+
+DATASETS: dict[str, type[Dataset]] = {"digits": Digits, "cifar10": Cifar10}
+EXAMPLES = 1500  # of the training split, every third held out; the test split is not used
+_AT_ONCE = 100
+
+
+class Probe:
+    """The accuracy of a linear classifier on the features of held-out images."""
+
+    def __init__(self, dataset: str, prepare: Callable[[Image], Tensor]) -> None:
+        """Read images of `dataset`, turned into (3, size, size) by `prepare`.
+
+        Raises:
+            DataMissing: the dataset is not on this machine.
+        """
+        split: Split = DATASETS[dataset]().load().train
+        chosen = np.linspace(0, len(split.labels) - 1, min(EXAMPLES, len(split.labels))).astype(int)
+        self._images = torch.stack([prepare(split.images[int(index)]) for index in chosen])
+        self._labels = split.labels[chosen]
+
+    def __call__(self, features: Callable[[Tensor], Tensor]) -> float:
+        """Return the accuracy in [0, 1]; the classifier is fitted and scored on different images."""
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        with torch.no_grad():
+            x = torch.cat([features(part).cpu() for part in torch.split(self._images, _AT_ONCE)]).double().numpy()
+        held_out = np.arange(len(self._labels)) % 3 == 0
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=500))
+        classifier.fit(x[~held_out], self._labels[~held_out])
+        return float(classifier.score(x[held_out], self._labels[held_out]))

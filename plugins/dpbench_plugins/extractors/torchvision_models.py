@@ -1,0 +1,222 @@
+"""Networks of torchvision with the weights that torchvision publishes: the supervised ResNet-50, and any classifier.
+
+Weights are files `<name>-<start of their SHA-256>.pth` in torch's hub cache or in a folder of `DPBENCH_DATA`; otherwise
+they are downloaded from download.pytorch.org. The digest in the name is always checked.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
+from dpbench_plugins.extractors.vision import Photographs
+from dpbench_plugins.extractors.weights import (
+    digest,
+    first_file,
+    load_exactly,
+    read_state,
+    torch_folder,
+    unknown,
+    without_head,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
+    from torch import Tensor
+
+
+RESNET50 = ("resnet50", "IMAGENET1K_V1")
+RESNET50_FILE = "resnet50-0676ba61.pth"  # so that listing the defaults imports nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classifier(Photographs):
+    """A torchvision classifier without its last layer; `chosen` names the model and its weights."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that the model does not take."""
+        super().__post_init__()
+        if self.size or self.views != "one":
+            model, meta, (side,) = self.chosen[0], self._entry.meta, self._entry.transforms().crop_size
+            fixed = model.startswith(("vit_", "maxvit"))
+            self.check_sizes(side, least=None if fixed else max(meta["min_size"]))
+
+    @property
+    @abstractmethod
+    def chosen(self) -> tuple[str, str]:
+        """The names of the model and its weights in torchvision."""
+
+    @cached_property
+    def _entry(self) -> Any:
+        """The member of torchvision's weights enumeration."""
+        from torchvision import models
+
+        model, tag = self.chosen
+        names = models.list_models(module=models)
+        if model not in names:
+            raise SpecError(
+                f"{unknown('model', model, names)} Extractor {self.name!r} takes torchvision's classifiers."
+            )
+        # Weights without classes cover only the lower layers of a classifier.
+        entries = {entry.name: entry for entry in models.get_model_weights(model) if entry.meta["categories"]}
+        if tag != "DEFAULT" and tag not in entries:
+            raise SpecError(f"{unknown('tag', tag, [*entries, 'DEFAULT'])} These are torchvision's weights of {model}.")
+        return models.get_model_weights(model).DEFAULT if tag == "DEFAULT" else entries[tag]
+
+    @cached_property
+    def _transform(self) -> Callable[[Image], Tensor]:
+        recipe = self._entry.transforms()
+        if self.size:
+            (short,), (side,) = recipe.resize_size, recipe.crop_size
+            recipe = self._entry.transforms(crop_size=self.size, resize_size=self.size * short // side)
+        transform: Callable[[Image], Tensor] = recipe
+        return transform
+
+    def present(self) -> bool:
+        """Say whether the weights file is on this machine."""
+        name = RESNET50_FILE if self.chosen == RESNET50 else self._entry.url.rsplit("/", 1)[-1]
+        return first_file(_candidates(name)) is not None
+
+    @cached_property
+    def _file(self) -> Path:
+        url = self._entry.url
+        name = url.rsplit("/", 1)[-1]
+        candidates = _candidates(name)
+        file = first_file(candidates) or self._download(candidates[0])
+        expected = _start_of_digest(name)
+        if not digest(file).startswith(expected):
+            raise DataError(
+                f"Expected {file} to have a SHA-256 that starts with {expected}, as in its name, got "
+                f"{digest(file)[:12]}. Delete it and download it again from {url}."
+            )
+        return file
+
+    def _download(self, file: Path) -> Path:
+        from urllib.request import Request, urlopen
+
+        import torch
+
+        url, size = self._entry.url, self._entry.meta["_file_size"] * 2**20 / 1e6  # torchvision counts in MiB
+        try:
+            urlopen(Request(url, method="HEAD"), timeout=10).close()  # torch's own download has no timeout
+            file.parent.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(url, str(file), _start_of_digest(file.name) or None)
+        except (OSError, RuntimeError) as error:
+            looked = ", ".join(str(folder) for folder in (file.parent, *data_folders()))
+            raise DataMissing(
+                f"The weights {file.name} of extractor {self.name!r} are not on this machine (looked in {looked}; "
+                f"download failed with {type(error).__name__}). Go online once, or download {url} ({size:.0f} MB) "
+                "elsewhere and put it in a folder of DPBENCH_DATA."
+            ) from error
+        return file
+
+    def weights(self) -> str:
+        """Return the SHA-256 of the weights file."""
+        return digest(self._file)
+
+    def prepare(self, image: Image) -> Tensor:
+        """Return (3, h, w) float32, preprocessed as the weights require: resize, centre crop, normalise."""
+        return self._transform(image.convert("RGB"))
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """Return the network (c, 3, h, w) -> (c, d), in evaluation mode."""
+        from torchvision import models
+
+        model, _ = self.chosen
+        network = models.get_model(model, weights=None, **_builder_options(model, self._entry.meta))
+        load_exactly(network, _renamed(read_state(self._file), model), self._file)
+        if not without_head(network):
+            raise SpecError(
+                f"Expected a last linear layer to remove from model {model!r} of extractor {self.name!r}, found none. "
+                "Use a model whose head is linear, such as resnet50, convnext_tiny or vit_b_16."
+            )
+        return self.features_of(network, device)
+
+
+def _candidates(name: str) -> list[Path]:
+    return [folder / name for folder in (torch_folder(), *data_folders())]
+
+
+def _start_of_digest(name: str) -> str:
+    found = re.search(r"-([a-f0-9]{8,})\.", name)
+    return found[1] if found else ""
+
+
+def _builder_options(model: str, meta: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that torchvision's builders set only when they also load (and unpickle) weights."""
+    options: dict[str, Any] = {"num_classes": len(meta["categories"])}
+    if model in {"googlenet", "inception_v3"}:
+        options |= {"transform_input": True, "aux_logits": True, "init_weights": False}
+    elif model.startswith("vit_"):
+        options["image_size"] = meta["min_size"][0]
+    elif model.startswith("maxvit"):
+        options["input_size"] = meta["min_size"]
+    return options
+
+
+def _renamed(state: dict[str, Tensor], model: str) -> dict[str, Tensor]:
+    if model.startswith("densenet"):  # published with old module names: norm.1 is norm1 today
+        return {
+            re.sub(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)", r"\1\2", key): one for key, one in state.items()
+        }
+    return state
+
+
+@dataclass(frozen=True)
+class TorchVision(Classifier):
+    """The features before the last layer of any torchvision classifier (d = 512 for resnet18, 2,048 for resnet50).
+
+    `tag` is torchvision's name of the weights: IMAGENET1K_V1, IMAGENET1K_V2, IMAGENET1K_SWAG_LINEAR_V1 ... or DEFAULT.
+    Licence: torchvision is BSD-3-Clause; the weights may have their own licences, derived from their data (ImageNet:
+    non-commercial research; the SWAG weights: CC BY-NC 4.0).
+    """
+
+    name: ClassVar[str] = "torchvision"
+    shorthand: ClassVar[str] = "model"
+
+    model: str = RESNET50[0]
+    tag: str = RESNET50[1]
+
+    def __post_init__(self) -> None:
+        """Refuse names that torchvision does not have; the defaults need no import."""
+        if self.chosen != RESNET50:
+            _ = self._entry
+        super().__post_init__()
+
+    @property
+    def chosen(self) -> tuple[str, str]:
+        """The two options."""
+        return self.model, self.tag
+
+
+@dataclass(frozen=True)
+class ResNet50(Classifier):
+    """The 2,048 pooled features of ResNet-50, supervised on ImageNet-1K: PILLAR's SL.
+
+    Weights: torchvision's IMAGENET1K_V1 (resnet50-0676ba61.pth, 103 MB, 76.1% top-1), trained by torchvision's
+    reference script. Licence: torchvision is BSD-3-Clause; ImageNet's terms are non-commercial research. Preprocessing:
+    resize the short side to 256 (bilinear), centre crop 224, normalise by ImageNet's mean and std.
+    """
+
+    name: ClassVar[str] = "resnet50"
+    licence: ClassVar[str] = "BSD-3-Clause; ImageNet: non-commercial research"
+    weights_size: ClassVar[int] = 102_530_333
+    dimension: ClassVar[int | None] = 2048
+
+    @property
+    def chosen(self) -> tuple[str, str]:
+        """ResNet-50 with torchvision's original weights."""
+        return RESNET50
+
+
+@hookimpl
+def dpbench_extractors() -> Sequence[type[Extractor]]:
+    """Register the extractors of this module."""
+    return [TorchVision, ResNet50]

@@ -1,0 +1,1 @@
+"""Private learners, and references without privacy."""

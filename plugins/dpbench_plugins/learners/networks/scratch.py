@@ -1,0 +1,133 @@
+"""Private training of whole networks, and the baseline that starts at random: De et al.'s recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from dpbench_plugins.learners.networks.training import Phase
+
+NetworkName = Literal["wrn-16-4", "wrn-40-4", "wrn-10-1", "resnet-9", "tiny"]
+
+
+@dataclass(frozen=True)
+class NetworkLearner(Learner):
+    """What learners that train a network share: the network, its views, and the steps' settings.
+
+    `augmult` is the number of views whose gradients are averaged before clipping (0: the image itself), each a crop
+    after reflecting `padding` pixels, mirrored at random where `flip`. `chunk_size` is how many examples' gradients are
+    held at once (None: what fits); only memory depends on it.
+    """
+
+    logits: ClassVar[bool] = True
+
+    network: NetworkName = "wrn-16-4"
+    sample_rate: float = 0.08192
+    momentum: float = 0.0
+    clip: float = 1.0
+    augmult: int = 16
+    padding: int = 4
+    flip: bool = True
+    ema: float = 0.9999
+    chunk_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot train."""
+        for name, least in (("augmult", 0), ("padding", 0), ("momentum", 0), ("ema", 0)):
+            if not getattr(self, name) >= least:
+                raise SpecError(f"Expected {name}={getattr(self, name)} >= {least} in learner {self.name!r}.")
+        for name in ("momentum", "ema"):
+            if not getattr(self, name) < 1:
+                raise SpecError(f"Expected {name}={getattr(self, name)} < 1 in learner {self.name!r}.")
+
+    def check(self, task: Task) -> None:
+        """Refuse examples that the network cannot read, before any is read.
+
+        Raises:
+            SpecError: not images, or too small for the network or its views.
+        """
+        from dpbench_plugins.learners.networks.models import build
+
+        if len(task.example_shape) != 3:
+            raise SpecError(
+                f"Learner {self.name!r} trains a network on images (channels, height, width), got examples of shape "
+                f"{task.example_shape}. Use --extractor pixels:flat=false."
+            )
+        build(self.network, task.example_shape, task.classes)
+        smallest = min(task.example_shape[1:])
+        if self.augmult and self.padding >= smallest:
+            raise SpecError(
+                f"Expected padding={self.padding} below the images' {smallest} pixels in learner {self.name!r}: there "
+                "is no more to reflect. Set padding=1, or augmult=0."
+            )
+
+    def trained(
+        self, curator: Curator, phases: Sequence[Phase], weights: str | None, generator: torch.Generator
+    ) -> Predict:
+        """Return the predictor after all phases, from random weights or those of the checkpoint at `weights`.
+
+        Raises:
+            DpbenchError: the checkpoint does not match, or memory does not suffice.
+        """
+        from dpbench_plugins.learners.networks.gradients import Gradients, Layout
+        from dpbench_plugins.learners.networks.models import build, initial
+        from dpbench_plugins.learners.networks.training import Training, predictor
+        from dpbench_plugins.learners.networks.views import Views
+        from dpbench_plugins.learners.networks.weights import Checkpoint, located
+
+        task = curator.task
+        network = build(self.network, task.example_shape, task.classes)
+        start: dict[str, Tensor] = initial(network, generator)
+        if weights is not None:
+            start = Checkpoint.load(located(weights)).over(start, self.network)
+        layout = Layout(network)
+        gradients = Gradients(layout, Views(self.augmult, self.padding, self.flip))
+        training = Training(gradients, self.momentum, self.clip, self.ema, self.chunk_size)
+        average = training.run(curator, layout.vector(start).to(task.device), phases)
+        return predictor(network, layout.named(average))
+
+
+@dataclass(frozen=True)
+class DPSGDNet(NetworkLearner):
+    """DP-SGD on a whole network from a random start (De et al. 2022, section 3 and appendix C).
+
+    Weight standardisation, GroupNorm, large batches, augmentation multiplicity, averaged weights, no momentum. The
+    defaults are CIFAR-10 at epsilon 1: 875 steps, batch 4,096 of 50,000. It needs --extractor pixels:flat=false.
+
+    Differs from the authors' code: sigma is calibrated, not rounded up to 10 (whose epsilon is 0.90); images are
+    normalised by constants and not by the private set's statistics; the last average is scored.
+    """
+
+    name: ClassVar[str] = "dp-sgd-net"
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "learning_rate": (0.5, 1.0, 2.0, 4.0),
+        "steps": (250, 875, 2468),
+    }
+
+    steps: int = 875
+    learning_rate: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Refuse a rate that does not learn."""
+        super().__post_init__()
+        if not self.learning_rate > 0:
+            raise SpecError(f"Expected learning_rate={self.learning_rate} > 0 in learner {self.name!r}.")
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        """One release: the noisy gradient of every step."""
+        self.check(task)
+        return [Release("gradient", self.steps, self.sample_rate)]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Train all parameters."""
+        from dpbench_plugins.learners.networks.training import Phase
+
+        releases = [Release("gradient", self.steps, self.sample_rate)]
+        return self.trained(curator, [Phase("all", self.learning_rate, releases)], None, generator)

@@ -1,0 +1,99 @@
+"""The training loop: noisy gradients, momentum SGD, and the average of the weights that predicts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, repeat
+
+import torch
+from torch import Tensor
+
+from dpbench import Curator, DpbenchError, Predict, Release
+from dpbench_plugins.learners.networks.gradients import Gradients, Trains
+from dpbench_plugins.learners.networks.models import Network
+from dpbench_plugins.learners.networks.views import normalised
+
+BATCH = 256  # images predicted at once
+ALLOCATORS = ("out of memory", "allocate memory", "not enough memory")  # what they say
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Steps that train one part of a network with one learning rate, by one release or several in turn."""
+
+    trains: Trains
+    learning_rate: float
+    releases: Sequence[Release]
+
+
+@dataclass(frozen=True)
+class Training:
+    """DP-SGD on a network's parameters.
+
+    Each step: velocity = momentum * velocity + noisy sum of clipped gradients / (sample_rate * n), parameters -=
+    learning rate * velocity. The expected batch size is public, the drawn one is not.
+
+    The weights that predict are their exponential moving average with decay min(ema, (1 + t) / (10 + t)) after step t,
+    which begins at the first weights and goes on through all phases (De et al. 2022, section 3; so in the code of Tang
+    et al.). It is made of noisy answers alone. `ema` 0 is the last weights.
+    """
+
+    gradients: Gradients
+    momentum: float
+    clip: float
+    ema: float
+    chunk_size: int | None
+
+    def run(self, curator: Curator, theta: Tensor, phases: Sequence[Phase]) -> Tensor:
+        """Return the averaged parameters (size,) after all phases, from parameters `theta`, which change.
+
+        Raises:
+            DpbenchError: the chunk does not fit into memory; names a smaller one.
+        """
+        average, step = theta.clone(), 0
+        chunk_size = self.chunk_size or self.gradients.rows_at_once(curator.task.example_shape, theta.device)
+        for phase in phases:
+            trained = theta[self.gradients.layout.start(phase.trains) :]
+            velocity = torch.zeros_like(trained)
+            for release in chain.from_iterable(repeat(release, release.steps) for release in phase.releases):
+                rows = self.gradients.at(theta, phase.trains)
+                with _room_for(chunk_size):
+                    noisy_gradient = curator.noisy_sum(
+                        rows, release=release.name, clip=self.clip, chunk_size=chunk_size
+                    )
+                velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / (release.sample_rate * curator.task.size))
+                trained.add_(velocity, alpha=-phase.learning_rate)
+                step += 1
+                average.lerp_(theta, 1 - min(self.ema, (1 + step) / (10 + step)))
+        return average
+
+
+def predictor(network: Network, named: dict[str, Tensor]) -> Predict:
+    """Return the map of images to logits under parameters `named`, a limited number of images at once."""
+    network = copy.deepcopy(network)
+    network.load_state_dict(named, assign=True)
+
+    def predict(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            parts = [network(normalised(part)) for part in torch.split(x, BATCH)]
+        return torch.cat(parts)
+
+    return predict
+
+
+@contextmanager
+def _room_for(chunk_size: int) -> Iterator[None]:
+    """Turn what allocators say, on a processor or a GPU, into what to do."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not isinstance(error, MemoryError) and not any(said in str(error).lower() for said in ALLOCATORS):
+            raise
+        smaller = f"chunk_size={chunk_size // 2}: only memory depends on it"
+        raise DpbenchError(
+            f"Gradients of {chunk_size} example(s) at once do not fit into memory. Set "
+            f"{smaller if chunk_size > 1 else 'a smaller augmult or network'}."
+        ) from error

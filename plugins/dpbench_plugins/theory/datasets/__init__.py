@@ -1,0 +1,18 @@
+"""Distributions of theorems, as datasets of features: the target is known, the error is on fresh draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpbench import Dataset, hookimpl
+from dpbench_plugins.theory.datasets.graphs import Blocks, Disjunction
+from dpbench_plugins.theory.datasets.halfspaces import GaussianMixture, LowRank
+from dpbench_plugins.theory.datasets.plane import HalfPlane, Rectangles, Thresholds
+
+__all__ = ["dpbench_datasets"]
+
+
+@hookimpl
+def dpbench_datasets() -> Sequence[type[Dataset]]:
+    """Register the datasets of this package."""
+    return [GaussianMixture, LowRank, Thresholds, HalfPlane, Rectangles, Disjunction, Blocks]

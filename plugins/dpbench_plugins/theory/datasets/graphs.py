@@ -1,0 +1,107 @@
+"""Disjunctions whose variables hang together: Hu et al.'s definition 4, and blocks with known weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from dpbench_plugins.theory.datasets.synthetic import Synthetic, within
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dpbench_plugins.theory.datasets.synthetic import Draw
+
+CITATION = "Hu, Pinto, Sanyal, Yang, Semi-private learning via low dimensional structures, 2023"
+
+
+@dataclass(frozen=True)
+class Disjunction(Synthetic):
+    """An example is a random graph on the k literals (yes) or on the d - k other variables (no).
+
+    Hu et al.'s definition 4: each edge with chance p, a variable is active unless it is isolated. Literals stand at
+    random places. As printed a graph may have no edge at all, and x = 0 then has both labels, so that no disjunction
+    is accurate: such graphs are drawn again here.
+    """
+
+    name: ClassVar[str] = "theory-disjunction"
+    citation: ClassVar[str] = "definition 4 of " + CITATION
+
+    d: int = 60
+    k: int = 20
+    p: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse graphs without edges."""
+        super().__post_init__()
+        within(self.name, d=(4, self.d, 500), k=(2, self.k, self.d - 2), p=(1e-4, self.p, 1))
+
+    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw the places of the literals."""
+        import numpy as np
+
+        places = world.permutation(self.d)
+        sides = (places[self.k :], places[: self.k])
+
+        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+            y = stream.integers(0, 2, n)
+            x = np.zeros((n, self.d), np.float32)
+            for label, variables in enumerate(sides):
+                rows = np.flatnonzero(y == label)
+                x[np.ix_(rows, variables)] = _graphs(len(rows), len(variables), self.p, stream)
+            return x, y
+
+        return examples
+
+
+def _graphs(n: int, vertices: int, p: float, stream: np.random.Generator) -> np.ndarray:
+    """Return which vertices of n random graphs are not isolated, (n, vertices); no graph is without edges."""
+    import numpy as np
+
+    one, other = np.triu_indices(vertices, 1)
+    active = np.zeros((n, vertices), np.float32)
+    left = np.arange(n)
+    while len(left):
+        rows = left[: max(1, 2**21 // len(one))]
+        edges = stream.random((len(rows), len(one)), np.float32) < p
+        row, edge = np.nonzero(edges)
+        active[rows[row], one[edge]] = 1
+        active[rows[row], other[edge]] = 1
+        done = rows[edges.any(1)]
+        left = left[~np.isin(left, done, assume_unique=True)]
+    return active
+
+
+@dataclass(frozen=True)
+class Blocks(Synthetic):
+    """One active variable of `blocks`, the first with weight 1 - 2 alpha, the others alike; a fair coin labels each.
+
+    The error of a set of blocks is the weight of the wrong ones. Independent private coins at epsilon are wrong on
+    block z with chance E[sigmoid(-epsilon N_z)], N_z of n w_z examples: the rate of theorem 1, n of the order of
+    Z / (2 alpha epsilon) log(1 / alpha), is that of learning Z - 1 light blocks.
+    """
+
+    name: ClassVar[str] = "theory-blocks"
+    citation: ClassVar[str] = "after theorem 1 of " + CITATION
+
+    blocks: int = 16
+    alpha: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Refuse fewer than two blocks."""
+        super().__post_init__()
+        within(self.name, blocks=(2, self.blocks, 1e5), alpha=(0, self.alpha, 0.5))
+
+    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw the labels of the blocks."""
+        import numpy as np
+
+        labels = world.integers(0, 2, self.blocks)
+        light = 2 * self.alpha / (self.blocks - 1)
+        weights = np.array([1 - 2 * self.alpha] + [light] * (self.blocks - 1))
+
+        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+            block = stream.choice(self.blocks, n, p=weights)
+            return np.eye(self.blocks, dtype=np.float32)[block], labels[block]
+
+        return examples

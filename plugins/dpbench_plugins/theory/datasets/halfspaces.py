@@ -1,0 +1,101 @@
+"""Halfspaces with a large margin whose data is nearly low-dimensional: where PILLAR's theorem speaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from dpbench_plugins.theory.datasets.synthetic import Synthetic, within
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dpbench_plugins.theory.datasets.synthetic import Draw
+
+
+@dataclass(frozen=True)
+class GaussianMixture(Synthetic):
+    """Two Gaussians with means y mu and covariance theta w w^T + sigma^2 I, mu and w orthogonal unit vectors.
+
+    PILLAR's example 1, up to the norms: corollary 6 needs |x| to be about 1, and norms follow standard deviations, so
+    that sigma is at most 1 / (4 sqrt(d)), the default. The separator is mu, and not w, which the example writes: mu
+    and w are orthogonal, so w tells nothing about the label. Second moments are mu mu^T + theta w w^T + sigma^2 I, so
+    xi_1 = 0 for theta < 1, and the best error is Phi(-1 / sigma).
+    """
+
+    name: ClassVar[str] = "theory-gmm"
+    citation: ClassVar[str] = "Pinto, Hu, Yang, Sanyal, PILLAR, 2023, example 1"
+
+    d: int = 100
+    theta: float = 1 / 16
+    sigma: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no mixture."""
+        super().__post_init__()
+        within(self.name, d=(2, self.d, 1e5), theta=(0, self.theta, 1e6), sigma=(0, self.sigma or 0, 1e6))
+
+    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw mu and w."""
+        import numpy as np
+
+        mu, w = np.linalg.qr(world.standard_normal((self.d, 2)))[0].T
+        sigma = 0.25 / self.d**0.5 if self.sigma is None else self.sigma
+
+        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+            y = stream.integers(0, 2, n)
+            along = stream.standard_normal((n, 1)) * self.theta**0.5
+            return np.outer(2 * y - 1, mu) + along * w + sigma * stream.standard_normal((n, self.d)), y
+
+        return examples
+
+
+@dataclass(frozen=True)
+class LowRank(Synthetic):
+    """A share `tau` of the energy in d - k directions that tell nothing, the rest in k: low rank, with a margin.
+
+    z is normal with variance (1 - tau) / k in k directions and tau / (d - k) in the others, given that <w*, z> is at
+    least `margin` of its standard deviations away from 0; its sign is the label. w* = sqrt(1 - s^2) e_1 + s e_(k+1), so
+    its xi_k is 1 - sqrt(1 - s^2), where a head direction has more variance than a tail direction; where it has less,
+    xi_k is near 1 and the assumption fails. x = z / |z|, turned at random; |z| is near 1, so the margin of definition 3
+    is near `margin` times the deviation of <w*, z>. (A margin of the first coordinate alone, with this w*, would leave
+    the labels those of e_1: xi would be 0 whatever s.)
+    """
+
+    name: ClassVar[str] = "theory-lowrank"
+    citation: ClassVar[str] = "after definition 3 of Pinto, Hu, Yang, Sanyal, PILLAR, 2023"
+
+    d: int = 100
+    k: int = 5
+    tau: float = 0.5
+    margin: float = 0.5
+    s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what leaves no head or no tail."""
+        super().__post_init__()
+        within(self.name, d=(2, self.d, 1e5), k=(1, self.k, self.d - 1), tau=(0, self.tau, 0.999))
+        within(self.name, margin=(0, self.margin, 5), s=(0, self.s, 1))
+
+    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw the rotation."""
+        import numpy as np
+        from scipy.special import ndtr, ndtri
+
+        q, r = np.linalg.qr(world.standard_normal((self.d, self.d)))
+        turned = (q * np.sign(np.diag(r))).T.astype(np.float32)  # of Haar's distribution
+        head, tail = (1 - self.tau) / self.k, self.tau / (self.d - self.k)
+        deviations = np.sqrt([head] * self.k + [tail] * (self.d - self.k)).astype(np.float32)
+
+        target = np.zeros(self.d, np.float32)
+        target[0], target[self.k] = np.sqrt(1 - self.s**2), self.s
+        spread = np.linalg.norm(deviations * target)  # of <w*, z>
+
+        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+            z = stream.standard_normal((n, self.d), np.float32) * deviations
+            least = ndtr(self.margin)
+            far = ndtri(least + (1 - least) * stream.random(n)) * np.where(stream.random(n) < 0.5, -1, 1)
+            z += np.outer(far - z @ target / spread, deviations**2 * target / spread)  # normal, given <w*, z>
+            return (z / np.linalg.norm(z, axis=1, keepdims=True)) @ turned, far > 0
+
+        return examples

@@ -1,0 +1,114 @@
+"""Classes of small VC dimension at an unknown place: what public points are worth to Alon et al."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from dpbench_plugins.theory.datasets.synthetic import Synthetic, within
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dpbench_plugins.theory.datasets.synthetic import Draw
+
+
+@dataclass(frozen=True)
+class Thresholds(Synthetic):
+    """A threshold on the line, x uniform on an unknown window [a, 2a] with a = 2^-u, u uniform on [0, 60].
+
+    The label is x >= t, t uniform on the middle share `middle` of the window. A net that knows nothing of the window
+    fails: of a thousand thresholds that lie evenly in [0, 1], most draws of the window hold none. The window is wide
+    beside its place, so that 32-bit numbers resolve it to 1e-7.
+    """
+
+    name: ClassVar[str] = "theory-thresholds"
+    citation: ClassVar[str] = "after theorem 4.1 of Alon, Bassily, Moran, Limits of Private Learning, 2019"
+
+    middle: float = 0.6
+
+    def __post_init__(self) -> None:
+        """Refuse what is no share."""
+        super().__post_init__()
+        within(self.name, middle=(0, self.middle, 1))
+
+    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw window and threshold."""
+        import numpy as np
+
+        start = np.float32(2.0 ** -world.uniform(0, 60))
+        threshold = start * (1 + 0.5 * (1 + self.middle * world.uniform(-1, 1)))
+
+        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+            x = (start * (1 + stream.random(n))).astype(np.float32)
+            return x[:, None], x >= threshold
+
+        return examples
+
+
+@dataclass(frozen=True)
+class Cloud(Synthetic):
+    """A round Gaussian at an unknown place of the plane, and a target around its centre.
+
+    The centre is uniform on [-1, 1]^2, the standard deviation `spread`.
+    """
+
+    citation: ClassVar[str] = "after Alon, Bassily, Moran, Limits of Private Learning, 2019"
+
+    spread: float = 0.001
+
+    def __post_init__(self) -> None:
+        """Refuse a spread that 32-bit numbers do not resolve."""
+        super().__post_init__()
+        within(self.name, spread=(1e-4, self.spread, 1e4))
+
+    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw the centre, then the target."""
+        centre = world.uniform(-1, 1, 2)
+        says = self.target(world)
+
+        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+            z = stream.standard_normal((n, 2))
+            return centre + self.spread * z, says(z)
+
+        return examples
+
+    @abstractmethod
+    def target(self, world: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
+        """Draw a function of places (n, 2), in deviations from the centre, that says yes or no."""
+
+
+@dataclass(frozen=True)
+class HalfPlane(Cloud):
+    """A line through the centre of a round Gaussian at an unknown place, at an unknown angle: both classes are even."""
+
+    name: ClassVar[str] = "theory-halfspace2d"
+
+    def target(self, world: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
+        """Draw the angle."""
+        import numpy as np
+
+        angle = world.uniform(0, 2 * np.pi)
+        normal = np.array([np.cos(angle), np.sin(angle)])
+        return lambda z: z @ normal >= 0
+
+
+@dataclass(frozen=True)
+class Rectangles(Cloud):
+    """An axis-aligned rectangle around the centre of a round Gaussian at an unknown place; half of the mass is inside.
+
+    The share of x within the rectangle's sides is uniform on [0.6, 0.85], that of y one half of its inverse.
+    """
+
+    name: ClassVar[str] = "theory-rectangles"
+
+    def target(self, world: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
+        """Draw the sides."""
+        import numpy as np
+        from scipy.special import ndtri
+
+        share = world.uniform(0.6, 0.85)
+        sides = ndtri((1 + np.array([share, 0.5 / share])) / 2)
+        return lambda z: (np.abs(z) <= sides).all(1)

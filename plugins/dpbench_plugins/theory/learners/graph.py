@@ -1,0 +1,133 @@
+"""Disjunctions by the component graph: public data says what goes together, private labels what is a literal.
+
+And without public data, for comparison: one noisy count a variable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, Release, Task
+from dpbench_plugins.theory.learners.common import some_public, two_classes, yes_or_no
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ComponentGraph(Learner):
+    """Hu, Pinto, Sanyal, Yang 2023, theorem 1: a union of components of the public graph, by private coins.
+
+    x in {0, 1}^d (a feature above 1/2 is active), the label an OR of literals, and no example has both literals and
+    other active variables. Variables that are active together in a public example are joined; then a disjunction is a
+    union of the Z components. Theorem 1: m = O(log(2 d^2 / beta) / -log(1 - p)) unlabelled examples find all
+    components, p the least chance of an edge, and n = O((Z + polylog) / (alpha epsilon)) labelled ones the union.
+
+    A private example stands for the component of its first active variable; one without any for none. The number of
+    errors of a union is a sum over components, so the exponential mechanism over all 2^Z unions is Z independent coins:
+    component z is in with chance 1 / (1 + exp(-epsilon (yes_z - no_z))): exact, in O(Z). A coin that no example touches
+    is fair, as it is in the mechanism over unions.
+
+    Privacy (add or remove one): epsilon-DP. The graph is public. An example touches one coin, whose log-odds move by
+    epsilon at most: parallel composition (`Curator.noisy_choices`). Covered: the coins, and the union of them.
+    Not covered: examples of several components are counted by the first alone.
+
+    Differs from the paper: exp(epsilon q / 2), which it prints, is for replacing an example; adding or removing one
+    moves losses in one direction, so the 2 goes. That the union has k literals is not enforced, as in the paper. All
+    2^Z unions are searched: in its theorem 2, where Z = 2, the "two hypotheses" are four.
+    """
+
+    name: ClassVar[str] = "component-graph"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+
+    def made_for(self) -> str:
+        """Disjunctions over random graphs."""
+        return "theory-disjunction:n=1500,m=300,test=400,d=30,k=12"
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:
+        """One coin a component, of which there are at most as many as variables."""
+        two_classes(task, self.name)
+        some_public(task, self.name)
+        return [Choice("components", candidates=2, parts=_variables(task))]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Join variables by public examples, then toss a coin a component."""
+        import torch
+
+        component = components_of(active(public.x))  # (d,)
+
+        def votes(chunk: Chunk) -> Tensor:
+            on = active(chunk.x)
+            # The largest of distinct numbers: the first that is on, wherever a library looks first.
+            first = (on * torch.arange(on.shape[1], 0, -1)).argmax(1)
+            return torch.where(on.any(1), 2 * component[first] + chunk.y, -1)
+
+        coins = curator.noisy_choices(votes, release="components")  # (d,)
+        literal = coins[component].bool()  # (d,)
+        return lambda x: yes_or_no((active(x) & literal).any(1).float() - 0.5)
+
+
+@dataclass(frozen=True)
+class LiteralCounts(Learner):
+    """Disjunctions without public data: what `component-graph` is compared with, to see what its graph is worth.
+
+    Each variable is counted, once for each example in which it is active, up where the label is yes and down where it
+    is no; a literal is what has a noisy count above 0, as no example of label no has one active. Noise has standard
+    deviation sigma sqrt(d) on each of d counts, so that all are right from about n = 2 sigma sqrt(2 d log d) / a
+    examples, a the chance that a variable is active: sqrt(d) where the component graph pays Z, its components.
+
+    Privacy (add or remove one): (epsilon, delta). One Gaussian release; a row has at most d entries of 1 or -1, a norm
+    of sqrt(d), to which it is clipped. Covered: the counts, and the disjunction. Not covered: nothing is read besides.
+    """
+
+    name: ClassVar[str] = "literal-counts"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
+
+    def made_for(self) -> str:
+        """Disjunctions over random graphs."""
+        return "theory-disjunction:n=1500,m=300,test=400,d=30,k=12"
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        """All counts in one sum."""
+        two_classes(task, self.name)
+        return [Release("counts")]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Count, and keep what is above 0."""
+
+        def signed(chunk: Chunk) -> Tensor:
+            return active(chunk.x) * (2 * chunk.y - 1).float().unsqueeze(1)
+
+        counts = curator.noisy_sum(signed, release="counts", clip=math.sqrt(_variables(curator.task)))  # (d,)
+        literal = counts > 0
+        return lambda x: yes_or_no((active(x) & literal).any(1).float() - 0.5)
+
+
+def _variables(task: Task) -> int:
+    return math.prod(task.example_shape)
+
+
+def active(x: Tensor) -> Tensor:
+    """Return which variables of each row are active, (c, d) bool."""
+    return x.flatten(1) > 0.5
+
+
+def components_of(on: Tensor) -> Tensor:
+    """Return the component of each variable, (d,) int64 counted from 0: variables on in one row are joined."""
+    import numpy as np
+    import torch
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    rows, variables = on.shape
+    # A graph of rows and variables, a row beside each variable that is on in it: d + m vertices, no squares.
+    row, variable = on.nonzero(as_tuple=True)
+    vertices = rows + variables
+    graph = csr_matrix((np.ones(len(row)), (row + variables, variable)), (vertices, vertices))
+    _, labels = connected_components(graph, directed=False)
+    _, component = np.unique(labels[:variables], return_inverse=True)
+    return torch.from_numpy(component.astype(np.int64))

@@ -1,0 +1,255 @@
+"""PILLAR as its theorem has it: averaged noisy gradient descent of a hinge loss in few public dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from dpbench import (
+    Budget,
+    Choice,
+    Chunk,
+    Curator,
+    Learner,
+    Predict,
+    PublicData,
+    RankOne,
+    Release,
+    SpecError,
+    Task,
+    exact_linear,
+    settled,
+    unit_norm,
+)
+from dpbench_plugins.theory.learners.common import not_all_equal, some_public, two_classes, yes_or_no
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+PICK = 0.1  # share of 1 / sigma^2 that choosing among repeats costs, beside the gradients
+FAITHFUL = 1000  # examples up to which n^2 steps are affordable
+
+
+@dataclass(frozen=True)
+class PillarTheory(Learner):
+    """PILLAR, algorithms 1 and 2 (Pinto, Hu, Yang, Sanyal 2023), on two classes.
+
+    Theorem 1. Let some unit w* have y <w*, x> >= gamma |x| almost surely, and |A_k^T w*| >= 1 - xi, A_k the top k
+    eigenvectors of E[x x^T] with gap Delta to the next. With m = O(log(2 / beta) / (gamma Delta)^2) unlabelled public
+    and n = O~(sqrt(k) / (alpha epsilon zeta)) private examples, zeta = gamma (1 - xi - gamma / 10), the error is at
+    most alpha with chance 1 - beta. Its proof also needs the n = O~(k / alpha) of learning k-dimensional halfspaces.
+
+    Rows are shrunk to norm 1 and projected on the top `k` eigenvectors of the public second moment (k = 0: not at all).
+    `repeats` = ceil(log(1 / beta)) times, `steps` gradient steps on the hinge loss max(0, 1 - y <w, z> / zeta), or with
+    `loss=ramp` on min(1, hinge) (theorem 3 of Hu et al., whose PCA is centred: `center`), from 0 and within the unit
+    ball; their mean is a candidate. The exponential mechanism picks the one of least clamped loss.
+
+    Privacy (add or remove one). Projections see public data alone. A row's gradient is at most rho / zeta long, to
+    which it is clipped, rho = 1, or with `radius=public` the 0.99 quantile of the public |z|: Gaussian releases, and a
+    choice by losses in [0, 1], composed by the ledger under one sigma.
+    Covered: gradients, the choice, everything that follows from them. Not covered: a k, margin or xi that somebody set
+    after a look at private rows.
+
+    Differs from the paper:
+
+    - The margin that theorem 1 leaves after projecting, gamma (1 - xi), does not follow for xi > 0: its proof takes
+      <A^T b, A^T w*> for 0 where <b, w*> is. What follows is gamma - sqrt(xi (2 - xi)), as
+      |<w*, z> - <A A^T w*, z>| <= |w* - A A^T w*|. The learner takes zeta as printed: it is a setting.
+    - Algorithm 2 spends epsilon on the repeats and epsilon again on the choice: 2 epsilon together. Here one
+      calibration states (epsilon, delta) for all.
+    - Algorithm 2 prints noise of variance 32 L^2 n^2 log(n / delta) log(1 / delta) / epsilon; Bassily et al. divide by
+      epsilon^2, as a noise multiplier must (variance in units of sensitivity squared scales as 1 / epsilon^2).
+      `mode=faithful` takes it with the square, at (epsilon, delta) / repeats, and n^2 - 1 steps on single records. The
+      plan needs far less `noise` (a multiplier, settled by the budget); the learner adds the difference itself. For
+      n <= 1000 only.
+    - Its exponential mechanism is handed -loss and weighs by exp(+score): read as the reverse, the least loss wins.
+    - Steps are on all examples (`mode=tight`): the same sensitivity, and noise sqrt(steps) sigma for the whole in place
+      of n^2 amplified steps. The start is 0 and not random, the mean of the iterates is taken, not the last.
+
+    A measured finding: noise in w changes the score of a unit row by N(0, sigma^2) in any dimension, so that descent
+    without projection does not pay sqrt(d) at a fixed margin. What projecting gains is the energy it throws away.
+    """
+
+    name: ClassVar[str] = "pillar-theory"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+
+    k: int = 5
+    margin: float = 0.1
+    xi: float = 0.0
+    beta: float = 0.24
+    steps: int = 50
+    radius: Literal["unit", "public"] = "unit"
+    loss: Literal["hinge", "ramp"] = "hinge"
+    center: bool = False
+    mode: Literal["tight", "faithful"] = "tight"
+    noise: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what the theorem has no words for."""
+        if self.k < 0 or self.steps < 1 or not 0 < self.beta < 1:
+            raise SpecError(
+                f"Expected k={self.k} >= 0, steps={self.steps} >= 1 and beta={self.beta} in (0, 1) in learner "
+                f"{self.name!r}."
+            )
+        if not (0 < self.margin <= 1 and 0 <= self.xi < 1 and self.zeta > 0):
+            raise SpecError(
+                f"Expected margin={self.margin} in (0, 1] and xi={self.xi} in [0, 1 - margin / 10) in learner "
+                f"{self.name!r}: zeta = margin (1 - xi - margin / 10) is what is left of the margin."
+            )
+
+    @property
+    def zeta(self) -> float:
+        """The margin that is left after projecting."""
+        return self.margin * (1 - self.xi - 0.1 * self.margin)
+
+    @property
+    def repeats(self) -> int:
+        """How many candidates are made."""
+        return math.ceil(math.log(1 / self.beta))
+
+    def made_for(self) -> str:
+        """Low rank with a margin."""
+        return "theory-lowrank:n=1500,m=300,test=400,d=20,k=5,tau=0.3"
+
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return the noise multiplier of a record's gradient that the paper prints, for `mode=faithful` alone."""
+        if self.mode == "tight" or math.isinf(budget.epsilon):
+            return {"noise": 0.0}
+        delta = budget.delta / self.repeats
+        variance = 32 * math.log(task.size / delta) * math.log(1 / delta) * (self.repeats / budget.epsilon) ** 2
+        return {"noise": float(f"{math.sqrt(variance):.6g}")}
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release | Choice]:
+        """All gradients, and a choice of a tenth of their cost where there is more than one candidate."""
+        two_classes(task, self.name)
+        if self.public != "none":
+            some_public(task, self.name)
+        if self.mode == "faithful" and not 2 <= task.size <= FAITHFUL:
+            raise SpecError(
+                f"Expected 2 to {FAITHFUL} private examples with mode=faithful in learner {self.name!r}, got "
+                f"{task.size:,}: it takes n^2 steps."
+            )
+        total = self.repeats * self._steps(task)
+        gradients = Release("gradient", total, 1.0 if self.mode == "tight" else 1 / task.size)
+        pick = Choice("pick", max(2, self.repeats), relative_noise=round((PICK * total) ** -0.5, 6))
+        return [gradients, pick] if self.repeats > 1 else [gradients]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Project, descend, pick."""
+        import torch
+
+        basis, shift = self._projection(public.x.flatten(1), generator)  # (k, d), (k,)
+
+        def project(rows: Tensor) -> Tensor:
+            flat = rows.flatten(1)
+            short = flat.double().square().sum(1, keepdim=True) <= 1
+            return exact_linear(torch.where(short, flat, unit_norm(flat)), basis, shift)
+
+        bound = torch.quantile(project(public.x).norm(dim=1), 0.99) if self.radius == "public" else torch.tensor(1.0)
+        rho = max(1e-6, float(bound))
+        mapped = curator.map(project)
+        heads = torch.stack([self._descend(mapped, rho, generator) for _ in range(self.repeats)])  # (R, k)
+        chosen = self._pick(mapped, heads, rho) if self.repeats > 1 else 0
+        head = heads[chosen]
+        return lambda x: yes_or_no(project(x) @ head)
+
+    def _steps(self, task: Task) -> int:
+        return self.steps if self.mode == "tight" else task.size**2 - 1
+
+    def _projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        import torch
+
+        not_all_equal(x, self.name)
+        dimensions = x.shape[1]
+        k = self.k or dimensions
+        if k > dimensions:
+            raise SpecError(f"Expected k={k} <= {dimensions} features in learner {self.name!r}.")
+        rows = torch.where(x.double().square().sum(1, keepdim=True) <= 1, x, unit_norm(x)).double()
+        mean = rows.mean(0) if self.center else torch.zeros_like(rows[0])
+        if not self.k:
+            return torch.eye(dimensions), -mean.float()
+        values, vectors = torch.linalg.eigh((rows - mean).T @ (rows - mean) / len(rows))
+        if values[-k] <= 1e-12 * values[-1]:
+            raise SpecError(
+                f"Expected public examples in k={k} directions in learner {self.name!r}, got {len(x)} that span fewer. "
+                "Set a lower k, or give more of them."
+            )
+        basis = vectors[:, -k:].T
+        return basis.float(), (-basis @ mean).float()
+
+    def _descend(self, curator: Curator, rho: float, generator: torch.Generator) -> Tensor:
+        """Return the mean iterate of one descent, (k,)."""
+        import torch
+
+        size, clip, steps = curator.task.size, rho / self.zeta, self._steps(curator.task)
+        (k,), sigma = curator.task.example_shape, curator.sigma["gradient"]
+        more = math.sqrt(max(0.0, settled(self.noise) ** 2 - sigma**2))
+        records = 1 if self.mode == "tight" else size  # that one of a sample stands for
+        length = clip * math.sqrt(size**2 + k * records**2 * (sigma**2 + more**2))  # of a noisy gradient
+        rate = 2 * records / (length * math.sqrt(steps))
+        head, total = torch.zeros(k), torch.zeros(k)
+        for _ in range(steps):
+            slope = self._slope(curator, head, clip)
+            if more:
+                slope = slope + more * clip * torch.randn(k, generator=generator)
+            head = head - rate * slope
+            head = head / head.norm().clamp(min=1)
+            total += head
+        return total / steps
+
+    def _slope(self, curator: Curator, head: Tensor, clip: float) -> Tensor:
+        zeta, ramp = self.zeta, self.loss == "ramp"
+
+        def rows(chunk: Chunk) -> RankOne:
+            signs = (2 * chunk.y - 1).float().unsqueeze(1)
+            won = signs * exact_linear(chunk.rows, head.unsqueeze(0))  # (c, 1)
+            active = (won < zeta) & ((won >= 0) | (not ramp))
+            return RankOne(-signs * active / zeta, chunk.rows)
+
+        slope: Tensor = curator.noisy_sum(rows, release="gradient", clip=clip)  # (1, k)
+        return slope[0]
+
+    def _pick(self, curator: Curator, heads: Tensor, rho: float) -> int:
+        zeta, most = self.zeta, 1 if self.loss == "ramp" else 1 + rho / self.zeta
+
+        def losses(chunk: Chunk) -> Tensor:
+            signs = (2 * chunk.y - 1).float().unsqueeze(1)
+            return (1 - signs * exact_linear(chunk.rows, heads) / zeta).clamp(min=0) / most
+
+        return curator.noisy_choice(losses, release="pick")
+
+
+@dataclass(frozen=True)
+class RandomTheory(PillarTheory):
+    """`pillar-theory` on a random projection in place of public components: what section 3.3 of PILLAR compares with.
+
+    Johnson and Lindenstrauss: a map with entries N(0, 1 / k), drawn without a look at any data, moves <w*, x> by about
+    1 / sqrt(k), so that a margin gamma wants k of the order of 1 / gamma^2, and n of the order of sqrt(k) / (alpha
+    epsilon gamma) = 1 / (alpha epsilon gamma^2) (Nguyen et al. 2020). It throws directions away, but neither their
+    energy nor the noise that they bring.
+
+    Privacy: that of `pillar-theory`, where the projection is a function of a public seed. Covered and not covered: as
+    there.
+    """
+
+    name: ClassVar[str] = "jl-theory"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
+
+    k: int = 40
+
+    def __post_init__(self) -> None:
+        """Refuse what only public data has."""
+        super().__post_init__()
+        if not self.k or self.center or self.radius == "public":
+            raise SpecError(
+                f"Expected k={self.k} >= 1, center=false and radius=unit in learner {self.name!r}: a random projection "
+                "has dimensions, and no public data has given it a mean or a length."
+            )
+
+    def _projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        import torch
+
+        return torch.randn(self.k, x.shape[1], generator=generator) / math.sqrt(self.k), torch.zeros(self.k)

@@ -1,0 +1,105 @@
+"""Semi-private learning of a class of finite VC dimension: public points make it finite, private labels choose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, SpecError, Task
+from dpbench_plugins.theory.learners.classes import Celled, HypothesisClass, Rowwise, class_named
+from dpbench_plugins.theory.learners.common import not_all_equal, some_public, two_classes, yes_or_no
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+MOST = 2**22  # candidates
+
+PROVING: Mapping[str, str] = {
+    "thresholds": "theory-thresholds:n=1500,m=300,test=400,middle=0.1",
+    "intervals": "theory-thresholds:n=1500,m=300,test=400,middle=0.1",
+    "stumps": "theory-thresholds:n=1500,m=300,test=400,middle=0.1",
+    "rectangles": "theory-rectangles:n=1500,m=300,test=400",
+    "halfplanes": "theory-halfspace2d:n=1500,m=300,test=400",
+}
+
+
+@dataclass(frozen=True)
+class SemiPrivate(Learner):
+    """A_SSPP (Alon, Bassily, Moran 2019, algorithm 1): the exponential mechanism over patterns on public points.
+
+    Each way in which the class labels the distinct public points has one representative; the one with the fewest
+    private errors is chosen, with noise. Theorem 3.1: for VC dimension v, error alpha above the best, chance 1 - beta,
+    m = O((v log(1 / alpha) + log(1 / beta)) / alpha) unlabelled public and n = O((v log(1 / alpha) + log(1 / beta))
+    max(1 / alpha^2, 1 / (epsilon alpha))) private examples are enough, in a realisable case 1 / (epsilon alpha).
+    Theorem 4.1: for thresholds on the line, which no private learner learns alone, m = Omega(1 / alpha) is needed.
+
+    Privacy (add or remove one): epsilon-DP. Representatives are a function of public points (lemma 3.2), and a row's
+    loss by each is 0 or 1. Covered: the choice, and what it predicts. Not covered: a class that somebody chose after a
+    look at private rows.
+
+    Differs from the paper: the score's factor 1 / 2 is for replacing a row and goes. Any representative of a pattern
+    would do: cuts lie half way between public points. `rectangles` uses the first 20 public points and `halfplanes` the
+    first 60, for m^4 / 24 and m^2 patterns. `stumps`, one feature against a threshold or the opposite, have some
+    patterns twice, with the weight of two.
+    """
+
+    name: ClassVar[str] = "sspp"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+    shorthand: ClassVar[str] = "hypotheses"
+
+    hypotheses: Literal["thresholds", "stumps", "intervals", "rectangles", "halfplanes"] = "stumps"
+
+    def made_for(self) -> str:
+        """Name a distribution of the class."""
+        return PROVING[self.hypotheses]
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:
+        """One choice among all representatives."""
+        two_classes(task, self.name)
+        some_public(task, self.name)
+        features = math.prod(task.example_shape)
+        hypotheses = class_named(self.hypotheses, features, self.name)
+        count = hypotheses.most(min(task.public, hypotheses.points), features)
+        if count > MOST:
+            raise SpecError(
+                f"Expected at most {MOST:,} candidates for hypotheses={self.hypotheses} in learner {self.name!r}, got "
+                f"up to {count:,} for {task.public:,} public examples of {features:,} features. Give fewer of them."
+            )
+        return [Choice("hypothesis", candidates=count)]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Choose a representative."""
+        points = public.x.flatten(1)
+        hypotheses = class_named(self.hypotheses, points.shape[1], self.name)
+        not_all_equal(points, self.name)
+        found = hypotheses.representatives(_distinct(points, hypotheses))
+        chosen = _ask(curator, found)
+        return lambda x: yes_or_no(found.answer(x.flatten(1), chosen).float() - 0.5)
+
+
+def _distinct(points: Tensor, hypotheses: HypothesisClass) -> Tensor:
+    import torch
+
+    distinct: Tensor = torch.unique(points[: hypotheses.points], dim=0)
+    return distinct
+
+
+def _ask(curator: Curator, found: Celled | Rowwise) -> int:
+    """Return the candidate that the exponential mechanism chooses by errors."""
+    import torch
+
+    if isinstance(found, Celled):
+        wrong = torch.stack([found.yes, ~found.yes], 1).flatten(0, 1)  # (2 cells, N): yes is wrong where the label is 0
+
+        def cells(chunk: Chunk) -> Tensor:
+            return 2 * found.cell(chunk.x.flatten(1)) + chunk.y
+
+        return curator.noisy_choice(cells, release="hypothesis", project=wrong)
+
+    def losses(chunk: Chunk) -> Tensor:
+        return (found.says(chunk.x.flatten(1)) != chunk.y.bool().unsqueeze(1)).float()
+
+    return curator.noisy_choice(losses, release="hypothesis")

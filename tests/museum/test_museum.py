@@ -100,7 +100,7 @@ def test_what_exhibits_change_is_honest_itself(learner: type[Learner]) -> None:
 
 @pytest.mark.parametrize("learner", [Honest, OfSamples, InTwoBlocks, Prototypes, Stumps, Committee])
 def test_an_honest_core_passes_the_audit_that_broken_ones_fail(learner: type[Learner]) -> None:
-    honest = Core(lambda core, *given: core(*given), "randomness:_Seeded.noise", learner)
+    honest = Core(lambda core, *given: core(*given), "core.randomness:_Seeded.noise", learner)
     assert set(honest.visit().values()) == {None}
 
 

@@ -16,10 +16,23 @@
     │   └── AccountantsDisagree  two independent accountants contradict each other
     ├── DataError                data that is malformed
     │   ├── DataMissing          data that is not on this machine; says what to fetch and where it looked
-    │   └── DamagedFile          a cache file that fails its checksum
+    │   │   └── DocsMissing      the packages that build the documentation
+    │   ├── DamagedFile          a cache file that fails its checksum
+    │   ├── MalformedFile        a submitted file that cannot be read; names the field
+    │   └── ChecksFailed         files of a leaderboard that fail their checks; lists the complaints
     ├── OutputError              a place that cannot be written
+    │   └── DocsNotBuilt         a page, a link or a notebook of the documentation is broken
+    ├── NotReproducible          a run that cannot be repeated on this machine
     └── LawBroken                a plugin breaks a law of `dpbench.testing`
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_SHOWN = 400  # characters of a complaint's field and text
+_LISTED = 20  # complaints
 
 
 class DpbenchError(Exception):
@@ -82,8 +95,51 @@ class DamagedFile(DataError):
     """A cache file that fails its checksum."""
 
 
+class DocsMissing(DataMissing):
+    """The packages that build the documentation are not installed."""
+
+
+class MalformedFile(DataError):
+    """A submitted file that cannot be read: which field, and why."""
+
+    def __init__(self, field: str, said: str) -> None:
+        super().__init__(f"{field}: {said}")
+        self.field, self.said = field, said
+
+
+@dataclass(frozen=True, order=True)
+class Complaint:
+    """What is wrong with one field of one file of a leaderboard."""
+
+    file: str
+    field: str
+    said: str
+
+    def __str__(self) -> str:
+        line = f"{self.field[:_SHOWN]}: {self.said[:_SHOWN]}"
+        return "".join(one if one.isprintable() else "?" for one in line)  # a stranger's words on a terminal
+
+
+class ChecksFailed(DataError):
+    """Files of a leaderboard that fail their checks; `consequence` says what is not done for that."""
+
+    def __init__(self, consequence: str, complaints: Sequence[Complaint]) -> None:
+        lines = [f"  {one.file}: {one}" for one in complaints[:_LISTED]]
+        more = [f"  and {len(complaints) - _LISTED} more"] if len(complaints) > _LISTED else []
+        super().__init__("\n".join([f"{consequence}: {len(complaints)} complaint(s).", *lines, *more]))
+        self.complaints = tuple(complaints)
+
+
 class OutputError(DpbenchError):
     """A place that cannot be written."""
+
+
+class DocsNotBuilt(OutputError):
+    """The documentation does not build: a page, a link or a notebook is broken."""
+
+
+class NotReproducible(DpbenchError):
+    """A run that cannot be repeated on this machine, and why; it says nothing about the result."""
 
 
 class LawBroken(DpbenchError, AssertionError):

@@ -18,8 +18,7 @@ from dpbench.api import PublicData
 from dpbench.audit.figures import figures
 from dpbench.audit.run import audit, audit_of
 from dpbench.cli import main
-from dpbench.errors import PrivacyError, SpecError
-from dpbench.harness.again import NotRun
+from dpbench.errors import NotReproducible, PrivacyError, SpecError
 from dpbench.harness.fit import fit
 from dpbench.harness.prepare import Prepared, prepare
 from dpbench.harness.run import run
@@ -124,7 +123,7 @@ def test_results_of_other_randomness_or_other_code_are_refused() -> None:
     with pytest.raises(SpecError, match="keeps nothing"):
         audit(result().model_copy(update={"privacy": secure}))
     before = result().privacy.model_copy(update={"mechanism": None})
-    with pytest.raises(NotRun, match="made by the code before"):
+    with pytest.raises(NotReproducible, match="made by the code before"):
         audit(result().model_copy(update={"privacy": before}))
 
 

@@ -15,11 +15,11 @@ import pytest
 
 from dpbench import registry
 from dpbench.board import build
-from dpbench.board.build import INDEX, NotBuilt, index_of
+from dpbench.board.build import INDEX, index_of
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.rerun import keep, rerun
-from dpbench.errors import DataError
+from dpbench.errors import ChecksFailed, DataError
 from dpbench.records.board import find_board
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
@@ -195,7 +195,7 @@ def test_the_command_of_a_search_names_what_was_searched(synthetic: Path, plugin
 
 def test_a_complaint_refuses_the_whole_build_and_lists_it(root: Path, plugins: Registry) -> None:
     change(root, "class-means", "privacy.epsilon", 0.5)
-    with pytest.raises(NotBuilt, match=r"1 complaint.*\n.*class-means-digits.*privacy.epsilon: expected 0\.99"):
+    with pytest.raises(ChecksFailed, match=r"1 complaint.*\n.*class-means-digits.*privacy.epsilon: expected 0\.99"):
         index_of(root, plugins)
 
 
@@ -210,13 +210,15 @@ def test_a_board_that_has_results_is_never_edited(root: Path, plugins: Registry)
         file.write_text(
             file.read_text(encoding="utf-8").replace('metric = "accuracy"', 'metric = "macro_f1"'), encoding="utf-8"
         )
-    with pytest.raises(NotBuilt, match=r"1 complaint.*\n  boards/tiny.toml: digest: a board that has results is never"):
+    with pytest.raises(
+        ChecksFailed, match=r"1 complaint.*\n  boards/tiny.toml: digest: a board that has results is never"
+    ):
         index_of(root, plugins)
 
 
 def test_a_leaderboard_that_cannot_be_read_is_not_overwritten(root: Path, plugins: Registry) -> None:
     (root / INDEX).write_text("[]", encoding="utf-8")
-    with pytest.raises(NotBuilt, match=r"leaderboard.json: file: it cannot be read"):
+    with pytest.raises(ChecksFailed, match=r"leaderboard.json: file: it cannot be read"):
         index_of(root, plugins)
 
 
@@ -225,7 +227,7 @@ def test_results_that_tell_another_test_split_are_refused(synthetic: Path, tmp_p
     file = sorted((root / "results" / "digits-eps1").iterdir())[-1]
     made = boards.edited(json.loads(file.read_text(encoding="utf-8")), "task.digests.private", "e" * 64)
     file.write_text(json.dumps(boards.resealed(made)), encoding="utf-8")
-    with pytest.raises(NotBuilt) as caught:
+    with pytest.raises(ChecksFailed) as caught:
         index_of(root, plugins)
     assert [(one.file, one.field) for one in caught.value.complaints] == [
         (f"results/digits-eps1/{file.name}", "task.digests")
@@ -236,7 +238,7 @@ def test_what_fails_has_no_say_in_what_a_board_is(root: Path, plugins: Registry)
     for learner in ("class-means", "pillar", "public-only"):  # three of four, and all of them say the same
         change(root, learner, "task.digests.private", "e" * 64)
         change(root, learner, "provenance.dirty", True)
-    with pytest.raises(NotBuilt) as caught:
+    with pytest.raises(ChecksFailed) as caught:
         index_of(root, plugins)
     assert len(caught.value.complaints) == 6
     assert not any("non-private" in one.file for one in caught.value.complaints)

@@ -14,13 +14,12 @@ import pytest
 from dpbench import registry
 from dpbench.api import Release
 from dpbench.board.build import verified
-from dpbench.board.folder import Complaint
 from dpbench.board.verify.declared import check_selection
 from dpbench.board.verify.derive import Question, derive
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.rerun import record_of, rerun
 from dpbench.board.verify.review import MANY, review_of
-from dpbench.errors import AccountantsDisagree, DataMissing, SpecError
+from dpbench.errors import AccountantsDisagree, Complaint, DataMissing, SpecError
 from dpbench.privacy.core.accounting import crosscheck
 from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.result import Result
@@ -372,19 +371,21 @@ def test_settings_that_a_search_chose_are_run_again_and_not_searched_again(
 
 
 def test_what_is_not_on_this_machine_is_not_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpbench.errors import NotReproducible
     from dpbench.harness import roles
-    from dpbench.harness.again import NotRun
 
     result = Result.read(boards.file_of(root, "class-means"))
     other = result.components | {"learner": result.components["learner"].model_copy(update={"version": "7"})}
-    with pytest.raises(NotRun, match=r"dpbench-vision 7 brings learner 'class-means'; here dpbench-vision .* does"):
+    with pytest.raises(
+        NotReproducible, match=r"dpbench-vision 7 brings learner 'class-means'; here dpbench-vision .* does"
+    ):
         rerun(result.model_copy(update={"components": other}), None, registry.load(), "cpu")
 
     def missing(*_: object) -> None:
         raise DataMissing("Not here.")
 
     monkeypatch.setattr(roles, "assign", missing)
-    with pytest.raises(NotRun, match=r"Not here"):
+    with pytest.raises(NotReproducible, match=r"Not here"):
         rerun(result, None, registry.load(), "cpu")
     with pytest.raises(SpecError, match=r"Expected a seed of .*, 0, 1, got 5"):
         rerun(result, 5, registry.load(), "cpu")

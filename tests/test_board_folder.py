@@ -13,10 +13,10 @@ import pytest
 
 from dpbench import registry
 from dpbench.board import folder
-from dpbench.board.folder import Complaint, ResultFile, Unfit, boards_of, content_of, stored_at
+from dpbench.board.folder import ResultFile, boards_of, content_of, stored_at
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.review import review
-from dpbench.errors import SpecError
+from dpbench.errors import Complaint, MalformedFile, SpecError
 from dpbench.records.board import find_board
 from tests import boards
 from tests.readme import ROOT
@@ -217,11 +217,11 @@ def test_no_more_of_a_file_is_read_than_it_may_have(tmp_path: Path, monkeypatch:
     file = tmp_path / "sparse.json"
     with file.open("wb") as handle:
         handle.truncate(1 << 40)
-    with pytest.raises(Unfit, match=r"at most 2,000,000 bytes, got 1,099,511,627,776"):
+    with pytest.raises(MalformedFile, match=r"at most 2,000,000 bytes, got 1,099,511,627,776"):
         content_of(file)
     monkeypatch.setattr(folder, "MAX_BYTES", 1)
     file.write_text("{}", encoding="utf-8")
-    with pytest.raises(Unfit, match=r"at most 1 bytes, got 2"):
+    with pytest.raises(MalformedFile, match=r"at most 1 bytes, got 2"):
         content_of(file)
 
 

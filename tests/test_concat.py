@@ -25,8 +25,7 @@ from dpbench.board.verify.rerun import rerun
 from dpbench.cli import main
 from dpbench.data import cache
 from dpbench.data.concat import Concat, side_by_side
-from dpbench.errors import ComponentFailed, SpecError
-from dpbench.harness.again import NotRun
+from dpbench.errors import ComponentFailed, NotReproducible, SpecError
 from dpbench.harness.run import run
 from dpbench.records.board import Board
 from dpbench.records.protocol import Component
@@ -230,7 +229,9 @@ def test_a_rerun_asks_for_every_part(result: Result) -> None:
     assert rerun(result, None, registry.load(), "cpu").outcome == "same predictions"
     stranger = result.components["extractor.2"].model_copy(update={"version": "7"})
     other = result.model_copy(update={"components": {**result.components, "extractor.2": stranger}})
-    with pytest.raises(NotRun, match=r"dpbench-vision 7 brings extractor 'pixels'; here dpbench-vision .* does"):
+    with pytest.raises(
+        NotReproducible, match=r"dpbench-vision 7 brings extractor 'pixels'; here dpbench-vision .* does"
+    ):
         rerun(other, None, registry.load(), "cpu")
 
 

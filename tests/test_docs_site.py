@@ -207,7 +207,7 @@ def _tiny(tmp_path: Path, text: str) -> Path:
 
 def test_broken_links_stop_the_build_which_names_the_page_and_each_of_them(tmp_path: Path) -> None:
     text = "# A\n\n[gone](nowhere.md)\n\n[gone](#nothing)\n\n![gone](images/lost.png)\n"
-    with pytest.raises(docs.NotBuilt) as refused:
+    with pytest.raises(docs.DocsNotBuilt) as refused:
         building._sphinx(_tiny(tmp_path, text), tmp_path / "out", None)
     for line, said in ((3, "nowhere.md"), (5, "nothing"), (7, "lost.png")):
         assert re.search(rf"^index\.md:{line}: WARNING: .*{said}", str(refused.value), re.MULTILINE)

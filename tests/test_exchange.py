@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench import registry
-from dpbench.board.build import NotBuilt, index_of
+from dpbench.board.build import index_of
 from dpbench.board.curve import curves, sizes_up_to
 from dpbench.board.exchange import Curve, crossings, worth
 from dpbench.board.index import Worth
-from dpbench.errors import SpecError
+from dpbench.errors import ChecksFailed, SpecError
 from dpbench.harness.run import run
 from dpbench.records.board import Board
 from dpbench.registry.boards import entry_spec
@@ -151,13 +151,13 @@ def test_boards_that_differ_in_epsilon_alone_share_their_fits(root: Path) -> Non
 def test_a_curve_that_does_not_fit_stops_the_build(root: Path, field: str, value: object, said: str) -> None:
     file = root / "curves" / "tiny.json"
     file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), field: value}), encoding="utf-8")
-    with pytest.raises(NotBuilt, match=said):
+    with pytest.raises(ChecksFailed, match=said):
         index_of(root, registry.load())
 
 
 def test_a_curve_of_no_board_stops_the_build(root: Path) -> None:
     shutil.copy(root / "curves" / "tiny.json", root / "curves" / "other.json")
-    with pytest.raises(NotBuilt, match="no board is called 'other'"):
+    with pytest.raises(ChecksFailed, match="no board is called 'other'"):
         index_of(root, registry.load())
 
 

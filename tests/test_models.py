@@ -18,8 +18,7 @@ from torch import Tensor
 
 import dpbench
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task, cli
-from dpbench.errors import DataError, SpecError
-from dpbench.harness.again import NotRun
+from dpbench.errors import DataError, NotReproducible, SpecError
 from dpbench.models import Model
 from dpbench.models.program import BATCH, record
 from dpbench.privacy.core.exact.quantised import exact_linear
@@ -113,7 +112,7 @@ def test_a_secure_run_keeps_its_models_and_nothing_else_can_give_them(tmp_path: 
     pytest.importorskip("opendp")
     found = dpbench.run("class-means:k=5", seeds=1, secure_rng=True, out=tmp_path)
     assert found.model().card.private
-    with pytest.raises(NotRun, match="another fit would spend ε again"):
+    with pytest.raises(NotReproducible, match="another fit would spend ε again"):
         dpbench.results(found.file).model()
 
 

@@ -73,7 +73,7 @@ def audit(
         plugins: what is installed, if it is loaded already.
 
     Raises:
-        NotRun: the result is of other code, data or plugins than are here.
+        NotReproducible: the result is of other code, data or plugins than are here.
         SpecError: there is nothing to audit: secure randomness, no noise, or a plan without a question.
         DpbenchError: the run is refused.
     """

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpbench.board.build import NotBuilt
-from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, results_of
+from dpbench.board.folder import ResultFile, content_of, results_of
 from dpbench.board.verify.audits import audit_file
 from dpbench.board.verify.checks import Checked, departures, today
 from dpbench.board.verify.declared import HARNESS
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.rerun import record_of
 from dpbench.board.verify.review import review_of
+from dpbench.errors import ChecksFailed, Complaint, MalformedFile
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.support.files import write_json
@@ -31,12 +31,6 @@ class Filed:
     removed: tuple[Path, ...] = ()  # audit and re-run of what it replaces
 
 
-class NotAdded(NotBuilt):
-    """Files that do not pass, and why; none of those given was filed."""
-
-    what = "Nothing is added"
-
-
 def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool = False) -> list[Filed]:
     """File results under the boards that they match: the ceiling under those of every epsilon.
 
@@ -44,7 +38,7 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
     say nothing of this one.
 
     Raises:
-        NotAdded: a file fails a check, matches no board, or its place is held by another result of the same spec.
+        ChecksFailed: a file fails a check, matches no board, or its place is held by another result of the same spec.
         OutputError: the leaderboard cannot be written.
     """
     known = Known.here(root, plugins)
@@ -64,7 +58,7 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
             if not replace:
                 wrong += [Complaint(str(file), "digest", held_by(target)) for target in held]
     if wrong:
-        raise NotAdded(wrong)
+        raise ChecksFailed("Nothing is added", wrong)
     for filed, content in wanted:
         if filed.new:
             write_json(root / filed.file, content)
@@ -146,5 +140,5 @@ def _content_there(file: Path) -> dict[str, Any] | None:
         return None
     try:
         return _submitted(file)
-    except Unfit as error:
+    except MalformedFile as error:
         return {"unfit": str(error)}

@@ -18,7 +18,7 @@ from pydantic_core import core_schema
 
 from dpbench.board.entry import entry_of
 from dpbench.board.exchange import curve_of, curves_wrong, worth
-from dpbench.board.folder import Complaint, boards_of
+from dpbench.board.folder import boards_of
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.verify.audits import audited, audits_wrong
 from dpbench.board.verify.audits import strays as stray_audits
@@ -26,7 +26,7 @@ from dpbench.board.verify.checks import Checked
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.rerun import recorded, records_wrong
 from dpbench.board.verify.review import Review, review
-from dpbench.errors import DataError, DpbenchError
+from dpbench.errors import ChecksFailed, Complaint, DpbenchError
 from dpbench.records.board import Board
 from dpbench.records.result import Result
 from dpbench.registry import Registry
@@ -34,19 +34,6 @@ from dpbench.results.ranking import SENTENCE, compared, order_of, ranks, scores_
 from dpbench.support.files import write_atomically
 
 INDEX, SCHEMA = "leaderboard.json", "schema.json"
-SHOWN = 20
-
-
-class NotBuilt(DataError):
-    """A leaderboard with results that do not pass."""
-
-    what = "Nothing is built"
-
-    def __init__(self, complaints: Sequence[Complaint]) -> None:
-        lines = [f"  {one.file}: {one}" for one in complaints[:SHOWN]]
-        more = [f"  and {len(complaints) - SHOWN} more"] if len(complaints) > SHOWN else []
-        super().__init__("\n".join([f"{self.what}: {len(complaints)} complaint(s).", *lines, *more]))
-        self.complaints = tuple(complaints)
 
 
 def verified(root: Path, known: Known) -> Review:
@@ -89,13 +76,13 @@ def index_of(root: Path, plugins: Registry) -> Index:
     """Check all results of the leaderboard in `root` and return its index.
 
     Raises:
-        NotBuilt: a check fails; nothing of the leaderboard is shown until it is mended.
+        ChecksFailed: a check fails; nothing of the leaderboard is shown until it is mended.
         DpbenchError: a board cannot be read.
     """
     known = Known.here(root, plugins)
     found = verified(root, known)
     if not found.ok:
-        raise NotBuilt(found.complaints)
+        raise ChecksFailed("Nothing is built", found.complaints)
     by_board: dict[str, list[Checked]] = defaultdict(list)
     for one in found.results:
         if one.stored.board is not None:

@@ -16,8 +16,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from dpbench.board.folder import Complaint, Unfit, content_of, fitted
+from dpbench.board.folder import content_of, fitted
 from dpbench.board.index import Worth
+from dpbench.errors import Complaint, MalformedFile
 from dpbench.records import filed
 from dpbench.records.board import Board
 from dpbench.records.metrics import Metric
@@ -59,18 +60,20 @@ def curve_of(root: Path, board: Board) -> Curve | None:
     """Return a board's curve, or None where there is none.
 
     Raises:
-        Unfit: the file is no curve of this board.
+        MalformedFile: the file is no curve of this board.
     """
     file = root / FOLDER / f"{board.name}.json"
     if not file.exists():
         return None
     curve = fitted(Curve, content_of(file))
     if (curve.board, curve.digest, curve.metric) != (board.name, board.digest, board.metric):
-        raise Unfit("digest", f"expected a curve of board {board.name} as it is: make it again")
+        raise MalformedFile("digest", f"expected a curve of board {board.name} as it is: make it again")
     if list(curve.labels) != sorted(set(curve.labels)) or len(curve.labels) < 2 or len(curve.scores) < 2:
-        raise Unfit("labels", "expected two numbers of labels or more, ascending, and two draws or more")
+        raise MalformedFile("labels", "expected two numbers of labels or more, ascending, and two draws or more")
     if any(len(row) != len(curve.labels) for row in curve.scores):
-        raise Unfit("scores", f"expected {len(curve.labels)} scores in each draw, one for each number of labels")
+        raise MalformedFile(
+            "scores", f"expected {len(curve.labels)} scores in each draw, one for each number of labels"
+        )
     return curve
 
 
@@ -84,7 +87,7 @@ def curves_wrong(root: Path, boards: dict[str, Board], results: Sequence[tuple[s
             continue
         try:
             curve = curve_of(root, boards[file.stem])
-        except Unfit as error:
+        except MalformedFile as error:
             wrong.append(Complaint(name, error.field, error.said))
             continue
         assert curve is not None

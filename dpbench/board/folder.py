@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dpbench.errors import DataError, SpecError
+from dpbench.errors import Complaint, DataError, MalformedFile, SpecError
 from dpbench.records.board import NAME, Board, board_files
 from dpbench.support.validation import misfit
 
@@ -46,19 +46,6 @@ MAX_SHOWN = 400
 LONG = frozenset({"correct"})
 
 
-@dataclass(frozen=True, order=True)
-class Complaint:
-    """What is wrong with one field of one file."""
-
-    file: str
-    field: str
-    said: str
-
-    def __str__(self) -> str:
-        line = f"{self.field[:MAX_SHOWN]}: {self.said[:MAX_SHOWN]}"
-        return "".join(one if one.isprintable() else "?" for one in line)  # a stranger's words on a terminal
-
-
 @dataclass(frozen=True)
 class ResultFile:
     """A result file and what it is filed under."""
@@ -67,14 +54,6 @@ class ResultFile:
     file: str  # as it is named to people: relative to the leaderboard's folder where it lies in it
     board: str | None = None  # None: of a figure, or from elsewhere
     filed: bool = True  # whether it lies in the leaderboard's folder
-
-
-class Unfit(DataError):
-    """A file from which nothing can be taken: which field, and why."""
-
-    def __init__(self, field: str, said: str) -> None:
-        super().__init__(f"{field}: {said}")
-        self.field, self.said = field, said
 
 
 def boards_of(root: Path) -> dict[str, Board]:
@@ -131,17 +110,17 @@ def content_of(path: Path) -> dict[str, Any]:
     """Return the JSON object in a stranger's file.
 
     Raises:
-        Unfit: not a regular file, too large, not JSON, nested too deeply, or a string or a number out of bounds.
+        MalformedFile: no regular file, too large, not JSON, nested too deeply, or a string or number out of bounds.
     """
     text = _text(path)
     try:
         content = json.loads(text, parse_constant=_refuse)
     except RecursionError:
-        raise Unfit("file", f"expected at most {MAX_DEPTH} levels, got hundreds") from None
+        raise MalformedFile("file", f"expected at most {MAX_DEPTH} levels, got hundreds") from None
     except ValueError as error:
-        raise Unfit("file", f"expected JSON: {error}") from None
+        raise MalformedFile("file", f"expected JSON: {error}") from None
     if not isinstance(content, dict):
-        raise Unfit("file", f"expected a JSON object, got {type(content).__name__}")
+        raise MalformedFile("file", f"expected a JSON object, got {type(content).__name__}")
     _bounded(content)
     return content
 
@@ -150,15 +129,15 @@ def fitted(kind: type[Read], content: dict[str, Any]) -> Read:
     """Return `content` as a model.
 
     Raises:
-        Unfit: the first field that does not fit the schema.
+        MalformedFile: the first field that does not fit the schema.
     """
     try:
         return kind.model_validate(content)
     except (ValidationError, RecursionError) as error:
         if isinstance(error, RecursionError):
-            raise Unfit("file", "nested too deeply") from None
+            raise MalformedFile("file", "nested too deeply") from None
         found = misfit(error)
-        raise Unfit(found.field[:MAX_TEXT], found.said) from None
+        raise MalformedFile(found.field[:MAX_TEXT], found.said) from None
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -179,21 +158,21 @@ def _text(path: Path) -> str:
         with open(handle, "rb") as file:  # noqa: PTH123
             facts = os.fstat(handle)
             if not stat.S_ISREG(facts.st_mode):
-                raise Unfit("file", "expected a regular file, got a folder, pipe or device")
+                raise MalformedFile("file", "expected a regular file, got a folder, pipe or device")
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         said = "it is a link" if path.is_symlink() else error.strerror
-        raise Unfit("file", f"expected a regular file that can be read: {said}") from None
+        raise MalformedFile("file", f"expected a regular file that can be read: {said}") from None
     if len(raw) > MAX_BYTES:
-        raise Unfit("file", f"expected at most {MAX_BYTES:,} bytes, got {max(facts.st_size, len(raw)):,}")
+        raise MalformedFile("file", f"expected at most {MAX_BYTES:,} bytes, got {max(facts.st_size, len(raw)):,}")
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise Unfit("file", "expected UTF-8") from None
+        raise MalformedFile("file", "expected UTF-8") from None
 
 
 def _refuse(constant: str) -> None:
-    raise Unfit("file", f"expected JSON, which has no {constant}")
+    raise MalformedFile("file", f"expected JSON, which has no {constant}")
 
 
 def _bounded(value: Any, name: str = "", depth: int = 0) -> None:
@@ -202,22 +181,22 @@ def _bounded(value: Any, name: str = "", depth: int = 0) -> None:
         _check_text(value, MAX_BITS if name in LONG else MAX_TEXT)
     elif isinstance(value, (int, float)):
         if not -MAX_NUMBER < value < MAX_NUMBER:
-            raise Unfit("", f"expected a number below {MAX_NUMBER:g}")
+            raise MalformedFile("", f"expected a number below {MAX_NUMBER:g}")
     elif value is not None:
         if depth == MAX_DEPTH:
-            raise Unfit("", f"expected at most {MAX_DEPTH} levels")
+            raise MalformedFile("", f"expected at most {MAX_DEPTH} levels")
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
             try:
                 if isinstance(key, str):
                     _check_text(key, MAX_TEXT)
                 _bounded(part, str(key), depth + 1)
-            except Unfit as error:
+            except MalformedFile as error:
                 shown = str(key)[:MAX_SHOWN].encode("ascii", "backslashreplace").decode()
-                raise Unfit(f"{shown}.{error.field}".rstrip("."), error.said) from None
+                raise MalformedFile(f"{shown}.{error.field}".rstrip("."), error.said) from None
 
 
 def _check_text(text: str, longest: int) -> None:
     if len(text) > longest:
-        raise Unfit("", f"expected at most {longest:,} characters, got {len(text):,}")
+        raise MalformedFile("", f"expected at most {longest:,} characters, got {len(text):,}")
     if not text.isprintable():
-        raise Unfit("", "expected text without control and formatting characters")
+        raise MalformedFile("", "expected text without control and formatting characters")

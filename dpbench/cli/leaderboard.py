@@ -253,12 +253,12 @@ def _line(one: Checked) -> str:
 def _again(one: Checked, seed: int | None, plugins: Registry, device: str, root: Path) -> str:
     """Run a seed again, keep the record, and say what came out; nothing else than a difference is a failure."""
     from dpbench.board.verify import rerun
-    from dpbench.harness.again import NotRun
+    from dpbench.errors import NotReproducible
 
     assert one.result is not None
     try:
         record = rerun.rerun(one.result, seed, plugins, device)
-    except NotRun as error:
+    except NotReproducible as error:
         return f"ok {one.stored.file}; not run: {error}"
     except DpbenchError as error:
         return f"FAILED {one.stored.file}: seeds: {error}"

@@ -37,7 +37,8 @@ Docs = Annotated[bool, typer.Option("--docs/--no-docs", help="Build the document
 
 def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], None] | None:
     """Return what builds the documentation into a folder of the site, or None where it is not wanted or cannot be."""
-    from dpbench.docs import DocsMissing, build, built
+    from dpbench.docs import build, built
+    from dpbench.errors import DocsMissing
     from dpbench.support.progress import status
 
     if not wanted:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dpbench.docs.commands import Command
 from dpbench.docs.pages import generated
-from dpbench.errors import DataMissing, OutputError
+from dpbench.errors import DocsMissing, DocsNotBuilt
 from dpbench.registry import load
 from dpbench.site.output import fresh
 from dpbench.support.paths import PACKAGE, cache_folder
@@ -23,14 +23,6 @@ from dpbench.support.paths import PACKAGE, cache_folder
 SOURCE = Path(__file__).parent
 PAGES = (".md", ".ipynb", ".svg", ".png", ".css", ".html")
 GENERATOR = ("Sphinx", "furo", "myst-nb")
-
-
-class DocsMissing(DataMissing):
-    """The packages that build the documentation are not installed."""
-
-
-class NotBuilt(OutputError):
-    """The documentation does not build: a page, a link or a notebook is broken."""
 
 
 def build(out: Path, command: Command, *, root: str | None = None) -> None:
@@ -43,7 +35,7 @@ def build(out: Path, command: Command, *, root: str | None = None) -> None:
 
     Raises:
         DocsMissing: the extra `docs` is not installed.
-        NotBuilt: a page, a link or a notebook is broken; says which.
+        DocsNotBuilt: a page, a link or a notebook is broken; says which.
         OutputError: `out` is something else, or cannot be written.
     """
     site = built(command, root=root)
@@ -56,7 +48,7 @@ def built(command: Command, *, root: str | None = None) -> Path:
 
     Raises:
         DocsMissing: the extra `docs` is not installed.
-        NotBuilt: a page, a link or a notebook is broken; says which.
+        DocsNotBuilt: a page, a link or a notebook is broken; says which.
     """
     versions = [_version(name) for name in GENERATOR]
     made = generated(command, load())
@@ -132,7 +124,7 @@ def _sphinx(pages: Path, out: Path, root: str | None) -> None:
     )
     if done.returncode:
         said = "\n".join(line.replace(f"{pages}{os.sep}", "") for line in done.stderr.splitlines()[-40:])
-        raise NotBuilt(f"The documentation does not build:\n{said}")
+        raise DocsNotBuilt(f"The documentation does not build:\n{said}")
     for left in (out / ".buildinfo", out / "objects.inv"):
         left.unlink(missing_ok=True)
     shutil.rmtree(out / "_sources", ignore_errors=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpbench.api import Budget
-from dpbench.errors import DataError, DataMissing, DpbenchError, PrivacyError
+from dpbench.errors import DataError, DataMissing, NotReproducible, PrivacyError
 from dpbench.harness.tuning import space as spaces
 from dpbench.privacy import MECHANISM
 from dpbench.records.result import Result
@@ -21,21 +21,17 @@ if TYPE_CHECKING:
     from dpbench.harness.prepare import Prepared
 
 
-class NotRun(DpbenchError):
-    """A run that cannot be repeated on this machine, and why: nothing is said about the result."""
-
-
 def prepare_again(result: Result, seed: int, plugins: Registry, device: str = "auto") -> Prepared:
     """Return all that the fit of one seed needs, with the plan and sigma of the result.
 
     Raises:
-        NotRun: the code, the data, a plugin or its version is not on this machine.
+        NotReproducible: the code, the data, a plugin or its version is not on this machine.
         DpbenchError: the run cannot be prepared, or its plan or data are not those of the result.
     """
     from dpbench.harness.prepare import prepare
 
     if not result.privacy.repeatable:
-        raise NotRun(
+        raise NotReproducible(
             f"It was made by the code before {MECHANISM} ({result.privacy.mechanism or 'float sums'}): its samples, "
             "sums and noise cannot be repeated. Run its spec again for a result of this code."
         )
@@ -44,9 +40,9 @@ def prepare_again(result: Result, seed: int, plugins: Registry, device: str = "a
     try:
         prepared = prepare(_spec(result, seed), device=device, plugins=plugins)
     except DataMissing as error:
-        raise NotRun(str(error)) from error
+        raise NotReproducible(str(error)) from error
     except ImportError as error:
-        raise NotRun(f"A package is missing: {error}.") from error
+        raise NotReproducible(f"A package is missing: {error}.") from error
     _check_same(prepared, result)
     return dataclasses.replace(prepared, privacy=result.privacy)
 
@@ -57,7 +53,7 @@ def _check_installed(role: str, brought: Any, result: Result, plugins: Registry)
     here = item and (item.distribution, item.version)
     if here != (brought.distribution, brought.version):
         found = f"{here[0]} {here[1]} does" if here else "nothing does"
-        raise NotRun(f"{brought.distribution} {brought.version} brings {kind} {name!r}; here {found}.")
+        raise NotReproducible(f"{brought.distribution} {brought.version} brings {kind} {name!r}; here {found}.")
 
 
 def _spec(result: Result, seed: int) -> Spec:

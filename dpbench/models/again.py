@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpbench.errors import DataError, SpecError
-from dpbench.harness.again import NotRun, prepare_again
+from dpbench.errors import DataError, NotReproducible, SpecError
+from dpbench.harness.again import prepare_again
 from dpbench.harness.fit import fit_once
 from dpbench.models.model import Model
 from dpbench.records.result import Result
@@ -17,14 +17,14 @@ def model_of(result: Result, seed: int, plugins: Registry | None = None, device:
 
     Raises:
         SpecError: no such seed, or the predictor cannot be kept.
-        NotRun: the noise cannot be drawn again, or data, plugin or its version are not on this machine.
+        NotReproducible: the noise cannot be drawn again, or data, plugin or its version are not on this machine.
         DataError: the fit gives other labels than the result states.
     """
     stated = next((one for one in result.seeds if one.seed == seed), None)
     if stated is None:
         raise SpecError(f"Expected a seed of {result.file_name}, {', '.join(map(str, result.spec.seeds))}, got {seed}.")
     if result.privacy.rng == "secure":
-        raise NotRun(
+        raise NotReproducible(
             "The noise of a run with --secure-rng is drawn once, and another fit would spend ε again. Keep the models "
             "of such a run as it ends: keep_models=True, or dpbench run --models."
         )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from dpbench.board.folder import Unfit, content_of, fitted
+from dpbench.board.folder import content_of, fitted
 from dpbench.board.index import Entry, Standing
-from dpbench.errors import DataError
+from dpbench.errors import DataError, MalformedFile
 from dpbench.registry import Registered
 from dpbench.site import prose, text, view
 from dpbench.site.charts.picture import Chart, picture
@@ -64,7 +64,7 @@ def explanations(site: Site) -> list[Explanation]:
     for file in sorted((site.root / EXPLANATIONS).glob("*.json")):
         try:
             found.append(fitted(Explanation, content_of(file)))
-        except Unfit as error:
+        except MalformedFile as error:
             raise DataError(
                 f"Expected an explanation in {file}, at {error.field}: {error.said}. Make it again."
             ) from None

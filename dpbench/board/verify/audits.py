@@ -12,8 +12,9 @@ from pathlib import Path
 
 from dpbench.audit.attack import guesses_of
 from dpbench.audit.figures import figures
-from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, fitted
+from dpbench.board.folder import ResultFile, content_of, fitted
 from dpbench.board.verify.known import Wrong
+from dpbench.errors import Complaint, MalformedFile
 from dpbench.records.audit import Attack, Audit, Figures
 from dpbench.records.result import PlannedChoice, Result
 from dpbench.records.tolerance import close
@@ -29,7 +30,7 @@ def audited(stored: ResultFile, root: Path) -> Audit | None:
     """Return the audit of a result, if there is one.
 
     Raises:
-        Unfit: it cannot be read.
+        MalformedFile: it cannot be read.
     """
     file = audit_file(stored, root)
     return fitted(Audit, content_of(file)) if os.path.lexists(file) else None
@@ -40,7 +41,7 @@ def audits_wrong(stored: ResultFile, result: Result, root: Path) -> list[Complai
     name = audit_file(stored, root).relative_to(root).as_posix()
     try:
         found = audited(stored, root)
-    except Unfit as error:
+    except MalformedFile as error:
         return [Complaint(name, error.field, error.said)]
     return [Complaint(name, *one) for one in _wrong(found, result)] if found else []
 

@@ -25,12 +25,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, fitted
+from dpbench.board.folder import ResultFile, content_of, fitted
 from dpbench.board.verify.declared import check_copies, check_provenance, check_selection, check_task
 from dpbench.board.verify.derive import Question, bounds, question_of
 from dpbench.board.verify.known import Known, Wrong
 from dpbench.board.verify.scores import check_guesses, check_scores
-from dpbench.errors import DpbenchError
+from dpbench.errors import Complaint, DpbenchError, MalformedFile
 from dpbench.privacy.core.accounting.accountant import is_pure
 from dpbench.records.board import Board
 from dpbench.records.checksums import broken_fields
@@ -69,7 +69,7 @@ def check(stored: ResultFile, known: Known) -> Checked:
     try:
         content = content_of(stored.path)
         result = fitted(Result, content)
-    except Unfit as error:
+    except MalformedFile as error:
         return start.but(iter([(error.field, error.said)]))
     named = itertools.chain(_names(result), _filed(stored, result))
     wrong = list(itertools.chain(named, _sealed(content), _checks(result), _board(stored, result, known)))

@@ -17,10 +17,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, fitted
+from dpbench.board.folder import ResultFile, content_of, fitted
 from dpbench.board.verify.scores import correct_bits
-from dpbench.errors import DataMissing, SpecError
-from dpbench.harness.again import NotRun, prepare_again
+from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible, SpecError
+from dpbench.harness.again import prepare_again
 from dpbench.records.metrics import METRICS
 from dpbench.records.provenance import today
 from dpbench.records.result import Result, SeedResult
@@ -68,7 +68,7 @@ def recorded(stored: ResultFile, result: Result, root: Path) -> Rerun | None:
     """Return the record of a result as it is now, if there is one.
 
     Raises:
-        Unfit: the record cannot be read.
+        MalformedFile: the record cannot be read.
     """
     file = record_of(stored, root)
     if not os.path.lexists(file):
@@ -83,7 +83,7 @@ def records_wrong(stored: ResultFile, result: Result, root: Path) -> list[Compla
     name = file.relative_to(root).as_posix()
     try:
         record = recorded(stored, result, root)
-    except Unfit as error:
+    except MalformedFile as error:
         return [Complaint(name, error.field, error.said)]
     if record is None:
         return []
@@ -100,7 +100,7 @@ def rerun(result: Result, seed: int | None, plugins: Registry, device: str = "au
     What a learner kept from earlier fits of its process shows in the last seed, which runs here on its own.
 
     Raises:
-        NotRun: the data, a plugin or its version is not on this machine.
+        NotReproducible: the data, a plugin or its version is not on this machine.
         DpbenchError: the run fails here, or its plan or data are not those of the result.
     """
     from dpbench.harness.fit import fit
@@ -110,9 +110,9 @@ def rerun(result: Result, seed: int | None, plugins: Registry, device: str = "au
     try:
         again = fit(prepared, stated.seed)
     except DataMissing as error:
-        raise NotRun(str(error)) from error
+        raise NotReproducible(str(error)) from error
     except ImportError as error:
-        raise NotRun(f"A package is missing: {error}.") from error
+        raise NotReproducible(f"A package is missing: {error}.") from error
     made = prepared.shared.provenance(str(prepared.roles.task.device))
     return _compared(result, stated, again, {**made, "date": today()})
 

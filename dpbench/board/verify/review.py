@@ -14,11 +14,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from dpbench.board.folder import Complaint, ResultFile, results_of
+from dpbench.board.folder import ResultFile, results_of
 from dpbench.board.verify.checks import Checked, check
 from dpbench.board.verify.derive import Answer, Question, compare, derive
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.planned import check_planned
+from dpbench.errors import Complaint
 from dpbench.records.result import Result, TaskFacts
 
 MANY = 400  # files from which on processes are worth their start

@@ -9,7 +9,7 @@ from pathlib import Path
 from dpbench.board import build
 from dpbench.board.exchange import FOLDER as CURVES
 from dpbench.board.index import Index
-from dpbench.errors import DataError
+from dpbench.errors import ChecksFailed, DataError
 from dpbench.records.board import board_files
 from dpbench.registry import Registry
 from dpbench.site import build_site
@@ -50,7 +50,7 @@ def _verified(root: Path, plugins: Registry) -> Index:
     """Return the index as it follows from the results, which is that of `leaderboard.json`."""
     try:
         index = build.index_of(root, plugins)
-    except build.NotBuilt as error:
+    except ChecksFailed as error:
         first, count = error.complaints[0], len(error.complaints)
         raise DataError(
             f"Expected every result in {root} to pass its checks, got {count} complaint(s), the first of {first.file}: "

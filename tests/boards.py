@@ -20,10 +20,11 @@ import numpy as np
 
 from dpbench import registry
 from dpbench.api import Budget, Release
+from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting import accountant, crosscheck
 from dpbench.records import provenance
 from dpbench.records.board import Board
-from dpbench.records.result import Result, SeedResult, summarise
+from dpbench.records.result import Result, SeedResult, not_covered, summarise
 from dpbench.records.spec import Spec
 from dpbench.registry.boards import entry_spec, spelled_out
 from dpbench.registry.components import written
@@ -112,6 +113,7 @@ def _privacy(steps: int, epsilon: float, delta: float, name: accountant.Accounta
     return {
         "epsilon": stated, "delta": delta, "accountant": name,
         "adjacency": "add-or-remove-one", "sigma": sigma, "plan": [planned], "rng": "research",
+        "mechanism": MECHANISM, "not_covered": not_covered("research", search=False),
         "independent": {"accountant": other.accountant, "lower": other.lower, "upper": other.upper},
     }  # fmt: skip
 
@@ -156,9 +158,11 @@ def _result(
             "test": TEST, "public_labels_seen": False, "licence": "CC0",
             "digests": {"private": "d" * 64, "public": "d" * 64},
             "overlap": {pair: {"exact": 0, "near": 1, "among": among} for pair, among in pairs.items()},
+            "largest": 0.5, "sketch": "",
         },
         "privacy": privacy, "seeds": scored, "metrics": summarise(scored), "components": components,
-        "seconds": {"load": 1.0, "fit": 0.5 + place % 97}, "cpu_seconds": {"load": 1.5, "fit": 0.4 + place % 89},
+        "settled": {}, "seconds": {"load": 1.0, "fit": 0.5 + place % 97},
+        "cpu_seconds": {"load": 1.5, "fit": 0.4 + place % 89},
         "peak_bytes": {"fit": 500_000_000 + place}, "provenance": versions,
     }).sealed()  # fmt: skip
 

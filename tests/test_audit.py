@@ -122,7 +122,7 @@ def test_results_of_other_randomness_or_other_code_are_refused() -> None:
     secure = result().privacy.model_copy(update={"rng": "secure"})
     with pytest.raises(SpecError, match="keeps nothing"):
         audit(result().model_copy(update={"privacy": secure}))
-    before = result().privacy.model_copy(update={"mechanism": None})
+    before = result().privacy.model_copy(update={"mechanism": "exact-sums-0"})
     with pytest.raises(NotReproducible, match="made by the code before"):
         audit(result().model_copy(update={"privacy": before}))
 

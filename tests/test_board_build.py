@@ -254,12 +254,6 @@ def test_the_index_and_every_result_follow_the_schema(root: Path, synthetic: Pat
             assert validator.is_valid(json.loads(file.read_text(encoding="utf-8"))), file
 
 
-def test_a_result_from_before_processor_time_was_counted_follows_the_schema(root: Path) -> None:
-    made = json.loads(boards.file_of(root, "pillar").read_text(encoding="utf-8"))
-    del made["cpu_seconds"]
-    assert jsonschema.Draft202012Validator(build.schema()).is_valid(made)
-
-
 @pytest.mark.parametrize("value", ["NaN", -1, None, "high"])
 def test_what_does_not_follow_the_schema_is_refused(root: Path, plugins: Registry, value: object) -> None:
     made = json.loads(build.written(index_of(root, plugins)))

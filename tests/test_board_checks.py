@@ -166,7 +166,6 @@ FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("class-means", {"seeds.0.spent": {"class-sums": -1}}, "seeds.0.spent"),
     ("class-means", {"seeds.1.spent": {"class-sums": 0}}, "seeds.1.spent"),
     ("class-means", {"seeds.0.seed": 7}, "seeds"),
-    ("class-means", {"seeds.0.commitment": "0" * 64}, "seeds.0.commitment"),
     ("class-means", {"seeds.0.setting": {}}, "seeds.0.setting"),
     ("class-means", {"seeds": []}, "seeds"),
     ("class-means", {"metrics.accuracy.mean": last_digit}, "metrics.accuracy.mean"),

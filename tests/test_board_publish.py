@@ -25,6 +25,7 @@ from dpbench.board.verify import rerun
 from dpbench.board.verify.rerun import Rerun
 from dpbench.cli import main
 from dpbench.errors import DataError, OutputError, SpecError
+from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board
 from dpbench.records.result import Brought, Independent, Interval
 from dpbench.registry import Registry, load
@@ -481,7 +482,7 @@ def root(tmp_path: Path, plugins: Registry) -> Path:
         seed=0,
         outcome="same predictions",
         accuracy=results[1].seeds[0].accuracy,
-        predictions=results[1].seeds[0].predictions or "",
+        predictions=results[1].seeds[0].predictions,
         agreement=1.0,
         scores={name: getattr(results[1].seeds[0], name) for name in rerun.SCORES},
         tolerance="none",
@@ -601,7 +602,7 @@ def entry(board: str, learner: str, rank: int | None = 1) -> Entry:
         status="submitted",
         trust="audited",
         rng="research",
-        mechanism=None,
+        mechanism=MECHANISM,
         made=Made(date=None, version=None, commit=None, dirty=None),
         metrics={"accuracy": interval(0.8125, 0.01)},
         class_accuracy=(),

@@ -17,6 +17,7 @@ import pytest
 
 from dpbench.board.index import Entry, Index, Made, Role, Standing
 from dpbench.errors import DataError, OutputError, SpecError
+from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board, find_board
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Result
@@ -46,8 +47,8 @@ def entry_of(result: Result, board: str, rank: int | None = None) -> Entry:
         why="its search is outside ε" if role == "unranked" else "", learner=result.spec.learner.name,
         settings={key: str(value) for key, value in result.spec.learner.options.items()},
         command=f"dpbench run --board {board} --learner {result.spec.learner}", selection=result.selection, tried=None,
-        reads="features", reads_private=True, status=result.status, trust="submitted", rng="research", mechanism=None,
-        made=Made(date=None, version="0.1.0", commit="0" * 40, dirty=False),
+        reads="features", reads_private=True, status=result.status, trust="submitted", rng="research",
+        mechanism=MECHANISM, made=Made(date=None, version="0.1.0", commit="0" * 40, dirty=False),
         metrics=result.metrics, class_accuracy=tuple(one[0] for one in classes), seeds=len(result.seeds),
         epsilon=result.privacy.epsilon, independent=result.privacy.independent, sigma=result.privacy.sigma,
         steps=sum(release.steps for release in result.privacy.plan), seconds=result.seconds["fit"],
@@ -63,7 +64,7 @@ def standing_of(board: Board, results: list[Result]) -> Standing:
                         chance=0.0, entries=())  # fmt: skip
     task = results[0].task
     return Standing(board=board, digest=board.digest, classes=task.classes, private=task.private, public=task.public,
-                    test=task.test, licence=task.licence, overlap=task.overlap or {}, chance=1 / len(task.classes),
+                    test=task.test, licence=task.licence, overlap=task.overlap, chance=1 / len(task.classes),
                     entries=entries)  # fmt: skip
 
 

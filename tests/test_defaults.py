@@ -146,12 +146,6 @@ def test_a_score_that_a_guess_would_have_is_said_to_be_none(tmp_path: Path, caps
     assert f"Warning: {said}" in capsys.readouterr().out
 
 
-def test_a_result_from_before_the_largest_class_was_counted_says_nothing_of_it() -> None:
-    result = run(make_spec({"learner": "class-means", "seeds": 1, "epsilon": 0.003}, "the test"), device="cpu")
-    older = result.model_copy(update={"task": result.task.model_copy(update={"largest": None})})
-    assert guessing(older) == []
-
-
 @pytest.mark.parametrize(("wrong", "said"), [({"sample_rate": 0.0}, "in (0, 1]"), ({"clip": 0.0}, "Expected clip=0.0")])
 def test_a_rate_or_clip_of_nothing_is_refused_by_name(wrong: dict[str, float], said: str, capsys: Output) -> None:
     ((name, value),) = wrong.items()

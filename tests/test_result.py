@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from dpbench.errors import DataError, OutputError
+from dpbench.privacy import MECHANISM
 from dpbench.records.result import (
     Brought,
     Independent,
@@ -29,7 +30,7 @@ from dpbench.support.files import check_writable, write_atomically
 def seed_result(seed: int, accuracy: float, auroc: float | None = None) -> SeedResult:
     return SeedResult(
         seed=seed, accuracy=accuracy, balanced_accuracy=0.1 + 0.2, worst_class_accuracy=1 / 3, macro_f1=0.5,
-        auroc=auroc, class_accuracy=(0.25, None), spent={"gradient": 3},
+        auroc=auroc, class_accuracy=(0.25, None), correct="", predictions="", spent={"gradient": 3},
     )  # fmt: skip
 
 
@@ -40,15 +41,16 @@ def result(epsilon: float = 1.0) -> Result:
         epsilon=epsilon, delta=1e-5, accountant="pld", adjacency="add-or-remove-one", sigma=sigma,
         plan=(PlannedRelease(name="gradient", steps=3, sample_rate=0.5, relative_noise=1, sigma=sigma),),
         independent=Independent(accountant="none", lower=epsilon, upper=epsilon), rng="research",
+        mechanism=MECHANISM,
     )  # fmt: skip
     seeds = (seed_result(0, 0.7), seed_result(1, 0.5))
     return Result(
         digest=spec.digest, spec=spec, selection="by-hand", privacy=privacy, seeds=seeds, metrics=summarise(seeds),
         task=TaskFacts(
             example_shape=(64,), classes=("a", "b"), private=90, public=10, test=20, public_labels_seen=False,
-            digests={"private": "d"}, licence="CC0",
+            digests={"private": "d"}, licence="CC0", overlap={}, largest=0.5, sketch="",
         ),
-        seconds={"fit": 0.1}, peak_bytes={"fit": 1}, provenance={"commit": None},
+        seconds={"fit": 0.1}, cpu_seconds={}, settled={}, peak_bytes={"fit": 1}, provenance={"commit": None},
         components={"learner": Brought(plugin="pillar", distribution="tiny", version="1.0")},
     )  # fmt: skip
 

@@ -430,14 +430,6 @@ def test_settings_found_by_labels_of_the_test_split_are_an_oracles(tmp_path: Pat
     assert ran(settings=file, learner="dp-sgd", seeds=1).selection == "oracle"
 
 
-def test_an_older_file_without_a_sketch_is_the_same_data_by_its_datasets_name(tmp_path: Path) -> None:
-    file = _renamed(tuned(tmp_path, split_seed=1), "digits")
-    content = json.loads(file.read_text())
-    content["sketch"], content["spec"]["dataset"] = None, json.loads(spec().model_dump_json())["dataset"]
-    file.write_text(json.dumps(content))
-    assert ran(settings=file, learner="dp-sgd", seeds=1).selection == "private-unaccounted"
-
-
 def test_a_sketch_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> None:
     file = _renamed(tuned(tmp_path), "copy")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"sketch": "no sketch"}))

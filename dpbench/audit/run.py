@@ -27,7 +27,6 @@ from dpbench.harness.roles import own_copy
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.harness.tuning.private import MOST_SETTINGS
-from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.randomness import Randomness
@@ -122,7 +121,7 @@ def audit_of(prepared: Prepared, seed: int, canaries: int | None = None, result:
         digest=prepared.spec.digest if result is None else result.digest,
         content=canonical_digest(result.seal) if result else None,
         spec=prepared.spec if result is None else result.spec, seed=seed, repeats=same, epsilon=epsilon,
-        delta=privacy.delta, sigma=privacy.sigma, plan=privacy.plan, mechanism=privacy.mechanism or MECHANISM,
+        delta=privacy.delta, sigma=privacy.sigma, plan=privacy.plan, mechanism=privacy.mechanism,
         sensitivity=found[0], noise=found[1], attack=found[2],
         figures=figures(epsilon, privacy.delta, *found), left_out=tuple(left_out),
         seconds={**prepared.phases.seconds, "audit": time.perf_counter() - begin}, components=brought(prepared.parts),
@@ -157,7 +156,7 @@ def _one_of_many(prepared: Prepared, seed: int) -> tuple[Fold, Learner]:
 
 def _repeats(prepared: Prepared, result: Result, seed: int, predict: Predict) -> bool | None:
     """Return whether predictions are those of the result's seed; None where it does not have it."""
-    stated = [one.predictions for one in result.seeds if one.seed == seed and one.predictions]
+    stated = [one.predictions for one in result.seeds if one.seed == seed]
     if not stated:
         return None
     who = prepared.parts.who("learner", "predict")

@@ -177,7 +177,7 @@ def _above(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Regis
 
 
 def _facts(result: Result) -> dict[str, Any]:
-    task, overlap = result.task, dict(sorted((result.task.overlap or {}).items()))
+    task, overlap = result.task, dict(sorted(result.task.overlap.items()))
     return {
         "classes": task.classes, "private": task.private, "public": overlap["public in private"].among,
         "test": task.test, "licence": task.licence, "overlap": overlap, "chance": 1 / len(task.classes),

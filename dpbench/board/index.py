@@ -108,7 +108,7 @@ class Entry(_Frozen):
     again: Again | None = None
     audit: Audited | None = None
     rng: Literal["research", "secure"]
-    mechanism: str | None  # that answered; None: by the code before sums were exact
+    mechanism: str  # that answered
     made: Made
     metrics: dict[str, Interval]
     class_accuracy: tuple[float | None, ...]  # mean over seeds

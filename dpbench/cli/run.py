@@ -189,7 +189,7 @@ def _show(result: Result, written: Path, replaced: str, console: Console) -> Non
     interval = ", 95% interval" if len(result.seeds) > 1 else ""
     seeds = f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
     console.print(f"{guarantee}hyperparameters {result.selection}, {seeds}{interval}", soft_wrap=True)
-    for pair, counted in (result.task.overlap or {}).items():
+    for pair, counted in result.task.overlap.items():
         if counted.near:
             console.print(f"{pair.capitalize()}: {counted}")
     for remark in result.remarks:
@@ -217,7 +217,7 @@ def _scores(result: Result) -> Table:
 def _public(result: Result) -> str:
     """Say how many public examples the learner saw, and how many there are where it reads none."""
     seen = result.task.public
-    there = (result.task.overlap or {}).get("public in private")
+    there = result.task.overlap.get("public in private")
     if not seen and there is not None and there.among:
         return f"{there.among:,} public (which the learner does not read)"
     return f"{seen:,} public"

@@ -32,7 +32,7 @@ def prepare_again(result: Result, seed: int, plugins: Registry, device: str = "a
 
     if not result.privacy.repeatable:
         raise NotReproducible(
-            f"It was made by the code before {MECHANISM} ({result.privacy.mechanism or 'float sums'}): its samples, "
+            f"It was made by the code before {MECHANISM} ({result.privacy.mechanism}): its samples, "
             "sums and noise cannot be repeated. Run its spec again for a result of this code."
         )
     for role, brought in result.components.items():

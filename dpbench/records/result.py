@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.api import Choice, Planned, Release
 from dpbench.privacy import MECHANISM
@@ -91,7 +91,7 @@ class Privacy(_Frozen):
     independent: Independent
     rng: Literal["research", "secure"]
     repeats: PlannedRepeats | None = None
-    mechanism: str | None = None  # `dpbench.privacy.MECHANISM` when it ran; None in results from before there was one
+    mechanism: str  # `dpbench.privacy.MECHANISM` when it ran
     not_covered: tuple[str, ...] = NOT_COVERED
 
     @property
@@ -121,16 +121,10 @@ class SeedResult(_Frozen):
     macro_f1: Share
     auroc: Share | None
     class_accuracy: tuple[Share | None, ...]
-    correct: str | None = None  # base64 of one bit a test example, in order; None in results from before it was kept
-    predictions: str | None = None  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them
+    correct: str  # base64 of one bit a test example, in order
+    predictions: str  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them
     spent: dict[str, int]
-    commitment: str | None = None  # in results from before `Privacy.mechanism`: of entropy that nobody kept
     setting: dict[str, Any] | None = None  # where each seed chose its own
-
-    @model_serializer(mode="wrap")
-    def _without_commitment(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = whole(self)
-        return written if self.commitment else {name: value for name, value in written.items() if name != "commitment"}
 
 
 class Interval(_Frozen):
@@ -152,9 +146,9 @@ class TaskFacts(_Frozen):
     public_labels_seen: bool
     digests: dict[str, str]
     licence: str
-    overlap: dict[str, Overlap] | None = None  # "test in private" ...; None in results from before it was counted
-    largest: Share | None = None  # of the test split, in its largest class; None in results from before it was counted
-    sketch: str | None = None  # of the public images (`Hashes.sketch`); None in results from before there was one
+    overlap: dict[str, Overlap]  # "test in private" ...
+    largest: Share  # of the test split, in its largest class
+    sketch: str  # of the public images (`Hashes.sketch`)
 
 
 class Brought(_Frozen):
@@ -174,13 +168,13 @@ class Result(_Frozen):
     status: Literal["submitted", "disputed", "withdrawn"] = "submitted"
     selection: SelectionRule
     search: Selection | None = None
-    settled: dict[str, Any] = {}  # settings that were left to the budget (None, or `auto`), as the run had them
+    settled: dict[str, Any]  # settings that were left to the budget (None, or `auto`), as the run had them
     task: TaskFacts
     privacy: Privacy
     seeds: tuple[SeedResult, ...]
     metrics: dict[str, Interval]
     seconds: dict[str, float]
-    cpu_seconds: dict[str, float] = {}  # see `Phases`; empty in results from before it was counted
+    cpu_seconds: dict[str, float]  # see `Phases`
     peak_bytes: dict[str, int]
     components: dict[str, Brought]
     provenance: dict[str, Any]
@@ -199,9 +193,7 @@ class Result(_Frozen):
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader should know before the score: shared images, budget for nothing, a score of a guess."""
-        shared = [
-            f"{pair.capitalize()}: {said}." for pair, said in too_much(self.task.overlap or {}, self.task.private)
-        ]
+        shared = [f"{pair.capitalize()}: {said}." for pair, said in too_much(self.task.overlap, self.task.private)]
         return (*shared, *self._unused(), *self._no_better(), *self._few())
 
     def _unused(self) -> list[str]:
@@ -218,7 +210,7 @@ class Result(_Frozen):
     def _no_better(self) -> list[str]:
         """Say where always guessing one class does as well."""
         accuracy, balanced = (self.metrics[name].mean for name in ("accuracy", "balanced_accuracy"))
-        if self.task.largest is None or accuracy > self.task.largest:
+        if accuracy > self.task.largest:
             return []
         return [
             f"Accuracy {accuracy:.1%} is not above the largest class's share of the test split, "
@@ -266,7 +258,7 @@ class Tuning(_Frozen):
     selection: Selection
     default: Trial | None = None  # what the settings that were not searched for score; None where nobody looked
     digests: dict[str, str]  # of the data behind the private and the public split
-    sketch: str | None = None  # of the public images (`Hashes.sketch`)
+    sketch: str  # of the public images (`Hashes.sketch`)
     seconds: dict[str, float]
     components: dict[str, Brought]
     provenance: dict[str, Any]

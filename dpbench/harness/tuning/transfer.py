@@ -58,9 +58,9 @@ def record(earlier: Earlier, learner: Learner, spec: Spec, digests: Mapping[str,
     ============================================ ================================= ============================
 
     Where the rule there, or that of a file before it, is less clean, it stays: what a search on private data found is
-    never ranked, however often it was carried on. Data are the same by the digest of their files; by name, where an
-    older file has no sketch; and by images: above `COPIES` of the sketch of the public images there, looked up here.
-    Private images need no sketch, which would betray them: a rule that let them have a part stays with the setting.
+    never ranked, however often it was carried on. Data are the same by the digest of their files, and by images: above
+    `COPIES` of the sketch of the public images there, looked up here. Private images need no sketch, which would betray
+    them: a rule that let them have a part stays with the setting.
 
     Settings that nobody chose, a learner's defaults, stay `default` while they are its defaults: those of an earlier
     version of it were found by somebody, who knows on what, and count as `transfer`.
@@ -101,12 +101,10 @@ def own_rule(earlier: Earlier) -> SelectionRule:
 def _relation(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: Images) -> SelectionRule:
     """Return what carrying the settings here makes of them, whatever they were found by."""
     public, there = (earlier, earlier.digests) if isinstance(earlier, Tuning) else (earlier.task, earlier.task.digests)
-    if digests["private"] in there.values() or (public.sketch is None and earlier.spec.dataset == spec.dataset):
+    if digests["private"] in there.values():
         if _same(earlier.spec, spec, set(Spec.model_fields) - _NO_MATTER):
             return "default"
         return "by-hand" if _same(earlier.spec, spec, _SPLIT) else "private-unaccounted"
-    if public.sketch is None:
-        return "transfer"
     if _share(images("test"), public.sketch, earlier) > COPIES:
         return "oracle"
     return "private-unaccounted" if _share(images("private"), public.sketch, earlier) > COPIES else "transfer"

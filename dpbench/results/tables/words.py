@@ -46,7 +46,7 @@ def _data(result: Result) -> Iterator[Line]:
     spec, task = result.spec, result.task
     sizes = f"{task.private:,} private, {task.public:,} public, {task.test:,} test examples"
     yield "data", f"{spec.dataset}, as {spec.extractor}: {sizes} of {len(task.classes)} classes"
-    for pair, counted in (task.overlap or {}).items():
+    for pair, counted in task.overlap.items():
         yield pair, str(counted)
 
 
@@ -76,7 +76,7 @@ def _guarantee(result: Result) -> Iterator[Line]:
             yield f"choice {one.name}", f"{steps}, of up to {one.candidates:,} {law}"
             continue
         yield f"release {one.name}", f"{steps}, each example with chance {one.sample_rate:g}, σ {one.sigma:.4g}"
-    yield "randomness", f"{privacy.rng} RNG, {privacy.mechanism or 'by the code before exact sums'}"
+    yield "randomness", f"{privacy.rng} RNG, {privacy.mechanism}"
     yield "not covered", "; ".join(privacy.not_covered)
 
 

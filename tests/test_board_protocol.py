@@ -53,7 +53,7 @@ def written(folder: Path, text: str = TEXT, name: str = "tiny") -> Path:
 
 
 def spelled_out(spec: Spec, plugins: Registry) -> Spec:
-    return parts.spelled_out(spec, parts.resolve(plugins, spec))
+    return parts.resolve(spec, plugins).spec
 
 
 @pytest.mark.parametrize("name", sorted(board_files()))

@@ -32,7 +32,7 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec, read_toml
 from dpbench.registry import boards
-from dpbench.registry.components import build, check_components, resolve, spelled_out, written
+from dpbench.registry.components import build, resolve, written
 from dpbench.studies.inspect.report import ask
 from dpbench.sweep import read_grid
 from dpbench.testing.checking import check
@@ -47,12 +47,11 @@ def spec(extractor: Any, **values: Any) -> Spec:
 
 
 def built(extractor: Any) -> Any:
-    return resolve(registry.load(), spec(extractor)).extractor
+    return resolve(spec(extractor), registry.load()).parts.extractor
 
 
 def whole(extractor: Any) -> Spec:
-    asked = spec(extractor)
-    return spelled_out(asked, resolve(registry.load(), asked))
+    return resolve(spec(extractor), registry.load()).spec
 
 
 def features(extractor: Any, images: list[Image.Image]) -> torch.Tensor:
@@ -127,15 +126,15 @@ def test_what_does_not_fit_is_one_sentence(extractor: object, message: str) -> N
 
 def test_no_other_role_joins() -> None:
     with pytest.raises(SpecError, match=r"^Unknown dataset 'digits\+digits'"):
-        resolve(registry.load(), spec("pixels", dataset="digits+digits"))
+        resolve(spec("pixels", dataset="digits+digits"), registry.load())
     whole = Component(name="concat", options={"of": ["digits", "digits"]})
     with pytest.raises(SpecError, match=r"^Unknown dataset 'concat'"):
         build(registry.load(), "dataset", whole)
 
 
-def test_a_misspelt_part_is_refused_before_torch_is_imported() -> None:
+def test_a_misspelt_part_is_refused() -> None:
     with pytest.raises(SpecError, match=r"^Unknown extractor 'pixles'"):
-        check_components(spec("pixels+pixles"), registry.load())
+        resolve(spec("pixels+pixles"), registry.load())
 
 
 def test_the_digest_names_every_option_of_every_part() -> None:

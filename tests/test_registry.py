@@ -17,7 +17,7 @@ from dpbench import Dataset, Split, Splits, hookimpl
 from dpbench.errors import ComponentFailed, DuplicateName, SpecError, UnknownName
 from dpbench.records.spec import make_spec
 from dpbench.registry import Broken, Registered, Registry, load
-from dpbench.registry.components import with_space
+from dpbench.registry.components import resolve_search
 from tests.test_cli import called
 
 
@@ -177,7 +177,7 @@ def test_a_search_space_holds_numbers_alone() -> None:
     search = make_spec({"learner": "dp-sgd", "search": values}, "the test").search
     assert search is not None
     with pytest.raises(SpecError, match=r"learning_rate=nan in learner 'dp-sgd', in the search space to be a number"):
-        with_space(search, load().build("learner", "dp-sgd", {}), {})
+        resolve_search(search, load().build("learner", "dp-sgd", {}), {})
 
 
 def test_a_missing_option_without_default_is_refused(install: Install) -> None:

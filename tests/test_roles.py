@@ -62,7 +62,7 @@ def roles(dataset: Dataset | None = None, public: Dataset | None = None, **value
     if public is not None:
         values["public_dataset"] = public.name
     spec = make_spec({"learner": "any", **values}, "the test")
-    return assign(parts(dataset or Numbered(), public, Flat()), spec, torch.device("cpu"))
+    return assign(parts(dataset or Numbered(), public, Flat()), spec.split_rule, spec.budget, torch.device("cpu"))
 
 
 def parts(dataset: Dataset, public: Dataset | None, extractor: Extractor) -> Parts:
@@ -292,4 +292,4 @@ def test_nothing_is_extracted_when_the_budget_is_refused() -> None:
 
     spec = make_spec({"learner": "any", "delta": 0.5}, "the test")
     with pytest.raises(SpecError):
-        assign(parts(Numbered(), None, Unseen()), spec, torch.device("cpu"))
+        assign(parts(Numbered(), None, Unseen()), spec.split_rule, spec.budget, torch.device("cpu"))

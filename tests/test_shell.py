@@ -163,17 +163,17 @@ with output.stoppable():
 
 
 def test_seeds_of_another_code_and_lines_that_were_cut_off_are_not_taken(tmp_path: Path) -> None:
-    from dpbench.records.unfinished import Unfinished
+    from dpbench.records.journal import Journal
 
     assert called("run", *QUICK, "--out", tmp_path) == 0
-    one, kept = result_in(tmp_path).seeds[0], Unfinished(tmp_path)
-    kept.keep("a.json", "this", one)
-    kept.keep("a.json", "other", one.model_copy(update={"seed": 1}))
+    one, journal = result_in(tmp_path).seeds[0], Journal(tmp_path)
+    journal.of("a.json", "this").keep(one)
+    journal.of("a.json", "other").keep(one.model_copy(update={"seed": 1}))
     file = tmp_path / "unfinished" / "a.jsonl"
     file.write_text(file.read_text(encoding="utf-8") + '{"identity": "this", "se', encoding="utf-8")
-    assert kept.seeds("a.json", "this") == {0: one}
-    kept.end("a.json")
-    assert not file.parent.exists() and kept.seeds("a.json", "this") == {}
+    assert journal.of("a.json", "this").seeds() == {0: one}
+    journal.end("a.json")
+    assert not file.parent.exists() and journal.of("a.json", "this").seeds() == {}
 
 
 # 6. Long work speaks; errors come first

@@ -14,8 +14,9 @@ from dpbench_plugins.theory.datasets.synthetic import Synthetic
 from sklearn.linear_model import LogisticRegression
 
 from dpbench import Features, SpecError, Split, registry
-from dpbench.harness.prepare import drawn, of_seed, prepare
+from dpbench.harness.prepare import of_seed, prepare
 from dpbench.harness.run import run
+from dpbench.harness.source import drawn
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry.components import resolve
 
@@ -158,7 +159,7 @@ def test_a_seed_that_is_given_makes_one_draw_for_all() -> None:
 
 
 def test_images_that_are_not_drawn_are_those_of_every_seed() -> None:
-    parts = resolve(registry.load(), _spec("digits"))
+    parts = resolve(_spec("digits"), registry.load()).parts
     assert drawn(parts, 3) == parts
 
 

@@ -26,11 +26,12 @@ from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning import trials
 from dpbench.harness.tuning.folds import folds_of
 from dpbench.harness.tuning.simulated import SimulatedCurator
+from dpbench.harness.tuning.trials import Bench
 from dpbench.learning.probes import fit_together
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.records.search import Search, Selection
+from dpbench.records.search import ResolvedSearch, Search, Selection
 from dpbench.records.spec import make_spec
-from dpbench.registry.components import with_space
+from dpbench.registry.components import resolve_search
 from tests.worlds import curator_over, private_rows
 
 CLASSES = 3
@@ -138,8 +139,10 @@ def world() -> Roles:
 def chosen(learner: Learner, space: dict[str, Any], rule: str = "public-validation", **values: Any) -> Selection:
     protocol: dict[str, Any] = {"epsilon": 3, "delta": 1e-3, "accountant": "rdp", **values}
     asked = {"rule": rule, "space": space, "tries": protocol.pop("tries", 500), "seed": protocol.pop("seed", 0)}
-    spec = make_spec({"learner": learner.name, "search": asked, **protocol}, "the test")
-    return trials.choose(learner, lambda doing: f"{doing} of {learner.name!r}", world(), spec, "a test")
+    spec = make_spec({"learner": learner.name, **protocol}, "the test")
+    wanted = ResolvedSearch.model_validate(asked)
+    who = lambda doing: f"{doing} of {learner.name!r}"
+    return Bench(learner, who, world(), spec.budget, spec.accountant, wanted, "a test").choose()
 
 
 @given(SPACES, st.integers(1, 20), st.integers(0, 9))
@@ -165,9 +168,7 @@ def test_a_space_beyond_64_bits_can_be_drawn_from() -> None:
 
 
 def spelled(space: Any, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    found = with_space(search(space=space), Pillar(**fixed), fixed).space
-    assert isinstance(found, dict)
-    return found
+    return resolve_search(search(space=space), Pillar(**fixed), fixed).space
 
 
 def test_fields_that_somebody_set_are_not_searched() -> None:

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from dpbench import registry
-from dpbench.api import Budget, Choice, Learner, Predict
+from dpbench.api import Choice, Learner, Predict
 from dpbench.audit import choices
 from dpbench.audit.attack import how_many, members
 from dpbench.audit.figures import figures
@@ -22,6 +22,7 @@ from dpbench.harness import scoring
 from dpbench.harness.again import prepare_again
 from dpbench.harness.fit import learned
 from dpbench.harness.fitting import fitted, predicted
+from dpbench.harness.plans import settle
 from dpbench.harness.prepare import Prepared, brought, of_seed, prepare
 from dpbench.harness.roles import own_copy
 from dpbench.harness.tuning import space as spaces
@@ -38,7 +39,6 @@ from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
-from dpbench.support.guard import guarded
 
 SELECTION = (
     "how many runs a private search has and how it chooses: what was audited is one of its runs, with a setting drawn "
@@ -144,14 +144,13 @@ def _fit(prepared: Prepared, seed: int, ears: Ears, canaries: Canaries) -> tuple
 
 
 def _one_of_many(prepared: Prepared, seed: int) -> tuple[Fold, Learner]:
-    search, learner = prepared.spec.search, prepared.parts.learner
-    assert search is not None and isinstance(search.space, dict)
+    search, learner = prepared.search, prepared.parts.learner
+    if search is None:
+        raise ValueError("Expected a search behind a guarantee of one.")
     wanted, _ = spaces.settings(search.space, MOST_SETTINGS, search.seed)
     setting = wanted[random.Random(f"{prepared.identity} {seed}").randrange(len(wanted))]
     fold = folds_of(prepared.roles.private, prepared.roles.public, learner, search)[0]
-    spec, who = prepared.spec, prepared.parts.who("learner", "settle")
-    budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
-    return fold, guarded(who, spaces.candidate(learner, setting).settle, prepared.roles.task, budget)
+    return fold, settle(spaces.candidate(learner, setting), prepared.who, prepared.roles.task, prepared.source.budget)
 
 
 def _repeats(prepared: Prepared, result: Result, seed: int, predict: Predict) -> bool | None:

@@ -16,7 +16,7 @@ from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.fit import fit
 from dpbench.harness.prepare import Prepared, brought, prepare
-from dpbench.harness.shared import Shared, data_of
+from dpbench.harness.shared import Shared
 from dpbench.records.board import Board
 from dpbench.registry import Registry
 from dpbench.registry.boards import entry_spec
@@ -46,7 +46,7 @@ def curves(names: Sequence[str], root: Path, device: str, plugins: Registry) -> 
         raise SpecError(f"Expected a board with public labels and results in {root}, found none. Name boards.")
     for name in names or filled:
         board = known[name]
-        same = data_of(entry_spec(board, {"learner": LEARNER}, plugins, name)) + board.metric
+        same = entry_spec(board, {"learner": LEARNER}, plugins, name).data_key + board.metric
         if same not in made:
             made[same] = learning_curve(board, device=device, plugins=plugins, shared=shared)
         yield made[same].model_copy(update={"board": name, "digest": board.digest}).write(root)
@@ -114,5 +114,5 @@ def _score(prepared: Prepared, rows: torch.Tensor, metric: str) -> float:
         guesses = np.zeros((len(prepared.test.y), prepared.roles.task.classes))
         guesses[:, int(y[0])] = 1
         return float(scoring.score(guesses, prepared.test.y)[metric])
-    part = dataclasses.replace(prepared, public=PublicData(public.x[rows], y))
-    return float(getattr(fit(part, prepared.spec.seeds[0]), metric))
+    roles = dataclasses.replace(prepared.roles, public=PublicData(public.x[rows], y))
+    return float(getattr(fit(dataclasses.replace(prepared, roles=roles), prepared.spec.seeds[0]), metric))

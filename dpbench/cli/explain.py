@@ -58,13 +58,13 @@ def explain(
     values = {key: value for key, value in given.items() if value is not None}
 
     from dpbench.registry import load
-    from dpbench.registry.components import check_components
+    from dpbench.registry.components import resolve
 
     plugins = load()
     plugins.report_broken()
     specs = [_spec({**values, "learner": name}, board, seeds, plugins) for name in names]
     for spec in specs:
-        check_components(spec, plugins)
+        resolve(spec, plugins).check_data()
     check_outputs(out, plot)
 
     from dpbench.studies.explain.chart import write_plot

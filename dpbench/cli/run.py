@@ -15,7 +15,7 @@ from dpbench.cli import file, flags, several
 from dpbench.cli.output import interruptible, printed_if_unwritable
 from dpbench.cli.several import Asked
 from dpbench.errors import SpecError
-from dpbench.records.unfinished import Unfinished
+from dpbench.records.journal import Journal
 
 if TYPE_CHECKING:
     from dpbench.harness.fit import Fitted
@@ -152,13 +152,14 @@ def _run(
     values: Mapping[str, Any], origin: str, asked: Asked, settings: Path | None, keeper: Keeper | None
 ) -> tuple[Result, Path, str]:
     from dpbench.registry import load
-    from dpbench.registry.components import check_components
+    from dpbench.registry.components import resolve
     from dpbench.support.files import check_writable
 
     plugins = load()
     plugins.report_broken()
     spec = several.spec_of(values, origin, asked.board, plugins)
-    check_components(spec, plugins)
+    resolved = resolve(spec, plugins)
+    resolved.check_data()
     check_writable(asked.out)
 
     from dpbench.harness.run import run
@@ -167,13 +168,13 @@ def _run(
     kept = "Features and models that ended are kept." if keeper else KEPT
     with interruptible(kept):
         result = run(
-            spec, device=asked.device, plugins=plugins, settings=settings, for_board=asked.board is not None,
-            keep=keeper, unfinished=None if keeper else Unfinished(asked.out),
+            resolved, device=asked.device, settings=settings, for_board=asked.board is not None,
+            keep=keeper, journal=None if keeper else Journal(asked.out),
         )  # fmt: skip
     replaced = words.replaced(result, asked.out / result.file_name)
     with printed_if_unwritable(result):
         place = result.write(asked.out)
-    Unfinished(asked.out).end(result.file_name)
+    Journal(asked.out).end(result.file_name)
     return result, place, replaced
 
 

@@ -61,17 +61,18 @@ def tune(
     out = out or Path(also.out or "dpbench-results")
 
     from dpbench.registry import load
-    from dpbench.registry.components import check_components
+    from dpbench.registry.components import resolve
     from dpbench.support.files import check_writable
 
     plugins = load()
     plugins.report_broken()
-    check_components(asked, plugins)
+    resolved = resolve(asked, plugins)
+    resolved.check_data()
     check_writable(out)
 
     from dpbench.harness import run
 
-    tuning = run.tune(asked, device=device or also.device or "auto", plugins=plugins)
+    tuning = run.tune(resolved, device=device or also.device or "auto")
     with printed_if_unwritable(tuning):
         written = tuning.write(out)
     if as_json:

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpbench.api import Budget
 from dpbench.errors import DataError, DataMissing, NotReproducible, PrivacyError
+from dpbench.harness.plans import settle
 from dpbench.harness.tuning import space as spaces
 from dpbench.privacy import MECHANISM
 from dpbench.records.result import Result
@@ -15,7 +15,6 @@ from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import kind_of
 from dpbench.support.fields import filled
-from dpbench.support.guard import guarded
 
 if TYPE_CHECKING:
     from dpbench.harness.prepare import Prepared
@@ -84,8 +83,7 @@ def _check_settled(prepared: Prepared, result: Result) -> None:
     """Refuse numbers that are said to follow from the budget and do not, by the same version of the learner."""
     spec, learner = result.spec, prepared.parts.learner
     asked = spaces.candidate(learner, dict.fromkeys(result.settled))
-    who = prepared.parts.who("learner", "settle")
-    settled = guarded(who, asked.settle, prepared.roles.task, Budget(spec.epsilon, spec.delta, spec.adjacency))
+    settled = settle(asked, prepared.who, prepared.roles.task, spec.budget)
     now = {name: filled(asked, settled).get(name) for name in result.settled}
     if now != result.settled:
         raise DataError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -48,7 +47,7 @@ def fit_once(prepared: Prepared, seed: int) -> Fitted:
     with prepared.phases("fit"):
         predict, about = (_best if prepared.privacy.repeats else _single)(prepared, seed)
     with prepared.phases("score"):
-        who = prepared.parts.who("learner", "predict")
+        who = prepared.who("predict")
         scores = predicted(prepared.parts.learner, who, predict, prepared.test.x, prepared.roles.task)
         return Fitted(predict, SeedResult(seed=seed, **about, **scoring.score(scores, prepared.test.y)))
 
@@ -59,7 +58,7 @@ def _single(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:
     randomness = Randomness.of(privacy.rng, seed, prepared.identity)
     curator = bind(roles.private, roles.task, privacy.releases, privacy.sigma, randomness)
     fit_ = lambda learner: learned(prepared, learner, curator.handle(), randomness.initialisation)
-    predict = fitted(prepared.parts.learner, prepared.parts.who("learner", "fit"), fit_, curator.guard)
+    predict = fitted(prepared.parts.learner, prepared.who("fit"), fit_, curator.guard)
     return predict, {"spent": dict(curator.ledger.spent)}
 
 
@@ -68,12 +67,16 @@ def learned(prepared: Prepared, learner: Learner, curator: Curator, generator: t
     public = own_copy(prepared.public)
     if not stackable(learner):
         return learner.fit(curator, public, generator)
-    features = prepared.shared.features(learner, prepared.spec, curator.task, public, generator)
+    features = prepared.shared.features(learner, prepared.spec.data_key, curator.task, public, generator)
     return learner.fit_on(features, curator, public, generator)
 
 
 def _best(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:
     """Fit a random number of times and keep the best by public labels."""
-    learner, who = prepared.parts.learner, partial(prepared.parts.who, "learner")
-    won = private.best_of(learner, who, prepared.roles, prepared.privacy, prepared.spec, seed, prepared.identity)
+    if prepared.search is None:
+        raise ValueError("Expected a search behind a guarantee of one.")
+    won = private.best_of(
+        prepared.parts.learner, prepared.who, prepared.roles, prepared.source.budget, prepared.search, prepared.privacy,
+        seed, prepared.identity,
+    )  # fmt: skip
     return won.predict, {"spent": dict(won.spent), "setting": won.setting}

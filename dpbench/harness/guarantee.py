@@ -4,36 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal
 
-from dpbench.api import Budget, Choice, Planned, Task
-from dpbench.harness.tuning import private
+from dpbench.api import Budget, Choice, Planned
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting import accountant, calibration, crosscheck
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.plan import check_plan, sigmas
+from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.mechanisms import private_selection
 from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.result import Independent, PlannedChoice, PlannedRelease, PlannedRepeats, Privacy, not_covered
-from dpbench.records.spec import Spec
-from dpbench.registry.components import Parts
-from dpbench.support.guard import guarded
 
 Rng = Literal["research", "secure"]
-
-
-def planned(parts: Parts, task: Task, spec: Spec) -> tuple[Planned, ...]:
-    """Ask the learner for its plan; of a private search, for the one plan of all its settings.
-
-    Raises:
-        PrivacyError: the plan is malformed.
-    """
-    if spec.search is not None and spec.search.rule == "private-accounted":
-        return private.common_plan(parts.learner, partial(parts.who, "learner"), task, spec)
-    budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
-    plan = guarded(parts.who("learner", "plan"), parts.learner.plan, task, budget)
-    return check_plan(plan, f"learner {parts.learner.name!r}")
 
 
 def state(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,46 +11,57 @@ from typing import Any
 import torch
 
 from dpbench import registry
-from dpbench.api import Budget, Learner, PublicData, Task
+from dpbench.api import Learner, PublicData
 from dpbench.data.concat import Concat
 from dpbench.errors import DataError, SpecError
-from dpbench.harness.guarantee import Rng, planned
+from dpbench.harness.guarantee import Rng
+from dpbench.harness.plans import Who, plan_of, settle
 from dpbench.harness.roles import Roles, Test, seen
 from dpbench.harness.shared import Shared
-from dpbench.harness.tuning import private, transfer, trials
+from dpbench.harness.source import DataSource
+from dpbench.harness.tuning import private, transfer
 from dpbench.harness.tuning import space as spaces
+from dpbench.harness.tuning.trials import Bench
 from dpbench.records.identity import identity
 from dpbench.records.overlap import too_much
 from dpbench.records.result import Brought, Privacy
-from dpbench.records.search import Selection
+from dpbench.records.search import ResolvedSearch, Selection, SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
-from dpbench.registry.components import Parts, given, resolve, spelled_out, written
+from dpbench.registry.components import Parts, ResolvedSpec, resolve, selection, written
 from dpbench.support import memory, progress
 from dpbench.support.code import DPBENCH, code_of, core
 from dpbench.support.device import device_named
 from dpbench.support.fields import filled
 from dpbench.support.files import canonical_digest
-from dpbench.support.guard import guarded
 from dpbench.support.phases import Phases
 
 
 @dataclass(frozen=True)
 class Opened:
-    """Names are components, examples have their roles; no setting is chosen."""
+    """A run whose components are built and whose examples have their roles; no setting is chosen."""
 
-    spec: Spec  # with everything spelled out
-    parts: Parts
-    roles: Roles
-    public: PublicData  # what the learner may see
+    resolved: ResolvedSpec
     earlier: transfer.Earlier | None  # where settings come from, if from a file
+    source: DataSource
+    roles: Roles  # of the first seed
     phases: Phases
-    shared: Shared
+
+    @property
+    def who(self) -> Who:
+        """Names the learner and what it is asked to do, for messages about its failures."""
+        return partial(self.resolved.parts.who, "learner")
 
     @property
     def identity(self) -> str:
         """What a search's research noise is derived from, beside its seed, fold and setting."""
-        return identity(self.spec, (), self.roles.digests, brought(self.parts), networks(self.parts))
+        parts = self.resolved.parts
+        return identity(self.resolved.spec, (), self.roles.digests, brought(parts), networks(parts))
+
+    def bench(self, search: ResolvedSearch) -> Bench:
+        """Return where the settings of a search are tried."""
+        parts, spec = self.resolved.parts, self.resolved.spec
+        return Bench(parts.learner, self.who, self.roles, spec.budget, spec.accountant, search, self.identity)
 
 
 @dataclass(frozen=True)
@@ -60,19 +70,46 @@ class Prepared:
 
     spec: Spec  # with everything spelled out
     parts: Parts  # the learner with its settings
-    roles: Roles
-    public: PublicData  # what the learner may see
+    search: ResolvedSearch | None
+    source: DataSource
+    roles: Roles  # of the first seed, or of that of `of_seed`
     test: Test
-    search: Selection | None  # how the settings were chosen, where that is on record
+    selection: Selection | None  # how the settings were chosen, where that is on record
     privacy: Privacy  # whose plan and sigma every fit is held to
     phases: Phases  # which the fits go on counting
-    shared: Shared
-    settled: Mapping[str, Any]  # settings that were left to the budget, as `parts.learner` has them
+    asked: Learner  # with its settings as they were chosen, before those left to the budget were settled
 
     @property
-    def asked(self) -> Learner:
-        """The learner with its settings as they were chosen, before those left to the budget were settled."""
-        return dataclasses.replace(self.parts.learner, **dict.fromkeys(self.settled))  # type: ignore[type-var]
+    def public(self) -> PublicData:
+        """What the learner may see of the public data."""
+        return seen(self.roles.public, self.parts.learner)
+
+    @property
+    def shared(self) -> Shared:
+        """What several runs share."""
+        return self.source.shared
+
+    @property
+    def who(self) -> Who:
+        """Names the learner and what it is asked to do, for messages about its failures."""
+        return partial(self.parts.who, "learner")
+
+    @property
+    def rule(self) -> SelectionRule:
+        """How the settings were chosen."""
+        if self.selection is not None:
+            return self.selection.rule
+        return selection(self.asked)
+
+    @property
+    def settled(self) -> dict[str, Any]:
+        """Settings that were left to the budget, as `parts.learner` has them."""
+        return filled(self.asked, self.parts.learner)
+
+    @property
+    def code_identity(self) -> str:
+        """What a seed of this run is, noise and code: of another it is not the same seed."""
+        return canonical_digest([self.identity, code(self.parts), self.privacy.rng])
 
     @property
     def identity(self) -> str:
@@ -83,7 +120,7 @@ class Prepared:
 
 
 def prepare(
-    spec: Spec,
+    spec: Spec | ResolvedSpec,
     *,
     device: str = "auto",
     plugins: Registry | None = None,
@@ -96,7 +133,7 @@ def prepare(
     Private rows are behind `roles.private`, unread, unless the spec asks for a search on them (`private-unaccounted`).
 
     Args:
-        spec: what to run.
+        spec: what to run; one that is resolved already is not resolved again.
         device: see `device_named`.
         plugins: what is installed, if it is loaded already.
         settings: an earlier tuning or result to take the learner's settings from, instead of a search.
@@ -107,25 +144,31 @@ def prepare(
         DpbenchError: one sentence; names, options, data or budget do not fit.
     """
     opened = open_(spec, device=device, plugins=plugins, settings=settings, shared=shared)
-    spec, roles, phases = opened.spec, opened.roles, opened.phases
+    asked, source, roles, phases = opened.resolved, opened.source, opened.roles, opened.phases
     if for_board:
         with phases("compare"):
             _refuse_overlap(roles)
     with phases("tune"):
-        asked, search = _chosen(opened)
+        learner, chosen = _choose(opened)
     with phases("load"):
         test = roles.test()
     with phases("calibrate"), progress.status("Calibrating sigma"):
-        budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
-        parts, numbers = _settled(asked, roles.task, budget, spec)
-        plan = planned(parts, roles.task, spec)
-        rng: Rng = "secure" if spec.secure_rng else "research"
-        privacy = opened.shared.state(plan, budget, spec.accountant, rng, private.repeats_of(spec.search))
-    return Prepared(spec, parts, roles, opened.public, test, search, privacy, phases, opened.shared, numbers)
+        budget, accountant, task = source.budget, asked.spec.accountant, roles.task
+        repeats = private.repeats_of(asked.search)
+        if asked.search is not None and repeats is not None:  # each of its runs settles a setting of its own
+            settled = learner
+            plan = private.common_plan(learner, opened.who, task, budget, accountant, asked.search)
+        else:
+            settled = settle(learner, opened.who, task, budget)
+            plan = plan_of(settled, opened.who, task, budget)
+        rng: Rng = "secure" if asked.spec.secure_rng else "research"
+        privacy = source.shared.state(plan, budget, accountant, rng, repeats)
+    parts = dataclasses.replace(asked.parts, learner=settled)
+    return Prepared(asked.spec, parts, asked.search, source, roles, test, chosen, privacy, phases, learner)
 
 
 def open_(
-    spec: Spec,
+    spec: Spec | ResolvedSpec,
     *,
     device: str = "auto",
     plugins: Registry | None = None,
@@ -139,20 +182,17 @@ def open_(
     """
     torch.set_float32_matmul_precision("highest")  # norms are bounded for IEEE float32, not for TF32
     memory.keep_freed()
-    phases, shared, there = Phases(), shared or Shared(), device_named(device)
-    parts, earlier = resolve(plugins or registry.load(), spec), None
+    phases, there = Phases(), device_named(device)
+    resolved = spec if isinstance(spec, ResolvedSpec) else resolve(spec, plugins or registry.load())
+    earlier = None
     if settings is not None:
-        parts, earlier = _with_settings(settings, parts, spec)
-    whole = spelled_out(spec, parts)
+        resolved, earlier = _with_settings(settings, resolved)
+    asked = resolved.spec
+    source = DataSource(resolved.parts, asked.split_rule, asked.budget, there, shared or Shared())
     with phases("load"):
-        roles, public = _assigned(parts, whole.seeds[0], whole, shared, there)
-    return Opened(whole, parts, roles, public, earlier, phases, shared)
-
-
-def drawn(parts: Parts, seed: int) -> Parts:
-    """Return the parts with the data that a fit with this seed sees: of a dataset whose examples are drawn, its own."""
-    others = {role: data.drawn(seed) for role in ("dataset", "public_dataset") if (data := getattr(parts, role))}
-    return dataclasses.replace(parts, **others)
+        roles = source.roles(asked.seeds[0])
+        _check_labels(resolved, len(roles.public.x))
+    return Opened(resolved, earlier, source, roles, phases)
 
 
 def of_seed(prepared: Prepared, seed: int) -> Prepared:
@@ -161,28 +201,16 @@ def of_seed(prepared: Prepared, seed: int) -> Prepared:
     Raises:
         DataError: another seed's data is of another size or shape: sigma would be of something else.
     """
-    parts, spec = prepared.parts, prepared.spec
-    if drawn(parts, seed) == drawn(parts, spec.seeds[0]):
+    source = prepared.source
+    if source.alike(seed, prepared.spec.seeds[0]):
         return prepared
-    roles, public = _assigned(parts, seed, spec, prepared.shared, prepared.roles.task.device)
+    roles = source.roles(seed)
     if roles.task != prepared.roles.task:
         raise DataError(
-            f"Expected dataset {parts.dataset.name!r} to draw the same sizes for every seed: "
+            f"Expected dataset {prepared.parts.dataset.name!r} to draw the same sizes for every seed: "
             f"{prepared.roles.task}, got {roles.task} for seed {seed}."
         )
-    return dataclasses.replace(prepared, roles=roles, public=public, test=roles.test())
-
-
-def _assigned(parts: Parts, seed: int, spec: Spec, shared: Shared, device: torch.device) -> tuple[Roles, PublicData]:
-    there = drawn(parts, seed)
-    roles = shared.roles(there, spec, device)
-    if there != parts:  # a digest names the distribution, whichever the draw
-        named = canonical_digest(
-            [part and part.model_dump(mode="json") for part in (spec.dataset, spec.public_dataset)]
-        )
-        roles = dataclasses.replace(roles, digests=dict.fromkeys(roles.digests, named))
-    public = _visible(roles.public, parts, spec)
-    return dataclasses.replace(roles, task=dataclasses.replace(roles.task, public=len(public.x))), public
+    return dataclasses.replace(prepared, roles=roles, test=roles.test())
 
 
 def brought(parts: Parts) -> dict[str, Brought]:
@@ -206,15 +234,16 @@ def code(parts: Parts) -> dict[str, str]:
     return {role: found for role, found in made.items() if found}
 
 
-def _with_settings(settings: Path, parts: Parts, spec: Spec) -> tuple[Parts, transfer.Earlier]:
-    if spec.search is not None:
+def _with_settings(settings: Path, resolved: ResolvedSpec) -> tuple[ResolvedSpec, transfer.Earlier]:
+    if resolved.search is not None:
         raise SpecError("Settings come from a file or from a search, not from both. Drop --settings or --selection.")
-    learner, earlier = transfer.settings_from(settings, parts.learner)
-    for name in given(spec.learner, parts.learner).keys() - {""}:
-        here, there = getattr(parts.learner, name), getattr(learner, name)
+    asked = resolved.parts.learner
+    learner, earlier = transfer.settings_from(settings, asked)
+    for name in resolved.named.keys() - {""}:
+        here, there = getattr(asked, name), getattr(learner, name)
         if here != there:
             raise SpecError(f"Expected {name}={there}, as {settings} has it, or no {name} at all, got {name}={here}.")
-    return dataclasses.replace(parts, learner=learner), earlier
+    return resolved.with_learner(learner), earlier
 
 
 def _refuse_overlap(roles: Roles) -> None:
@@ -222,41 +251,32 @@ def _refuse_overlap(roles: Roles) -> None:
         raise SpecError(f"No board takes this run. {pair.capitalize()}: {said}. Run it without --board.")
 
 
-def _settled(parts: Parts, task: Task, budget: Budget, spec: Spec) -> tuple[Parts, dict[str, Any]]:
-    """Return the parts with settings as numbers, and those that were not; a private search settles each of its runs."""
-    if private.repeats_of(spec.search) is not None:
-        return parts, {}
-    learner = guarded(parts.who("learner", "settle"), parts.learner.settle, task, budget)
-    return dataclasses.replace(parts, learner=learner), filled(parts.learner, learner)
-
-
-def _chosen(opened: Opened) -> tuple[Parts, Selection | None]:
-    """Return the parts with the learner's settings chosen, and the record of it where there is one."""
-    parts, roles, spec = opened.parts, opened.roles, opened.spec
+def _choose(opened: Opened) -> tuple[Learner, Selection | None]:
+    """Return the learner with its settings chosen, and the record of it where there is one."""
+    asked, roles = opened.resolved, opened.roles
+    learner = asked.parts.learner
     if opened.earlier is not None:
-        return parts, transfer.record(opened.earlier, parts.learner, spec, roles.digests, roles.images)
-    if spec.search is None:
-        return parts, None
-    if spec.search.rule == "private-accounted":
-        return parts, private.record(parts.learner, roles, spec)
-    search = trials.choose(parts.learner, partial(parts.who, "learner"), roles, spec, opened.identity)
-    assert search.chosen is not None
-    return dataclasses.replace(parts, learner=spaces.candidate(parts.learner, search.chosen)), search
+        return learner, transfer.selection_record(opened.earlier, learner, asked.spec, roles.digests, roles.images)
+    if asked.search is None:
+        return learner, None
+    if asked.search.rule == "private-accounted":
+        return learner, private.selection_record(learner, roles, asked.search)
+    found = opened.bench(asked.search).choose()
+    return spaces.candidate(learner, found.chosen or {}), found
 
 
-def _visible(public: PublicData, parts: Parts, spec: Spec) -> PublicData:
-    """Return the part of the public data that protocol and learner agree on."""
-    learner, other = parts.learner, parts.public_dataset
-    if other and other.classes != parts.dataset.classes and (spec.search or learner.public == "labelled"):
+def _check_labels(asked: ResolvedSpec, public: int) -> None:
+    """Refuse a learner or a search that needs public labels where the protocol gives none, or none of its classes."""
+    learner, dataset, other = asked.parts.learner, asked.parts.dataset, asked.parts.public_dataset
+    if other and other.classes != dataset.classes and (asked.search or learner.public == "labelled"):
         raise SpecError(
-            f"The public labels of {other.name!r} are of other classes than those of {parts.dataset.name!r}: nothing "
+            f"The public labels of {other.name!r} are of other classes than those of {dataset.name!r}: nothing "
             "can be learned or chosen by them. Use --public-fraction, or a learner and a selection without labels."
         )
-    if learner.public == "labelled" and not spec.public_labels:
+    if learner.public == "labelled" and not asked.spec.public_labels:
         raise SpecError(
             f"Learner {learner.name!r} needs labelled public data, which this protocol does not give. "
             "Add --public-labels, and compare it only with results that have them too."
         )
-    if learner.public == "labelled" and not len(public.x):
+    if learner.public == "labelled" and not public:
         raise SpecError(f"Learner {learner.name!r} needs public data. Add --public-fraction or --public-dataset.")
-    return seen(public, learner)

@@ -20,7 +20,7 @@ from dpbench.harness.unbalanced import kept
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.overlap import Overlap
-from dpbench.records.spec import Spec
+from dpbench.records.protocol import SplitRule
 from dpbench.registry.components import Parts
 from dpbench.support.fields import changed
 from dpbench.support.guard import guarded
@@ -58,10 +58,10 @@ class Roles:
     mode: Callable[[], str]  # of the images, as PIL names it: what an image to be predicted is converted to
 
 
-def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
+def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) -> Roles:
     """Load, split and extract.
 
-    The published training split, or what `imbalance` keeps of it, is cut by `split_seed` into public
+    The published training split, or what `imbalance` keeps of it, is cut by the rule's seed into public
     (`public_fraction`) and private, of which `train_fraction` is kept; what the dataset itself gives as public comes
     beside that share. With a public dataset, all of its training split is public instead. The test split is whole, or
     what `imbalance` keeps of it.
@@ -73,9 +73,9 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     dataset, extractor = parts.dataset, parts.extractor
     splits = _loaded(parts, "dataset")
     labels = _labels(splits.train, "train", dataset)
-    public_rows, private_rows = _cut(_kept(splits, "train", dataset, spec), spec)
+    public_rows, private_rows = _cut(_kept(splits, "train", dataset, rule), rule)
     declared = Task((), len(dataset.classes), len(private_rows), device, same_source=parts.public_dataset is None)
-    check_budget(Budget(spec.epsilon, spec.delta), declared)
+    check_budget(budget, declared)
     train = _features(splits, "train", extractor, device)
     if parts.public_dataset is None:
         own = PublicData(train[public_rows], labels[public_rows])
@@ -95,7 +95,7 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
     def images(name: SplitName) -> Hashes:
         if name == "test":
             whole = duplicates.hashes(splits.test, splits.digest, "test")
-            return whole.take(_kept(splits, "test", dataset, spec))
+            return whole.take(_kept(splits, "test", dataset, rule))
         of = splits if name == "private" else other
         hashed = duplicates.hashes(of.train, of.digest, "train")
         if of is not splits or name == "private":
@@ -104,7 +104,7 @@ def assign(parts: Parts, spec: Spec, device: torch.device) -> Roles:
         return public if of.public is None else public.beside(duplicates.hashes(of.public, of.digest, "public"))
 
     return Roles(
-        task, private, public, lambda: _test(splits, parts, spec, device), digests, images, lambda: _compared(images),
+        task, private, public, lambda: _test(splits, parts, rule, device), digests, images, lambda: _compared(images),
         lambda: splits.test.images[0].mode,
     )  # fmt: skip
 
@@ -132,17 +132,17 @@ def own_copy(public: PublicData) -> PublicData:
     return PublicData(public.x.clone(), None if public.y is None else public.y.clone())
 
 
-def _test(splits: Splits, parts: Parts, spec: Spec, device: torch.device) -> Test:
+def _test(splits: Splits, parts: Parts, rule: SplitRule, device: torch.device) -> Test:
     labels, x = _labels(splits.test, "test", parts.dataset), _features(splits, "test", parts.extractor, device)
-    if spec.imbalance is None:
+    if rule.imbalance is None:
         return Test(x, labels.numpy())
-    rows = _kept(splits, "test", parts.dataset, spec)
+    rows = _kept(splits, "test", parts.dataset, rule)
     return Test(x[torch.from_numpy(rows)], labels.numpy()[rows])
 
 
-def _kept(splits: Splits, name: Literal["train", "test"], dataset: Dataset, spec: Spec) -> np.ndarray:
+def _kept(splits: Splits, name: Literal["train", "test"], dataset: Dataset, rule: SplitRule) -> np.ndarray:
     labels = (splits.train if name == "train" else splits.test).labels
-    return kept(labels, len(dataset.classes), spec.imbalance, spec.split_seed, 1 if name == "train" else 2)
+    return kept(labels, len(dataset.classes), rule.imbalance, rule.seed, 1 if name == "train" else 2)
 
 
 def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
@@ -154,15 +154,15 @@ def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
     return splits
 
 
-def _cut(rows: np.ndarray, spec: Spec) -> tuple[Tensor, Tensor]:
+def _cut(rows: np.ndarray, rule: SplitRule) -> tuple[Tensor, Tensor]:
     size = len(rows)
-    order = rows[np.random.default_rng(np.random.SeedSequence(spec.split_seed)).permutation(size)]
-    public = round(spec.public_fraction * size)
-    private = round(spec.train_fraction * (size - public))
+    order = rows[np.random.default_rng(np.random.SeedSequence(rule.seed)).permutation(size)]
+    public = round(rule.public_fraction * size)
+    private = round(rule.train_fraction * (size - public))
     if private < 1:
         raise SpecError(
-            f"No private example is left of {size} with public_fraction={spec.public_fraction} and "
-            f"train_fraction={spec.train_fraction}. Lower the first or raise the second."
+            f"No private example is left of {size} with public_fraction={rule.public_fraction} and "
+            f"train_fraction={rule.train_fraction}. Lower the first or raise the second."
         )
     return torch.from_numpy(np.sort(order[:public])), torch.from_numpy(np.sort(order[public : public + private]))
 

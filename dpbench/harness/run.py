@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from dpbench import registry
 from dpbench.errors import SpecError
 from dpbench.harness.fit import Fitted, fit_once
 from dpbench.harness.prepare import Prepared, brought, code, open_, prepare
 from dpbench.harness.roles import Compared
 from dpbench.harness.shared import Shared
-from dpbench.harness.tuning import trials
+from dpbench.records.journal import Journal
 from dpbench.records.provenance import source_of, today
 from dpbench.records.result import Privacy, Result, SeedResult, TaskFacts, Tuning, result_name, summarise
 from dpbench.records.spec import Spec
-from dpbench.records.unfinished import Unfinished
 from dpbench.registry import OWN, Registry
-from dpbench.registry.components import Parts, selection
+from dpbench.registry.components import Parts, ResolvedSpec, resolve
 from dpbench.support import progress
-from dpbench.support.files import canonical_digest
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +30,7 @@ T = TypeVar("T", int, float)
 
 
 def run(
-    spec: Spec,
+    spec: Spec | ResolvedSpec,
     *,
     device: str = "auto",
     plugins: Registry | None = None,
@@ -40,14 +38,14 @@ def run(
     shared: Shared | None = None,
     for_board: bool = False,
     keep: Callable[[Prepared, Fitted], None] | None = None,
-    unfinished: Unfinished | None = None,
+    journal: Journal | None = None,
 ) -> Result:
     """Run one spec: choose settings if it asks for a search, fit once a seed, score each fit on the test split.
 
     `settings` names an earlier tuning or result to take the learner's settings from, instead of a search. `shared`
     spares what earlier runs have made already; no number tells. With `for_board`, splits that share too many images are
     refused, as a board would refuse the result. `keep`, if given, meets each fit as it ends, with its predictor.
-    `unfinished` keeps seeds as they end, and has those of an earlier call that was interrupted.
+    `journal` keeps seeds as they end, and has those of an earlier call that was interrupted.
 
     Covered: each seed's fit has the epsilon that the result states; see `fit`.
 
@@ -55,21 +53,21 @@ def run(
         DpbenchError: one sentence; nothing is run when names, options, data or budget do not fit.
     """
     prepared = prepare(spec, device=device, plugins=plugins, settings=settings, shared=shared, for_board=for_board)
-    seeds, kept = _seeds(prepared, keep, unfinished)
+    seeds, kept = _seeds(prepared, keep, journal)
     with prepared.phases("compare"):
         compared = prepared.roles.compared()
     return _result(prepared, seeds, compared, {"seeds_of_an_earlier_call": kept} if kept else {})
 
 
 def _seeds(
-    prepared: Prepared, keep: Callable[[Prepared, Fitted], None] | None, unfinished: Unfinished | None
+    prepared: Prepared, keep: Callable[[Prepared, Fitted], None] | None, journal: Journal | None
 ) -> tuple[list[SeedResult], int]:
     """Fit each seed, but for those that an interrupted call has left; return also how many those are."""
-    spec, name = prepared.spec, result_name(prepared.spec)
+    spec = prepared.spec
     if prepared.privacy.repeats:  # when a seed ended tells how many runs it had
-        unfinished = None
-    identity = canonical_digest([prepared.identity, code(prepared.parts), prepared.privacy.rng])
-    before = unfinished.seeds(name, identity) if unfinished else {}
+        journal = None
+    own = None if journal is None else journal.of(result_name(spec), prepared.code_identity)
+    before = {} if own is None else own.seeds()
     seeds = []
     with _shown(prepared) as advance:
         for seed in spec.seeds:
@@ -79,48 +77,50 @@ def _seeds(
                 one = fit.result
                 if keep is not None:
                     keep(prepared, fit)
-                if unfinished is not None:
-                    unfinished.keep(name, identity, one)
+                if own is not None:
+                    own.keep(one)
             seeds.append(one)
             advance(1)
     return seeds, len(before.keys() & set(spec.seeds))
 
 
-def tune(spec: Spec, *, device: str = "auto", plugins: Registry | None = None) -> Tuning:
+def tune(spec: Spec | ResolvedSpec, *, device: str = "auto", plugins: Registry | None = None) -> Tuning:
     """Search for settings and stop there: the test split is not read.
 
     Raises:
         DpbenchError: as `run` does; or the search is a private one, which is part of a run.
     """
-    if spec.search is None or spec.search.rule == "private-accounted":
+    resolved = spec if isinstance(spec, ResolvedSpec) else resolve(spec, plugins or registry.load())
+    search = resolved.search
+    if search is None or search.rule == "private-accounted":
         raise SpecError(
             "Expected a search whose outcome is a setting. Private selection keeps the best model itself: ask for it "
             "with dpbench run --selection private-accounted."
         )
-    opened = open_(spec, device=device, plugins=plugins)
-    parts, roles, phases = opened.parts, opened.roles, opened.phases
+    opened = open_(resolved, device=device)
+    asked, parts, roles, phases = resolved.spec, resolved.parts, opened.roles, opened.phases
     with phases("tune"):
-        ask = parts.learner, partial(parts.who, "learner"), roles, opened.spec, opened.identity
-        chosen = trials.choose(*ask)
-        default = None if chosen.private_touched else trials.of_defaults(*ask)
+        bench = opened.bench(search)
+        chosen = bench.choose()
+        default = None if chosen.private_touched else bench.score_defaults()
     return Tuning(
-        digest=opened.spec.digest, spec=opened.spec, selection=chosen, default=default, digests=roles.digests,
+        digest=asked.digest, spec=asked, selection=chosen, default=default, digests=roles.digests,
         sketch=roles.images("public").sketch, seconds=phases.seconds, components=brought(parts),
-        provenance=_made(parts, opened.shared, roles.task.device),
+        provenance=_made(parts, opened.source.shared, roles.task.device),
     )  # fmt: skip
 
 
 def _result(prepared: Prepared, seeds: Sequence[SeedResult], compared: Compared, noted: Mapping[str, Any]) -> Result:
-    spec, parts, search, phases = prepared.spec, prepared.parts, prepared.search, prepared.phases
+    spec, parts, phases = prepared.spec, prepared.parts, prepared.phases
     return Result(
-        digest=spec.digest, spec=spec, selection=search.rule if search else selection(prepared.asked), search=search,
-        settled=dict(prepared.settled),
-        task=_facts(prepared, compared), privacy=prepared.privacy, seeds=tuple(seeds), metrics=summarise(seeds),
+        digest=spec.digest, spec=spec, selection=prepared.rule, search=prepared.selection,
+        settled=prepared.settled, task=_facts(prepared, compared), privacy=prepared.privacy,
         seconds=_publishable(phases.seconds, prepared.privacy),
         cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy),
         peak_bytes=_publishable(phases.peak_bytes, prepared.privacy),
         components=brought(parts),
         provenance={**_made(parts, prepared.shared, prepared.roles.task.device), **noted},
+        seeds=tuple(seeds), metrics=summarise(seeds),
     ).sealed()  # fmt: skip
 
 

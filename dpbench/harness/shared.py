@@ -9,7 +9,7 @@ import dataclasses
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 
@@ -20,10 +20,10 @@ from dpbench.learning.linear import Transform
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import Scratch
-from dpbench.privacy.purity.reach import Reach
+from dpbench.privacy.purity.reach import Snapshot
 from dpbench.records import provenance
-from dpbench.records.spec import Spec
-from dpbench.registry.components import Parts
+from dpbench.records.protocol import SplitRule
+from dpbench.registry.components import Parts, written
 
 MAPS = 16  # kept: each a few arrays of the size of public features' statistics, for one seed
 KEPT = 4  # sets of roles: each holds a public split and the labels; features are memory-mapped
@@ -50,19 +50,18 @@ class Made:
 
     def __init__(self, features: Transform, generator: torch.Generator) -> None:
         self.features, self.state = features, generator.get_state()
-        self._reach = Reach(features, thorough=True, generators=False)
-        self._before = self._reach.read()
+        self._snapshot = Snapshot(features, generators=False)
 
     def changed(self) -> bool:
         """Say whether a fit has changed it, by noisy answers perhaps: another fit would find them."""
-        return self._reach.change(self._before, self._reach.read()) is not None
+        return self._snapshot.change() is not None
 
 
 class Shared:
     """The roles of the last few sets of data, every statement of privacy made so far, and the last public maps.
 
-    A run of its own has a fresh one; a worker of a sweep keeps one for all its cells. Roles depend on the spec's data
-    alone (`data_of`), a statement on plan, budget, accountant and kind of randomness alone.
+    A run of its own has a fresh one; a worker of a sweep keeps one for all its cells. Roles depend on the data
+    alone, a statement on plan, budget, accountant and kind of randomness alone.
     """
 
     def __init__(self) -> None:
@@ -71,22 +70,23 @@ class Shared:
         self.state = functools.cache(guarantee.state)
         self.provenance = functools.cache(provenance.collect)
 
-    def roles(self, parts: Parts, spec: Spec, device: torch.device) -> Roles:
+    def roles(self, parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) -> Roles:
         """Return `roles.assign`, with a scratch of this run's own: a fit that failed may not have returned its own."""
-        key = (data_of(spec), repr(parts.dataset), repr(parts.public_dataset), str(device))
+        named = [part and written(part).model_dump_json() for part in (parts.dataset, parts.public_dataset)]
+        key = (*named, written(parts.extractor).model_dump_json(), rule, str(device))
         if key in self._roles:
             self._roles.move_to_end(key)
-            check_budget(Budget(spec.epsilon, spec.delta), self._roles[key].task)  # which `assign` does before it loads
+            check_budget(budget, self._roles[key].task)  # which `assign` does before it loads
         else:
             while len(self._roles) >= KEPT:
                 self._roles.popitem(last=False)  # before the next is loaded: both might not fit
-            fresh = roles.assign(parts, spec, device)
+            fresh = roles.assign(parts, rule, budget, device)
             self._roles[key] = dataclasses.replace(fresh, test=Once(fresh.test), compared=Once(fresh.compared))
         kept = self._roles[key]
         return dataclasses.replace(kept, private=dataclasses.replace(kept.private, scratch=Scratch()))
 
     def features(
-        self, learner: ProbeLearner, spec: Spec, task: Task, public: PublicData, generator: torch.Generator
+        self, learner: ProbeLearner, data_key: str, task: Task, public: PublicData, generator: torch.Generator
     ) -> Transform:
         """Return `learner.features`, made once for all fits with the same public data and generator that leave it be.
 
@@ -95,7 +95,7 @@ class Shared:
         cell's result would depend on the cells beside it.
         """
         drawn = generator.get_state().numpy().tobytes()
-        key = (learner.map_key, data_of(spec), str(task.device), public.y is None, drawn)
+        key = (learner.map_key, data_key, str(task.device), public.y is None, drawn)
         made = self._maps.pop(key, None)
         if made is None or made.changed():
             made = Made(learner.features(task, public, generator), generator)
@@ -104,11 +104,3 @@ class Shared:
             self._maps.popitem(last=False)
         generator.set_state(made.state)
         return made.features
-
-
-def data_of(spec: Spec) -> str:
-    """Return what decides a spec's roles, budget aside."""
-    fields: set[Any] = {
-        "dataset", "extractor", "public_dataset", "public_fraction", "train_fraction", "imbalance", "split_seed"
-    }  # fmt: skip
-    return spec.model_dump_json(include=fields)

@@ -24,7 +24,7 @@ from dpbench.models import file as files
 from dpbench.models.card import Card, ExtractorFacts, Tested
 from dpbench.models.program import Program, record
 from dpbench.registry import Registry, load
-from dpbench.registry.components import build, selection, written
+from dpbench.registry.components import build, written
 from dpbench.support.device import device_named
 
 if TYPE_CHECKING:
@@ -274,13 +274,13 @@ def _check_same(program: Program, fitted: Fitted, prepared: Prepared) -> None:
 
 
 def _card(prepared: Prepared, fitted: Fitted) -> Card:
-    spec, parts, search = prepared.spec, prepared.parts, prepared.search
+    spec, parts = prepared.spec, prepared.parts
     chosen = fitted.result.setting or {}
     settings = {**written(parts.learner).options, **chosen}
     of = parts.extractor.parts if isinstance(parts.extractor, Concat) else (parts.extractor,)
     made = prepared.shared.provenance(str(prepared.roles.task.device))
     return Card(
-        spec=spec, settings=settings, selection=search.rule if search else selection(prepared.asked),
+        spec=spec, settings=settings, selection=prepared.rule,
         seed=fitted.result.seed, privacy=prepared.privacy, classes=parts.dataset.classes, mode=prepared.roles.mode(),
         example_shape=prepared.roles.task.example_shape, extractors=tuple(map(_facts, of)), logits=parts.learner.logits,
         test=Tested(

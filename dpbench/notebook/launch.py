@@ -12,7 +12,7 @@ from dpbench.errors import DpbenchError, SpecError
 from dpbench.models import Model
 from dpbench.notebook.arrays import Arrays
 from dpbench.notebook.outcome import PLACE, Results
-from dpbench.records.unfinished import Unfinished
+from dpbench.records.journal import Journal
 from dpbench.registry import KINDS, OWN, Registry, load
 from dpbench.registry.components import kind_of, written
 from dpbench.results.tables import Filed
@@ -158,13 +158,13 @@ def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, ke
             result = before.folder.result(cell) if cell.digest in done else None
             if result is None:
                 # What is interrupted goes on, unless a class of this session may have changed since.
-                unfinished = Unfinished(out) if _published(cell, plugins) and not keep else None
+                journal = Journal(out) if _published(cell, plugins) and not keep else None
                 result = run_one(
                     cell.spec, device=device, plugins=plugins, shared=shared,
-                    keep=partial(keep_one, cell) if keep else None, unfinished=unfinished,
+                    keep=partial(keep_one, cell) if keep else None, journal=journal,
                 )  # fmt: skip
                 result.write(out)
-                Unfinished(out).end(result.file_name)
+                Journal(out).end(result.file_name)
             filed.append(Filed(out / result.file_name, result))
         except DpbenchError as error:
             if len(cells) == 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -21,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from dpbench.api import Adjacency
+from dpbench.api import Adjacency, Budget
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting.accountant import AccountantName
 
@@ -138,6 +139,16 @@ def first_seeds(seeds: object) -> object:
     return tuple(range(seeds)) if isinstance(seeds, int) else seeds
 
 
+@dataclass(frozen=True)
+class SplitRule:
+    """How the published training split is cut into public and private examples."""
+
+    public_fraction: float
+    train_fraction: float  # of what is not public
+    imbalance: float | None
+    seed: int
+
+
 class Protocol(BaseModel):
     """Data, features, budget and seeds."""
 
@@ -157,6 +168,24 @@ class Protocol(BaseModel):
     imbalance: float | None = Field(None, gt=1, allow_inf_nan=False, exclude_if=lambda value: value is None)
     split_seed: int = Field(0, ge=0)
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(first_seeds)] = (0, 1, 2, 3, 4)
+
+    @property
+    def budget(self) -> Budget:
+        """The guarantee that a run may spend."""
+        return Budget(self.epsilon, self.delta, self.adjacency)
+
+    @property
+    def split_rule(self) -> SplitRule:
+        """How the training split is cut."""
+        return SplitRule(self.public_fraction, self.train_fraction, self.imbalance, self.split_seed)
+
+    @property
+    def data_key(self) -> str:
+        """What decides the roles of examples: equal for protocols that can share them."""
+        fields: set[Any] = {
+            "dataset", "extractor", "public_dataset", "public_fraction", "train_fraction", "imbalance", "split_seed"
+        }  # fmt: skip
+        return self.model_dump_json(include=fields)
 
     @field_validator("epsilon")
     @classmethod

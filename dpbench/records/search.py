@@ -50,6 +50,12 @@ class Search(BaseModel):
     folds: int = Field(5, ge=2, le=20)
 
 
+class ResolvedSearch(Search):
+    """A search whose space is written out: settings of the learner, each with values of its type."""
+
+    space: dict[str, tuple[Any, ...]]
+
+
 class Trial(BaseModel):
     """One setting and its mean accuracy over validation labels, or why it has none."""
 

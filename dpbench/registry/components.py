@@ -11,7 +11,7 @@ from dpbench.data import sources
 from dpbench.data.concat import Concat
 from dpbench.errors import SpecError
 from dpbench.records.protocol import CONCAT, Component
-from dpbench.records.search import Search
+from dpbench.records.search import ResolvedSearch, Search
 from dpbench.records.spec import Spec
 from dpbench.registry import KINDS, Kind, Registered, Registry, fields_from
 from dpbench.support.fields import changed
@@ -32,32 +32,53 @@ class Parts:
         return self.brought[role].who(doing)
 
 
-def check_components(spec: Spec, registry: Registry) -> None:
-    """Refuse misspelt names and options and missing data before torch takes its seconds to import.
+@dataclasses.dataclass(frozen=True)
+class ResolvedSpec:
+    """A spec whose names are components: built once, with every option and the space of its search spelled out."""
+
+    spec: Spec  # with everything spelled out
+    parts: Parts
+    search: ResolvedSearch | None
+    named: Mapping[str, Any]  # settings of the learner that the user named
+
+    def check_data(self) -> None:
+        """Refuse datasets that are not on this machine.
+
+        Raises:
+            DataMissing: says how to get them.
+        """
+        sources.check_present(*filter(None, (self.parts.dataset, self.parts.public_dataset)))
+
+    def with_learner(self, learner: Learner) -> ResolvedSpec:
+        """Return the same with other settings of the learner."""
+        spec = self.spec.model_copy(update={"learner": written(learner)})
+        return dataclasses.replace(self, spec=spec, parts=dataclasses.replace(self.parts, learner=learner))
+
+
+def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
+    """Build what the spec names and spell everything out. It imports no torch.
 
     Raises:
-        UnknownName, SpecError: a component that does not exist, or options that do not fit.
-        DataMissing: a dataset that is not on this machine; the text says how to get it.
-    """
-    parts = resolve(registry, spec)
-    spelled_out(spec, parts)
-    sources.check_present(*filter(None, (parts.dataset, parts.public_dataset)))
-
-
-def resolve(registry: Registry, spec: Spec) -> Parts:
-    """Build what the spec names.
-
-    Raises:
-        SpecError: an unknown name or option (says what exists), or a value that does not fit.
+        SpecError: an unknown name or option (says what exists), a value that does not fit, or a search without a space.
     """
     brought = {role: registry.find(kind_of(role), part.name) for role, part in spec.roles.items()}
-    return Parts(
+    parts = Parts(
         learner=build(registry, "learner", spec.learner),
         extractor=build(registry, "extractor", spec.extractor),
         dataset=build(registry, "dataset", spec.dataset),
         public_dataset=None if spec.public_dataset is None else build(registry, "dataset", spec.public_dataset),
         brought=brought,
     )
+    named = _named(spec.learner, parts.learner)
+    search = None if spec.search is None else resolve_search(spec.search, parts.learner, named)
+    whole = {
+        "dataset": written(parts.dataset),
+        "public_dataset": parts.public_dataset and written(parts.public_dataset),
+        "extractor": written(parts.extractor),
+        "learner": written(parts.learner),
+        "search": None if search is None else Search(**dict(search)),
+    }
+    return ResolvedSpec(spec.model_copy(update=whole), parts, search, named)
 
 
 def kind_of(role: str) -> Kind:
@@ -80,29 +101,12 @@ def build(registry: Registry, kind: Kind, component: Component) -> Any:
     return registry.build(kind, component.name, component.options)
 
 
-def spelled_out(spec: Spec, parts: Parts) -> Spec:
-    """Return the spec with every option of every component, and the space of its search, spelled out.
-
-    Raises:
-        SpecError: the search has no space, or one that does not fit the learner.
-    """
-    components = {
-        "dataset": parts.dataset,
-        "public_dataset": parts.public_dataset,
-        "extractor": parts.extractor,
-        "learner": parts.learner,
-    }
-    whole: dict[str, Any] = {role: part and written(part) for role, part in components.items()}
-    whole["search"] = spec.search and with_space(spec.search, parts.learner, given(spec.learner, parts.learner))
-    return spec.model_copy(update=whole)
-
-
-def given(asked: Component, learner: Learner) -> Mapping[str, Any]:
-    """Return the settings of a learner that somebody named, those of its paper included where it was asked for."""
+def _named(asked: Component, learner: Learner) -> Mapping[str, Any]:
+    """Return the settings of a learner that the user named, those of its paper included where it was asked for."""
     return {**learner.paper, **asked.options} if "" in asked.options else asked.options
 
 
-def with_space(search: Search, learner: Learner, fixed: Mapping[str, Any]) -> Search:
+def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -> ResolvedSearch:
     """Return the search with its space written out: fields that somebody set are not searched.
 
     Raises:
@@ -112,8 +116,8 @@ def with_space(search: Search, learner: Learner, fixed: Mapping[str, Any]) -> Se
     if isinstance(search.space, dict):
         space = search.space
     else:
-        named = learner.search_space if search.space == "own" else learner.paper_space
-        space = {name: values for name, values in named.items() if name not in fixed}
+        known = learner.search_space if search.space == "own" else learner.paper_space
+        space = {name: values for name, values in known.items() if name not in fixed}
     if not space:
         raise SpecError(
             f"Learner {learner.name!r} has nothing to search beyond what is set already: its space "
@@ -127,7 +131,7 @@ def with_space(search: Search, learner: Learner, fixed: Mapping[str, Any]) -> Se
     for name, values in typed.items():
         if not values:
             raise SpecError(f"Expected values for {name!r} in the search space of learner {learner.name!r}, got none.")
-    return search.model_copy(update={"space": typed})
+    return ResolvedSearch(**{**dict(search), "space": typed})
 
 
 def selection(learner: Learner) -> Literal["default", "by-hand"]:

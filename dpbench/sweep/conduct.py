@@ -15,7 +15,7 @@ from dpbench.errors import DpbenchError, OutputError
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.registry import Registry
-from dpbench.registry.components import build, check_components, kind_of
+from dpbench.registry.components import build, kind_of, resolve
 from dpbench.support.code import DPBENCH, code_of, core
 from dpbench.support.guard import guarded
 from dpbench.sweep.display import Count, shown
@@ -97,7 +97,7 @@ def sweep(
     resources, plugins = resources or Resources(), plugins or registry.load()
     grid = read_grid(definition, plugins)
     for spec in {(str(cell.spec.dataset), str(cell.spec.public_dataset)): cell.spec for cell in grid.cells}.values():
-        check_components(spec, plugins)
+        resolve(spec, plugins).check_data()
     folder = _folder(out, grid)
     with folder.held():
         before = _overview(grid, folder, plugins, _Data(plugins))
@@ -200,12 +200,11 @@ def prepared(cells: Sequence[Cell], folder: Folder, device: str, plugins: Regist
     Raises:
         OutputError: the cache folder cannot be written.
     """
-    from dpbench.harness.shared import data_of  # imports torch
-    from dpbench.sweep.memory import Memory
+    from dpbench.sweep.memory import Memory  # imports torch
 
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(data_of(cell.spec), []).append(cell)
+        groups.setdefault(cell.spec.data_key, []).append(cell)
     for group in groups.values():
         for cell in {cell.spec.delta: cell for cell in group}.values():  # one delta may be too large for this data
             try:

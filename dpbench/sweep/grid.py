@@ -44,7 +44,7 @@ from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.protocol import CONCAT, Component
 from dpbench.records.spec import COMPONENTS, Spec, make_spec, read_toml
 from dpbench.registry import Registry
-from dpbench.registry.components import resolve, spelled_out
+from dpbench.registry.components import resolve
 from dpbench.results import plots
 from dpbench.results.formula import numbers
 from dpbench.results.plots import Plot
@@ -180,7 +180,7 @@ def _cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str, plug
     where = f"cell {describe(values)} of {origin}"
     try:
         spec = make_spec(_keys({**fixed, **values}, where), where)
-        whole = spelled_out(spec, resolve(plugins, spec))
+        whole = resolve(spec, plugins).spec
     except DpbenchError as error:
         raise error if where in str(error) else SpecError(f"In {where}: {error}") from error
     return Cell(spec, whole.digest, dict(values), numbers(whole.model_dump()))

@@ -14,7 +14,7 @@ from dpbench.harness.run import run
 from dpbench.harness.shared import Shared
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
-from dpbench.registry.components import resolve, spelled_out
+from dpbench.registry.components import resolve
 from dpbench.support.device import device_named
 
 
@@ -30,8 +30,8 @@ class Memory:
         Raises:
             DpbenchError: as `run` does.
         """
-        parts = resolve(self._plugins, spec)
-        roles = self._shared.roles(parts, spelled_out(spec, parts), device_named(device))
+        parts = resolve(spec, self._plugins).parts
+        roles = self._shared.roles(parts, spec.split_rule, spec.budget, device_named(device))
         roles.test()
         roles.compared()
 

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dpbench.api import Budget, Curator, Features, Learner, Planned, Predict, PublicData, Split, Splits, Task
 from dpbench.errors import LawBroken
-from dpbench.harness.fitting import Leftovers
 from dpbench.harness.roles import seen
 from dpbench.harness.scoring import predict_all
 from dpbench.privacy.core.accounting.calibration import calibrate
@@ -22,6 +21,7 @@ from dpbench.privacy.core.curator import LedgerCurator
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.purity.leftovers import Leftovers
 from dpbench.records.protocol import Component
 from dpbench.registry import load
 from dpbench.testing.laws import Laws, expect

@@ -6,17 +6,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dpbench.api import Budget, Learner, Task
+from dpbench.api import Learner, Task
 from dpbench.board.verify.known import Wrong
 from dpbench.errors import DpbenchError
+from dpbench.harness.plans import plan_of, settle
 from dpbench.harness.tuning.space import candidate
-from dpbench.privacy.core.plan import check_plan
 from dpbench.records.result import Result
 from dpbench.records.tolerance import close
 from dpbench.registry import Registry
 from dpbench.registry.components import build
 from dpbench.support.fields import filled
-from dpbench.support.guard import guarded
 
 
 def check_planned(result: Result, plugins: Registry) -> Wrong:
@@ -33,9 +32,9 @@ def check_planned(result: Result, plugins: Registry) -> Wrong:
         return
     try:
         asked = candidate(_chosen(result, plugins), dict.fromkeys(result.settled))
-        task, budget = _task(result), Budget(spec.epsilon, spec.delta, spec.adjacency)
-        learner = guarded(f"settle of {name!r}", asked.settle, task, budget)
-        plan = check_plan(guarded(f"plan of {name!r}", learner.plan, task, budget), f"learner {name!r}")
+        who, task = lambda doing: f"{doing} of {name!r}", _task(result)
+        learner = settle(asked, who, task, spec.budget)
+        plan = plan_of(learner, who, task, spec.budget)
     except DpbenchError as error:
         yield "privacy.plan", f"learner {name!r} does not plan for this task: {error}"
         return

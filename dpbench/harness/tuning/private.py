@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,21 +11,19 @@ import torch
 from dpbench.api import Budget, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, NotPure, PlanError, SpecError
 from dpbench.harness.fitting import fitted, predicted
+from dpbench.harness.plans import Who, plan_of, settle
 from dpbench.harness.roles import Roles, own_copy
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
+from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
-from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness, choosing
 from dpbench.privacy.mechanisms.private_selection import Repeats, draw
 from dpbench.records.result import Privacy
-from dpbench.records.search import Search, Selection
-from dpbench.records.spec import Spec
+from dpbench.records.search import ResolvedSearch, Selection
 from dpbench.support.fields import filled
-from dpbench.support.guard import guarded
 
-Who = Callable[[str], str]
 MOST_SETTINGS = 100_000  # of a private search, whose settings are drawn
 
 
@@ -38,15 +36,13 @@ class Winner:
     spent: Mapping[str, int]
 
 
-def repeats_of(search: Search | None) -> Repeats | None:
+def repeats_of(search: ResolvedSearch | None) -> Repeats | None:
     """Return how the number of runs behind a seed is drawn; None where a seed is one run."""
     return Repeats(search.repeats, search.shape) if search and search.rule == "private-accounted" else None
 
 
-def record(learner: Learner, roles: Roles, spec: Spec) -> Selection:
+def selection_record(learner: Learner, roles: Roles, search: ResolvedSearch) -> Selection:
     """Return what may be put on record of a private search: nothing that tells how many runs there were."""
-    search = spec.search
-    assert search is not None and isinstance(search.space, dict)
     folds_of(roles.private, roles.public, learner, search)  # refuses where there are too few labels
     return Selection(
         rule=search.rule, space=search.space, possible=spaces.size(search.space), tried=None, draw="random",
@@ -54,27 +50,25 @@ def record(learner: Learner, roles: Roles, spec: Spec) -> Selection:
     )  # fmt: skip
 
 
-def common_plan(learner: Learner, who: Who, task: Task, spec: Spec) -> tuple[Planned, ...]:
+def common_plan(
+    learner: Learner, who: Who, task: Task, budget: Budget, accountant: AccountantName, search: ResolvedSearch
+) -> tuple[Planned, ...]:
     """Return the plan that every setting of the search has.
 
     Raises:
         SpecError: the accountant or the space does not fit private selection.
         PlanError: plans differ: one sigma could not keep the promise for all of them.
     """
-    search = spec.search
-    assert search is not None and isinstance(search.space, dict)
-    if spec.accountant != "rdp":
+    if accountant != "rdp":
         raise SpecError(
-            f"Expected accountant='rdp' with selection private-accounted, got {spec.accountant!r}: the account of a "
+            f"Expected accountant='rdp' with selection private-accounted, got {accountant!r}: the account of a "
             "search is known for Renyi divergences only. Add --accountant rdp."
         )
     wanted, draw_ = spaces.settings(search.space, MOST_SETTINGS, search.seed)
     if draw_ != "grid":
         raise SpecError(f"Expected at most {MOST_SETTINGS:,} settings in a private search. Name a smaller --space.")
-    budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
-    tries = [_settled(learner, one, who, task, budget) for one in wanted]
-    asked = [guarded(who("plan"), one.plan, task, budget) for one in tries]
-    plans = {check_plan(plan, f"learner {learner.name!r}") for plan in asked}
+    learners = [settle(spaces.candidate(learner, setting), who, task, budget) for setting in wanted]
+    plans = {plan_of(one, who, task, budget) for one in learners}
     if len(plans) > 1:
         raise PlanError(
             f"Private selection needs one plan for all settings of learner {learner.name!r}, got {len(plans)} "
@@ -83,26 +77,26 @@ def common_plan(learner: Learner, who: Who, task: Task, spec: Spec) -> tuple[Pla
     return plans.pop()
 
 
-def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Spec, seed: int, identity: str) -> Winner:
+def best_of(
+    learner: Learner, who: Who, roles: Roles, budget: Budget, search: ResolvedSearch, privacy: Privacy, seed: int,
+    identity: str,
+) -> Winner:  # fmt: skip
     """Run a random number of times with random settings and return the best run by public labels.
 
     Covered: the winner has the epsilon that `privacy.accounting.private_selection` states for the search. A run that
     fails counts, with the worst score; where all do, the outcome is a predictor that knows nothing. How many runs there
     were is not kept.
     """
-    search, repeats = spec.search, repeats_of(spec.search)
-    assert search is not None and isinstance(search.space, dict) and repeats is not None
     wanted, _ = spaces.settings(search.space, MOST_SETTINGS, search.seed)
-    budget = Budget(spec.epsilon, spec.delta, spec.adjacency)
     fold = folds_of(roles.private, roles.public, learner, search)[0]
     chance = choosing(privacy.rng, seed, identity)
     best: tuple[float, Winner] | None = None
-    for run in range(1, draw(repeats, chance) + 1):
+    for run in range(1, draw(Repeats(search.repeats, search.shape), chance) + 1):
         setting = wanted[chance.randrange(len(wanted))]
         randomness = Randomness.of(privacy.rng, seed, identity, run)
         curator = bind(fold.rows, roles.task, privacy.releases, privacy.sigma, randomness)
         try:
-            one = _settled(learner, setting, who, roles.task, budget)
+            one = settle(spaces.candidate(learner, setting), who, roles.task, budget)
             score, winner = _one(one, setting | filled(learner, one), who, fold, curator, randomness.initialisation)
         except NotPure:
             raise
@@ -112,10 +106,6 @@ def best_of(learner: Learner, who: Who, roles: Roles, privacy: Privacy, spec: Sp
         if best is None or score > best[0]:
             best = score, winner
     return best[1] if best else _nothing(roles.task, privacy)
-
-
-def _settled(learner: Learner, setting: spaces.Setting, who: Who, task: Task, budget: Budget) -> Learner:
-    return guarded(who("settle"), spaces.candidate(learner, setting).settle, task, budget)
 
 
 def _one(

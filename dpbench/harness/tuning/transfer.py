@@ -43,7 +43,9 @@ def settings_from(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
     return guarded(who, lambda: dataclasses.replace(learner, **options)), earlier  # type: ignore[type-var]
 
 
-def record(earlier: Earlier, learner: Learner, spec: Spec, digests: Mapping[str, str], images: Images) -> Selection:
+def selection_record(
+    earlier: Earlier, learner: Learner, spec: Spec, digests: Mapping[str, str], images: Images
+) -> Selection:
     """Return how settings from an earlier file count for this spec: never as cleaner than what they were found by.
 
     ============================================ ================================= ============================
@@ -72,18 +74,18 @@ def record(earlier: Earlier, learner: Learner, spec: Spec, digests: Mapping[str,
         digests: of the data here.
         images: gives the hashes of a split here by its name, when it has to.
     """
-    there = own_rule(earlier)
+    options, there = _options(earlier), own_rule(earlier)
+    chosen = there != "default"
+    rule = worst(there, _relation(earlier, spec, digests, images)) if chosen else _unchosen(learner)
     source = TakenFrom(
         digest=earlier.digest, dataset=earlier.spec.dataset.name, extractor=earlier.spec.extractor.names,
         epsilon="Infinity" if earlier.spec.epsilon == float("inf") else earlier.spec.epsilon, selection=there,
     )  # fmt: skip
-    chosen = there != "default"
-    rule = worst(there, _relation(earlier, spec, digests, images)) if chosen else _unchosen(learner)
     kept = _search(earlier) or Selection(
         rule=rule, space={}, possible=1, tried=1, draw="none", seed=0, private_touched=False, public_labels=0, chosen={}
     )
     touched = kept.private_touched or rule == "private-unaccounted"
-    changed = {"rule": rule, "source": source, "chosen": _options(earlier), "trials": (), "private_touched": touched}
+    changed = {"rule": rule, "source": source, "chosen": options, "trials": (), "private_touched": touched}
     return kept.model_copy(update=changed)
 
 

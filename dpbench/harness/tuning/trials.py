@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from dpbench.api import Budget, Curator, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.fitting import fitted, predicted
+from dpbench.harness.plans import Who, plan_of, settle
 from dpbench.harness.roles import Roles, own_copy
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
@@ -19,16 +20,14 @@ from dpbench.harness.tuning.simulated import SimulatedCurator
 from dpbench.learning.probes import Maps, fit_together, stackable
 from dpbench.learning.stack import Stack
 from dpbench.privacy.core.accounting import calibration
+from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
-from dpbench.privacy.core.plan import check_plan, sigmas
+from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.records.search import Selection, Trial
-from dpbench.records.spec import Spec
+from dpbench.records.search import ResolvedSearch, Selection, Trial
 from dpbench.support import progress
-from dpbench.support.guard import guarded
 
-Who = Callable[[str], str]
 TOGETHER = 16  # settings trained at once: more would not fit a processor's cache
 
 
@@ -44,60 +43,64 @@ class Tried:
     error: str | None = None
 
 
-def choose(learner: Learner, who: Who, roles: Roles, spec: Spec, identity: str) -> Selection:
-    """Try the settings of `spec.search` and return how the best one was chosen; ties go to the first.
+@dataclass(frozen=True)
+class Bench:
+    """Where settings are tried: the task and budget of the real run, and streams of their own.
 
     Args:
         learner: with the fields that are not searched.
         who: names the learner and what it is asked to do, for messages about its failures.
         roles: private rows and public split; the test split is not touched.
-        spec: with the search spelled out.
+        budget: of the real run.
+        accountant: that calibrates every setting.
+        search: which settings, on which folds.
         identity: what noise is derived from. It is research noise also where the run has secure noise: a public search
             reads nothing private, and what a private one finds without account has no guarantee to lose.
-
-    Raises:
-        SpecError: no public labels, or none of the settings could be scored.
     """
-    search = spec.search
-    assert search is not None and isinstance(search.space, dict)
-    wanted, draw = spaces.settings(search.space, search.tries, search.seed)
-    folds = folds_of(roles.private, roles.public, learner, search)
-    trials = Bench(who, roles.task, spec, search.seed, identity).trials(learner, wanted, folds)
-    best = max((trial for trial in trials if trial.accuracy is not None), key=_accuracy, default=None)
-    if best is None:
-        raise SpecError(
-            f"None of the {len(trials)} settings of learner {learner.name!r} could be tried. The first: "
-            f"{trials[0].error}"
-        )
-    return Selection(
-        rule=search.rule, space=search.space, possible=spaces.size(search.space), tried=len(trials), draw=draw,
-        seed=search.seed, private_touched=search.rule != "public-validation",
-        public_labels=len(roles.public.x), chosen=best.setting, trials=tuple(trials),
-    )  # fmt: skip
 
-
-def of_defaults(learner: Learner, who: Who, roles: Roles, spec: Spec, identity: str) -> Trial:
-    """Return what the learner scores as it is, on the labels that a public search scores settings on."""
-    search = spec.search
-    assert search is not None and isinstance(search.space, dict)
-    setting = {name: getattr(learner, name) for name in search.space}
-    bench = Bench(who, roles.task, spec, search.seed, identity)
-    return bench.trials(learner, [setting], folds_of(roles.private, roles.public, learner, search))[0]
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Where settings are tried: the task and budget of the real run, and streams of their own."""
-
+    learner: Learner
     who: Who
-    task: Task
-    spec: Spec
-    seed: int
+    roles: Roles
+    budget: Budget
+    accountant: AccountantName
+    search: ResolvedSearch
     identity: str
 
-    def trials(self, learner: Learner, wanted: Sequence[spaces.Setting], folds: Sequence[Fold]) -> list[Trial]:
+    @property
+    def task(self) -> Task:
+        """The task of the real run."""
+        return self.roles.task
+
+    def choose(self) -> Selection:
+        """Try the settings of the search and return how the best one was chosen; ties go to the first.
+
+        Raises:
+            SpecError: no public labels, or none of the settings could be scored.
+        """
+        search = self.search
+        wanted, draw = spaces.settings(search.space, search.tries, search.seed)
+        trials = self.trials(wanted)
+        best = max((trial for trial in trials if trial.accuracy is not None), key=_accuracy, default=None)
+        if best is None:
+            raise SpecError(
+                f"None of the {len(trials)} settings of learner {self.learner.name!r} could be tried. The first: "
+                f"{trials[0].error}"
+            )
+        return Selection(
+            rule=search.rule, space=search.space, possible=spaces.size(search.space), tried=len(trials), draw=draw,
+            seed=search.seed, private_touched=search.rule != "public-validation",
+            public_labels=len(self.roles.public.x), chosen=best.setting, trials=tuple(trials),
+        )  # fmt: skip
+
+    def score_defaults(self) -> Trial:
+        """Return what the learner scores as it is, on the labels that a public search scores settings on."""
+        setting = {name: getattr(self.learner, name) for name in self.search.space}
+        return self.trials([setting])[0]
+
+    def trials(self, wanted: Sequence[spaces.Setting]) -> list[Trial]:
         """Return what every setting scored over all folds, or why it has no score."""
-        tried = [self._planned(index, setting, learner) for index, setting in enumerate(wanted)]
+        folds = folds_of(self.roles.private, self.roles.public, self.learner, self.search)
+        tried = [self._planned(index, setting) for index, setting in enumerate(wanted)]
         groups = list(_groups(tried))
         hits: dict[int, float] = defaultdict(float)
         errors = {one.index: one.error for one in tried if one.error}
@@ -119,13 +122,11 @@ class Bench:
             for one in tried
         ]
 
-    def _planned(self, index: int, setting: spaces.Setting, learner: Learner) -> Tried:
-        budget = Budget(self.spec.epsilon, self.spec.delta, self.spec.adjacency)
+    def _planned(self, index: int, setting: spaces.Setting) -> Tried:
         try:
-            asked = spaces.candidate(learner, setting)
-            one = guarded(self.who("settle"), asked.settle, self.task, budget)
-            plan = check_plan(guarded(self.who("plan"), one.plan, self.task, budget), f"learner {learner.name!r}")
-            return Tried(index, setting, one, plan, calibration.calibrate(plan, budget, self.spec.accountant))
+            one = settle(spaces.candidate(self.learner, setting), self.who, self.task, self.budget)
+            plan = plan_of(one, self.who, self.task, self.budget)
+            return Tried(index, setting, one, plan, calibration.calibrate(plan, self.budget, self.accountant))
         except DpbenchError as error:
             return Tried(index, setting, None, error=str(error))
 
@@ -150,7 +151,7 @@ class Bench:
 
     def _curator(self, one: Tried, fold: Fold, number: int) -> LedgerCurator:
         """Bind the fold's rows with a noise that is the real run's once sums are multiplied by their weight."""
-        randomness = Randomness.tuning(self.seed, self.identity, number, one.index)
+        randomness = Randomness.tuning(self.search.seed, self.identity, number, one.index)
         return bind(fold.rows, self.task, one.plan, one.sigma / fold.weight, randomness)
 
     def _fit(self, one: Tried, curator: LedgerCurator, fold: Fold) -> Predict:

@@ -146,6 +146,18 @@ class Reach:
         return (*kinds, CLASS, *classes) if isinstance(thing, type) and classes else (*kinds, *classes)
 
 
+class Snapshot:
+    """Everything that `root` reaches by a thorough `Reach`, read once: tells later what of it has changed."""
+
+    def __init__(self, root: Any, generators: bool = True) -> None:
+        self._reach = Reach(root, thorough=True, generators=generators)
+        self._before = self._reach.read()
+
+    def change(self) -> str | None:
+        """Name the first thing that has changed since."""
+        return self._reach.change(self._before, self._reach.read())
+
+
 def _moved(entry: Entry, before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
     if len(before) != len(after):
         known = {name for name in before if isinstance(name, str)}

@@ -11,21 +11,21 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from dpbench.api import Budget, Choice, Learner
+from dpbench.api import Choice, Learner
 from dpbench.errors import ComponentFailed, SpecError
 from dpbench.harness.fit import fit, learned
 from dpbench.harness.fitting import fitted, predicted
-from dpbench.harness.prepare import Prepared, brought, drawn, of_seed, prepare
+from dpbench.harness.plans import plan_of
+from dpbench.harness.prepare import Prepared, brought, of_seed, prepare
 from dpbench.harness.run import run
 from dpbench.harness.shared import Shared
 from dpbench.privacy.core.binding import bind
-from dpbench.privacy.core.plan import check_plan, sigmas
+from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.result import interval
 from dpbench.records.spec import Spec
@@ -35,7 +35,6 @@ from dpbench.studies.explain.lifted import Kept, Lifted, only_sums
 from dpbench.studies.explain.record import Explained, Explanation, Lift, Stage
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
-from dpbench.support.guard import guarded
 
 MORE_STEPS = 4
 LIFTED: tuple[Stage, ...] = ("noise", "clipping", "projection", "steps")
@@ -102,7 +101,7 @@ def _checked(prepared: Prepared) -> Prepared:
 def _alike(prepared: Prepared) -> bool:
     """Return whether every seed has the same data."""
     first, *others = prepared.spec.seeds
-    return all(drawn(prepared.parts, seed) == drawn(prepared.parts, first) for seed in others)
+    return all(prepared.source.alike(seed, first) for seed in others)
 
 
 def _without_privacy(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spec:
@@ -146,8 +145,8 @@ def _private(prepared: Prepared) -> list[float]:
 def _asked(tuned: Prepared | None, before: list[float], after: list[float]) -> Lift:
     if tuned is None:
         return Lift(stage="tuning", accuracy=None, points=None, why="Not asked for: --tune.")
-    assert tuned.search is not None
-    return _lifted("tuning", before, after, f"Settings chosen by public labels: {tuned.search.chosen}.")
+    assert tuned.selection is not None
+    return _lifted("tuning", before, after, f"Settings chosen by public labels: {tuned.selection.chosen}.")
 
 
 def _alone(stage: Stage, base: Prepared, world: World, started: list[float]) -> Lift:
@@ -206,16 +205,10 @@ class World:
         again = drew or not _alike(self.base)
         return [first, *(self._accuracy(learner, kept, seed)[0] if again else first for seed in seeds[1:])]
 
-    @cached_property
-    def _budget(self) -> Budget:
-        spec = self.base.spec
-        return Budget(spec.epsilon, spec.delta, spec.adjacency)
-
     def _accuracy(self, learner: Learner, kept: Kept, seed: int) -> tuple[float, bool]:
         base = of_seed(self.base, seed)
         task = base.roles.task
-        who = partial(base.parts.who, "learner")
-        plan = check_plan(guarded(who("plan"), learner.plan, task, self._budget), f"learner {learner.name!r}")
+        who, plan = base.who, plan_of(learner, base.who, task, base.source.budget)
         randomness = Randomness.research(seed, base.identity)
         start = randomness.initialisation.get_state()
         curator = bind(base.roles.private, task, plan, 0.0, randomness)

@@ -13,7 +13,7 @@ from dpbench.harness.prepare import brought
 from dpbench.records import provenance
 from dpbench.records.result import Brought
 from dpbench.registry import Registry
-from dpbench.registry.components import Parts, resolve, spelled_out
+from dpbench.registry.components import Parts, resolve
 from dpbench.studies.inspect import report
 from dpbench.studies.inspect.margins import margins, over_classes
 from dpbench.studies.inspect.prediction import predict
@@ -35,12 +35,13 @@ def inspect(asked: Asked, *, device: str = "auto", plugins: Registry | None = No
         DpbenchError: a name, an option or the data is invalid.
     """
     phases, chosen = Phases(), device_named(device)
-    parts = resolve(plugins or registry.load(), asked.spec)
+    resolved = resolve(asked.spec, plugins or registry.load())
+    parts = resolved.parts
     with phases("load"):
-        roles = data.assign(parts, asked.spec, chosen)
+        roles = data.assign(parts, asked.spec.split_rule, asked.spec.budget, chosen)
         x, y, note = _rows(roles, parts, asked)
     with phases("spectrum"), progress.status("Decomposing the covariance"):
-        asked = report.spelled_out(asked, spelled_out(asked.spec, parts), min(x.shape))
+        asked = report.spelled_out(asked, resolved.spec, min(x.shape))
         pca = components(x, centre=True)
         spectrum = summary(pca.values, asked.k)
     separated = found = predicted = None

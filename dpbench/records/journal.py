@@ -11,35 +11,47 @@ from dpbench.records.result import SeedResult
 
 
 @dataclass(frozen=True)
-class Unfinished:
-    """A folder of results, where each run under way has a file, a line a seed: `unfinished/<name>l`."""
+class RunJournal:
+    """The file of one run under way, a line a seed.
 
-    folder: Path
+    Args:
+        file: where it is.
+        identity: of the fit, code included: seeds of another are not taken.
+    """
 
-    def seeds(self, name: str, identity: str) -> dict[int, SeedResult]:
-        """Return the seeds of a run that ended in an earlier call, by seed.
+    file: Path
+    identity: str
 
-        Args:
-            name: of the result's file.
-            identity: of the fit, code included: seeds of another are not taken.
-        """
+    def seeds(self) -> dict[int, SeedResult]:
+        """Return the seeds that ended in an earlier call, by seed."""
         found = {}
         with suppress(OSError):
-            for line in self._file(name).read_text(encoding="utf-8").splitlines():
+            for line in self.file.read_text(encoding="utf-8").splitlines():
                 with suppress(ValueError, KeyError, TypeError):  # a line that was cut off
                     content = json.loads(line)
-                    if content["identity"] == identity:
+                    if content["identity"] == self.identity:
                         one = SeedResult.model_validate(content["seed"])
                         found[one.seed] = one
         return found
 
-    def keep(self, name: str, identity: str, one: SeedResult) -> None:
+    def keep(self, one: SeedResult) -> None:
         """Add a seed. A run does not end because it cannot be kept."""
-        line = json.dumps({"identity": identity, "seed": json.loads(one.model_dump_json())})
+        line = json.dumps({"identity": self.identity, "seed": json.loads(one.model_dump_json())})
         with suppress(OSError):
-            self._file(name).parent.mkdir(parents=True, exist_ok=True)
-            with self._file(name).open("a", encoding="utf-8") as file:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with self.file.open("a", encoding="utf-8") as file:
                 file.write(f"{line}\n")
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A folder of results, where each run under way has a file: `unfinished/<name>l`."""
+
+    folder: Path
+
+    def of(self, name: str, identity: str) -> RunJournal:
+        """Return the journal of the run whose result has this name."""
+        return RunJournal(self._file(name), identity)
 
     def end(self, name: str) -> None:
         """Forget a run: its result has all seeds."""

@@ -1,0 +1,31 @@
+"""What a learner answers before it fits: its settings as numbers, and its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dpbench.api import Budget, Learner, Planned, Task
+from dpbench.privacy.core.plan import check_plan
+from dpbench.support.guard import guarded
+
+Who = Callable[[str], str]
+"""Names a learner, what it is asked to do, and who brought it: for messages about its failures."""
+
+
+def settle(learner: Learner, who: Who, task: Task, budget: Budget) -> Learner:
+    """Return the learner with every setting that it leaves to the budget as a number.
+
+    Raises:
+        DpbenchError: the learner fails, or refuses the task.
+    """
+    return guarded(who("settle"), learner.settle, task, budget)
+
+
+def plan_of(learner: Learner, who: Who, task: Task, budget: Budget) -> tuple[Planned, ...]:
+    """Ask a learner for its plan.
+
+    Raises:
+        PrivacyError: the plan is malformed.
+        DpbenchError: the learner fails, or refuses the task.
+    """
+    return check_plan(guarded(who("plan"), learner.plan, task, budget), f"learner {learner.name!r}")

@@ -1,0 +1,51 @@
+"""Where the examples of a run come from: the same for every seed, or drawn anew by a dataset that draws them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+
+from dpbench.api import Budget
+from dpbench.harness.roles import Roles, seen
+from dpbench.harness.shared import Shared
+from dpbench.records.protocol import SplitRule
+from dpbench.registry.components import Parts, written
+from dpbench.support.files import canonical_digest
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """The data of a run, split and extracted for each seed; `shared` keeps what several seeds have in common."""
+
+    parts: Parts
+    rule: SplitRule
+    budget: Budget  # whose delta has to be below 1/n
+    device: torch.device
+    shared: Shared
+
+    def roles(self, seed: int) -> Roles:
+        """Return the examples that a fit with this seed has, each in its role.
+
+        Raises:
+            DpbenchError: as `roles.assign` does.
+        """
+        parts = drawn(self.parts, seed)
+        roles = self.shared.roles(parts, self.rule, self.budget, self.device)
+        if parts != self.parts:  # a digest names the distribution, whichever the draw
+            datasets = self.parts.dataset, self.parts.public_dataset
+            named = canonical_digest([part and written(part).model_dump(mode="json") for part in datasets])
+            roles = dataclasses.replace(roles, digests=dict.fromkeys(roles.digests, named))
+        count = len(seen(roles.public, self.parts.learner).x)
+        return dataclasses.replace(roles, task=dataclasses.replace(roles.task, public=count))
+
+    def alike(self, seed: int, other: int) -> bool:
+        """Return whether fits with these seeds have the same data."""
+        return drawn(self.parts, seed) == drawn(self.parts, other)
+
+
+def drawn(parts: Parts, seed: int) -> Parts:
+    """Return the parts with the data that a fit with this seed sees: of a dataset whose examples are drawn, its own."""
+    other = parts.public_dataset
+    return dataclasses.replace(parts, dataset=parts.dataset.drawn(seed), public_dataset=other and other.drawn(seed))

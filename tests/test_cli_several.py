@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpbench import cli
-from dpbench.cli import several
+from dpbench.cli import request
 from dpbench.errors import SpecError
 from dpbench.registry import load
 from dpbench.sweep import overview
@@ -24,22 +24,22 @@ def called(*arguments: str) -> int:
 
 
 def test_learners_with_options_are_told_apart_at_commas() -> None:
-    assert several.components(["pillar:k=40,steps=30,dp-sgd:clip=2,jl"], "--learner") == [
+    assert request.components(["pillar:k=40,steps=30,dp-sgd:clip=2,jl"], "--learner") == [
         "pillar:k=40,steps=30",
         "dp-sgd:clip=2",
         "jl",
     ]
-    assert several.components(["torchvision:resnet18,tag=DEFAULT,pixels:size=8+scatternet"], "--extractor") == [
+    assert request.components(["torchvision:resnet18,tag=DEFAULT,pixels:size=8+scatternet"], "--extractor") == [
         "torchvision:resnet18,tag=DEFAULT",
         "pixels:size=8+scatternet",
     ]
-    assert several.components(["a", "b,c"], "--learner") == ["a", "b", "c"]
-    assert several.components(None, "--learner") == []
+    assert request.components(["a", "b,c"], "--learner") == ["a", "b", "c"]
+    assert request.components(None, "--learner") == []
 
 
 def test_the_same_value_twice_is_refused() -> None:
     with pytest.raises(SpecError, match=r"each value of --epsilon once, got 1\.0 twice"):
-        several.axes({"epsilon": several.numbers(["1,2", "1.0"], "--epsilon")})
+        request.with_several({"epsilon": request.numbers(["1,2", "1.0"], "--epsilon")})
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from dpbench.board.build import current, index_of, verified
 from dpbench.board.verify.known import Known
 from dpbench.board.verify.review import Review
 from dpbench.cli import app, main
-from dpbench.cli.several import components
+from dpbench.cli.request import components
 from dpbench.privacy import MECHANISM
 from dpbench.records.result import Result
 from dpbench.studies.figures import ready

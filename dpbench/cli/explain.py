@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from dpbench.cli import flags, several
+from dpbench.cli import flags
 from dpbench.cli.output import check_outputs, interruptible, written
+from dpbench.cli.request import components
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
 
@@ -45,7 +46,7 @@ def explain(
     plot: Annotated[Path | None, typer.Option(help="Also plot it, as this PNG or SVG file.")] = None,
 ) -> None:
     """Run again with noise, clipping, projection, too few steps lifted one by one. Reads private data: no guarantee."""
-    names = several.components(learner, "--learner")
+    names = components(learner, "--learner")
     if not names:
         raise SpecError("Expected --learner with dpbench explain: one, or several like pillar,dp-sgd.")
     if tries is not None and not tune:

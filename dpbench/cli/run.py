@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli import file, flags, several
+from dpbench.cli import file, flags
 from dpbench.cli.output import interruptible, printed_if_unwritable
-from dpbench.cli.several import Asked
+from dpbench.cli.request import RunRequest, components, listed, numbers, with_several
+from dpbench.cli.summary import show_summary
 from dpbench.errors import SpecError
 from dpbench.records.journal import Journal
 
@@ -74,33 +75,33 @@ def run(
     rule = flags.rule_of(tune, selection, also)
     search = flags.search_of(rule, space, tries, search_seed, repeats, also)
     axes: dict[str, list[Any]] = {
-        "learner": several.components(learner, "--learner"), "dataset": several.components(dataset, "--dataset"),
-        "extractor": several.components(extractor, "--extractor"), "epsilon": several.numbers(epsilon, "--epsilon"),
-        "train_fraction": several.numbers(train_fraction, "--train-fraction"),
+        "learner": components(learner, "--learner"), "dataset": components(dataset, "--dataset"),
+        "extractor": components(extractor, "--extractor"), "epsilon": numbers(epsilon, "--epsilon"),
+        "train_fraction": numbers(train_fraction, "--train-fraction"),
     }  # fmt: skip
-    axes = {name: values or several.listed(name, written) for name, values in axes.items()}
-    many = several.axes(axes)
+    axes = {name: values or listed(name, written) for name, values in axes.items()}
+    many = with_several(axes)
     given = {
         **{name: values[0] for name, values in axes.items() if values and name not in many}, "delta": delta,
         "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
         "public_labels": public_labels, "imbalance": imbalance, "split_seed": split_seed, "seeds": seeds,
         "secure_rng": secure_rng, "search": search,
     }  # fmt: skip
-    values, origin = flags.values_of(given, written, "run"), flags.origin_of(spec, "run")
-    settings = settings or (Path(also.settings) if also.settings else None)
-    asked = Asked(
-        also.board if board is None else board, (also.device or "auto") if device is None else device,
+    place = settings or (Path(also.settings) if also.settings else None)
+    request = RunRequest(
+        flags.values_of(given, written, "run"), many, flags.origin_of(spec, "run"),
+        also.board if board is None else board, place, (also.device or "auto") if device is None else device,
         out or Path(also.out or "dpbench-results"),
     )  # fmt: skip
     if many:
-        _run_many(values, many, asked, {"--settings": settings, "--models": models, "--json": as_json})
+        _run_many(request, {"--settings": place, "--models": models, "--json": as_json})
         return
-    keeper = Keeper(asked.out / "models") if models else None
-    result, place, replaced = _run(values, origin, asked, settings, keeper)
+    keeper = Keeper(request.out / "models") if models else None
+    result, written_to, replaced = _run(request, keeper)
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
-        _show(result, place, replaced, Console())
+        _show(result, written_to, replaced, Console())
     if keeper is not None:
         keeper.say()
 
@@ -137,44 +138,49 @@ class Keeper:
 KEPT = "Features and seeds that ended are kept; repeat the command to continue."
 
 
-def _run_many(
-    values: Mapping[str, Any], many: Mapping[str, Sequence[Any]], asked: Asked, of_one: Mapping[str, Any]
-) -> None:
-    names = " and ".join(f"--{name.replace('_', '-')}" for name in many)
+def _run_many(request: RunRequest, of_one: Mapping[str, Any]) -> None:
+    """Run every combination as a sweep, results of earlier calls left out, and print the table."""
+    names = " and ".join(f"--{name.replace('_', '-')}" for name in request.several)
     for flag, is_given in of_one.items():
         if is_given:
             raise SpecError(f"Expected one value of {names} with {flag}, got several.")
     with interruptible("Finished runs are kept; repeat the command to continue."):
-        several.run_all(values, many, asked)
+        from dpbench import sweep as sweeps
+        from dpbench.registry import load
+
+        plugins = load()
+        plugins.report_broken()
+        cells, resources = request.sweep(plugins), sweeps.Resources(device=request.device)
+        summary = sweeps.sweep(
+            cells, request.out, resources=resources, retry_failed=True, refresh=True, plugins=plugins
+        )
+        show_summary(summary, Console(), "the same command runs them again")
 
 
-def _run(
-    values: Mapping[str, Any], origin: str, asked: Asked, settings: Path | None, keeper: Keeper | None
-) -> tuple[Result, Path, str]:
+def _run(request: RunRequest, keeper: Keeper | None) -> tuple[Result, Path, str]:
     from dpbench.registry import load
     from dpbench.registry.components import resolve
     from dpbench.support.files import check_writable
 
     plugins = load()
     plugins.report_broken()
-    spec = several.spec_of(values, origin, asked.board, plugins)
-    resolved = resolve(spec, plugins)
+    resolved = resolve(request.spec(plugins), plugins)
     resolved.check_data()
-    check_writable(asked.out)
+    check_writable(request.out)
 
     from dpbench.harness.run import run
     from dpbench.results.tables import words
 
-    kept = "Features and models that ended are kept." if keeper else KEPT
+    journal, kept = Journal(request.out), "Features and models that ended are kept." if keeper else KEPT
     with interruptible(kept):
         result = run(
-            resolved, device=asked.device, settings=settings, for_board=asked.board is not None,
-            keep=keeper, journal=None if keeper else Journal(asked.out),
+            resolved, device=request.device, settings=request.settings, for_board=request.board is not None,
+            keep=keeper, journal=None if keeper else journal,
         )  # fmt: skip
-    replaced = words.replaced(result, asked.out / result.file_name)
+    replaced = words.replaced(result, request.out / result.file_name)
     with printed_if_unwritable(result):
-        place = result.write(asked.out)
-    Journal(asked.out).end(result.file_name)
+        place = result.write(request.out)
+    journal.end(result.file_name)
     return result, place, replaced
 
 

@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli import flags, several
+from dpbench.cli import flags
 from dpbench.cli.output import interruptible
+from dpbench.cli.summary import show_summary
 from dpbench.studies.figures import ready
 from dpbench.sweep.folder import STATES, TO_RUN
 
@@ -61,7 +62,7 @@ def sweep(
         summary = sweeps.sweep(
             definition, out, resources=resources, retry_failed=retry_failed, refresh=refresh, plugins=plugins
         )
-    several.show(summary, Console(), f"{'the same command' if retry_failed else '--retry-failed'} runs them again")
+    show_summary(summary, Console(), f"{'the same command' if retry_failed else '--retry-failed'} runs them again")
 
 
 def _show_overview(overview: Overview, console: Console) -> None:

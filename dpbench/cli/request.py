@@ -1,0 +1,133 @@
+"""What the flags of `dpbench run` ask for: the values of a spec, which of them are several, and where to run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpbench.errors import SpecError
+from dpbench.records.spec import make_spec
+from dpbench.sweep.product import AXES, definition
+
+if TYPE_CHECKING:
+    from dpbench.records.spec import Spec
+    from dpbench.registry import Registry
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """Which runs the user asked for, and where to run them."""
+
+    values: Mapping[str, Any]  # of a spec, one each
+    several: Mapping[str, Sequence[Any]]  # of flags with more than one: every combination is a run
+    origin: str  # for messages: who gave the values
+    board: str | None
+    settings: Path | None
+    device: str
+    out: Path
+
+    def spec(self, plugins: Registry) -> Spec:
+        """Return the spec of the one run, on a board where one is named.
+
+        Raises:
+            SpecError: the values do not fit, or are the board's to set.
+        """
+        return self._spec(self.values, plugins)
+
+    def sweep(self, plugins: Registry) -> dict[str, Any]:
+        """Return the definition of a sweep over every combination.
+
+        Raises:
+            SpecError: a board does not take one of several learners, or values that are the board's to set.
+        """
+        if self.board is None:
+            return definition(self.values, self.several, plugins)
+        from dpbench.records.board import find_board
+
+        for learner in self.several.get("learner", ()):
+            others = {key: ones[0] for key, ones in self.several.items() if key != "learner"}  # the board's to fix
+            self._spec({**self.values, **others, "learner": learner}, plugins)
+        return definition({**find_board(self.board).protocol, **self.values}, self.several, plugins)
+
+    def _spec(self, values: Mapping[str, Any], plugins: Registry) -> Spec:
+        if self.board is None:
+            return make_spec(dict(values), self.origin)
+        from dpbench.records.board import find_board
+        from dpbench.registry.boards import entry_spec
+
+        spec = entry_spec(find_board(self.board), values, plugins, self.origin)
+        _warn_of_changes(plugins.find("learner", spec.learner.name).distribution)
+        return spec
+
+
+def _warn_of_changes(distribution: str) -> None:
+    """Say before a run of hours what `dpbench leaderboard add` would refuse after it."""
+    from dpbench.records.provenance import source_of, tree
+
+    own = distribution == "dpbench-vision"
+    dirty = tree()[1] if own else (source_of(distribution) or {}).get("dirty")
+    if dirty:
+        whose = "dpbench's tree" if own else f"The tree of {distribution}"
+        print(f"dpbench: {whose} has changes that are not committed: no board takes the result.", file=sys.stderr)
+
+
+def components(texts: Sequence[str] | None, flag: str) -> list[str]:
+    """Return the components that flags name, each of which may hold several, separated by commas.
+
+    A part with `key=value` alone is one more option of the component before it.
+
+    >>> components(["pillar:k=40,steps=30,dp-sgd", "jl"], "--learner")
+    ['pillar:k=40,steps=30', 'dp-sgd', 'jl']
+
+    Raises:
+        SpecError: nothing stands between two commas, or a folder where the name of a dataset belongs.
+    """
+    found: list[str] = []
+    for text in texts or ():
+        for place, part in enumerate(text.split(",")):
+            if not part.strip():
+                raise SpecError(f"Expected {flag} as a name, or several like A,B, got {text!r}.")
+            if flag == "--dataset" and "/" in part and Path(part).is_dir():
+                raise SpecError(f"Expected {flag} as a name, got the folder {part}. Write imagefolder:{part}.")
+            option = place > 0 and "=" in part.partition(":")[0]
+            if option:
+                found[-1] += f",{part}"
+            else:
+                found.append(part.strip())
+    return found
+
+
+def numbers(texts: Sequence[str] | None, flag: str) -> list[float]:
+    """Return the numbers that flags hold, separated by commas.
+
+    Raises:
+        SpecError: one is no number.
+    """
+    try:
+        return [float(part) for text in texts or () for part in text.split(",")]
+    except ValueError:
+        said = ", ".join(texts or ())
+        raise SpecError(f"Expected {flag} as a number, or several like 0.1,1, got {said!r}.") from None
+
+
+def with_several(given: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return the flags with several values.
+
+    Raises:
+        SpecError: a value stands twice.
+    """
+    several = {name: given[name] for name in AXES if len(given.get(name) or ()) > 1}
+    for name, values in several.items():
+        for value in values:
+            if values.count(value) > 1:
+                raise SpecError(f"Expected each value of --{name.replace('_', '-')} once, got {value} twice.")
+    return several
+
+
+def listed(name: str, written: Mapping[str, Any]) -> list[Any]:
+    """Return the values that a file gives for a flag; one or several."""
+    value = written.get(name)
+    return [] if value is None else list(value) if isinstance(value, list) else [value]

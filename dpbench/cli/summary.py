@@ -1,0 +1,57 @@
+"""What a sweep gave, as a terminal shows it: a table of results, and how many cells there were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from dpbench.results.tables import Filed
+    from dpbench.sweep import Summary
+
+
+def show_summary(summary: Summary, console: Console, advice: str) -> None:
+    """Print a table of a sweep's results, and how many cells there were; `advice` is for those that failed.
+
+    Raises:
+        typer.Exit: with code 1, where a cell failed.
+    """
+    from dpbench.cli.results import show_tables
+    from dpbench.registry import load
+    from dpbench.registry.components import short
+    from dpbench.results.tables import arrange
+
+    for cell, error in summary.failed:
+        console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
+    filed = list(_filed(summary))
+    if filed:
+        show_tables(arrange(filed, named=short(load())), console)
+    console.print(
+        f"{summary.grid.name}: {summary.ran} cells run, {summary.skipped} done before, {len(summary.failed)} failed"
+        + (f"; {advice}" if summary.failed else ""),
+        soft_wrap=True,
+    )
+    if summary.renewed:
+        console.print(
+            f"{len(summary.renewed)} cells were done before, on other data than are here now: run again", soft_wrap=True
+        )
+    if summary.changed:
+        console.print(
+            f"{len(summary.changed)} of those done before were run with other code; --refresh runs them again",
+            soft_wrap=True,
+        )
+    console.print(f"Results in {summary.folder.path}", soft_wrap=True)
+    if summary.failed:
+        raise typer.Exit(1)
+
+
+def _filed(summary: Summary) -> Iterator[Filed]:
+    from dpbench.results.tables import Filed
+
+    for cell in summary.grid.cells:
+        result = summary.folder.result(cell)
+        if result is not None:
+            yield Filed(summary.folder.path / cell.file_name, result)

@@ -20,7 +20,7 @@ from dpbench.audit.run import audit, audit_of
 from dpbench.cli import main
 from dpbench.errors import NotReproducible, PrivacyError, SpecError
 from dpbench.harness.fit import fit
-from dpbench.harness.prepare import Prepared, prepare
+from dpbench.harness.prepare import PreparedRun, prepare
 from dpbench.harness.run import run
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.randomness import Randomness
@@ -38,7 +38,7 @@ def spec_of(learner: str, **more: Any) -> Spec:
 
 
 @functools.cache
-def prepared(learner: str) -> Prepared:
+def prepared(learner: str) -> PreparedRun:
     return prepare(spec_of(learner))
 
 

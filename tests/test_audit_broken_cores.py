@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpbench.audit import listening
 from dpbench.audit.run import audit_of
-from dpbench.harness.prepare import Prepared, prepare
+from dpbench.harness.prepare import PreparedRun, prepare
 from dpbench.privacy.core import binding, curator, randomness
 from dpbench.privacy.core import plan as plans
 from dpbench.privacy.core.curator import LedgerCurator
@@ -38,7 +38,7 @@ Seeded: Any = randomness._Seeded
 
 
 @functools.cache
-def prepared(learner: str) -> Prepared:
+def prepared(learner: str) -> PreparedRun:
     return prepare(make_spec({"learner": learner, "dataset": "digits", "public_labels": True, "seeds": 1}, "a test"))
 
 

@@ -34,7 +34,7 @@ from dpbench.errors import ComponentFailed, DataError, DpbenchError
 from dpbench.harness.run import run, tune
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
-from dpbench.registry import Registered, Registry, load
+from dpbench.registry import Registration, Registry, load
 from tests.test_cli import Output, called
 
 TASK = Task((64,), 10, 1000, torch.device("cpu"), public=100)
@@ -70,7 +70,7 @@ class Adaptive(Learner):
 
 def registry(learner: type[Learner] = Adaptive) -> Registry:
     installed = load().components
-    brought = {**installed["learner"], learner.name: Registered(learner, "tiny-plugin", "tiny-wheel", "0.1")}
+    brought = {**installed["learner"], learner.name: Registration(learner, "tiny-plugin", "tiny-wheel", "0.1")}
     return Registry({**installed, "learner": brought})
 
 

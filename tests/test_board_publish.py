@@ -27,7 +27,7 @@ from dpbench.cli import main
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board
-from dpbench.records.result import Brought, Independent, Interval
+from dpbench.records.result import ComponentOrigin, CrossCheck, Interval
 from dpbench.registry import Registry, load
 from dpbench.site.publishing import pages, upload
 from dpbench.site.publishing.card import card
@@ -608,12 +608,12 @@ def entry(board: str, learner: str, rank: int | None = 1) -> Entry:
         class_accuracy=(),
         seeds=5,
         epsilon=0.99999,
-        independent=Independent(accountant="prv", lower=0.9, upper=1.0),
+        independent=CrossCheck(accountant="prv", lower=0.9, upper=1.0),
         sigma=1.0,
         steps=1,
         seconds=1.0,
         peak_bytes=1,
-        plugin=Brought(plugin="p", distribution="d", version="1"),
+        plugin=ComponentOrigin(plugin="p", distribution="d", version="1"),
     )
 
 

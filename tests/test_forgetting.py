@@ -21,13 +21,13 @@ import dpbench
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench.audit.run import audit
 from dpbench.errors import DpbenchError, LawBroken, NotPure
-from dpbench.harness.fitting import fitted
+from dpbench.harness.fitting import fit_isolated
 from dpbench.harness.run import run
 from dpbench.privacy.purity.guard import Guard
 from dpbench.privacy.purity.imports import import_named
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
-from dpbench.registry import Registered, Registry, load
+from dpbench.registry import Registration, Registry, load
 from dpbench.studies.explain.ladder import explain
 from dpbench.testing import LearnerLaws
 
@@ -209,7 +209,7 @@ def spec(**keys: Any) -> Spec:
 
 def with_learner(learner: type[Learner]) -> Registry:
     installed = load().components
-    brought = {**installed["learner"], "sums": Registered(learner, "tiny-plugin", "tiny-wheel", "0.1")}
+    brought = {**installed["learner"], "sums": Registration(learner, "tiny-plugin", "tiny-wheel", "0.1")}
     return Registry({**installed, "learner": brought})
 
 
@@ -280,7 +280,7 @@ def test_an_interruption_goes_on_as_one_and_what_was_left_behind_is_noted(end: t
     with pytest.raises(end):
         ran(KeepsAndIsStopped, seeds=1)
     with pytest.raises(NotPure, match="START"):  # in whatever state the second fit finds it
-        fitted(KeepsAndIsStopped(), "fit", lambda learner: None, Guard(np.random.default_rng()))
+        fit_isolated(KeepsAndIsStopped(), "fit", lambda learner: None, Guard(np.random.default_rng()))
 
 
 def test_runs_of_a_private_search_find_nothing_of_each_other() -> None:
@@ -336,7 +336,7 @@ def test_whoever_makes_a_curator_fits_through_the_one_way() -> None:
         replayed = file.parent.name == "audit" and file.name in REPLAYS
         binds |= {place} if "bind" in calls and not replayed else set()
         ways = imports & {"dpbench.harness.fitting", "dpbench.privacy.purity.leftovers"}
-        held |= {place} if ways and calls & {"fitted", "Leftovers"} else set()
+        held |= {place} if ways and calls & {"fit_isolated", "Leftovers"} else set()
     assert binds - held == {"testing/learners.py"}  # whose fits go through `_fitted` of testing/worlds.py
     assert held <= binds
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dpbench import DataError, Dataset, Extractor, Learner, SpecError, Split, Splits
 from dpbench.errors import DpbenchError, OutputError
-from dpbench.registry import Registered, Registry
+from dpbench.registry import Registration, Registry
 from dpbench.studies.inspect import machines, spectrum
 from dpbench.studies.inspect.analysis import inspect
 from dpbench.studies.inspect.margins import margins, over_classes, satisfied
@@ -297,7 +297,7 @@ def registry() -> Registry:
         "dataset": [Tinted, Shapes], "extractor": [Flat], "learner": [Nobody],
     }  # fmt: skip
     return Registry(
-        {kind: {cls.name: Registered(cls, "plugin", "wheel", "1") for cls in found} for kind, found in parts.items()}
+        {kind: {cls.name: Registration(cls, "plugin", "wheel", "1") for cls in found} for kind, found in parts.items()}
     )
 
 

@@ -16,7 +16,7 @@ import dpbench.registry.entry_points
 from dpbench import Dataset, Split, Splits, hookimpl
 from dpbench.errors import ComponentFailed, DuplicateName, SpecError, UnknownName
 from dpbench.records.spec import make_spec
-from dpbench.registry import Broken, Registered, Registry, load
+from dpbench.registry import BrokenPlugin, Registration, Registry, load
 from dpbench.registry.components import resolve_search
 from tests.test_cli import called
 
@@ -95,7 +95,7 @@ def named(claimed: str) -> type[Dataset]:
 
 def test_a_component_carries_its_plugin_distribution_and_version(install: Install) -> None:
     install(point("good", module("good", dpbench_datasets=lambda: [Shapes]), "shapes-wheel"))
-    assert load().find("dataset", "shapes") == Registered(Shapes, "good", "shapes-wheel", "1.0")
+    assert load().find("dataset", "shapes") == Registration(Shapes, "good", "shapes-wheel", "1.0")
 
 
 def test_an_unknown_name_lists_what_exists_and_suggests_the_nearest(install: Install) -> None:
@@ -238,7 +238,7 @@ def test_a_plugin_that_fails_to_import_is_broken_and_others_still_load(install: 
 
     install(Point("bad", Distribution("bad-wheel"), fails), GOOD)
     registry = load()
-    assert registry.broken == (Broken("bad", "bad-wheel", f"{type(error).__name__}: {error}"),)
+    assert registry.broken == (BrokenPlugin("bad", "bad-wheel", f"{type(error).__name__}: {error}"),)
     assert set(registry.components["dataset"]) == {"shapes"}
 
 

@@ -13,8 +13,8 @@ from scipy import stats
 from dpbench.errors import DataError, OutputError
 from dpbench.privacy import MECHANISM
 from dpbench.records.result import (
-    Brought,
-    Independent,
+    ComponentOrigin,
+    CrossCheck,
     PlannedRelease,
     Privacy,
     Result,
@@ -40,7 +40,7 @@ def result(epsilon: float = 1.0) -> Result:
     privacy = Privacy(
         epsilon=epsilon, delta=1e-5, accountant="pld", adjacency="add-or-remove-one", sigma=sigma,
         plan=(PlannedRelease(name="gradient", steps=3, sample_rate=0.5, relative_noise=1, sigma=sigma),),
-        independent=Independent(accountant="none", lower=epsilon, upper=epsilon), rng="research",
+        independent=CrossCheck(accountant="none", lower=epsilon, upper=epsilon), rng="research",
         mechanism=MECHANISM,
     )  # fmt: skip
     seeds = (seed_result(0, 0.7), seed_result(1, 0.5))
@@ -51,7 +51,7 @@ def result(epsilon: float = 1.0) -> Result:
             digests={"private": "d"}, licence="CC0", overlap={}, largest=0.5, sketch="",
         ),
         seconds={"fit": 0.1}, cpu_seconds={}, settled={}, peak_bytes={"fit": 1}, provenance={"commit": None},
-        components={"learner": Brought(plugin="pillar", distribution="tiny", version="1.0")},
+        components={"learner": ComponentOrigin(plugin="pillar", distribution="tiny", version="1.0")},
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from dpbench import DataError, Dataset, Extractor, Split, Splits
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.roles import Roles, assign
 from dpbench.records.spec import make_spec
-from dpbench.registry import Registered
+from dpbench.registry import Registration
 from dpbench.registry.components import Parts
 from tests import gallery
 
@@ -67,7 +67,7 @@ def roles(dataset: Dataset | None = None, public: Dataset | None = None, **value
 
 def parts(dataset: Dataset, public: Dataset | None, extractor: Extractor) -> Parts:
     brought = {
-        role: Registered(type(part), "plugin", "wheel", "1")
+        role: Registration(type(part), "plugin", "wheel", "1")
         for role, part in {"dataset": dataset, "public_dataset": public}.items()
     }
     return Parts(dataset, public, extractor, gallery.Honest(), brought)

@@ -24,7 +24,7 @@ from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.overlap import Overlap
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
-from dpbench.registry import Registered, Registry, load
+from dpbench.registry import Registration, Registry, load
 from tests.test_cli import called
 
 
@@ -51,7 +51,7 @@ class Centroids(Learner):
 
 def ran(learner: type[Learner] = Centroids, options: str = "", **values: Any) -> Result:
     installed = load().components
-    brought = {**installed["learner"], learner.name: Registered(learner, "tiny-plugin", "tiny-wheel", "0.1")}
+    brought = {**installed["learner"], learner.name: Registration(learner, "tiny-plugin", "tiny-wheel", "0.1")}
     values = {"learner": f"{learner.name}:{options}", "seeds": 2, **values}
     return run(make_spec(values, "the test"), device="cpu", plugins=Registry({**installed, "learner": brought}))
 
@@ -115,7 +115,7 @@ def test_no_two_runs_share_noise_that_could_be_subtracted() -> None:
     """Between learners, settings, budgets, data, steps and seeds."""
     components: Any = {kind: dict(known) for kind, known in load().components.items()}
     for cls in (Sums, SameSums):
-        components["learner"][cls.name] = Registered(cls, "tiny-plugin", "tiny-wheel", "0.1")
+        components["learner"][cls.name] = Registration(cls, "tiny-plugin", "tiny-wheel", "0.1")
     Sums.kept.clear()
     changes: list[dict[str, Any]] = [
         {}, {"epsilon": 0.11}, {"learner": "same-sums"}, {"learner": "sums:factor=1.001"}, {"public_fraction": 0.2},

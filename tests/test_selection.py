@@ -30,7 +30,7 @@ from dpbench.records.board import Board
 from dpbench.records.result import Result, Tuning
 from dpbench.records.search import UNRANKED
 from dpbench.records.spec import Spec, make_spec
-from dpbench.registry import Registered, Registry, load
+from dpbench.registry import Registration, Registry, load
 from dpbench.registry.boards import entry_spec
 from dpbench.support.files import canonical_digest
 from tests.test_cli import Output, called, refusal
@@ -92,7 +92,7 @@ class Sealed(Digits):
 def plugins() -> Registry:
     components: Any = {kind: dict(known) for kind, known in load().components.items()}
     for kind, cls in (("learner", Fitted), ("dataset", Parity), ("dataset", Sealed)):
-        components[kind][cls.name] = Registered(cls, "tiny-plugin", "tiny-wheel", "0.1")
+        components[kind][cls.name] = Registration(cls, "tiny-plugin", "tiny-wheel", "0.1")
     return Registry(components)
 
 
@@ -162,7 +162,7 @@ def test_tuning_never_reads_the_test_split(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("telling")
 def test_settings_are_chosen_before_the_test_split_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def noted(*arguments: Any) -> roles.Test:
+    def noted(*arguments: Any) -> roles.TestSplit:
         EVENTS.append("test")
         return honest(*arguments)
 

@@ -17,8 +17,8 @@ import torch
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task, cli
 from dpbench.data.survey import survey
 from dpbench.harness import run as running
-from dpbench.harness.fit import Fitted, fit_once
-from dpbench.harness.prepare import Prepared
+from dpbench.harness.fit import SeedFit, fit_seed
+from dpbench.harness.prepare import PreparedRun
 from dpbench.records import museum
 from dpbench.records.result import Interval, Result
 from dpbench.registry import load
@@ -117,14 +117,14 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_left(
 ) -> None:
     fits: list[int] = []
 
-    def interrupted(prepared: Prepared, seed: int) -> Fitted:
+    def interrupted(prepared: PreparedRun, seed: int) -> SeedFit:
         if len(fits) == 2:
             fits.append(-1)
             raise KeyboardInterrupt
         fits.append(seed)
-        return fit_once(prepared, seed)
+        return fit_seed(prepared, seed)
 
-    monkeypatch.setattr(running, "fit_once", interrupted)
+    monkeypatch.setattr(running, "fit_seed", interrupted)
     command = ("run", "--learner", "class-means:k=5", "--seeds", "4", "--out", tmp_path / "there")
     assert called(*command) == 130
     assert "seeds that ended are kept; repeat the command" in capsys.readouterr().err

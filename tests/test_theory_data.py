@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from dpbench import Features, SpecError, Split, registry
 from dpbench.harness.prepare import of_seed, prepare
 from dpbench.harness.run import run
-from dpbench.harness.source import drawn
+from dpbench.harness.source import draw_data
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry.components import resolve
 
@@ -160,7 +160,7 @@ def test_a_seed_that_is_given_makes_one_draw_for_all() -> None:
 
 def test_images_that_are_not_drawn_are_those_of_every_seed() -> None:
     parts = resolve(_spec("digits"), registry.load()).parts
-    assert drawn(parts, 3) == parts
+    assert draw_data(parts, 3) == parts
 
 
 def test_features_need_no_other_extractor() -> None:

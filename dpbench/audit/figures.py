@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 
 from dpbench.audit import bounds
-from dpbench.records.audit import Attack, Bound, Check, Figures, Noise, Sampled, Sensitivity
+from dpbench.records.audit import Attack, Bound, Check, Figures, Noise, SampleSizes, Sensitivity
 
 FALSE_ALARMS = 0.001
 DOUBTS = 0.01  # the same of the tests of noise, where the estimate that rests on them is withheld
@@ -85,7 +85,7 @@ def _noise_checks(noise: Noise) -> Iterator[Check]:
     yield from noise.checks
 
 
-def _sample_checks(one: Sampled) -> Iterator[Check]:
+def _sample_checks(one: SampleSizes) -> Iterator[Check]:
     for name, squares in (("sizes of the samples", one.sizes), ("private rows in the samples", one.rows)):
         yield Check(name=f"{name} of {one.release!r}", p=_spread(one.steps, squares, one.steps >= MANY))
     if one.counts is not None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpbench.audit.independence import Independence
 from dpbench.privacy.core.exact.sums import IntegerSum
-from dpbench.records.audit import Check, Noise, Sampled
+from dpbench.records.audit import Check, Noise, SampleSizes
 
 FEWEST = 2_000  # numbers whose skewness and kurtosis are nearly normal themselves
 KEPT = 2**17  # numbers whose distribution is looked at
@@ -47,7 +47,7 @@ class Sizes:
         self.rows += self._square(size, self.size)
         self.counts[sampled] += 1
 
-    def stated(self, release: str, member: np.ndarray) -> Sampled:
+    def stated(self, release: str, member: np.ndarray) -> SampleSizes:
         """Return the record: each count of a member is binomial."""
         counts, variance = self.counts[member], self.rate * (1 - self.rate)
         z = None
@@ -55,7 +55,7 @@ class Sizes:
             squares = float(np.square(counts - self.steps * self.rate).sum()) / (self.steps * variance)
             kurtosis = (1 - 6 * variance) / (self.steps * variance)
             z = (squares - len(counts)) / math.sqrt(len(counts) * (2 + kurtosis))
-        return Sampled(release=release, steps=self.steps, sizes=self.whole, rows=self.rows, counts=z)
+        return SampleSizes(release=release, steps=self.steps, sizes=self.whole, rows=self.rows, counts=z)
 
     def _square(self, size: int, of: int) -> float:
         return (size - of * self.rate) ** 2 / (of * self.rate * (1 - self.rate))

@@ -19,11 +19,11 @@ from dpbench.audit.listening import Ears, Listening
 from dpbench.audit.sensitivity import Replays
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
-from dpbench.harness.again import prepare_again
-from dpbench.harness.fit import learned
-from dpbench.harness.fitting import fitted, predicted
+from dpbench.harness.fit import fit_learner
+from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.plans import settle
-from dpbench.harness.prepare import Prepared, brought, of_seed, prepare
+from dpbench.harness.prepare import PreparedRun, of_seed, origins_of, prepare
+from dpbench.harness.rerun import prepare_rerun
 from dpbench.harness.roles import own_copy
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
@@ -80,7 +80,7 @@ def audit(
     seed = spec.seeds[0] if seed is None else seed
     if isinstance(what, Result):
         _check_auditable(what.privacy, spec.learner.name)
-        prepared = prepare_again(what, seed, plugins or registry.load(), device)
+        prepared = prepare_rerun(what, seed, plugins or registry.load(), device)
     else:
         _check_randomness(spec)
         prepared = prepare(spec, device=device, plugins=plugins)
@@ -88,7 +88,7 @@ def audit(
     return audit_of(prepared, seed, canaries, what if isinstance(what, Result) else None)
 
 
-def audit_of(prepared: Prepared, seed: int, canaries: int | None = None, result: Result | None = None) -> Audit:
+def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, result: Result | None = None) -> Audit:
     """Audit one fit of a run that is prepared already; see `audit`.
 
     Raises:
@@ -124,26 +124,27 @@ def audit_of(prepared: Prepared, seed: int, canaries: int | None = None, result:
         delta=privacy.delta, sigma=privacy.sigma, plan=privacy.plan, mechanism=privacy.mechanism,
         sensitivity=found[0], noise=found[1], attack=found[2],
         figures=figures(epsilon, privacy.delta, *found), left_out=tuple(left_out),
-        seconds={**prepared.phases.seconds, "audit": time.perf_counter() - begin}, components=brought(prepared.parts),
+        seconds={**prepared.phases.seconds, "audit": time.perf_counter() - begin},
+        components=origins_of(prepared.parts),
         provenance={**prepared.shared.provenance(str(prepared.roles.task.device)), "date": today()},
     )  # fmt: skip
 
 
-def _fit(prepared: Prepared, seed: int, ears: Ears, canaries: Canaries) -> tuple[Predict, Fold | None]:
+def _fit(prepared: PreparedRun, seed: int, ears: Ears, canaries: Canaries) -> tuple[Predict, Fold | None]:
     """Fit as `harness.fit` does, listening; of a private search fit one run, on what each of its runs is fitted on."""
     roles, privacy = prepared.roles, prepared.privacy
     randomness = Randomness.research(seed, prepared.identity)
     curator = bind(roles.private, roles.task, privacy.releases, privacy.sigma, randomness, Witness(ears.see, canaries))
     listening, generator, fold = Listening(curator, ears), randomness.initialisation, None
-    learner, fit = prepared.parts.learner, lambda own: learned(prepared, own, listening, generator)
+    learner, fit = prepared.parts.learner, lambda own: fit_learner(prepared, own, listening, generator)
     if privacy.repeats:
         fold, learner = _one_of_many(prepared, seed)
         public = fold.public
         fit = lambda own: own.fit(listening, own_copy(public), generator)
-    return fitted(learner, prepared.parts.who("learner", "fit"), fit, curator.guard), fold
+    return fit_isolated(learner, prepared.parts.who("learner", "fit"), fit, curator.guard), fold
 
 
-def _one_of_many(prepared: Prepared, seed: int) -> tuple[Fold, Learner]:
+def _one_of_many(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
     search, learner = prepared.search, prepared.parts.learner
     if search is None:
         raise ValueError("Expected a search behind a guarantee of one.")
@@ -153,13 +154,13 @@ def _one_of_many(prepared: Prepared, seed: int) -> tuple[Fold, Learner]:
     return fold, settle(spaces.candidate(learner, setting), prepared.who, prepared.roles.task, prepared.source.budget)
 
 
-def _repeats(prepared: Prepared, result: Result, seed: int, predict: Predict) -> bool | None:
+def _repeats(prepared: PreparedRun, result: Result, seed: int, predict: Predict) -> bool | None:
     """Return whether predictions are those of the result's seed; None where it does not have it."""
     stated = [one.predictions for one in result.seeds if one.seed == seed]
     if not stated:
         return None
     who = prepared.parts.who("learner", "predict")
-    scores = predicted(prepared.parts.learner, who, predict, prepared.test.x, prepared.roles.task)
+    scores = predict_isolated(prepared.parts.learner, who, predict, prepared.test.x, prepared.roles.task)
     return bool(scoring.score(scores, prepared.test.y)["predictions"] == stated[0])
 
 

@@ -15,7 +15,7 @@ from dpbench.board.folder import boards_of
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.fit import fit
-from dpbench.harness.prepare import Prepared, brought, prepare
+from dpbench.harness.prepare import PreparedRun, origins_of, prepare
 from dpbench.harness.shared import Shared
 from dpbench.records.board import Board
 from dpbench.registry import Registry
@@ -79,7 +79,7 @@ def learning_curve(board: Board, *, device: str, plugins: Registry, shared: Shar
             rows.append(tuple(row))
     return Curve(
         board=board.name, digest=board.digest, metric=board.metric, learner=written(prepared.parts.learner),
-        labels=sizes, scores=tuple(rows), split_digests=prepared.roles.digests, components=brought(prepared.parts),
+        labels=sizes, scores=tuple(rows), split_digests=prepared.roles.digests, components=origins_of(prepared.parts),
         provenance=shared.provenance(str(prepared.roles.task.device)),
     )  # fmt: skip
 
@@ -99,14 +99,14 @@ def sizes_up_to(count: int) -> tuple[int, ...]:
     return (*(size for size in steps if size < count), count)
 
 
-def _order(prepared: Prepared, draw: int) -> torch.Tensor:
+def _order(prepared: PreparedRun, draw: int) -> torch.Tensor:
     """Return the public examples in the random order of a draw, all of them."""
     spec = prepared.spec
     random = np.random.default_rng(np.random.SeedSequence(spec.split_seed, spawn_key=(draw, 3)))
     return torch.from_numpy(random.permutation(len(prepared.public.x)))
 
 
-def _score(prepared: Prepared, rows: torch.Tensor, metric: str) -> float:
+def _score(prepared: PreparedRun, rows: torch.Tensor, metric: str) -> float:
     public = prepared.public
     assert public.y is not None
     y = public.y[rows]

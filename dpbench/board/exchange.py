@@ -19,11 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from dpbench.board.folder import content_of, fitted
 from dpbench.board.index import Worth
 from dpbench.errors import Complaint, MalformedFile
-from dpbench.records import filed
+from dpbench.records import storage
 from dpbench.records.board import Board
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component
-from dpbench.records.result import Brought, Result, Share
+from dpbench.records.result import ComponentOrigin, Result, Share
 
 FOLDER = "curves"
 RESAMPLES = 2000
@@ -44,7 +44,7 @@ class Curve(BaseModel):
     labels: tuple[Annotated[int, Field(ge=2)], ...]  # ascending; the last is all public labels there are
     scores: tuple[tuple[Share, ...], ...]  # one row a draw: the first labels of one random order
     split_digests: dict[str, str]  # of the data
-    components: dict[str, Brought]
+    components: dict[str, ComponentOrigin]
     provenance: dict[str, Any]
 
     def write(self, root: Path) -> Path:
@@ -53,7 +53,7 @@ class Curve(BaseModel):
         Raises:
             OutputError: the folder cannot be written.
         """
-        return filed.write(self, root / FOLDER / f"{self.board}.json")
+        return storage.write(self, root / FOLDER / f"{self.board}.json")
 
 
 def curve_of(root: Path, board: Board) -> Curve | None:

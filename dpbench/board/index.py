@@ -14,7 +14,7 @@ from dpbench.errors import DataError
 from dpbench.records.audit import Bound
 from dpbench.records.board import Board
 from dpbench.records.overlap import Overlap
-from dpbench.records.result import Brought, Independent, Interval
+from dpbench.records.result import ComponentOrigin, CrossCheck, Interval
 from dpbench.records.search import SelectionRule
 from dpbench.support.validation import misfit
 
@@ -114,13 +114,13 @@ class Entry(_Frozen):
     class_accuracy: tuple[float | None, ...]  # mean over seeds
     seeds: int
     epsilon: float = Field(ge=0)
-    independent: Independent
+    independent: CrossCheck
     sigma: float = Field(ge=0)
     steps: int = Field(ge=0)  # noisy sums in all
     seconds: float = Field(ge=0)  # of one fit, on the machine that ran it; 0 where it must stay secret (private search)
     cpu_seconds: float | None = None  # of one fit, all threads; None on a GPU, and where it must stay secret
     peak_bytes: int = Field(ge=0)
-    plugin: Brought
+    plugin: ComponentOrigin
 
     @property
     def compute(self) -> float:

@@ -14,7 +14,7 @@ from dpbench.support.validation import sentence
 SWEEP = {"fixed", "grid", "grids", "plot"}  # what a sweep file has, and a spec has not
 
 
-class Also(BaseModel):
+class RunOptions(BaseModel):
     """What a file may say beside a spec, named as the flags are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -31,7 +31,7 @@ class Also(BaseModel):
     out: str | None = None
 
 
-def read(file: Path | None, command: str) -> tuple[dict[str, Any], Also]:
+def read(file: Path | None, command: str) -> tuple[dict[str, Any], RunOptions]:
     """Return the keys of a spec in a TOML file, and what else it says; without a file nothing.
 
     Raises:
@@ -40,8 +40,8 @@ def read(file: Path | None, command: str) -> tuple[dict[str, Any], Also]:
     values = read_toml(file) if file else {}
     if SWEEP & values.keys():
         raise SpecError(f"Expected the spec of one {command} in {file}, got a sweep. Run it with: dpbench sweep {file}")
-    also = {name: values.pop(name) for name in Also.model_fields if name in values}
+    also = {name: values.pop(name) for name in RunOptions.model_fields if name in values}
     try:
-        return values, Also(**also)
+        return values, RunOptions(**also)
     except ValidationError as error:
-        raise SpecError(sentence(error, str(file), {"": Also})) from None
+        raise SpecError(sentence(error, str(file), {"": RunOptions})) from None

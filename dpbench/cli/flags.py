@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dpbench.cli.file import Also
+from dpbench.cli.file import RunOptions
 from dpbench.errors import SpecError
 from dpbench.records.search import Search
 
@@ -96,7 +96,7 @@ def values_of(flags: Mapping[str, Any], written: Mapping[str, Any], command: str
     return {**values, **given}
 
 
-def rule_of(tune: bool, selection: str | None, also: Also) -> str | None:
+def rule_of(tune: bool, selection: str | None, also: RunOptions) -> str | None:
     """Return the rule of selection that flags give, else a file.
 
     Raises:
@@ -114,7 +114,12 @@ def rule_of(tune: bool, selection: str | None, also: Also) -> str | None:
 
 
 def search_of(
-    rule: str | None, space: list[str] | None, tries: int | None, seed: int | None, repeats: float | None, also: Also
+    rule: str | None,
+    space: list[str] | None,
+    tries: int | None,
+    seed: int | None,
+    repeats: float | None,
+    also: RunOptions,
 ) -> dict[str, Any]:
     """Return the keys of `Search` that flags give, and a file, `also`, where they do not.
 
@@ -144,7 +149,7 @@ def search_of(
     return {key: value for key, value in details.items() if value is not None}
 
 
-def _written_space(also: Also) -> Any:
+def _written_space(also: RunOptions) -> Any:
     return _space([also.space]) if isinstance(also.space, str) else also.space
 
 

@@ -19,8 +19,8 @@ from dpbench.errors import SpecError
 from dpbench.records.journal import Journal
 
 if TYPE_CHECKING:
-    from dpbench.harness.fit import Fitted
-    from dpbench.harness.prepare import Prepared
+    from dpbench.harness.fit import SeedFit
+    from dpbench.harness.prepare import PreparedRun
     from dpbench.records.result import Result
 
 
@@ -96,7 +96,7 @@ def run(
     if many:
         _run_many(request, {"--settings": place, "--models": models, "--json": as_json})
         return
-    keeper = Keeper(request.out / "models") if models else None
+    keeper = ModelWriter(request.out / "models") if models else None
     result, written_to, replaced = _run(request, keeper)
     if as_json:
         print(result.model_dump_json(indent=2))
@@ -106,13 +106,13 @@ def run(
         keeper.say()
 
 
-class Keeper:
+class ModelWriter:
     """Writes the model of each seed as it ends; a predictor that cannot be kept costs no result."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._written, self._refused = folder, 0, ""
 
-    def __call__(self, prepared: Prepared, fitted: Fitted) -> None:
+    def __call__(self, prepared: PreparedRun, fitted: SeedFit) -> None:
         """Write one model."""
         from dpbench.models import Model
 
@@ -157,7 +157,7 @@ def _run_many(request: RunRequest, of_one: Mapping[str, Any]) -> None:
         show_summary(summary, Console(), "the same command runs them again")
 
 
-def _run(request: RunRequest, keeper: Keeper | None) -> tuple[Result, Path, str]:
+def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
     from dpbench.registry import load
     from dpbench.registry.components import resolve
     from dpbench.support.files import check_writable

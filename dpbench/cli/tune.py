@@ -81,7 +81,7 @@ def tune(
         _show(tuning, f"dpbench {command_of(tuning.spec, written, plugins)}", written, Console())
 
 
-def _refuse_others(also: file.Also, spec: Path | None) -> None:
+def _refuse_others(also: file.RunOptions, spec: Path | None) -> None:
     for name in ("board", "settings", "repeats"):
         if getattr(also, name) is not None:
             raise SpecError(f"Expected no {name} in {spec}: dpbench tune searches for settings, and runs nothing.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dpbench.docs.prose import escaped
 
 if TYPE_CHECKING:
-    from dpbench.registry import Kind, Registered
+    from dpbench.registry import Kind, Registration
 
 SAID: Mapping[str, str] = {
     "learner": "Settings are written after the name: ``pillar:k=20,center=false``. ``auto`` follows the budget, see "
@@ -20,7 +20,7 @@ SAID: Mapping[str, str] = {
 }
 
 
-def components(kind: Kind, known: Mapping[str, Registered]) -> str:
+def components(kind: Kind, known: Mapping[str, Registration]) -> str:
     """Return the page of one kind as reStructuredText, which docstrings are written in."""
     title = f"{kind.capitalize()}s"
     parts = [f"{title}\n{'=' * len(title)}\n\n{SAID[kind]}\n"]
@@ -28,7 +28,7 @@ def components(kind: Kind, known: Mapping[str, Registered]) -> str:
     return "\n".join(parts)
 
 
-def _section(name: str, item: Registered) -> str:
+def _section(name: str, item: Registration) -> str:
     said = escaped(inspect.cleandoc(item.cls.__doc__ or ""))
     brought = f"*From* ``{item.distribution}``, *plugin* ``{item.plugin}``.{_reads(item.cls)}"
     return "\n".join([name, "-" * len(name), "", said, "", brought, "", *_settings(item.cls)])

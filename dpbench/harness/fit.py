@@ -9,8 +9,8 @@ import torch
 
 from dpbench.api import Curator, Learner, Predict
 from dpbench.harness import scoring
-from dpbench.harness.fitting import fitted, predicted
-from dpbench.harness.prepare import Prepared, of_seed
+from dpbench.harness.fitting import fit_isolated, predict_isolated
+from dpbench.harness.prepare import PreparedRun, of_seed
 from dpbench.harness.roles import own_copy
 from dpbench.harness.tuning import private
 from dpbench.learning.probes import stackable
@@ -20,19 +20,19 @@ from dpbench.records.result import SeedResult
 
 
 @dataclass(frozen=True)
-class Fitted:
+class SeedFit:
     """What one fit gave: post-processing of noisy answers and public data, both."""
 
     predict: Predict
     result: SeedResult
 
 
-def fit(prepared: Prepared, seed: int) -> SeedResult:
-    """Return the scores of one fit; see `fit_once`."""
-    return fit_once(prepared, seed).result
+def fit(prepared: PreparedRun, seed: int) -> SeedResult:
+    """Return the scores of one fit; see `fit_seed`."""
+    return fit_seed(prepared, seed).result
 
 
-def fit_once(prepared: Prepared, seed: int) -> Fitted:
+def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     """Fit on the private split as planned, then score on the test split, which the predictor meets only here.
 
     Covered: the fit has the epsilon that `prepared.privacy` states (see `privacy.binding`, and
@@ -48,21 +48,21 @@ def fit_once(prepared: Prepared, seed: int) -> Fitted:
         predict, about = (_best if prepared.privacy.repeats else _single)(prepared, seed)
     with prepared.phases("score"):
         who = prepared.who("predict")
-        scores = predicted(prepared.parts.learner, who, predict, prepared.test.x, prepared.roles.task)
-        return Fitted(predict, SeedResult(seed=seed, **about, **scoring.score(scores, prepared.test.y)))
+        scores = predict_isolated(prepared.parts.learner, who, predict, prepared.test.x, prepared.roles.task)
+        return SeedFit(predict, SeedResult(seed=seed, **about, **scoring.score(scores, prepared.test.y)))
 
 
-def _single(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:
+def _single(prepared: PreparedRun, seed: int) -> tuple[Predict, dict[str, Any]]:
     """Fit once, through a fresh curator."""
     roles, privacy = prepared.roles, prepared.privacy
     randomness = Randomness.of(privacy.rng, seed, prepared.identity)
     curator = bind(roles.private, roles.task, privacy.releases, privacy.sigma, randomness)
-    fit_ = lambda learner: learned(prepared, learner, curator.handle(), randomness.initialisation)
-    predict = fitted(prepared.parts.learner, prepared.who("fit"), fit_, curator.guard)
+    fit_ = lambda learner: fit_learner(prepared, learner, curator.handle(), randomness.initialisation)
+    predict = fit_isolated(prepared.parts.learner, prepared.who("fit"), fit_, curator.guard)
     return predict, {"spent": dict(curator.ledger.spent)}
 
 
-def learned(prepared: Prepared, learner: Learner, curator: Curator, generator: torch.Generator) -> Predict:
+def fit_learner(prepared: PreparedRun, learner: Learner, curator: Curator, generator: torch.Generator) -> Predict:
     """Have the learner fit; a probe with the map that an earlier run may have made of the same public data."""
     public = own_copy(prepared.public)
     if not stackable(learner):
@@ -71,7 +71,7 @@ def learned(prepared: Prepared, learner: Learner, curator: Curator, generator: t
     return learner.fit_on(features, curator, public, generator)
 
 
-def _best(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:
+def _best(prepared: PreparedRun, seed: int) -> tuple[Predict, dict[str, Any]]:
     """Fit a random number of times and keep the best by public labels."""
     if prepared.search is None:
         raise ValueError("Expected a search behind a guarantee of one.")

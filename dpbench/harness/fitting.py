@@ -18,7 +18,7 @@ from dpbench.support.guard import guarded
 T = TypeVar("T")
 
 
-def fitted(learner: Learner, who: str, fit: Callable[[Learner], T], guard: Guard) -> T:
+def fit_isolated(learner: Learner, who: str, fit: Callable[[Learner], T], guard: Guard) -> T:
     """Have `fit` fit a learner of its own, made like `learner`; conclude what `guard` judged of its questions.
 
     Raises:
@@ -31,7 +31,7 @@ def fitted(learner: Learner, who: str, fit: Callable[[Learner], T], guard: Guard
     return done
 
 
-def predicted(learner: Learner, who: str, predict: Predict, x: Tensor, task: Task) -> np.ndarray:
+def predict_isolated(learner: Learner, who: str, predict: Predict, x: Tensor, task: Task) -> np.ndarray:
     """Return (n, classes) scores; what a predictor was fitted by, it must not tell a later fit either.
 
     Raises:

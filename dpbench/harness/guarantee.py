@@ -13,7 +13,7 @@ from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.mechanisms import private_selection
 from dpbench.privacy.mechanisms.private_selection import Repeats
-from dpbench.records.result import Independent, PlannedChoice, PlannedRelease, PlannedRepeats, Privacy, not_covered
+from dpbench.records.result import CrossCheck, PlannedChoice, PlannedRelease, PlannedRepeats, Privacy, not_covered
 
 Rng = Literal["research", "secure"]
 
@@ -36,14 +36,14 @@ def state(
     sigma = calibration.calibrate(plan, budget, name)
     stated = accountant.epsilon(plan, sigma, budget.delta, name)
     other = crosscheck.cross_check(plan, sigma, budget.delta, name, stated)
-    return _privacy(plan, budget, name, rng, sigma, stated, Independent(**dataclasses.asdict(other)))
+    return _privacy(plan, budget, name, rng, sigma, stated, CrossCheck(**dataclasses.asdict(other)))
 
 
 def _of_search(plan: tuple[Planned, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats) -> Privacy:
     sigma = private_selection.calibrate(plan, budget, repeats)
     stated = private_selection.epsilon(plan, sigma, budget.delta, repeats)
     other = private_selection.cross_check(plan, sigma, budget.delta, repeats, stated)
-    whole = _privacy(plan, budget, name, rng, sigma, stated, Independent(**dataclasses.asdict(other)))
+    whole = _privacy(plan, budget, name, rng, sigma, stated, CrossCheck(**dataclasses.asdict(other)))
     left = not_covered(rng, search=True)  # the choice of hyperparameters is a part of this guarantee
     return whole.model_copy(
         update={"repeats": PlannedRepeats(mean=repeats.mean, shape=repeats.shape), "not_covered": left}
@@ -52,7 +52,7 @@ def _of_search(plan: tuple[Planned, ...], budget: Budget, name: AccountantName, 
 
 def _privacy(
     plan: Sequence[Planned], budget: Budget, name: AccountantName, rng: Rng, sigma: float, stated: float,
-    independent: Independent,
+    independent: CrossCheck,
 ) -> Privacy:  # fmt: skip
     noise = sigmas(plan, sigma)
     releases = tuple(

@@ -16,7 +16,7 @@ from dpbench.data.concat import Concat
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.guarantee import Rng
 from dpbench.harness.plans import Who, plan_of, settle
-from dpbench.harness.roles import Roles, Test, seen
+from dpbench.harness.roles import Roles, TestSplit, seen
 from dpbench.harness.shared import Shared
 from dpbench.harness.source import DataSource
 from dpbench.harness.tuning import private, transfer
@@ -24,7 +24,7 @@ from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.trials import Bench
 from dpbench.records.identity import identity
 from dpbench.records.overlap import too_much
-from dpbench.records.result import Brought, Privacy
+from dpbench.records.result import ComponentOrigin, Privacy
 from dpbench.records.search import ResolvedSearch, Selection, SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
@@ -38,7 +38,7 @@ from dpbench.support.phases import Phases
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedRun:
     """A run whose components are built and whose examples have their roles; no setting is chosen."""
 
     resolved: ResolvedSpec
@@ -56,7 +56,7 @@ class Opened:
     def identity(self) -> str:
         """What a search's research noise is derived from, beside its seed, fold and setting."""
         parts = self.resolved.parts
-        return identity(self.resolved.spec, (), self.roles.digests, brought(parts), networks(parts))
+        return identity(self.resolved.spec, (), self.roles.digests, origins_of(parts), networks(parts))
 
     def bench(self, search: ResolvedSearch) -> Bench:
         """Return where the settings of a search are tried."""
@@ -65,7 +65,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
     """One run up to its fits: the settings are chosen, the guarantee is stated."""
 
     spec: Spec  # with everything spelled out
@@ -73,7 +73,7 @@ class Prepared:
     search: ResolvedSearch | None
     source: DataSource
     roles: Roles  # of the first seed, or of that of `of_seed`
-    test: Test
+    test: TestSplit
     selection: Selection | None  # how the settings were chosen, where that is on record
     privacy: Privacy  # whose plan and sigma every fit is held to
     phases: Phases  # which the fits go on counting
@@ -116,7 +116,7 @@ class Prepared:
         """What research noise is derived from, beside a seed: the fit as it is, however its settings were chosen."""
         search = self.spec.search if self.privacy.repeats else None
         spec = self.spec.model_copy(update={"learner": written(self.parts.learner), "search": search})
-        return identity(spec, self.privacy.plan, self.roles.digests, brought(self.parts), networks(self.parts))
+        return identity(spec, self.privacy.plan, self.roles.digests, origins_of(self.parts), networks(self.parts))
 
 
 def prepare(
@@ -127,7 +127,7 @@ def prepare(
     settings: Path | None = None,
     shared: Shared | None = None,
     for_board: bool = False,
-) -> Prepared:
+) -> PreparedRun:
     """Return what all fits of a spec need: components, roles, settings, plan, sigma and the stated guarantee.
 
     Private rows are behind `roles.private`, unread, unless the spec asks for a search on them (`private-unaccounted`).
@@ -143,7 +143,7 @@ def prepare(
     Raises:
         DpbenchError: one sentence; names, options, data or budget do not fit.
     """
-    opened = open_(spec, device=device, plugins=plugins, settings=settings, shared=shared)
+    opened = load_run(spec, device=device, plugins=plugins, settings=settings, shared=shared)
     asked, source, roles, phases = opened.resolved, opened.source, opened.roles, opened.phases
     if for_board:
         with phases("compare"):
@@ -164,17 +164,17 @@ def prepare(
         rng: Rng = "secure" if asked.spec.secure_rng else "research"
         privacy = source.shared.state(plan, budget, accountant, rng, repeats)
     parts = dataclasses.replace(asked.parts, learner=settled)
-    return Prepared(asked.spec, parts, asked.search, source, roles, test, chosen, privacy, phases, learner)
+    return PreparedRun(asked.spec, parts, asked.search, source, roles, test, chosen, privacy, phases, learner)
 
 
-def open_(
+def load_run(
     spec: Spec | ResolvedSpec,
     *,
     device: str = "auto",
     plugins: Registry | None = None,
     settings: Path | None = None,
     shared: Shared | None = None,
-) -> Opened:
+) -> LoadedRun:
     """Build what the spec names, spell everything out, and give every example its role; see `prepare`.
 
     Raises:
@@ -192,10 +192,10 @@ def open_(
     with phases("load"):
         roles = source.roles(asked.seeds[0])
         _check_labels(resolved, len(roles.public.x))
-    return Opened(resolved, earlier, source, roles, phases)
+    return LoadedRun(resolved, earlier, source, roles, phases)
 
 
-def of_seed(prepared: Prepared, seed: int) -> Prepared:
+def of_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
     """Return what the fit with this seed needs, where examples are drawn: plan and sigma are those of every seed.
 
     Raises:
@@ -213,10 +213,10 @@ def of_seed(prepared: Prepared, seed: int) -> Prepared:
     return dataclasses.replace(prepared, roles=roles, test=roles.test())
 
 
-def brought(parts: Parts) -> dict[str, Brought]:
+def origins_of(parts: Parts) -> dict[str, ComponentOrigin]:
     """Return who brought each component."""
     return {
-        role: Brought(plugin=item.plugin, distribution=item.distribution, version=item.version)
+        role: ComponentOrigin(plugin=item.plugin, distribution=item.distribution, version=item.version)
         for role, item in parts.brought.items()
     }
 
@@ -251,7 +251,7 @@ def _refuse_overlap(roles: Roles) -> None:
         raise SpecError(f"No board takes this run. {pair.capitalize()}: {said}. Run it without --board.")
 
 
-def _choose(opened: Opened) -> tuple[Learner, Selection | None]:
+def _choose(opened: LoadedRun) -> tuple[Learner, Selection | None]:
     """Return the learner with its settings chosen, and the record of it where there is one."""
     asked, roles = opened.resolved, opened.roles
     learner = asked.parts.learner

@@ -16,7 +16,7 @@ from dpbench.data import cache, duplicates
 from dpbench.data.concat import Concat
 from dpbench.data.duplicates import Hashes
 from dpbench.errors import DataError, SpecError
-from dpbench.harness.unbalanced import kept
+from dpbench.harness.imbalance import subsample
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.overlap import Overlap
@@ -29,7 +29,7 @@ SplitName = Literal["private", "public", "test"]
 
 
 @dataclass(frozen=True)
-class Test:
+class TestSplit:
     """The test split: met by a predictor only, after fitting."""
 
     x: Tensor  # (n, *example_shape) float32
@@ -37,7 +37,7 @@ class Test:
 
 
 @dataclass(frozen=True)
-class Compared:
+class SplitComparison:
     """What the images themselves tell, for the record."""
 
     overlap: dict[str, Overlap]  # "test in private" ...
@@ -51,10 +51,10 @@ class Roles:
     task: Task
     private: PrivateRows
     public: PublicData  # with labels, whatever the protocol allows a learner to see
-    test: Callable[[], Test]  # reads the test split: nothing has touched it before
+    test: Callable[[], TestSplit]  # reads the test split: nothing has touched it before
     digests: dict[str, str]  # of the data behind private and test, and behind public
     images: Callable[[SplitName], Hashes]  # reads every image of a split, for the record alone
-    compared: Callable[[], Compared]  # and of all three
+    compared: Callable[[], SplitComparison]  # and of all three
     mode: Callable[[], str]  # of the images, as PIL names it: what an image to be predicted is converted to
 
 
@@ -109,7 +109,7 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     )  # fmt: skip
 
 
-def _compared(images: Callable[[SplitName], Hashes]) -> Compared:
+def _compared(images: Callable[[SplitName], Hashes]) -> SplitComparison:
     private, public, test = images("private"), images("public"), images("test")
     pairs = {
         "test in private": (test, private),
@@ -117,7 +117,7 @@ def _compared(images: Callable[[SplitName], Hashes]) -> Compared:
         "public in private": (public, private),
     }
     overlap = {name: duplicates.overlap_of(of, among) for name, (of, among) in pairs.items()}
-    return Compared(overlap, public.sketch)
+    return SplitComparison(overlap, public.sketch)
 
 
 def seen(public: PublicData, learner: Learner) -> PublicData:
@@ -132,17 +132,17 @@ def own_copy(public: PublicData) -> PublicData:
     return PublicData(public.x.clone(), None if public.y is None else public.y.clone())
 
 
-def _test(splits: Splits, parts: Parts, rule: SplitRule, device: torch.device) -> Test:
+def _test(splits: Splits, parts: Parts, rule: SplitRule, device: torch.device) -> TestSplit:
     labels, x = _labels(splits.test, "test", parts.dataset), _features(splits, "test", parts.extractor, device)
     if rule.imbalance is None:
-        return Test(x, labels.numpy())
+        return TestSplit(x, labels.numpy())
     rows = _kept(splits, "test", parts.dataset, rule)
-    return Test(x[torch.from_numpy(rows)], labels.numpy()[rows])
+    return TestSplit(x[torch.from_numpy(rows)], labels.numpy()[rows])
 
 
 def _kept(splits: Splits, name: Literal["train", "test"], dataset: Dataset, rule: SplitRule) -> np.ndarray:
     labels = (splits.train if name == "train" else splits.test).labels
-    return kept(labels, len(dataset.classes), rule.imbalance, rule.seed, 1 if name == "train" else 2)
+    return subsample(labels, len(dataset.classes), rule.imbalance, rule.seed, 1 if name == "train" else 2)
 
 
 def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:

@@ -11,9 +11,9 @@ import numpy as np
 
 from dpbench import registry
 from dpbench.errors import SpecError
-from dpbench.harness.fit import Fitted, fit_once
-from dpbench.harness.prepare import Prepared, brought, code, open_, prepare
-from dpbench.harness.roles import Compared
+from dpbench.harness.fit import SeedFit, fit_seed
+from dpbench.harness.prepare import PreparedRun, code, load_run, origins_of, prepare
+from dpbench.harness.roles import SplitComparison
 from dpbench.harness.shared import Shared
 from dpbench.records.journal import Journal
 from dpbench.records.provenance import source_of, today
@@ -37,7 +37,7 @@ def run(
     settings: Path | None = None,
     shared: Shared | None = None,
     for_board: bool = False,
-    keep: Callable[[Prepared, Fitted], None] | None = None,
+    keep: Callable[[PreparedRun, SeedFit], None] | None = None,
     journal: Journal | None = None,
 ) -> Result:
     """Run one spec: choose settings if it asks for a search, fit once a seed, score each fit on the test split.
@@ -60,7 +60,7 @@ def run(
 
 
 def _seeds(
-    prepared: Prepared, keep: Callable[[Prepared, Fitted], None] | None, journal: Journal | None
+    prepared: PreparedRun, keep: Callable[[PreparedRun, SeedFit], None] | None, journal: Journal | None
 ) -> tuple[list[SeedResult], int]:
     """Fit each seed, but for those that an interrupted call has left; return also how many those are."""
     spec = prepared.spec
@@ -73,7 +73,7 @@ def _seeds(
         for seed in spec.seeds:
             one = before.get(seed)
             if one is None:
-                fit = fit_once(prepared, seed)
+                fit = fit_seed(prepared, seed)
                 one = fit.result
                 if keep is not None:
                     keep(prepared, fit)
@@ -97,7 +97,7 @@ def tune(spec: Spec | ResolvedSpec, *, device: str = "auto", plugins: Registry |
             "Expected a search whose outcome is a setting. Private selection keeps the best model itself: ask for it "
             "with dpbench run --selection private-accounted."
         )
-    opened = open_(resolved, device=device)
+    opened = load_run(resolved, device=device)
     asked, parts, roles, phases = resolved.spec, resolved.parts, opened.roles, opened.phases
     with phases("tune"):
         bench = opened.bench(search)
@@ -105,12 +105,14 @@ def tune(spec: Spec | ResolvedSpec, *, device: str = "auto", plugins: Registry |
         default = None if chosen.private_touched else bench.score_defaults()
     return Tuning(
         digest=asked.digest, spec=asked, selection=chosen, default=default, digests=roles.digests,
-        sketch=roles.images("public").sketch, seconds=phases.seconds, components=brought(parts),
+        sketch=roles.images("public").sketch, seconds=phases.seconds, components=origins_of(parts),
         provenance=_made(parts, opened.source.shared, roles.task.device),
     )  # fmt: skip
 
 
-def _result(prepared: Prepared, seeds: Sequence[SeedResult], compared: Compared, noted: Mapping[str, Any]) -> Result:
+def _result(
+    prepared: PreparedRun, seeds: Sequence[SeedResult], compared: SplitComparison, noted: Mapping[str, Any]
+) -> Result:
     spec, parts, phases = prepared.spec, prepared.parts, prepared.phases
     return Result(
         digest=spec.digest, spec=spec, selection=prepared.rule, search=prepared.selection,
@@ -118,7 +120,7 @@ def _result(prepared: Prepared, seeds: Sequence[SeedResult], compared: Compared,
         seconds=_publishable(phases.seconds, prepared.privacy),
         cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy),
         peak_bytes=_publishable(phases.peak_bytes, prepared.privacy),
-        components=brought(parts),
+        components=origins_of(parts),
         provenance={**_made(parts, prepared.shared, prepared.roles.task.device), **noted},
         seeds=tuple(seeds), metrics=summarise(seeds),
     ).sealed()  # fmt: skip
@@ -131,7 +133,7 @@ def _made(parts: Parts, shared: Shared, device: torch.device) -> dict[str, Any]:
     return {**made, "sources": sources} if sources else made
 
 
-def _facts(prepared: Prepared, compared: Compared) -> TaskFacts:
+def _facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
     dataset, roles, public = prepared.parts.dataset, prepared.roles, prepared.public
     return TaskFacts(
         example_shape=roles.task.example_shape, classes=dataset.classes, private=roles.task.size,
@@ -142,7 +144,7 @@ def _facts(prepared: Prepared, compared: Compared) -> TaskFacts:
 
 
 @contextmanager
-def _shown(prepared: Prepared) -> Iterator[Callable[[int], None]]:
+def _shown(prepared: PreparedRun) -> Iterator[Callable[[int], None]]:
     """Show how far the fits are; of a private search only that it goes on: its pace tells how many runs there are."""
     doing, seeds = f"Fitting {prepared.parts.learner.name}", len(prepared.spec.seeds)
     if not prepared.privacy.repeats:

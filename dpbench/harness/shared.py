@@ -30,8 +30,8 @@ KEPT = 4  # sets of roles: each holds a public split and the labels; features ar
 T = TypeVar("T")
 
 
-class Once(Generic[T]):
-    """Calls a function the first time, returns what it gave ever after, and lets go of what the function held."""
+class LazyValue(Generic[T]):
+    """The value of a function that is called once, at the first use, and then let go with all it holds."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function: Callable[[], T] | None = function
@@ -45,7 +45,7 @@ class Once(Generic[T]):
         return self._value[0]
 
 
-class Made:
+class PublicMap:
     """A public map, the state in which its making left the generator, and what it reaches as it was made."""
 
     def __init__(self, features: Transform, generator: torch.Generator) -> None:
@@ -66,7 +66,7 @@ class Shared:
 
     def __init__(self) -> None:
         self._roles: OrderedDict[Hashable, Roles] = OrderedDict()
-        self._maps: OrderedDict[Hashable, Made] = OrderedDict()
+        self._maps: OrderedDict[Hashable, PublicMap] = OrderedDict()
         self.state = functools.cache(guarantee.state)
         self.provenance = functools.cache(provenance.collect)
 
@@ -81,7 +81,9 @@ class Shared:
             while len(self._roles) >= KEPT:
                 self._roles.popitem(last=False)  # before the next is loaded: both might not fit
             fresh = roles.assign(parts, rule, budget, device)
-            self._roles[key] = dataclasses.replace(fresh, test=Once(fresh.test), compared=Once(fresh.compared))
+            self._roles[key] = dataclasses.replace(
+                fresh, test=LazyValue(fresh.test), compared=LazyValue(fresh.compared)
+            )
         kept = self._roles[key]
         return dataclasses.replace(kept, private=dataclasses.replace(kept.private, scratch=Scratch()))
 
@@ -98,7 +100,7 @@ class Shared:
         key = (learner.map_key, data_key, str(task.device), public.y is None, drawn)
         made = self._maps.pop(key, None)
         if made is None or made.changed():
-            made = Made(learner.features(task, public, generator), generator)
+            made = PublicMap(learner.features(task, public, generator), generator)
         self._maps[key] = made
         while len(self._maps) > MAPS:
             self._maps.popitem(last=False)

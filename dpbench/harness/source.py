@@ -31,7 +31,7 @@ class DataSource:
         Raises:
             DpbenchError: as `roles.assign` does.
         """
-        parts = drawn(self.parts, seed)
+        parts = draw_data(self.parts, seed)
         roles = self.shared.roles(parts, self.rule, self.budget, self.device)
         if parts != self.parts:  # a digest names the distribution, whichever the draw
             datasets = self.parts.dataset, self.parts.public_dataset
@@ -42,10 +42,10 @@ class DataSource:
 
     def alike(self, seed: int, other: int) -> bool:
         """Return whether fits with these seeds have the same data."""
-        return drawn(self.parts, seed) == drawn(self.parts, other)
+        return draw_data(self.parts, seed) == draw_data(self.parts, other)
 
 
-def drawn(parts: Parts, seed: int) -> Parts:
+def draw_data(parts: Parts, seed: int) -> Parts:
     """Return the parts with the data that a fit with this seed sees: of a dataset whose examples are drawn, its own."""
     other = parts.public_dataset
     return dataclasses.replace(parts, dataset=parts.dataset.drawn(seed), public_dataset=other and other.drawn(seed))

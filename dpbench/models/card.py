@@ -8,16 +8,16 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.records.protocol import Component
-from dpbench.records.result import Brought, Privacy, Result
+from dpbench.records.result import ComponentOrigin, Privacy, Result
 from dpbench.records.search import SelectionRule
 from dpbench.records.spec import Spec
 
 
-class _Frozen(BaseModel):
+class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
-class ExtractorFacts(_Frozen):
+class ExtractorFacts(_Record):
     """Which features the model reads: another version or other weights give others."""
 
     name: str
@@ -25,7 +25,7 @@ class ExtractorFacts(_Frozen):
     weights: str  # digest; empty without weights
 
 
-class Tested(_Frozen):
+class TestScore(_Record):
     """How the predictor did on the test split, and that the model gives the same labels there."""
 
     examples: int
@@ -33,7 +33,7 @@ class Tested(_Frozen):
     predictions: str | None  # SHA-256 of the predicted classes, as in the result
 
 
-class Card(_Frozen):
+class Card(_Record):
     """A model's card: the fit it comes from, its guarantee, and what it takes and gives."""
 
     schema_version: Literal[1] = 1
@@ -47,9 +47,9 @@ class Card(_Frozen):
     example_shape: tuple[int, ...]
     extractors: tuple[ExtractorFacts, ...] = Field(min_length=1)
     logits: bool  # whether scores are logits: see `Learner.logits`
-    test: Tested
+    test: TestScore
     licence: str  # of the data
-    components: dict[str, Brought]
+    components: dict[str, ComponentOrigin]
     provenance: dict[str, Any]
 
     @property

@@ -17,11 +17,11 @@ from torch import Tensor
 from dpbench.data import extraction
 from dpbench.data.concat import Concat, side_by_side
 from dpbench.errors import DataError, DpbenchError, SpecError
-from dpbench.harness.fit import Fitted
-from dpbench.harness.prepare import Prepared, brought, of_seed
+from dpbench.harness.fit import SeedFit
+from dpbench.harness.prepare import PreparedRun, of_seed, origins_of
 from dpbench.harness.scoring import predict_all
 from dpbench.models import file as files
-from dpbench.models.card import Card, ExtractorFacts, Tested
+from dpbench.models.card import Card, ExtractorFacts, TestScore
 from dpbench.models.program import Program, record
 from dpbench.registry import Registry, load
 from dpbench.registry.components import build, written
@@ -130,7 +130,7 @@ class Model:
         return cls(card, program, plugins, device)
 
     @classmethod
-    def of(cls, prepared: Prepared, fitted: Fitted, plugins: Registry | None = None) -> Model:
+    def of(cls, prepared: PreparedRun, fitted: SeedFit, plugins: Registry | None = None) -> Model:
         """Return the model of a fit, held against its predictor on the test split.
 
         Raises:
@@ -258,7 +258,7 @@ def _check_array(x: np.ndarray, mode: str) -> None:
         raise DataError(f"Expected {mode} images, as the model learned from, got arrays of shape {x.shape[1:]}.")
 
 
-def _check_same(program: Program, fitted: Fitted, prepared: Prepared) -> None:
+def _check_same(program: Program, fitted: SeedFit, prepared: PreparedRun) -> None:
     """Hold the recording against the predictor: on rows that it was not recorded on."""
     task, x = prepared.roles.task, prepared.test.x
     mine = predict_all(program, x, task)
@@ -273,7 +273,7 @@ def _check_same(program: Program, fitted: Fitted, prepared: Prepared) -> None:
         )
 
 
-def _card(prepared: Prepared, fitted: Fitted) -> Card:
+def _card(prepared: PreparedRun, fitted: SeedFit) -> Card:
     spec, parts = prepared.spec, prepared.parts
     chosen = fitted.result.setting or {}
     settings = {**written(parts.learner).options, **chosen}
@@ -283,10 +283,10 @@ def _card(prepared: Prepared, fitted: Fitted) -> Card:
         spec=spec, settings=settings, selection=prepared.rule,
         seed=fitted.result.seed, privacy=prepared.privacy, classes=parts.dataset.classes, mode=prepared.roles.mode(),
         example_shape=prepared.roles.task.example_shape, extractors=tuple(map(_facts, of)), logits=parts.learner.logits,
-        test=Tested(
+        test=TestScore(
             examples=len(prepared.test.y), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions
         ),
-        licence=parts.dataset.licence, components=brought(parts),
+        licence=parts.dataset.licence, components=origins_of(parts),
         provenance={"dpbench": made["dpbench"], "commit": made["commit"], "torch": torch.__version__,
                     "date": datetime.now(UTC).date().isoformat()},
     )  # fmt: skip

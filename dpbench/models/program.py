@@ -111,7 +111,7 @@ def record(predict: Predict, shape: tuple[int, ...], device: torch.device) -> Pr
     rows = torch.randn(BATCH, *shape, generator=torch.Generator().manual_seed(0)).to(device)
     functional: Callable[[Tensor], Tensor] = torch.func.functionalize(lambda x: predict(x))
     try:
-        with torch.no_grad(), _Whole():
+        with torch.no_grad(), _ExactProducts():
             table: Any = core_aten_decompositions()
             graph = make_fx(functional, decomposition_table=table)(rows)
     except Exception as error:  # whatever a stranger's code meets that is asked for values it cannot have
@@ -120,7 +120,7 @@ def record(predict: Predict, shape: tuple[int, ...], device: torch.device) -> Pr
     return _program(graph, shape)
 
 
-class _Whole(TorchFunctionMode):
+class _ExactProducts(TorchFunctionMode):
     """Records dpbench's exact product as one operation: processors take it in ways of their own."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

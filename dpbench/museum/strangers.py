@@ -8,12 +8,12 @@ from typing import Any
 
 from dpbench.api import Dataset, Learner
 from dpbench.errors import DpbenchError
-from dpbench.harness.prepare import Prepared, prepare
+from dpbench.harness.prepare import PreparedRun, prepare
 from dpbench.harness.run import run
 from dpbench.museum.exhibit import Epsilon, Exhibit, Findings
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
-from dpbench.registry import Kind, Registered, Registry, load
+from dpbench.registry import Kind, Registration, Registry, load
 from dpbench.testing.checking import check
 
 EPSILON = 4.0
@@ -25,7 +25,7 @@ def registry(*brought: type[Learner] | type[Dataset]) -> Registry:
     components = {kind: dict(items) for kind, items in load().components.items()}
     for cls in brought:
         kind: Kind = "learner" if issubclass(cls, Learner) else "dataset"
-        components[kind][cls.name] = Registered(cls, "museum", "museum", "0.1")
+        components[kind][cls.name] = Registration(cls, "museum", "museum", "0.1")
     return Registry(components)
 
 
@@ -45,7 +45,7 @@ def ran(learner: type[Learner], *others: type[Dataset], for_board: bool = False,
     return run(spec_of(learner, **values), device="cpu", plugins=plugins, for_board=for_board)
 
 
-def prepared(learner: type[Learner], **values: Any) -> Prepared:
+def prepared(learner: type[Learner], **values: Any) -> PreparedRun:
     """Prepare the run of a learner.
 
     Raises:

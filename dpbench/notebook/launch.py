@@ -24,8 +24,8 @@ from dpbench.sweep.product import AXES, definition
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dpbench.harness.fit import Fitted
-    from dpbench.harness.prepare import Prepared
+    from dpbench.harness.fit import SeedFit
+    from dpbench.harness.prepare import PreparedRun
 
 LearnerLike = str | Learner | type[Learner]
 DatasetLike = str | Dataset | type[Dataset]
@@ -146,7 +146,7 @@ def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, ke
     failed: dict[str, str] = {}
     models: dict[tuple[str, int], Model] = {}
 
-    def keep_one(cell: Cell, prepared: Prepared, fitted: Fitted) -> None:
+    def keep_one(cell: Cell, prepared: PreparedRun, fitted: SeedFit) -> None:
         seed = fitted.result.seed
         try:
             models[prepared.spec.digest, seed] = Model.of(prepared, fitted, plugins)

@@ -87,7 +87,7 @@ class Results(Sequence["Results"]):
             SpecError: there are several results, no such seed, or the predictor cannot be kept.
             DpbenchError: the fit cannot be repeated: with --secure-rng nobody can, so keep models as it runs.
         """
-        from dpbench.models.again import model_of
+        from dpbench.models.refit import model_of
 
         result = self.record
         wanted = result.spec.seeds[0] if seed is None else seed

@@ -7,19 +7,19 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dpbench.records import filed
-from dpbench.records.result import Brought, PlannedChoice, PlannedRelease
+from dpbench.records import storage
+from dpbench.records.result import ComponentOrigin, PlannedChoice, PlannedRelease
 from dpbench.records.spec import Spec
 
 Part = Literal["sensitivity", "noise", "attack"]
 PARTS: tuple[Part, ...] = ("sensitivity", "noise", "attack")
 
 
-class _Frozen(BaseModel):
+class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
-class Check(_Frozen):
+class Check(_Record):
     """One test of the claim: `p` is the chance of something as odd, if the claim holds."""
 
     name: str
@@ -27,7 +27,7 @@ class Check(_Frozen):
     z: float | None = None  # where the statistic is a standard normal
 
 
-class Sensitivity(_Frozen):
+class Sensitivity(_Record):
     """What rows of every kind moved sums by."""
 
     questions: int = Field(ge=0)  # that were asked again over other rows
@@ -37,7 +37,7 @@ class Sensitivity(_Frozen):
     complaints: tuple[str, ...] = ()
 
 
-class Sampled(_Frozen):
+class SampleSizes(_Record):
     """The sizes of a release's samples, and how often each canary was in one."""
 
     release: str
@@ -47,18 +47,18 @@ class Sampled(_Frozen):
     counts: float | None  # how much the canaries differ in how often they were sampled: a standard normal
 
 
-class Noise(_Frozen):
+class Noise(_Record):
     """What was added to sums, in units of the stated standard deviation."""
 
     numbers: int = Field(ge=0)  # coordinates of all answers
     squares: float = Field(ge=0)  # the sum of their squares
     padding: int = Field(ge=0)  # coordinates of the canaries
     padding_squares: float = Field(ge=0)
-    samples: tuple[Sampled, ...] = ()
+    samples: tuple[SampleSizes, ...] = ()
     checks: tuple[Check, ...] = ()  # of shape and independence
 
 
-class Attack(_Frozen):
+class Attack(_Record):
     """Guesses about canaries, made once, by the highest scores."""
 
     canaries: int = Field(ge=1)
@@ -69,14 +69,14 @@ class Attack(_Frozen):
     mu: float | None  # that it should have: None where samples are drawn, and scores not normal
 
 
-class Bound(_Frozen):
+class Bound(_Record):
     """A lower bound on epsilon, beside the largest that this design could have given."""
 
     epsilon: float = Field(ge=0)
     most: float = Field(ge=0)
 
 
-class Figures(_Frozen):
+class Figures(_Record):
     """What follows from the statistics; see `dpbench.audit.figures`."""
 
     low: float  # sigma as found / sigma as stated: its 95% interval
@@ -89,7 +89,7 @@ class Figures(_Frozen):
     level: float  # of each check, so that all together fail an honest run once in 1,000 times at most
 
 
-class Audit(_Frozen):
+class Audit(_Record):
     """One audit, whole: what was stated, what was found."""
 
     schema_version: Literal[1] = 1
@@ -109,7 +109,7 @@ class Audit(_Frozen):
     figures: Figures
     left_out: tuple[str, ...] = ()  # what does not apply, and why
     seconds: dict[str, float] = {}
-    components: dict[str, Brought] = {}
+    components: dict[str, ComponentOrigin] = {}
     provenance: dict[str, Any] = {}
 
     @property
@@ -136,7 +136,7 @@ class Audit(_Frozen):
         Raises:
             OutputError: it cannot be written.
         """
-        return filed.write(self, file)
+        return storage.write(self, file)
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -145,4 +145,4 @@ class Audit(_Frozen):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        return filed.read(cls, file)
+        return storage.read(cls, file)

@@ -26,7 +26,7 @@ from dpbench.support.validation import sentence
 NAME = r"^[a-z0-9][a-z0-9._-]{0,79}$"
 
 
-class Reported(BaseModel):
+class ReportedFigure(BaseModel):
     """A figure that a paper reports for this board's question: shown apart from what was measured."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,7 +58,7 @@ class Board(Protocol):
     about: str = ""
     metric: Metric
     selection: tuple[SelectionRule, ...] = Field(min_length=1)  # the rules that are ranked; others are shown, unranked
-    published: tuple[Reported, ...] = ()
+    published: tuple[ReportedFigure, ...] = ()
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -101,7 +101,7 @@ class Board(Protocol):
         return {key: getattr(self, key) for key in Protocol.model_fields}
 
 
-TABLES: Mapping[str, type[BaseModel]] = {"": Board, "published": Reported, **dict.fromkeys(COMPONENTS, Component)}
+TABLES: Mapping[str, type[BaseModel]] = {"": Board, "published": ReportedFigure, **dict.fromkeys(COMPONENTS, Component)}
 
 
 def find_board(name: str) -> Board:

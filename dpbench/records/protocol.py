@@ -128,8 +128,8 @@ def _extractor(value: object) -> object:
     return Component.parse_extractor(value) if isinstance(value, str) else value
 
 
-Named = Annotated[Component, BeforeValidator(_component)]
-NamedExtractor = Annotated[Component, BeforeValidator(_extractor)]
+ComponentField = Annotated[Component, BeforeValidator(_component)]
+ExtractorField = Annotated[Component, BeforeValidator(_extractor)]
 
 
 def first_seeds(seeds: object) -> object:
@@ -154,14 +154,14 @@ class Protocol(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
-    dataset: Named = Component(name="digits")
-    extractor: NamedExtractor = Component(name="pixels")
+    dataset: ComponentField = Component(name="digits")
+    extractor: ExtractorField = Component(name="pixels")
     epsilon: float = Field(1.0, gt=0)
     delta: float = Field(1e-5, gt=0, lt=1)
     accountant: AccountantName = "pld"
     adjacency: Adjacency = "add-or-remove-one"
     public_fraction: float = Field(0.1, ge=0, lt=1)
-    public_dataset: Named | None = None
+    public_dataset: ComponentField | None = None
     public_labels: bool = False
     train_fraction: float = Field(1.0, gt=0, le=1)
     # The first class to the last, in shares kept. Not written where there is none: such a protocol keeps its digest.

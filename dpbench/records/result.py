@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dpbench.api import Choice, Planned, Release
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.records import filed
+from dpbench.records import storage
 from dpbench.records.checksums import seal_of
 from dpbench.records.metrics import METRICS
 from dpbench.records.overlap import Overlap, too_much
@@ -37,11 +37,11 @@ EXACT = (
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Frozen(BaseModel):
+class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
-class PlannedRelease(_Frozen):
+class PlannedRelease(_Record):
     """One release of the plan, with the noise multiplier it was given."""
 
     name: str
@@ -51,7 +51,7 @@ class PlannedRelease(_Frozen):
     sigma: float = Field(ge=0)
 
 
-class PlannedChoice(_Frozen):
+class PlannedChoice(_Record):
     """One choice of the plan, with the noise multiplier it was given: its eps0 is 2 / sigma."""
 
     sample_rate: ClassVar[float] = 1.0
@@ -64,7 +64,7 @@ class PlannedChoice(_Frozen):
     sigma: float = Field(ge=0)
 
 
-class Independent(_Frozen):
+class CrossCheck(_Record):
     """What a second accountant says about the same plan and sigma."""
 
     accountant: str
@@ -72,14 +72,14 @@ class Independent(_Frozen):
     upper: float
 
 
-class PlannedRepeats(_Frozen):
+class PlannedRepeats(_Record):
     """A seed stands for the best of a random number of runs, and epsilon for all of them (`privacy.repeats`)."""
 
     mean: float = Field(gt=1)
     shape: float = Field(ge=0)
 
 
-class Privacy(_Frozen):
+class Privacy(_Record):
     """The guarantee, computed from plan and sigma."""
 
     epsilon: float = Field(ge=0)  # 0 where the plan is empty
@@ -88,7 +88,7 @@ class Privacy(_Frozen):
     adjacency: Literal["add-or-remove-one"]
     sigma: float = Field(ge=0)
     plan: tuple[PlannedRelease | PlannedChoice, ...]
-    independent: Independent
+    independent: CrossCheck
     rng: Literal["research", "secure"]
     repeats: PlannedRepeats | None = None
     mechanism: str  # `dpbench.privacy.MECHANISM` when it ran
@@ -111,7 +111,7 @@ def planned(plan: Sequence[PlannedRelease | PlannedChoice]) -> tuple[Planned, ..
     return tuple(kinds[type(one)](**one.model_dump(exclude={"sigma"})) for one in plan)
 
 
-class SeedResult(_Frozen):
+class SeedResult(_Record):
     """One fit, scored on the test split at full precision."""
 
     seed: int
@@ -127,7 +127,7 @@ class SeedResult(_Frozen):
     setting: dict[str, Any] | None = None  # where each seed chose its own
 
 
-class Interval(_Frozen):
+class Interval(_Record):
     """Mean over seeds with its 95% Student t interval (none for a single seed)."""
 
     mean: float
@@ -135,7 +135,7 @@ class Interval(_Frozen):
     high: float | None
 
 
-class TaskFacts(_Frozen):
+class TaskFacts(_Record):
     """What the run was about."""
 
     example_shape: tuple[int, ...]
@@ -151,15 +151,15 @@ class TaskFacts(_Frozen):
     sketch: str  # of the public images (`Hashes.sketch`)
 
 
-class Brought(_Frozen):
-    """Who brought a component."""
+class ComponentOrigin(_Record):
+    """Which plugin brings a component, of which distribution and version."""
 
     plugin: str
     distribution: str
     version: str
 
 
-class Result(_Frozen):
+class Result(_Record):
     """One run, whole: what was asked, what it guarantees, what it scored, what it was made with."""
 
     schema_version: Literal[1] = 1
@@ -176,7 +176,7 @@ class Result(_Frozen):
     seconds: dict[str, float]
     cpu_seconds: dict[str, float]  # see `Phases`
     peak_bytes: dict[str, int]
-    components: dict[str, Brought]
+    components: dict[str, ComponentOrigin]
     provenance: dict[str, Any]
     seal: dict[str, str] = {}  # see `dpbench.records.checksums`
 
@@ -237,7 +237,7 @@ class Result(_Frozen):
         Raises:
             OutputError: the folder cannot be written.
         """
-        return filed.write(self, folder / self.file_name)
+        return storage.write(self, folder / self.file_name)
 
     @classmethod
     def read(cls, file: Path) -> Result:
@@ -246,10 +246,10 @@ class Result(_Frozen):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        return filed.read(cls, file)
+        return storage.read(cls, file)
 
 
-class Tuning(_Frozen):
+class Tuning(_Record):
     """A search for settings, whole: what was asked, what was tried, what was chosen."""
 
     schema_version: Literal[1] = 1
@@ -260,7 +260,7 @@ class Tuning(_Frozen):
     digests: dict[str, str]  # of the data behind the private and the public split
     sketch: str  # of the public images (`Hashes.sketch`)
     seconds: dict[str, float]
-    components: dict[str, Brought]
+    components: dict[str, ComponentOrigin]
     provenance: dict[str, Any]
 
     def write(self, folder: Path) -> Path:
@@ -270,7 +270,7 @@ class Tuning(_Frozen):
             OutputError: the folder cannot be written.
         """
         name = f"tuning-{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
-        return filed.write(self, folder / name)
+        return storage.write(self, folder / name)
 
     @classmethod
     def read(cls, file: Path) -> Tuning:
@@ -279,7 +279,7 @@ class Tuning(_Frozen):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        return filed.read(cls, file)
+        return storage.read(cls, file)
 
 
 def result_name(spec: Spec, digest: str | None = None) -> str:

@@ -66,7 +66,7 @@ class Trial(BaseModel):
     error: str | None = None
 
 
-class TakenFrom(BaseModel):
+class SettingsSource(BaseModel):
     """The run or tuning that a setting was taken from; `selection` is the least clean rule of all before it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -93,4 +93,4 @@ class Selection(BaseModel):
     public_labels: int  # how many public labels were read for choosing
     chosen: dict[str, Any] | None  # None where each seed chose its own
     trials: tuple[Trial, ...] = ()
-    source: TakenFrom | None = None
+    source: SettingsSource | None = None

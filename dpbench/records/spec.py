@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError, model_validator
 
 from dpbench.errors import SpecError
-from dpbench.records.protocol import Component, Named, Protocol
+from dpbench.records.protocol import Component, ComponentField, Protocol
 from dpbench.records.search import Search
 from dpbench.support.files import canonical_digest
 from dpbench.support.validation import sentence
@@ -20,7 +20,7 @@ from dpbench.support.validation import sentence
 class Spec(Protocol):
     """One run: everything that decides its numbers, nothing that does not."""
 
-    learner: Named
+    learner: ComponentField
     secure_rng: bool = False
     search: Search | None = None
 

@@ -3,12 +3,12 @@
 from dpbench.registry.entry_points import (
     KINDS,
     OWN,
-    Broken,
+    BrokenPlugin,
     Kind,
-    Registered,
+    Registration,
     Registry,
     fields_from,
     load,
 )
 
-__all__ = ["KINDS", "OWN", "Broken", "Kind", "Registered", "Registry", "fields_from", "load"]
+__all__ = ["KINDS", "OWN", "BrokenPlugin", "Kind", "Registration", "Registry", "fields_from", "load"]

@@ -13,7 +13,7 @@ from dpbench.errors import SpecError
 from dpbench.records.protocol import CONCAT, Component
 from dpbench.records.search import ResolvedSearch, Search
 from dpbench.records.spec import Spec
-from dpbench.registry import KINDS, Kind, Registered, Registry, fields_from
+from dpbench.registry import KINDS, Kind, Registration, Registry, fields_from
 from dpbench.support.fields import changed
 
 
@@ -25,7 +25,7 @@ class Parts:
     public_dataset: Dataset | None
     extractor: Extractor | Concat
     learner: Learner
-    brought: dict[str, Registered]  # by the roles of the spec: of several extractors, each
+    brought: dict[str, Registration]  # by the roles of the spec: of several extractors, each
 
     def who(self, role: str, doing: str) -> str:
         """Name a component, what it is asked to do, and who brought it: for messages about its failures."""

@@ -33,7 +33,7 @@ HOOKS: Mapping[str, Kind] = {f"dpbench_{kind}s": kind for kind in KINDS}
 
 
 @dataclasses.dataclass(frozen=True)
-class Registered:
+class Registration:
     """One component and who brought it."""
 
     cls: type[Any]
@@ -47,7 +47,7 @@ class Registered:
 
 
 @dataclasses.dataclass(frozen=True)
-class Broken:
+class BrokenPlugin:
     """A plugin that could not be used, and why."""
 
     plugin: str
@@ -59,12 +59,12 @@ class Broken:
 
 
 @dataclasses.dataclass(frozen=True)
-class Clash:
+class NameClash:
     """A name that is claimed more than once: nobody has it, whatever the order in which plugins are read."""
 
     kind: Kind
     name: str
-    claims: tuple[Registered, ...]
+    claims: tuple[Registration, ...]
 
     def __str__(self) -> str:
         claims = " and ".join(f"{one.plugin!r} of distribution {one.distribution!r}" for one in self.claims)
@@ -78,11 +78,11 @@ class Clash:
 class Registry:
     """Every component that the installed plugins provide, by kind and name."""
 
-    components: Mapping[Kind, Mapping[str, Registered]]
-    broken: tuple[Broken, ...] = ()
-    clashes: tuple[Clash, ...] = ()
+    components: Mapping[Kind, Mapping[str, Registration]]
+    broken: tuple[BrokenPlugin, ...] = ()
+    clashes: tuple[NameClash, ...] = ()
 
-    def find(self, kind: Kind, name: str) -> Registered:
+    def find(self, kind: Kind, name: str) -> Registration:
         """Return the component called `name`.
 
         Raises:
@@ -131,7 +131,7 @@ class Registry:
         _check(cls, kind, f"This {kind}")
         self._refuse_clash(kind, cls.name)
         known = dict(self.components[kind])
-        other = known.setdefault(cls.name, Registered(cls, *OWN))
+        other = known.setdefault(cls.name, Registration(cls, *OWN))
         if other.cls is not cls:
             raise DuplicateName(
                 f"There is a {kind} {cls.name!r} already, of distribution {other.distribution!r}: give this one "
@@ -213,22 +213,22 @@ def load() -> Registry:
     """
     manager = pluggy.PluginManager("dpbench")
     manager.add_hookspecs(hooks)
-    claims: dict[Kind, dict[str, list[Registered]]] = {kind: {} for kind in KINDS}
+    claims: dict[Kind, dict[str, list[Registration]]] = {kind: {} for kind in KINDS}
     broken = []
     for point in _chosen(list(entry_points(group="dpbench"))):
         try:
             found = _components(manager, point)
         except (Exception, SystemExit) as error:  # whatever a stranger's module raises
-            broken.append(Broken(point.name, _distribution(point)[0], f"{type(error).__name__}: {error}"))
+            broken.append(BrokenPlugin(point.name, _distribution(point)[0], f"{type(error).__name__}: {error}"))
             continue
         for kind, item in found:
             claims[kind].setdefault(item.cls.name, []).append(item)
-    components: dict[Kind, dict[str, Registered]] = {kind: {} for kind in KINDS}
+    components: dict[Kind, dict[str, Registration]] = {kind: {} for kind in KINDS}
     clashes = []
     for kind, known in claims.items():
         for name, (item, *others) in known.items():
             if others:
-                clashes.append(Clash(kind, name, (item, *others)))
+                clashes.append(NameClash(kind, name, (item, *others)))
             else:
                 components[kind][name] = item
     return Registry(components, tuple(broken), tuple(clashes))
@@ -245,7 +245,7 @@ def _chosen(points: list[EntryPoint]) -> list[EntryPoint]:
     return [point for point in points if point.name in names]
 
 
-def _components(manager: pluggy.PluginManager, point: EntryPoint) -> list[tuple[Kind, Registered]]:
+def _components(manager: pluggy.PluginManager, point: EntryPoint) -> list[tuple[Kind, Registration]]:
     module = point.load()
     try:
         manager.register(module, name=point.name)
@@ -265,7 +265,7 @@ def _components(manager: pluggy.PluginManager, point: EntryPoint) -> list[tuple[
         raise
 
 
-def _called(hook: str, impl: pluggy.HookImpl, point: EntryPoint) -> list[tuple[Kind, Registered]]:
+def _called(hook: str, impl: pluggy.HookImpl, point: EntryPoint) -> list[tuple[Kind, Registration]]:
     if impl.hookwrapper or impl.wrapper:
         raise PluginError(f"{hook} is a hook wrapper; a plugin may add components, not change those of others.")
     kind = HOOKS[hook]
@@ -273,7 +273,7 @@ def _called(hook: str, impl: pluggy.HookImpl, point: EntryPoint) -> list[tuple[K
     classes: Any = impl.function()
     for cls in classes:
         _check(cls, kind, hook)
-        found.append((kind, Registered(cls, point.name, *_distribution(point))))
+        found.append((kind, Registration(cls, point.name, *_distribution(point))))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from dpbench.board.index import Standing
 from dpbench.errors import DpbenchError
-from dpbench.registry import Registered
+from dpbench.registry import Registration
 from dpbench.site import prose
 from dpbench.site.context import Site, slugs
 from dpbench.site.render import Renderer
@@ -22,7 +22,7 @@ class Part:
     kind: Literal["dataset", "extractor"]
     name: str
     page: str
-    registered: Registered | None
+    registered: Registration | None
     boards: tuple[Standing, ...]
     facts: tuple[tuple[str, str], ...]
     source: str  # its web page
@@ -70,7 +70,7 @@ def _of_kind(site: Site, kind: Literal["dataset", "extractor"], named: Mapping[s
 Facts = tuple[list[tuple[str, str]], str]
 
 
-def _dataset(site: Site, found: Registered | None, boards: tuple[Standing, ...]) -> Facts:
+def _dataset(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> Facts:
     filled = next((one for one in boards if one.private and one.board.dataset.name == (found and found.cls.name)), None)
     facts = []
     if filled:
@@ -95,7 +95,7 @@ def _dataset(site: Site, found: Registered | None, boards: tuple[Standing, ...])
     return facts, page
 
 
-def _extractor(site: Site, found: Registered | None, boards: tuple[Standing, ...]) -> Facts:
+def _extractor(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> Facts:
     if found is None:
         return [], ""
     size, dimension = found.cls.weights_size, found.cls.dimension

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from dpbench.board.folder import content_of, fitted
 from dpbench.board.index import Entry, Standing
 from dpbench.errors import DataError, MalformedFile
-from dpbench.registry import Registered
+from dpbench.registry import Registration
 from dpbench.site import prose, text, view
 from dpbench.site.charts.picture import Chart, picture
 from dpbench.site.context import Site
@@ -27,7 +27,7 @@ class Shown:
     """A learner as its page shows it."""
 
     name: str
-    registered: Registered | None  # None: its plugin is not installed where the site was built
+    registered: Registration | None  # None: its plugin is not installed where the site was built
     entries: tuple[tuple[Standing, view.Row], ...]
     axis: view.Axis
     role: str

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpbench.board.folder import boards_of
 from dpbench.records.board import Board
-from dpbench.registry import Registered, Registry
+from dpbench.registry import Registration, Registry
 from dpbench.registry.boards import spelled_out
 from dpbench.registry.components import written
 
@@ -52,7 +52,7 @@ class Known:
         return cls(boards, installed, plugins)
 
 
-def _installed(item: Registered) -> Installed:
+def _installed(item: Registration) -> Installed:
     try:
         defaults = written(item.cls()).model_dump(mode="json")["options"]
     except Exception:  # an option without a default, or a stranger's own check: nothing to compare with

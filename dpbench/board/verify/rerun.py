@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from dpbench.board.folder import ResultFile, content_of, fitted
 from dpbench.board.verify.scores import correct_bits
 from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible, SpecError
-from dpbench.harness.again import prepare_again
+from dpbench.harness.rerun import prepare_rerun
 from dpbench.records.metrics import METRICS
 from dpbench.records.provenance import today
 from dpbench.records.result import Result, SeedResult
@@ -106,7 +106,7 @@ def rerun(result: Result, seed: int | None, plugins: Registry, device: str = "au
     from dpbench.harness.fit import fit
 
     stated = _stated(result, seed)
-    prepared = prepare_again(result, stated.seed, plugins, device)
+    prepared = prepare_rerun(result, stated.seed, plugins, device)
     try:
         again = fit(prepared, stated.seed)
     except DataMissing as error:

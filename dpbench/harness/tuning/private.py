@@ -10,7 +10,7 @@ import torch
 
 from dpbench.api import Budget, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, NotPure, PlanError, SpecError
-from dpbench.harness.fitting import fitted, predicted
+from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.plans import Who, plan_of, settle
 from dpbench.harness.roles import Roles, own_copy
 from dpbench.harness.tuning import space as spaces
@@ -112,8 +112,8 @@ def _one(
     learner: Learner, setting: spaces.Setting, who: Who, fold: Fold, curator: LedgerCurator, generator: torch.Generator
 ) -> tuple[float, Winner]:
     fit = lambda own: own.fit(curator.handle(), own_copy(fold.public), generator)
-    predict: Predict = fitted(learner, who("fit"), fit, curator.guard)
-    scores = predicted(learner, who("predict"), predict, fold.x, curator.task)
+    predict: Predict = fit_isolated(learner, who("fit"), fit, curator.guard)
+    scores = predict_isolated(learner, who("predict"), predict, fold.x, curator.task)
     hits = float(np.mean(scores.argmax(1) == fold.y))
     return hits, Winner(predict, setting, dict(curator.ledger.spent))
 

@@ -13,7 +13,7 @@ from dpbench.errors import DataError, SpecError
 from dpbench.harness.roles import SplitName
 from dpbench.records.overlap import COPIES
 from dpbench.records.result import Result, Tuning
-from dpbench.records.search import Selection, SelectionRule, TakenFrom, worst
+from dpbench.records.search import Selection, SelectionRule, SettingsSource, worst
 from dpbench.records.spec import Spec
 from dpbench.registry import fields_from
 from dpbench.registry.components import selection
@@ -77,7 +77,7 @@ def selection_record(
     options, there = _options(earlier), own_rule(earlier)
     chosen = there != "default"
     rule = worst(there, _relation(earlier, spec, digests, images)) if chosen else _unchosen(learner)
-    source = TakenFrom(
+    source = SettingsSource(
         digest=earlier.digest, dataset=earlier.spec.dataset.name, extractor=earlier.spec.extractor.names,
         epsilon="Infinity" if earlier.spec.epsilon == float("inf") else earlier.spec.epsilon, selection=there,
     )  # fmt: skip

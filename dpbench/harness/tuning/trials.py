@@ -11,7 +11,7 @@ import numpy as np
 
 from dpbench.api import Budget, Curator, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.harness.fitting import fitted, predicted
+from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.plans import Who, plan_of, settle
 from dpbench.harness.roles import Roles, own_copy
 from dpbench.harness.tuning import space as spaces
@@ -32,7 +32,7 @@ TOGETHER = 16  # settings trained at once: more would not fit a processor's cach
 
 
 @dataclass(frozen=True)
-class Tried:
+class TrialPlan:
     """One setting, planned and calibrated, or refused."""
 
     index: int
@@ -122,15 +122,15 @@ class Bench:
             for one in tried
         ]
 
-    def _planned(self, index: int, setting: spaces.Setting) -> Tried:
+    def _planned(self, index: int, setting: spaces.Setting) -> TrialPlan:
         try:
             one = settle(spaces.candidate(self.learner, setting), self.who, self.task, self.budget)
             plan = plan_of(one, self.who, self.task, self.budget)
-            return Tried(index, setting, one, plan, calibration.calibrate(plan, self.budget, self.accountant))
+            return TrialPlan(index, setting, one, plan, calibration.calibrate(plan, self.budget, self.accountant))
         except DpbenchError as error:
-            return Tried(index, setting, None, error=str(error))
+            return TrialPlan(index, setting, None, error=str(error))
 
-    def _outcomes(self, group: Sequence[Tried], fold: Fold, number: int, maps: Maps) -> list[float | str]:
+    def _outcomes(self, group: Sequence[TrialPlan], fold: Fold, number: int, maps: Maps) -> list[float | str]:
         """Return the number of hits of each setting, or why it has none."""
         curators = [self._curator(one, fold, number) for one in group]
         probes = [one.learner for one in group if stackable(one.learner)]
@@ -140,7 +140,7 @@ class Bench:
                 start = curators[0].randomness.initialisation
                 own = [dataclasses.replace(one) for one in probes]
                 together = lambda _: fit_together(own, stack, own_copy(fold.public), start, maps)
-                fits = fitted(probes[0], self.who("fit"), together, curators[0].guard)
+                fits = fit_isolated(probes[0], self.who("fit"), together, curators[0].guard)
             else:
                 fits = [self._fit(one, curator, fold) for one, curator in zip(group, curators, strict=True)]
         except DpbenchError as error:
@@ -149,25 +149,25 @@ class Bench:
             return [self._outcomes([one], fold, number, maps)[0] for one in group]  # which of them is it?
         return [self._hits(one, predict, fold) for one, predict in zip(group, fits, strict=True)]
 
-    def _curator(self, one: Tried, fold: Fold, number: int) -> LedgerCurator:
+    def _curator(self, one: TrialPlan, fold: Fold, number: int) -> LedgerCurator:
         """Bind the fold's rows with a noise that is the real run's once sums are multiplied by their weight."""
         randomness = Randomness.tuning(self.search.seed, self.identity, number, one.index)
         return bind(fold.rows, self.task, one.plan, one.sigma / fold.weight, randomness)
 
-    def _fit(self, one: Tried, curator: LedgerCurator, fold: Fold) -> Predict:
+    def _fit(self, one: TrialPlan, curator: LedgerCurator, fold: Fold) -> Predict:
         assert one.learner is not None
         handle: Curator = curator.handle()
         if fold.weight != 1:
             handle = SimulatedCurator(curator, sigmas(one.plan, one.sigma), fold.weight)
         start = curator.randomness.initialisation
         fit = lambda own: own.fit(handle, own_copy(fold.public), start)
-        predict: Predict = fitted(one.learner, self.who("fit"), fit, curator.guard)
+        predict: Predict = fit_isolated(one.learner, self.who("fit"), fit, curator.guard)
         return predict
 
-    def _hits(self, one: Tried, predict: Predict, fold: Fold) -> float | str:
+    def _hits(self, one: TrialPlan, predict: Predict, fold: Fold) -> float | str:
         assert one.learner is not None
         try:
-            scores = predicted(one.learner, self.who("predict"), predict, fold.x, self.task)
+            scores = predict_isolated(one.learner, self.who("predict"), predict, fold.x, self.task)
         except DpbenchError as error:
             return str(error)
         return float(np.count_nonzero(scores.argmax(1) == fold.y))
@@ -177,9 +177,9 @@ def _accuracy(trial: Trial) -> float:
     return trial.accuracy if trial.accuracy is not None else -1.0
 
 
-def _groups(tried: Sequence[Tried]) -> Iterator[list[Tried]]:
+def _groups(tried: Sequence[TrialPlan]) -> Iterator[list[TrialPlan]]:
     """Yield what trains together: settings of equal shared part, a few at a time."""
-    groups: dict[Hashable, list[Tried]] = defaultdict(list)
+    groups: dict[Hashable, list[TrialPlan]] = defaultdict(list)
     for one in tried:
         if one.learner is not None:
             shared = one.learner.shared if stackable(one.learner) else one.index

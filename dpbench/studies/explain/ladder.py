@@ -18,10 +18,10 @@ import torch
 
 from dpbench.api import Choice, Learner
 from dpbench.errors import ComponentFailed, SpecError
-from dpbench.harness.fit import fit, learned
-from dpbench.harness.fitting import fitted, predicted
+from dpbench.harness.fit import fit, fit_learner
+from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.plans import plan_of
-from dpbench.harness.prepare import Prepared, brought, of_seed, prepare
+from dpbench.harness.prepare import PreparedRun, of_seed, origins_of, prepare
 from dpbench.harness.run import run
 from dpbench.harness.shared import Shared
 from dpbench.privacy.core.binding import bind
@@ -80,12 +80,12 @@ def explain(
         digest=canonical_digest([spec.digest for spec in (*specs, *tuned)]), specs=tuple(one.spec for one in prepared),
         private=first.roles.task.size, public=len(first.roles.public.x), test=len(first.test.y),
         ceiling=ceiling.spec.learner, accuracy=interval(tops), learners=tuple(found), digests=first.roles.digests,
-        seconds=time.monotonic() - began, components=brought(first.parts),
+        seconds=time.monotonic() - began, components=origins_of(first.parts),
         provenance=shared.provenance(str(first.roles.task.device)),
     )  # fmt: skip
 
 
-def _checked(prepared: Prepared) -> Prepared:
+def _checked(prepared: PreparedRun) -> PreparedRun:
     learner, privacy = prepared.parts.learner, prepared.privacy
     if not privacy.plan or not privacy.sigma or privacy.repeats:
         raise SpecError(
@@ -98,7 +98,7 @@ def _checked(prepared: Prepared) -> Prepared:
     return prepared
 
 
-def _alike(prepared: Prepared) -> bool:
+def _alike(prepared: PreparedRun) -> bool:
     """Return whether every seed has the same data."""
     first, *others = prepared.spec.seeds
     return all(prepared.source.alike(seed, first) for seed in others)
@@ -112,7 +112,7 @@ def _without_privacy(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spe
     return Spec(**{**spec.model_dump(), **changed, "secure_rng": False})
 
 
-def _explained(default: Prepared, tuned: Prepared | None, tops: list[float]) -> Explained:
+def _explained(default: PreparedRun, tuned: PreparedRun | None, tops: list[float]) -> Explained:
     base = tuned or default
     private = _private(default)
     started = private if tuned is None else _private(tuned)
@@ -138,18 +138,18 @@ def _explained(default: Prepared, tuned: Prepared | None, tops: list[float]) -> 
     )  # fmt: skip
 
 
-def _private(prepared: Prepared) -> list[float]:
+def _private(prepared: PreparedRun) -> list[float]:
     return [fit(prepared, seed).accuracy for seed in prepared.spec.seeds]
 
 
-def _asked(tuned: Prepared | None, before: list[float], after: list[float]) -> Lift:
+def _asked(tuned: PreparedRun | None, before: list[float], after: list[float]) -> Lift:
     if tuned is None:
         return Lift(stage="tuning", accuracy=None, points=None, why="Not asked for: --tune.")
     assert tuned.selection is not None
     return _lifted("tuning", before, after, f"Settings chosen by public labels: {tuned.selection.chosen}.")
 
 
-def _alone(stage: Stage, base: Prepared, world: World, started: list[float]) -> Lift:
+def _alone(stage: Stage, base: PreparedRun, world: World, started: list[float]) -> Lift:
     try:
         learner, kept, said = _lift(stage, base.parts.learner, Kept(True, True), base)
         return _lifted(stage, started, world.accuracies(learner, kept), said)
@@ -162,7 +162,7 @@ def _lifted(stage: Stage, before: Sequence[float], after: Sequence[float], said:
     return Lift(stage=stage, accuracy=interval(after), points=interval(gained), why=said)
 
 
-def _lift(stage: Stage, learner: Learner, kept: Kept, base: Prepared) -> tuple[Learner, Kept, str]:
+def _lift(stage: Stage, learner: Learner, kept: Kept, base: PreparedRun) -> tuple[Learner, Kept, str]:
     """Return learner and curator with one thing lifted, and what that was, in words.
 
     Raises:
@@ -183,7 +183,7 @@ def _lift(stage: Stage, learner: Learner, kept: Kept, base: Prepared) -> tuple[L
     return changed, kept, f"{name} {wide} instead of {settings[name]}."
 
 
-def _dimensions(base: Prepared) -> int:
+def _dimensions(base: PreparedRun) -> int:
     """Return how many dimensions a public projection can have."""
     features = int(np.prod(base.roles.task.example_shape))
     return features if base.parts.learner.public == "none" else min(features, len(base.public.x) - 1)
@@ -193,7 +193,7 @@ def _dimensions(base: Prepared) -> int:
 class World:
     """Where lifted fits are made: the private run's data, plan and sigma, through the one way to make a curator."""
 
-    base: Prepared
+    base: PreparedRun
 
     def accuracies(self, learner: Learner, kept: Kept) -> list[float]:
         """Return the accuracy of each seed; a fit that draws nothing, on data that are not drawn, is the same for all.
@@ -213,9 +213,9 @@ class World:
         start = randomness.initialisation.get_state()
         curator = bind(base.roles.private, task, plan, 0.0, randomness)
         lifted = Lifted(curator.handle(), sigmas(plan, base.privacy.sigma), kept, torch.Generator().manual_seed(seed))
-        fit_ = lambda own: learned(base, own, lifted, randomness.initialisation)
-        predict = fitted(learner, who("fit"), fit_, curator.guard)
-        scores = predicted(learner, who("predict"), predict, base.test.x, task)
+        fit_ = lambda own: fit_learner(base, own, lifted, randomness.initialisation)
+        predict = fit_isolated(learner, who("fit"), fit_, curator.guard)
+        scores = predict_isolated(learner, who("predict"), predict, base.test.x, task)
         sampled = any(release.sample_rate < 1 for release in plan)
         drew = kept.noise or sampled or not randomness.initialisation.get_state().equal(start)
         return float((scores.argmax(1) == base.test.y).mean()), drew

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from dpbench.records import filed
+from dpbench.records import storage
 from dpbench.records.protocol import Component
-from dpbench.records.result import Brought, Interval
+from dpbench.records.result import ComponentOrigin, Interval
 from dpbench.records.spec import Spec
 
 Stage = Literal["tuning", "noise", "clipping", "projection", "steps"]
@@ -58,7 +58,7 @@ class Explanation(_Frozen):
     learners: tuple[Explained, ...]
     digests: dict[str, str]  # of the data
     seconds: float
-    components: dict[str, Brought]
+    components: dict[str, ComponentOrigin]
     provenance: dict[str, Any]
 
     def write(self, folder: Path) -> Path:
@@ -67,4 +67,4 @@ class Explanation(_Frozen):
         Raises:
             OutputError: the folder cannot be written.
         """
-        return filed.write(self, folder / f"explanation-{self.specs[0].dataset.name}-{self.digest[:16]}.json")
+        return storage.write(self, folder / f"explanation-{self.specs[0].dataset.name}-{self.digest[:16]}.json")

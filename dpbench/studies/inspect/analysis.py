@@ -9,9 +9,9 @@ import numpy as np
 from dpbench import registry
 from dpbench.errors import SpecError
 from dpbench.harness import roles as data
-from dpbench.harness.prepare import brought
+from dpbench.harness.prepare import origins_of
 from dpbench.records import provenance
-from dpbench.records.result import Brought
+from dpbench.records.result import ComponentOrigin
 from dpbench.registry import Registry
 from dpbench.registry.components import Parts, resolve
 from dpbench.studies.inspect import report
@@ -95,5 +95,5 @@ def _guarantee(asked: Asked) -> Guarantee:
     return "none: reads private data" if asked.rows == "private" else "epsilon 0: reads public data alone"
 
 
-def _components(parts: Parts) -> dict[str, Brought]:
-    return {role: one for role, one in brought(parts).items() if role != "learner"}
+def _components(parts: Parts) -> dict[str, ComponentOrigin]:
+    return {role: one for role, one in origins_of(parts).items() if role != "learner"}

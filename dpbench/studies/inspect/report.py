@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dpbench.errors import SpecError
 from dpbench.records.protocol import Component
-from dpbench.records.result import Brought
+from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec, make_spec
 from dpbench.support.files import canonical_digest, write_json
 
@@ -129,7 +129,7 @@ class Inspection(_Frozen):
     prediction: Prediction | None = None  # None without labels, and in inspections from before there was one
     note: str  # why there is only the spectrum, or how many classes have no example
     seconds: dict[str, float]
-    components: dict[str, Brought]
+    components: dict[str, ComponentOrigin]
     provenance: dict[str, Any]
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpbench.records import filed
+from dpbench.records import storage
 from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
@@ -80,7 +80,7 @@ def axes(spec: Spec) -> dict[str, Any]:
 def _inspected(study: Study, folder: Path) -> list[Measured]:
     kept = []
     for file in sorted(folder.glob("inspection-*.json")):
-        one = filed.read(Inspection, file)
+        one = storage.read(Inspection, file)
         if one.separability is None or one.margins is None:
             continue
         values = one.separability.own.median if study.inspection == "xi" else one.margins.smallest[0]

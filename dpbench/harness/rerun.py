@@ -1,4 +1,4 @@
-"""A run prepared once more from its result: its plan, sigma, data, plugins and their versions, or a refusal."""
+"""Prepare a run from a stored result: same plan, sigma, data and plugin versions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dpbench.errors import DataError, DataMissing, NotReproducible, PrivacyError
 from dpbench.harness.plans import settle
 from dpbench.harness.tuning import space as spaces
 from dpbench.privacy import MECHANISM
-from dpbench.records.result import Result
+from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import kind_of
 from dpbench.support.fields import filled
 
 if TYPE_CHECKING:
-    from dpbench.harness.prepare import Prepared
+    from dpbench.harness.prepare import PreparedRun
 
 
-def prepare_again(result: Result, seed: int, plugins: Registry, device: str = "auto") -> Prepared:
+def prepare_rerun(result: Result, seed: int, plugins: Registry, device: str = "auto") -> PreparedRun:
     """Return all that the fit of one seed needs, with the plan and sigma of the result.
 
     Raises:
@@ -34,8 +34,8 @@ def prepare_again(result: Result, seed: int, plugins: Registry, device: str = "a
             f"It was made by the code before {MECHANISM} ({result.privacy.mechanism}): its samples, "
             "sums and noise cannot be repeated. Run its spec again for a result of this code."
         )
-    for role, brought in result.components.items():
-        _check_installed(role, brought, result, plugins)
+    for role, origin in result.components.items():
+        _check_installed(role, origin, result, plugins)
     try:
         prepared = prepare(_spec(result, seed), device=device, plugins=plugins)
     except DataMissing as error:
@@ -46,13 +46,13 @@ def prepare_again(result: Result, seed: int, plugins: Registry, device: str = "a
     return dataclasses.replace(prepared, privacy=result.privacy)
 
 
-def _check_installed(role: str, brought: Any, result: Result, plugins: Registry) -> None:
+def _check_installed(role: str, origin: ComponentOrigin, result: Result, plugins: Registry) -> None:
     kind, name = kind_of(role), result.spec.roles[role].name
     item = plugins.components[kind].get(name)
     here = item and (item.distribution, item.version)
-    if here != (brought.distribution, brought.version):
+    if here != (origin.distribution, origin.version):
         found = f"{here[0]} {here[1]} does" if here else "nothing does"
-        raise NotReproducible(f"{brought.distribution} {brought.version} brings {kind} {name!r}; here {found}.")
+        raise NotReproducible(f"{origin.distribution} {origin.version} brings {kind} {name!r}; here {found}.")
 
 
 def _spec(result: Result, seed: int) -> Spec:
@@ -66,7 +66,7 @@ def _spec(result: Result, seed: int) -> Spec:
     return spec.model_copy(update=changed)
 
 
-def _check_same(prepared: Prepared, result: Result) -> None:
+def _check_same(prepared: PreparedRun, result: Result) -> None:
     """Refuse data and plans that are not those of the result: its plan and sigma would be of something else."""
     task, name = prepared.roles.task, result.file_name
     if prepared.roles.digests != result.task.digests:
@@ -79,7 +79,7 @@ def _check_same(prepared: Prepared, result: Result) -> None:
     _check_settled(prepared, result)
 
 
-def _check_settled(prepared: Prepared, result: Result) -> None:
+def _check_settled(prepared: PreparedRun, result: Result) -> None:
     """Refuse numbers that are said to follow from the budget and do not, by the same version of the learner."""
     spec, learner = result.spec, prepared.parts.learner
     asked = spaces.candidate(learner, dict.fromkeys(result.settled))

@@ -1,10 +1,10 @@
-"""The model of a result that was filed: its fit once more, held against what it stated."""
+"""The model of a stored result: refit one seed, and check that it predicts the same labels."""
 
 from __future__ import annotations
 
 from dpbench.errors import DataError, NotReproducible, SpecError
-from dpbench.harness.again import prepare_again
-from dpbench.harness.fit import fit_once
+from dpbench.harness.fit import fit_seed
+from dpbench.harness.rerun import prepare_rerun
 from dpbench.models.model import Model
 from dpbench.records.result import Result
 from dpbench.registry import Registry, load
@@ -29,12 +29,12 @@ def model_of(result: Result, seed: int, plugins: Registry | None = None, device:
             "of such a run as it ends: keep_models=True, or dpbench run --models."
         )
     registry = plugins or load()
-    prepared = prepare_again(result, seed, registry, device)
-    again = fit_once(prepared, seed)
-    if again.result.predictions != stated.predictions:
+    prepared = prepare_rerun(result, seed, registry, device)
+    refit = fit_seed(prepared, seed)
+    if refit.result.predictions != stated.predictions:
         raise DataError(
             f"Seed {seed} of {result.file_name} gives other labels here than it states: another processor, or other "
             "versions of its packages. Run its spec again for a model of this machine."
         )
-    model = Model.of(prepared, again, registry)
+    model = Model.of(prepared, refit, registry)
     return Model(model.card.comes_from(result), model.program, registry, model.device)

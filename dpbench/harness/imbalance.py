@@ -9,7 +9,7 @@ import numpy as np
 from dpbench.errors import SpecError
 
 
-def kept(labels: np.ndarray, classes: int, imbalance: float | None, split_seed: int, part: int) -> np.ndarray:
+def subsample(labels: np.ndarray, classes: int, imbalance: float | None, split_seed: int, part: int) -> np.ndarray:
     """Return which examples (n,) of a split are kept, ascending: all of them, or of class c the share imbalance^-f.
 
     f = c / (classes - 1) rises from 0, the first class, which is kept whole, to 1, the last (Cao et al. 2019, section

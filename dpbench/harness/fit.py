@@ -45,14 +45,15 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     with prepared.phases("load"):
         prepared = of_seed(prepared, seed)
     with prepared.phases("fit"):
-        predict, about = (_best if prepared.privacy.repeats else _single)(prepared, seed)
+        fit_as_planned = _fit_best if prepared.privacy.repeats else _fit_once
+        predict, about = fit_as_planned(prepared, seed)
     with prepared.phases("score"):
         who = prepared.who("predict")
         scores = predict_isolated(prepared.parts.learner, who, predict, prepared.test.x, prepared.roles.task)
         return SeedFit(predict, SeedResult(seed=seed, **about, **scoring.score(scores, prepared.test.y)))
 
 
-def _single(prepared: PreparedRun, seed: int) -> tuple[Predict, dict[str, Any]]:
+def _fit_once(prepared: PreparedRun, seed: int) -> tuple[Predict, dict[str, Any]]:
     """Fit once, through a fresh curator."""
     roles, privacy = prepared.roles, prepared.privacy
     randomness = Randomness.of(privacy.rng, seed, prepared.identity)
@@ -71,7 +72,7 @@ def fit_learner(prepared: PreparedRun, learner: Learner, curator: Curator, gener
     return learner.fit_on(features, curator, public, generator)
 
 
-def _best(prepared: PreparedRun, seed: int) -> tuple[Predict, dict[str, Any]]:
+def _fit_best(prepared: PreparedRun, seed: int) -> tuple[Predict, dict[str, Any]]:
     """Fit a random number of times and keep the best by public labels."""
     if prepared.search is None:
         raise ValueError("Expected a search behind a guarantee of one.")

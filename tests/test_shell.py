@@ -22,7 +22,7 @@ from dpbench.harness.prepare import Prepared
 from dpbench.records import museum
 from dpbench.records.result import Interval, Result
 from dpbench.registry import load
-from dpbench.results.tables.render import percent
+from dpbench.results.formats import percent
 from dpbench.support import charts, progress
 from dpbench.support.guard import DEBUG
 from dpbench.testing.checking import check

@@ -20,6 +20,7 @@ from dpbench.board.entry import entry_of
 from dpbench.board.exchange import curve_of, curves_wrong, worth
 from dpbench.board.folder import Complaint, boards_of
 from dpbench.board.index import Entry, Index, Standing
+from dpbench.board.ranking import SENTENCE, order_of, ranks
 from dpbench.board.verify.audits import audited, audits_wrong
 from dpbench.board.verify.audits import strays as stray_audits
 from dpbench.board.verify.checks import Checked
@@ -30,7 +31,7 @@ from dpbench.errors import DataError, DpbenchError
 from dpbench.records.board import Board
 from dpbench.records.result import Result
 from dpbench.registry import Registry
-from dpbench.results.ranking import SENTENCE, compared, order_of, ranks, scores_of
+from dpbench.results.paired import compared, scores_of
 from dpbench.support.files import write_atomically
 
 INDEX, SCHEMA = "leaderboard.json", "schema.json"

@@ -40,7 +40,7 @@ def inspect(
     plot: Annotated[Path | None, typer.Option(help="Also plot it, as this PNG or SVG file.")] = None,
 ) -> None:
     """Show whether a few dimensions of public features suffice: spectrum, separability, margins."""
-    from dpbench.studies.inspect.plot import write_plot
+    from dpbench.studies.inspect.panels import write_plot
     from dpbench.studies.inspect.report import ask
 
     given = {

@@ -1,4 +1,4 @@
-"""`dpbench results`: what runs and sweeps have written, as tables; and one result in words."""
+"""`dpbench results`: what runs and sweeps have written, as tables; and one result in description."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpbench.records.metrics import METRICS
 
 if TYPE_CHECKING:
     from dpbench.records.metrics import Metric
-    from dpbench.results.tables import Filed
+    from dpbench.results.reader import Filed
     from dpbench.results.tables import Table as Tables
 
 ScoredBy = StrEnum("ScoredBy", list(METRICS))  # type: ignore[misc]
@@ -57,7 +57,9 @@ def table(
     """Show results as tables: learners by ε, best first, ties bold; one table for each protocol."""
     from dpbench.registry import load
     from dpbench.registry.components import short
-    from dpbench.results.tables import arrange, read, render
+    from dpbench.results import formats
+    from dpbench.results.reader import read
+    from dpbench.results.tables import arrange
 
     if csv + markdown + latex > 1:
         raise SpecError("Expected at most one of --csv, --markdown and --latex.")
@@ -68,25 +70,26 @@ def table(
     if not chosen:
         raise SpecError(f"Expected results of {_asked(learner, dataset, epsilon)}: none of the {len(filed)} found is.")
     if csv:
-        print(render.values(chosen), end="")
+        print(formats.values(chosen), end="")
         return
     tables = arrange(chosen, _metric(metric), short(load()))
     if not tables:
         raise SpecError(f"Expected results with {metric.value}: none of the {len(chosen)} chosen has it.")
     if markdown or latex:
-        print((render.markdown if markdown else render.latex)(tables), end="")
+        print((formats.markdown if markdown else formats.latex)(tables), end="")
     else:
         show_tables(tables, Console())
 
 
 @app.command("show")
 def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
-    """Say everything that a result says, in words."""
-    from dpbench.results.tables import read, words
+    """Say everything that a result says, in description."""
+    from dpbench.results import description
+    from dpbench.results.reader import read
 
     (filed,), _ = read([_file(file)])
     table = Table.grid(Column(style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
-    for heading, text in words.told(filed):
+    for heading, text in description.told(filed):
         table.add_row(heading, Text(text))
     Console().print(table)
 
@@ -97,22 +100,23 @@ def compare(
     metric: Annotated[ScoredBy, typer.Option(help="Metric.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
 ) -> None:
     """Say by how much two results differ, and whether that is more than noise, by the boards' paired test."""
-    from dpbench.results.tables import read, words
+    from dpbench.results import description
+    from dpbench.results.reader import read
 
     one, other = (read([_file(file)])[0][0] for file in (first, second))
-    for line in words.difference(one, other, _metric(metric)):
+    for line in description.difference(one, other, _metric(metric)):
         print(line)
 
 
 def show_tables(tables: Sequence[Tables], console: Console) -> None:
     """Print tables and what their marks mean."""
-    from dpbench.results.tables import render
+    from dpbench.results import formats
 
     for one in tables:
-        console.print(Text(render.heading(one), style="bold"), soft_wrap=True)
-        for part in render.terminal(one, console.width):
+        console.print(Text(formats.heading(one), style="bold"), soft_wrap=True)
+        for part in formats.terminal(one, console.width):
             console.print(part, end="\n\n")
-    console.print(render.STAR, highlight=False, soft_wrap=True)
+    console.print(formats.STAR, highlight=False, soft_wrap=True)
 
 
 def _file(path: Path) -> Path:

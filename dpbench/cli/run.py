@@ -162,7 +162,7 @@ def _run(
     check_writable(asked.out)
 
     from dpbench.harness.run import run
-    from dpbench.results.tables import words
+    from dpbench.results import description
 
     kept = "Features and models that ended are kept." if keeper else KEPT
     with interruptible(kept):
@@ -170,7 +170,7 @@ def _run(
             spec, device=asked.device, plugins=plugins, settings=settings, for_board=asked.board is not None,
             keep=keeper, unfinished=None if keeper else Unfinished(asked.out),
         )  # fmt: skip
-    replaced = words.replaced(result, asked.out / result.file_name)
+    replaced = description.replaced(result, asked.out / result.file_name)
     with printed_if_unwritable(result):
         place = result.write(asked.out)
     Unfinished(asked.out).end(result.file_name)
@@ -238,7 +238,7 @@ def _listed(settings: Mapping[str, Any]) -> str:
 
 
 def _percent(result: Result) -> str:
-    from dpbench.results.tables.render import percent
+    from dpbench.results.formats import percent
 
     mean, *half = percent(result.metrics["accuracy"]).split(" ", 1)
     return " ".join([f"{mean}%", *half])

@@ -13,12 +13,12 @@ from rich.console import Console
 
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
-from dpbench.sweep.product import AXES, definition
+from dpbench.sweep.grid import AXES, definition
 
 if TYPE_CHECKING:
     from dpbench.records.spec import Spec
     from dpbench.registry import Registry
-    from dpbench.results.tables import Filed
+    from dpbench.results.reader import Filed
     from dpbench.sweep import Summary
 
 
@@ -180,7 +180,7 @@ def show(summary: Summary, console: Console, advice: str) -> None:
 
 
 def _filed(summary: Summary) -> Iterator[Filed]:
-    from dpbench.results.tables import Filed
+    from dpbench.results.reader import Filed
 
     for cell in summary.grid.cells:
         result = summary.folder.result(cell)

@@ -14,10 +14,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from dpbench.docs.commands import Command
-from dpbench.docs.pages import generated
+from dpbench.docs.reference import generated
 from dpbench.errors import DataMissing, OutputError
 from dpbench.registry import load
-from dpbench.site.output import fresh
+from dpbench.site.layout import fresh
 from dpbench.support.paths import PACKAGE, cache_folder
 
 SOURCE = Path(__file__).parent

@@ -15,11 +15,10 @@ from dpbench.notebook.outcome import PLACE, Results
 from dpbench.records.unfinished import Unfinished
 from dpbench.registry import KINDS, OWN, Registry, load
 from dpbench.registry.components import kind_of, written
-from dpbench.results.tables import Filed
+from dpbench.results.reader import Filed
 from dpbench.support.files import check_writable
 from dpbench.sweep import overview
-from dpbench.sweep.grid import Cell
-from dpbench.sweep.product import AXES, definition
+from dpbench.sweep.grid import AXES, Cell, definition
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpbench.records.museum import GUARDS, read
-from dpbench.site import output, view
+from dpbench.site import layout, view
 from dpbench.site.context import Site
 from dpbench.site.render import Renderer
 
@@ -12,8 +12,8 @@ MOST = 500  # entries of one list: the table of all entries is filtered by trust
 
 def audits_page(site: Site, renderer: Renderer) -> bytes:
     """Return the page of re-runs and audits."""
-    again = [(standing, entry, output.page(standing, entry)) for standing, entry in site.entries if entry.again]
-    audited = [(standing, entry, output.page(standing, entry)) for standing, entry in site.entries if entry.audit]
+    again = [(standing, entry, layout.page(standing, entry)) for standing, entry in site.entries if entry.again]
+    audited = [(standing, entry, layout.page(standing, entry)) for standing, entry in site.entries if entry.audit]
     old, among = view.before(site.index)
     values = {
         "again": again[:MOST], "audited": audited[:MOST], "counts": (len(again), len(audited)), "looks": site.looks,

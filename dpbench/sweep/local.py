@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbench.errors import DpbenchError
-from dpbench.sweep.executors import MAX_TRIES, THREAD_VARIABLES, Outcome
-from dpbench.sweep.executors.worker import READY
-from dpbench.sweep.folder import Folder
+from dpbench.sweep.cell_files import Folder
+from dpbench.sweep.executor import MAX_TRIES, THREAD_VARIABLES, Outcome
 from dpbench.sweep.grid import Cell
+from dpbench.sweep.worker import READY
 
 
 class Died(Exception):
@@ -114,7 +114,7 @@ class _Worker:
     """One process that answers one line at a time."""
 
     def __init__(self, device: str, threads: int, environment: dict[str, str], log: int) -> None:
-        command = [sys.executable, "-P", "-m", "dpbench.sweep.executors.worker", device, str(threads)]
+        command = [sys.executable, "-P", "-m", "dpbench.sweep.worker", device, str(threads)]
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, encoding="utf-8"
         )

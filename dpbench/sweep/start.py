@@ -9,9 +9,9 @@ import torch
 
 from dpbench.errors import SpecError
 from dpbench.support.device import device_named
-from dpbench.sweep.executors import Executor
-from dpbench.sweep.executors.local import LocalPool
-from dpbench.sweep.folder import Folder
+from dpbench.sweep.cell_files import Folder
+from dpbench.sweep.executor import Executor
+from dpbench.sweep.local import LocalPool
 from dpbench.sweep.resources import Resources, Slurm
 
 
@@ -26,19 +26,19 @@ def executor(resources: Resources, folder: Folder) -> Executor:
     gpus = _gpus(resources.device)
     device = resources.device.partition(":")[0] if gpus else resources.device  # each worker sees only one
     workers, threads = _counts(resources, len(gpus))
-    if resources.executor == "local":
+    if resources.executor == "local" or resources.scheduler is None:
         return LocalPool(workers, threads, device, gpus, folder)
     try:
-        from dpbench.sweep.executors.dask_cluster import DaskCluster
+        from dpbench.sweep.dask_cluster import DaskCluster
     except ImportError as error:
         raise SpecError(f"Dask is not installed ({error}). Install it: pip install 'dpbench-vision[dask]'.") from error
-    return DaskCluster(resources.scheduler, workers, threads, device, gpus, folder.log_file)
+    return DaskCluster(resources.scheduler, threads, device)
 
 
 def _slurm(resources: Resources, folder: Folder) -> Executor:
     ctrl_c = signal.getsignal(signal.SIGINT)
     try:
-        from dpbench.sweep.executors.slurm import SlurmJobs
+        from dpbench.sweep.slurm import SlurmJobs
     except ImportError as error:
         raise SpecError(
             f"dask-jobqueue is not installed ({error}). Install it: pip install 'dpbench-vision[slurm]'."

@@ -10,21 +10,18 @@ import hashlib
 import json
 import os
 import re
-import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from dpbench.errors import OutputError, SpecError
-from dpbench.site.publishing.changes import Changes
-from dpbench.site.publishing.pages import MARKER
+from dpbench.site.published import MARKER, Changes
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-T = TypeVar("T")
-QUESTION, COMMIT = 60.0, 900.0  # seconds
+TIMEOUT = 60.0  # seconds for an answer to a question
 OURS = re.compile(
     r"README\.md|leaderboard\.json|schema\.json|boards/[^/]+\.toml|curves/[^/]+\.json|"
     r"(results|reruns|audits)/[^/]+/[^/]+\.json|" + re.escape(MARKER)
@@ -44,14 +41,16 @@ def upload(repository: str, files: Mapping[str, bytes], *, dry_run: bool) -> Cha
     api = client(repository)
     files = {**files, MARKER: _marker(files)}
     place = f"{api.endpoint}/datasets/{repository}"
-    head, before = _asked(lambda: _state(api, repository), QUESTION, repository, api.endpoint)
+    with _refusals(repository, api.endpoint):
+        head, before = _state(api, repository)
     _check_ours(place, before)
     after = {path: _same_kind(content, before.get(path, "")) for path, content in files.items()}
     changes = Changes.between(place, before, after)
     if changes.lines and not dry_run:
-        if head is None:
-            _asked(lambda: _create(api, repository), QUESTION, repository, api.endpoint)
-        _asked(lambda: _commit(api, repository, changes, files, head), COMMIT, repository, api.endpoint)
+        with _refusals(repository, api.endpoint):
+            if head is None:
+                api.create_repo(repository, repo_type="dataset")  # one that is there by now is somebody else's
+            _commit(api, repository, changes, files, head)
     return changes
 
 
@@ -94,7 +93,7 @@ def _marker(files: Mapping[str, bytes]) -> bytes:
 def _state(api: HfApi, repository: str) -> tuple[str | None, dict[str, str]]:
     """Return the latest commit of a repository, None if there is none, and digests of its files by path."""
     try:
-        info = api.dataset_info(repository, files_metadata=True, timeout=QUESTION)
+        info = api.dataset_info(repository, files_metadata=True, timeout=TIMEOUT)
     except OSError as error:  # which all that its client raises of an answer is
         if _status(error) == 404:
             return None, {}
@@ -120,10 +119,6 @@ def _check_ours(place: str, before: Mapping[str, str]) -> None:
         )
 
 
-def _create(api: HfApi, repository: str) -> None:
-    api.create_repo(repository, repo_type="dataset")  # it was not there: one that is by now is somebody else's
-
-
 def _commit(api: HfApi, repository: str, changes: Changes, files: Mapping[str, bytes], head: str | None) -> None:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
@@ -138,25 +133,12 @@ def _commit(api: HfApi, repository: str, changes: Changes, files: Mapping[str, b
     )
 
 
-def _asked(call: Callable[[], T], seconds: float, repository: str, hub: str) -> T:
-    """Return what the hub answers within a time; its client alone would wait without end for one that is silent."""
-    answer: Future[T] = Future()
-
-    def work() -> None:
-        try:
-            answer.set_result(call())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()  # a thread of a pool would be waited for when the process ends
-    if not wait([answer], timeout=seconds).done:
-        raise OutputError(
-            f"Expected an answer of {hub} within {seconds:g} seconds, got none. Publish again later: what is there "
-            "already is not sent twice."
-        )
+@contextmanager
+def _refusals(repository: str, hub: str) -> Iterator[None]:
+    """Turn what the hub's client raises in the block, a dozen kinds, into one sentence."""
     try:
-        return answer.result()
-    except Exception as error:  # the hub's client raises a dozen kinds
+        yield
+    except Exception as error:
         raise _sentence(error, repository, hub) from None
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from dpbench.board.index import Standing
 from dpbench.site import text, view
-from dpbench.site.charts.lines import k_chart
-from dpbench.site.charts.picture import Chart
 from dpbench.site.context import Site
+from dpbench.site.lines import k_chart
+from dpbench.site.picture import Chart
 from dpbench.site.render import PREVIEW, Renderer
 
 

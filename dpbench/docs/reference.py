@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dpbench import contract, notebook
 from dpbench.docs.commands import Command, commands
 from dpbench.docs.components import components
-from dpbench.museum import record
+from dpbench.museum import matrix
 from dpbench.records import museum
 from dpbench.registry import KINDS
 
@@ -26,7 +26,7 @@ def generated(command: Command, registry: Registry) -> Mapping[str, str]:
         "reference/names.rst": names(),
         "reference/privacy.rst": _titled("The closed middle: claims, modules, tests") + _module("dpbench.privacy"),
         "reference/errors.rst": _titled("Errors") + _module("dpbench.errors"),
-        "explanation/museum.md": record.page(museum.read()).replace("\n### ", "\n## "),
+        "explanation/museum.md": matrix.page(museum.read()).replace("\n### ", "\n## "),
     }
 
 

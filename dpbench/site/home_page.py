@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dpbench.board.index import Entry, Standing
 from dpbench.records.museum import read as read_museum
 from dpbench.records.result import Interval
-from dpbench.site import output, view
+from dpbench.site import layout, view
 from dpbench.site.context import Site
 from dpbench.site.looks import Look
 from dpbench.site.render import Renderer
@@ -128,7 +128,7 @@ def _cell(standing: Standing, entry: Entry) -> Cell:
     heat = 0 if entry.rank == 1 else 1 + sum(behind > step for step in STEPS)
     above = limit.metrics[metric].mean - score.mean if limit else None
     where = f"{standing.board.title}: " + view.said(standing, entry)
-    return Cell(output.page(standing, entry), score, behind, above, entry.rank == 1, heat, where)
+    return Cell(layout.page(standing, entry), score, behind, above, entry.rank == 1, heat, where)
 
 
 def _reference(columns: Sequence[Standing], role: str) -> Reference:

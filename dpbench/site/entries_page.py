@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpbench.board.index import Entry, Standing
-from dpbench.site import output, text
+from dpbench.site import layout, text
 from dpbench.site.context import Site
 from dpbench.site.render import Renderer
 from dpbench.site.words import CHOSEN
@@ -58,6 +58,6 @@ def _row(standing: Standing, entry: Entry) -> Result:
     board, score = standing.board, entry.metrics.get(standing.board.metric)
     cells = (board.dataset.name, board.extractor.names, CHOSEN[entry.selection], entry.reads, entry.trust)
     return Result(
-        output.page(standing, entry), entry.rank, text.shown(entry.learner, NAME), text.spread(score),
+        layout.page(standing, entry), entry.rank, text.shown(entry.learner, NAME), text.spread(score),
         round(score.mean, 6) if score else -1.0, text.budget(board.epsilon), board.name, cells,
     )  # fmt: skip

@@ -1,9 +1,18 @@
-"""What a worker keeps between cells, so that a cell costs little more than its learner's own time."""
+"""A worker: what it keeps between cells, so that a cell costs little more than its learner's own time.
+
+Of the local pool it is `python -m dpbench.sweep.worker DEVICE THREADS`.
+Each line on standard input is a spec as JSON; each line on standard output is what `Memory.work` returns for it. When
+standard input ends, because the parent is gone for whatever reason, the worker exits at once, even in mid-cell.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import queue
+import signal
 import sys
+import threading
 import traceback
 
 import torch
@@ -16,6 +25,8 @@ from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve, spelled_out
 from dpbench.support.device import device_named
+
+READY = "ready"
 
 
 class Memory:
@@ -46,3 +57,27 @@ class Memory:
             print(traceback.format_exc(), file=sys.stderr)
             return json.dumps({"error": f"{type(error).__name__}: {error} Its traceback is in the log of the worker."})
         return f'{{"result": {result.model_dump_json()}}}'
+
+
+def main(device: str, threads: int) -> None:
+    """Serve until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what stops
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what plugins print goes to the log: it must not mix with answers
+    requests: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
+
+    memory = Memory()
+    print(READY, file=answers, flush=True)
+    while True:
+        print(memory.work(requests.get(), device, threads), file=answers, flush=True)
+
+
+def _listen(requests: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        requests.put(line)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,36 +32,51 @@ def fresh(out: Path) -> Iterator[Path]:
             f"{MARKER}. Choose another folder."
         )
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-        try:
-            new.chmod(0o755)
+        with replaced(out) as new:
             (new / MARKER).write_bytes(_MARK)
             yield new
-            _swap(new, out)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
     except OSError as error:
         raise OutputError(
             f"Cannot write the site {out}: {error.strerror}. Choose a folder that can be written."
         ) from error
 
 
-def _swap(new: Path, out: Path) -> None:
-    """Put `new` where `out` is; the old one comes back if that fails."""
-    if not out.exists():
-        new.rename(out)
-        return
-    old = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.old."))
+@contextmanager
+def replaced(folder: Path, kept: Sequence[str] = ()) -> Iterator[Path]:
+    """Yield a new folder beside `folder` that takes its place when the block ends well, with what is `kept` of it.
+
+    Whatever interrupts it, the old folder is there or the new one.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))  # same disk: renaming is enough
     try:
-        out.rename(old / "site")
-        try:
-            new.rename(out)
-        except OSError:
-            (old / "site").rename(out)
-            raise
+        yield new
+        new.chmod(0o755)  # a temporary folder is its owner's alone
+        _swap(new, folder, kept)
     finally:
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _swap(new: Path, folder: Path, kept: Sequence[str]) -> None:
+    old = new.with_name(f"{new.name}.old")
+    moved = [name for name in kept if os.path.lexists(folder / name)]
+    try:
+        for name in moved:
+            (folder / name).rename(new / name)
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+    except BaseException:
+        if new.exists():
+            if old.exists():
+                old.rename(folder)
+            for name in moved:
+                if os.path.lexists(new / name):
+                    (new / name).rename(folder / name)
+        raise
+    finally:
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def check_names(index: Index) -> None:

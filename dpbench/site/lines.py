@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from dpbench.board.index import Standing
 from dpbench.records.result import Interval
 from dpbench.site import looks, text, view
-from dpbench.site.charts.picture import INK, QUIET, Chart, picture
 from dpbench.site.looks import LIGHT, Look
+from dpbench.site.picture import INK, QUIET, Chart, picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

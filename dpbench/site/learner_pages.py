@@ -13,10 +13,10 @@ from dpbench.board.index import Entry, Standing
 from dpbench.errors import DataError
 from dpbench.registry import Registered
 from dpbench.site import prose, text, view
-from dpbench.site.charts.picture import Chart, picture
 from dpbench.site.context import Site
+from dpbench.site.picture import Chart, picture
 from dpbench.site.render import Renderer
-from dpbench.studies.explain.record import Explanation
+from dpbench.studies.explain.explanation import Explanation
 
 MOST = 200  # entries on a learner's page
 EXPLANATIONS = "explanations"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from dpbench.board.index import Standing
 from dpbench.site import text, view
-from dpbench.site.charts.picture import INK, LINE, PAPER, QUIET, styled
 from dpbench.site.looks import LIGHT, Look
+from dpbench.site.picture import INK, LINE, PAPER, QUIET, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

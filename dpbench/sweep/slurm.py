@@ -29,13 +29,14 @@ from distributed.core import Status
 
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.support.messages import duration
-from dpbench.sweep.executors import THREAD_VARIABLES, Outcome
-from dpbench.sweep.executors.dask_cluster import CONFIG, CONNECT_TIMEOUT, Remembering, connected, outcomes
-from dpbench.sweep.folder import Folder
+from dpbench.sweep.cell_files import Folder
+from dpbench.sweep.dask_cluster import CONNECT_TIMEOUT, WorkerMemory, connected, outcomes
+from dpbench.sweep.executor import MAX_TRIES, THREAD_VARIABLES, Outcome
 from dpbench.sweep.grid import Cell
 from dpbench.sweep.resources import Slurm
 
 DEATH_TIMEOUT = 60  # seconds after which a worker that finds no scheduler exits
+CONFIG = {"distributed.scheduler.allowed-failures": MAX_TRIES - 1, "distributed.scheduler.worker-saturation": 1.0}
 
 
 @dataclass
@@ -106,7 +107,7 @@ class SlurmJobs:
         with ExitStack() as stack:
             cluster = stack.enter_context(self._started(submissions))
             client = stack.enter_context(connected(cluster))
-            client.register_plugin(Remembering())
+            client.register_plugin(WorkerMemory())
             cluster.scale(min(self.jobs, len(cells)))
             watch = _Watch(self, cluster, submissions, min(self.jobs, len(cells)))
             yield from outcomes(client, cells, self.device, self.threads, watch)

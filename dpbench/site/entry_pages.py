@@ -21,8 +21,7 @@ from dpbench.board.index import Standing
 from dpbench.errors import DataError
 from dpbench.records.metrics import METRICS
 from dpbench.records.result import Result
-from dpbench.site import output, text, view
-from dpbench.site.badge import badge, place
+from dpbench.site import layout, text, view
 from dpbench.site.context import Site
 from dpbench.site.looks import Look
 from dpbench.site.render import PREVIEW, Renderer, renderer
@@ -54,7 +53,7 @@ class Batch:
 
 @contextmanager
 def writing(site: Site, folder: Path) -> Iterator[None]:
-    """Write every entry's page, badge and raw file into `folder` while the block does something else.
+    """Write every entry's page and raw file into `folder` while the block does something else.
 
     Raises:
         DataError: a result that cannot be read.
@@ -104,15 +103,18 @@ def _write(batch: Batch, shared: Renderer) -> None:
     for kind in ("entries", "results"):
         (batch.site / kind / batch.standing.board.name).mkdir(parents=True, exist_ok=True)
     for row in batch.rows:
-        raw = _read(output.source(batch.root, row.entry))
-        path = output.page(batch.standing, row.entry)
+        raw = _read(layout.source(batch.root, row.entry))
+        path = layout.page(batch.standing, row.entry)
         (batch.site / row.entry.file).write_bytes(raw)
         (batch.site / path).write_bytes(_page(batch, row, raw, shared))
-        (batch.site / path).with_suffix(".svg").write_bytes(badge(_place(batch, row), batch.standing))
 
 
 def _place(batch: Batch, row: view.Row) -> str:
-    return place(row.entry, batch.count, row.entry.rank in batch.tied)
+    """Return an entry's place among the ranked ones in words; one without a rank is a line, or not ranked."""
+    entry = row.entry
+    if entry.rank is None:
+        return view.LINES.get(entry.role, "not ranked")
+    return f"rank {entry.rank}{' (tied)' if entry.rank in batch.tied else ''} of {batch.count}"
 
 
 def _read(file: Path) -> bytes:
@@ -142,11 +144,10 @@ def _page(batch: Batch, row: view.Row, raw: bytes, shared: Renderer) -> bytes:
         "provenance": list(_facts(result.provenance))[:FACTS], "classes": _classes(result),
         "more_classes": max(len(result.task.classes) - CLASSES, 0),
         "raw": text.shown(raw.decode("utf-8", "replace"), RAW),
-        "badge": f"{output.page(batch.standing, entry).removesuffix('html')}svg",
         "tree": batch.settings.code("", entry.made.commit) if entry.made.commit else "",
     }  # fmt: skip
     preview = f"boards/{board.name}.png" if batch.count else PREVIEW
-    return shared.page("entry", output.page(batch.standing, entry), "entries", values, preview)
+    return shared.page("entry", layout.page(batch.standing, entry), "entries", values, preview)
 
 
 def _classes(result: Result) -> list[tuple[str, float, float, float]]:

@@ -2,7 +2,7 @@
 
 Two results stand in one table if they are of the same data, to the byte, and differ at most in learner, settings, ε,
 seeds and whether public labels were read. In a column, those that a paired test cannot tell from the best
-(`board.ranking`) are best as well. What reads no private row, and what has no privacy, is a reference: it stands below
+(`results.paired`) are best as well. What reads no private row, and what has no privacy, is a reference: it stands below
 and is never best.
 """
 
@@ -19,8 +19,8 @@ from dpbench.records.protocol import Component, Protocol
 from dpbench.records.result import Interval, Result
 from dpbench.records.search import UNRANKED
 from dpbench.registry import Kind
-from dpbench.results.ranking import compared, scores_of
-from dpbench.results.tables.collect import Filed
+from dpbench.results.paired import compared, scores_of
+from dpbench.results.reader import Filed
 
 FREE = {"epsilon", "seeds", "public_labels"}
 """What may differ within a table, beside the learner and its settings."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dpbench.board.export import safe, scores
 from dpbench.records.result import Interval
-from dpbench.results.tables.arrange import Measured, Row, Table
-from dpbench.results.tables.collect import Filed
+from dpbench.results import spreadsheet
+from dpbench.results.reader import Filed
+from dpbench.results.tables import Measured, Row, Table
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -126,12 +124,8 @@ def web(tables: Sequence[Table]) -> str:
 
 def values(filed: Sequence[Filed]) -> str:
     """Return results as CSV: one row each, scores as shares of 1 at full precision."""
-    text = io.StringIO()
     rows = [_values(one) for one in filed]
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: safe(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
+    return spreadsheet.table(list(rows[0]), rows)
 
 
 def _values(filed: Filed) -> dict[str, object]:
@@ -145,7 +139,7 @@ def _values(filed: Filed) -> dict[str, object]:
     }  # fmt: skip
     privacy, metrics = result.privacy, {name: bounded(one) for name, one in result.metrics.items()}
     return {
-        **row, **scores(metrics), "epsilon": privacy.epsilon, "sigma": privacy.sigma, "rng": privacy.rng,
+        **row, **spreadsheet.scores(metrics), "epsilon": privacy.epsilon, "sigma": privacy.sigma, "rng": privacy.rng,
         "mechanism": privacy.mechanism, "seconds": sum(result.seconds.values()),
         "commit": result.provenance.get("commit"), "file": str(filed.file),
     }  # fmt: skip

@@ -12,11 +12,10 @@ from dpbench.board.index import Index
 from dpbench.errors import DataError
 from dpbench.records.board import board_files
 from dpbench.registry import Registry
-from dpbench.site import build_site
-from dpbench.site.output import source
-from dpbench.site.publishing import pages, upload
-from dpbench.site.publishing.card import card
-from dpbench.site.publishing.changes import Changes
+from dpbench.site import build_site, published, upload
+from dpbench.site.layout import source
+from dpbench.site.published import Changes
+from dpbench.site.readme import card
 
 HUB = "hf:"
 
@@ -37,13 +36,13 @@ def publish(
     if hub:
         upload.client(target.removeprefix(HUB))  # what is missing is said before all is verified
     else:
-        pages.published(Path(target))  # and so is a place that does not fit
+        published.published(Path(target))  # and so is a place that does not fit
     index = _verified(root, plugins)
     if hub:
         return upload.upload(target.removeprefix(HUB), _files(index, root), dry_run=dry_run)
     with tempfile.TemporaryDirectory() as folder:
         build_site(index, root, Path(folder) / "site", plugins, docs)
-        return pages.put(Path(folder) / "site", Path(target), dry_run=dry_run)
+        return published.put(Path(folder) / "site", Path(target), dry_run=dry_run)
 
 
 def _verified(root: Path, plugins: Registry) -> Index:

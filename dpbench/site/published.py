@@ -6,16 +6,46 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from dpbench.errors import OutputError
-from dpbench.site.publishing.changes import Changes
+from dpbench.site.layout import replaced
 from dpbench.support.files import sha256, write_atomically, write_json
 
 MARKER = ".dpbench-published.json"
 """The digests of all that was published beside it: what is not among them is somebody else's."""
 NOJEKYLL = ".nojekyll"  # GitHub serves the files as they are
 KEPT = (".git", "CNAME")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Paths that publishing adds, changes and deletes; each sorted, relative to the place."""
+
+    place: str  # an address or a folder, for people
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    deleted: tuple[str, ...]
+
+    @classmethod
+    def between(cls, place: str, before: Mapping[str, str], after: Mapping[str, str]) -> Self:
+        """Compare two states of a place, each as digests by path.
+
+        >>> Changes.between("there", {"a": "1", "b": "1"}, {"b": "2", "c": "1"}).lines
+        ['add c', 'change b', 'delete a']
+        """
+        changed = (path for path in after.keys() & before.keys() if after[path] != before[path])
+        added, deleted = after.keys() - before.keys(), before.keys() - after.keys()
+        return cls(place, tuple(sorted(added)), tuple(sorted(changed)), tuple(sorted(deleted)))
+
+    @property
+    def lines(self) -> list[str]:
+        """One line a file, as `--dry-run` prints them."""
+        kinds = {"add": self.added, "change": self.changed, "delete": self.deleted}
+        return [f"{kind} {path}" for kind, paths in kinds.items() for path in paths]
 
 
 def put(site: Path, folder: Path, *, dry_run: bool) -> Changes:
@@ -82,41 +112,12 @@ def _recorded(marker: Path) -> dict[str, str]:
 
 
 def _replace(site: Path, folder: Path, after: dict[str, str]) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staged = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))  # same disk: renaming is enough
-    try:
-        shutil.copytree(site, staged, dirs_exist_ok=True, ignore=_hidden)
-        write_atomically(staged / NOJEKYLL, lambda file: file.write(b""))
-        write_json(staged / MARKER, after)
-        staged.chmod(0o755)
-        _swap(staged, folder)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+    with replaced(folder, KEPT) as new:
+        shutil.copytree(site, new, dirs_exist_ok=True, ignore=_hidden)
+        write_atomically(new / NOJEKYLL, lambda file: file.write(b""))
+        write_json(new / MARKER, after)
 
 
 def _hidden(folder: str, names: list[str]) -> list[str]:
     """Name what is of the build and not of the page: its own marker would let it replace a published folder."""
     return [name for name in names if name.startswith(".")]
-
-
-def _swap(staged: Path, folder: Path) -> None:
-    """Put `staged` in the place of `folder`; whatever interrupts it, the old one is there or the new one."""
-    old = staged.with_name(f"{staged.name}.old")
-    moved = [name for name in KEPT if os.path.lexists(folder / name)]
-    try:
-        for name in moved:
-            (folder / name).rename(staged / name)
-        if folder.exists():
-            folder.rename(old)
-        staged.rename(folder)
-    except BaseException:
-        if staged.exists():
-            if old.exists():
-                old.rename(folder)
-            for name in moved:
-                if os.path.lexists(staged / name):
-                    (staged / name).rename(folder / name)
-        raise
-    finally:
-        if folder.exists():
-            shutil.rmtree(old, ignore_errors=True)

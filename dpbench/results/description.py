@@ -11,10 +11,10 @@ from dpbench.errors import DataError, SpecError
 from dpbench.privacy.core.plan import eps0_of
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import PlannedChoice, Result
-from dpbench.results import ranking
-from dpbench.results.tables.arrange import label, tested_on
-from dpbench.results.tables.collect import Filed
-from dpbench.results.tables.render import percent
+from dpbench.results import paired
+from dpbench.results.formats import percent
+from dpbench.results.reader import Filed
+from dpbench.results.tables import label, tested_on
 from dpbench.support.messages import duration
 
 Line = tuple[str, str]
@@ -126,8 +126,8 @@ def difference(first: Filed, second: Filed, metric: Metric = "accuracy") -> Iter
     yield "More than noise, at 5%." if found.differs else "Not more than noise, at 5%."
 
 
-def compared(first: Filed, second: Filed, metric: Metric = "accuracy") -> ranking.Compared:
-    """Compare two results by the paired test of the boards (`board.ranking`).
+def compared(first: Filed, second: Filed, metric: Metric = "accuracy") -> paired.Compared:
+    """Compare two results by the paired test of the boards (`results.paired`).
 
     Raises:
         SpecError: they share no test examples and seeds to pair, or lack the metric.
@@ -140,7 +140,7 @@ def compared(first: Filed, second: Filed, metric: Metric = "accuracy") -> rankin
             f"Expected two results on the same test examples and seeds: {first.file} ({_ground(first.result)}) and "
             f"{second.file} ({_ground(second.result)}) share too little to be paired."
         )
-    return ranking.compared(ranking.scores_of(first.result, metric), ranking.scores_of(second.result, metric))
+    return paired.compared(paired.scores_of(first.result, metric), paired.scores_of(second.result, metric))
 
 
 def _ground(result: Result) -> str:

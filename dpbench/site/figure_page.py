@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
+from dpbench.results.formats import percent
 from dpbench.results.formula import numbers
 from dpbench.results.plots import Plot, Position, position, text
-from dpbench.results.tables.render import percent
-from dpbench.site.charts.picture import Chart, picture
 from dpbench.site.context import Site
+from dpbench.site.picture import Chart, picture
 from dpbench.site.render import Renderer
 from dpbench.studies.figures import published, ready
 from dpbench.studies.figures.collect import Collected, Place, assemble

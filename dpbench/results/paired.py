@@ -1,6 +1,6 @@
-"""Ranks with honesty: entries that cannot be told apart share one.
+"""The paired test: whether two results differ by more than noise.
 
-Two entries are compared on the same test examples and seeds, which their board fixes. With d[s, i] = a[s, i] - b[s, i],
+Two results are compared on the same test examples and seeds, which they share. With d[s, i] = a[s, i] - b[s, i],
 where a[s, i] is 1 if the first was right on example i with seed s, the difference of their accuracies is the mean of d.
 It would come out otherwise on other test examples, and with other noise. Both are sampled, crossed, so that its
 variance has three parts, example/n + seed/S + interaction/(nS), and as for any two-way random effects without
@@ -27,24 +27,18 @@ Sources: Searle, Casella and McCulloch, Variance Components, ch. 4; Satterthwait
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench.board.verify.scores import correct_bits
-from dpbench.records.result import Result
-from dpbench.records.tolerance import CLOSE, close
+from dpbench.records.result import Result, SeedResult
+from dpbench.records.tolerance import close
 
 LEVEL = 0.05
-SENTENCE = (
-    "Entries are sorted by the mean of the board's metric over seeds; an entry opens a new rank, its place in that "
-    "order (1, 1, 3), where it differs from the best entry of the rank before: a paired two-sided test at 5% over the "
-    "same test examples and seeds, by Student's t, whose variance is that over examples plus that over seeds, less "
-    "their interaction, which both contain; for metrics other than accuracy, Student's t over paired seeds."
-)
 
 
 @dataclass(frozen=True)
@@ -92,27 +86,26 @@ def scores_of(result: Result, metric: str) -> Scores:
     return Scores(per_seed, stacked if metric == "accuracy" else None)
 
 
-def order_of(result: Result, metric: str) -> int:
-    """Return what a checked result is sorted by, the larger the better: its correct answers, or its mean in millionths.
+def correct_bits(seed: SeedResult, test: int) -> np.ndarray:
+    """Return one bool a test example, in order: whether it was classified correctly.
 
-    A result that lacks the metric for a seed comes last.
+    Raises:
+        ValueError: `correct` is not base64 of so many bits, padded with zeros.
     """
-    if metric not in result.metrics:
-        return -1
-    if metric == "accuracy":
-        return sum(int(correct_bits(seed, result.task.test).sum()) for seed in result.seeds)
-    return round(result.metrics[metric].mean / CLOSE)
-
-
-def ranks(entries: Sequence[Scores]) -> list[int]:
-    """Return the rank of each of `entries`, which are sorted, best first: one comparison an entry."""
-    found: list[int] = []
-    rank, leader = 0, None
-    for place, entry in enumerate(entries, 1):
-        if leader is None or compared(leader, entry).differs:
-            rank, leader = place, replace(entry, bits=cache(entry.bits) if entry.bits else None)  # unpacked once
-        found.append(rank)
-    return found
+    if test < 1:
+        raise ValueError(f"expected test examples, got {test}")
+    try:
+        raw = base64.b64decode(seed.correct or "", validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"expected base64: {error}") from None
+    if len(raw) != math.ceil(test / 8):
+        raise ValueError(
+            f"expected {math.ceil(test / 8):,} bytes, a bit for each of {test:,} examples, got {len(raw):,}"
+        )
+    bits = np.unpackbits(np.frombuffer(raw, np.uint8)).view(bool)
+    if bits[test:].any():
+        raise ValueError("expected zeros after the last test example")
+    return bits[:test]
 
 
 def compared(first: Scores, second: Scores) -> Compared:

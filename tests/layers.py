@@ -24,7 +24,7 @@ LAYERS = (
     ("data",),
     ("contract", "registry"),
     ("harness",),
-    ("audit", "models", "results", "scaffold"),
+    ("analysis", "audit", "models", "scaffold"),
     ("board", "sweep", "testing"),
     ("museum", "studies"),
     ("notebook", "site"),

@@ -43,8 +43,8 @@ PLANTS = {
                  "dpbench.privacy.core.plan imports dpbench, which does not lie below it"),
     "the root itself": ("records/spec.py", "import dpbench\n",
                         "dpbench.records.spec imports dpbench, which does not lie below it"),
-    "a type of a room above": ("results/tables.py", "if TYPE_CHECKING:\n    from dpbench.board.index import Index\n",
-                               "dpbench.results.tables imports dpbench.board.index, which does not lie below it"),
+    "a type of a room above": ("analysis/tables.py", "if TYPE_CHECKING:\n    from dpbench.board.index import Index\n",
+                               "dpbench.analysis.tables imports dpbench.board.index, which does not lie below it"),
     "a ring above": ("privacy/core/plan.py", "from dpbench.privacy.purity.guard import watched\n",
                      "dpbench.privacy.core.plan imports dpbench.privacy.purity.guard, which does not lie below it"),
     "a module by its text": ("harness/fit.py", "import_module('dpbench.cli')\n",
@@ -88,6 +88,10 @@ def test_two_rooms_that_import_each_other_are_a_circle_though_no_two_files_do(tm
         (tmp_path / ROOT / file).write_text(code, encoding="utf-8")
     found = [one for one in House(tmp_path).complaints() if one.startswith("circle")]
     assert {*found} <= _turned("circle: sweep -> board -> sweep") and len(found) == 1
+
+
+def test_no_room_has_the_name_of_something_public_which_it_would_hide() -> None:
+    assert {name.removeprefix(f"{ROOT}.") for name in HOUSE.files} & {*dpbench.__all__, *dpbench.NOTEBOOK} == set()
 
 
 def test_no_run_comes_by_the_museum() -> None:

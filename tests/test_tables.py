@@ -14,13 +14,13 @@ import pytest
 from rich.console import Console
 
 from dpbench import cli
+from dpbench.analysis import description, formats
+from dpbench.analysis.reader import Filed, read
+from dpbench.analysis.tables import Row, Table, arrange
 from dpbench.cli.results import show_tables
 from dpbench.errors import DataError, SpecError
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval
-from dpbench.results import description, formats
-from dpbench.results.reader import Filed, read
-from dpbench.results.tables import Row, Table, arrange
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "leaderboard" / "results"

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import core_schema
 
+from dpbench.analysis.paired import compared, scores_of
 from dpbench.board.entry import entry_of
 from dpbench.board.exchange import curve_of, curves_wrong, worth
 from dpbench.board.folder import Complaint, boards_of
@@ -31,7 +32,6 @@ from dpbench.errors import DataError, DpbenchError
 from dpbench.records.board import Board
 from dpbench.records.result import Result
 from dpbench.registry import Registry
-from dpbench.results.paired import compared, scores_of
 from dpbench.support.files import write_atomically
 
 INDEX, SCHEMA = "leaderboard.json", "schema.json"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dpbench.analysis import spreadsheet
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.results import spreadsheet
 
 COLUMNS = (
     "board", "dataset", "extractor", "target_epsilon", "delta", "role", "rank", "why", "learner", "settings",

@@ -1,4 +1,4 @@
-"""Ranks with honesty: entries that the paired test (`results.paired`) cannot tell apart share one."""
+"""Ranks with honesty: entries that the paired test (`analysis.paired`) cannot tell apart share one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
+from dpbench.analysis.paired import Scores, compared, correct_bits
 from dpbench.records.result import Result
 from dpbench.records.tolerance import CLOSE
-from dpbench.results.paired import Scores, compared, correct_bits
 
 SENTENCE = (
     "Entries are sorted by the mean of the board's metric over seeds; an entry opens a new rank, its place in that "

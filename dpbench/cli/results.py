@@ -17,9 +17,9 @@ from dpbench.errors import SpecError
 from dpbench.records.metrics import METRICS
 
 if TYPE_CHECKING:
+    from dpbench.analysis.reader import Filed
+    from dpbench.analysis.tables import Table as Tables
     from dpbench.records.metrics import Metric
-    from dpbench.results.reader import Filed
-    from dpbench.results.tables import Table as Tables
 
 ScoredBy = StrEnum("ScoredBy", list(METRICS))  # type: ignore[misc]
 
@@ -55,11 +55,11 @@ def table(
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, for the package booktabs.")] = False,
 ) -> None:
     """Show results as tables: learners by ε, best first, ties bold; one table for each protocol."""
+    from dpbench.analysis import formats
+    from dpbench.analysis.reader import read
+    from dpbench.analysis.tables import arrange
     from dpbench.registry import load
     from dpbench.registry.components import short
-    from dpbench.results import formats
-    from dpbench.results.reader import read
-    from dpbench.results.tables import arrange
 
     if csv + markdown + latex > 1:
         raise SpecError("Expected at most one of --csv, --markdown and --latex.")
@@ -84,8 +84,8 @@ def table(
 @app.command("show")
 def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
     """Say everything that a result says, in description."""
-    from dpbench.results import description
-    from dpbench.results.reader import read
+    from dpbench.analysis import description
+    from dpbench.analysis.reader import read
 
     (filed,), _ = read([_file(file)])
     table = Table.grid(Column(style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
@@ -100,8 +100,8 @@ def compare(
     metric: Annotated[ScoredBy, typer.Option(help="Metric.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
 ) -> None:
     """Say by how much two results differ, and whether that is more than noise, by the boards' paired test."""
-    from dpbench.results import description
-    from dpbench.results.reader import read
+    from dpbench.analysis import description
+    from dpbench.analysis.reader import read
 
     one, other = (read([_file(file)])[0][0] for file in (first, second))
     for line in description.difference(one, other, _metric(metric)):
@@ -110,7 +110,7 @@ def compare(
 
 def show_tables(tables: Sequence[Tables], console: Console) -> None:
     """Print tables and what their marks mean."""
-    from dpbench.results import formats
+    from dpbench.analysis import formats
 
     for one in tables:
         console.print(Text(formats.heading(one), style="bold"), soft_wrap=True)

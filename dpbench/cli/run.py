@@ -161,8 +161,8 @@ def _run(
     check_components(spec, plugins)
     check_writable(asked.out)
 
+    from dpbench.analysis import description
     from dpbench.harness.run import run
-    from dpbench.results import description
 
     kept = "Features and models that ended are kept." if keeper else KEPT
     with interruptible(kept):
@@ -238,7 +238,7 @@ def _listed(settings: Mapping[str, Any]) -> str:
 
 
 def _percent(result: Result) -> str:
-    from dpbench.results.formats import percent
+    from dpbench.analysis.formats import percent
 
     mean, *half = percent(result.metrics["accuracy"]).split(" ", 1)
     return " ".join([f"{mean}%", *half])

@@ -16,9 +16,9 @@ from dpbench.records.spec import make_spec
 from dpbench.sweep.grid import AXES, definition
 
 if TYPE_CHECKING:
+    from dpbench.analysis.reader import Filed
     from dpbench.records.spec import Spec
     from dpbench.registry import Registry
-    from dpbench.results.reader import Filed
     from dpbench.sweep import Summary
 
 
@@ -150,10 +150,10 @@ def show(summary: Summary, console: Console, advice: str) -> None:
     Raises:
         typer.Exit: with code 1, where a cell failed.
     """
+    from dpbench.analysis.tables import arrange
     from dpbench.cli.results import show_tables
     from dpbench.registry import load
     from dpbench.registry.components import short
-    from dpbench.results.tables import arrange
 
     for cell, error in summary.failed:
         console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
@@ -180,7 +180,7 @@ def show(summary: Summary, console: Console, advice: str) -> None:
 
 
 def _filed(summary: Summary) -> Iterator[Filed]:
-    from dpbench.results.reader import Filed
+    from dpbench.analysis.reader import Filed
 
     for cell in summary.grid.cells:
         result = summary.folder.result(cell)

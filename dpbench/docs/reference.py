@@ -1,20 +1,29 @@
-"""Pages that nobody writes: the reference, made from docstrings, commands and components, and the museum's matrix."""
+"""Pages that nobody writes: the reference, by Sphinx's autodoc and typer's own generator, and the museum's matrix."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from dpbench import contract, notebook
-from dpbench.docs.commands import Command, commands
-from dpbench.docs.components import components
 from dpbench.museum import matrix
 from dpbench.records import museum
 from dpbench.registry import KINDS
 
 if TYPE_CHECKING:
-    from dpbench.registry import Registry
+    from dpbench.registry import Kind, Registered, Registry
+
+Command = Any  # typer's, whose classes have moved between its versions
+SAID: Mapping[str, str] = {
+    "learner": "Settings are written after the name: ``pillar:k=20,center=false``. ``None`` follows the budget, see "
+    ":doc:`/how-to/tune`.",
+    "dataset": "Options are written after the name: ``imagefolder:photos``. How to get the data: :doc:`/how-to/data`.",
+    "extractor": "Options are written after the name: ``pixels:flat=false``. Which to take: :doc:`/how-to/features`.",
+}
+READS = {"none": "nothing", "unlabelled": "features", "labelled": "features and labels"}
 
 
 def generated(command: Command, registry: Registry) -> Mapping[str, str]:
@@ -28,6 +37,25 @@ def generated(command: Command, registry: Registry) -> Mapping[str, str]:
         "reference/errors.rst": _titled("Errors") + _module("dpbench.errors"),
         "explanation/museum.md": matrix.page(museum.read()).replace("\n### ", "\n## "),
     }
+
+
+def commands(root: Command) -> str:
+    """Return what `dpbench COMMAND --help` says, of every command, as typer writes it in Markdown."""
+    from typer.cli import get_docs_for_click
+
+    return get_docs_for_click(obj=root, ctx=typer.Context(root), name="dpbench", title="The command line")
+
+
+def components(kind: Kind, known: Mapping[str, Registered]) -> str:
+    """Return the page of one kind of component: each with its settings, their defaults, and its docstring."""
+    parts = [_titled(f"{kind.capitalize()}s"), SAID[kind], ""]
+    for name, item in sorted(known.items()):
+        reads = getattr(item.cls, "public", None)
+        said = f" *Reads of the public data:* {READS[reads]}." if reads in READS else ""
+        brought = f"*From* ``{item.distribution}``, *plugin* ``{item.plugin}``.{said}"
+        shown = f".. autoclass:: {item.cls.__module__}.{item.cls.__qualname__}\n   :no-index:\n"
+        parts += [name, "-" * len(name), "", brought, "", shown]
+    return "\n".join(parts)
 
 
 def names() -> str:

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from dpbench.docs.commands import Command
-from dpbench.docs.reference import generated
+from dpbench.docs.reference import Command, generated
 from dpbench.errors import DataMissing, OutputError
 from dpbench.registry import load
 from dpbench.site.layout import fresh

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from dpbench.analysis import description, formats
+from dpbench.analysis.reader import Filed, read
+from dpbench.analysis.tables import Table, arrange
 from dpbench.errors import SpecError
 from dpbench.models import Model
 from dpbench.notebook import plot
@@ -18,9 +21,6 @@ from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry import load as load_plugins
 from dpbench.registry.components import short
-from dpbench.results import description, formats
-from dpbench.results.reader import Filed, read
-from dpbench.results.tables import Table, arrange
 from dpbench.support.messages import unknown
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dpbench.analysis.formats import percent
+from dpbench.analysis.formula import numbers
+from dpbench.analysis.plots import Plot, Position, position, text
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
-from dpbench.results.formats import percent
-from dpbench.results.formula import numbers
-from dpbench.results.plots import Plot, Position, position, text
 from dpbench.site.context import Site
 from dpbench.site.picture import Chart, picture
 from dpbench.site.render import Renderer

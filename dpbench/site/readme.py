@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from dpbench.analysis.formats import percent
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.results.formats import percent
 
 SHOWN = 10  # entries of a board; the rest is in leaderboard.json
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 
+from dpbench.analysis import formats
 from dpbench.records.result import Interval
-from dpbench.results import formats
 from dpbench.support.messages import bytes_in_words, duration
 
 LONGEST = 2000  # characters of one string on a page; the raw file has all of it

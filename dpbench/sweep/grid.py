@@ -40,14 +40,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dpbench.analysis import plots
+from dpbench.analysis.formula import numbers
+from dpbench.analysis.plots import Plot
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.protocol import CONCAT, Component, Protocol
 from dpbench.records.spec import COMPONENTS, Spec, make_spec, read_toml
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve, spelled_out
-from dpbench.results import plots
-from dpbench.results.formula import numbers
-from dpbench.results.plots import Plot
 from dpbench.support.messages import unknown
 from dpbench.support.validation import sentence
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from dpbench.analysis.paired import correct_bits
 from dpbench.board.folder import Complaint, ResultFile, Unfit, content_of, fitted
 from dpbench.errors import DataMissing, SpecError
 from dpbench.harness.again import NotRun, prepare_again
@@ -25,7 +26,6 @@ from dpbench.records.provenance import today
 from dpbench.records.result import Result, SeedResult
 from dpbench.records.tolerance import CLOSE, close
 from dpbench.registry import Registry
-from dpbench.results.paired import correct_bits
 from dpbench.support.files import canonical_digest, write_json
 
 AGREEMENT = 0.98  # share of test examples that must be right or wrong alike

@@ -7,10 +7,10 @@ import re
 
 import numpy as np
 
+from dpbench.analysis.paired import correct_bits
 from dpbench.board.verify.known import Wrong
 from dpbench.records.result import Result, SeedResult, summarise
 from dpbench.records.tolerance import CLOSE, close
-from dpbench.results.paired import correct_bits
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 

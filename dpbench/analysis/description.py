@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from dpbench.analysis import paired
+from dpbench.analysis.formats import percent
+from dpbench.analysis.reader import Filed
+from dpbench.analysis.tables import label, tested_on
 from dpbench.errors import DataError, SpecError
 from dpbench.privacy.core.plan import eps0_of
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import PlannedChoice, Result
-from dpbench.results import paired
-from dpbench.results.formats import percent
-from dpbench.results.reader import Filed
-from dpbench.results.tables import label, tested_on
 from dpbench.support.messages import duration
 
 Line = tuple[str, str]
@@ -127,7 +127,7 @@ def difference(first: Filed, second: Filed, metric: Metric = "accuracy") -> Iter
 
 
 def compared(first: Filed, second: Filed, metric: Metric = "accuracy") -> paired.Compared:
-    """Compare two results by the paired test of the boards (`results.paired`).
+    """Compare two results by the paired test of the boards (`analysis.paired`).
 
     Raises:
         SpecError: they share no test examples and seeds to pair, or lack the metric.

@@ -30,9 +30,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dpbench.analysis.formula import is_formula, value
 from dpbench.errors import SpecError
 from dpbench.records.protocol import Component
-from dpbench.results.formula import is_formula, value
 from dpbench.support.messages import unknown
 
 X = float | str | None  # a number, a word, or None where a cell has no x

@@ -2,8 +2,8 @@
 
 Two results stand in one table if they are of the same data, to the byte, and differ at most in learner, settings, ε,
 seeds and whether public labels were read. In a column, those that a paired test cannot tell from the best
-(`results.paired`) are best as well. What reads no private row, and what has no privacy, is a reference: it stands below
-and is never best.
+(`analysis.paired`) are best as well. What reads no private row, and what has no privacy, is a reference: it stands
+below and is never best.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpbench.analysis.paired import compared, scores_of
+from dpbench.analysis.reader import Filed
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.result import Interval, Result
 from dpbench.records.search import UNRANKED
 from dpbench.registry import Kind
-from dpbench.results.paired import compared, scores_of
-from dpbench.results.reader import Filed
 
 FREE = {"epsilon", "seeds", "public_labels"}
 """What may differ within a table, beside the learner and its settings."""

@@ -6,10 +6,10 @@ import html
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from dpbench.analysis import spreadsheet
+from dpbench.analysis.reader import Filed
+from dpbench.analysis.tables import Measured, Row, Table
 from dpbench.records.result import Interval
-from dpbench.results import spreadsheet
-from dpbench.results.reader import Filed
-from dpbench.results.tables import Measured, Row, Table
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

@@ -32,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.analysis.formula import is_formula, value
 from dpbench.errors import SpecError
+from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component
 from dpbench.support.messages import unknown
 
@@ -46,7 +47,7 @@ class Plot(BaseModel):
     x: str = Field(description="the axis that results are drawn against")
     lines: str | None = None
     panels: tuple[str, ...] = ()
-    metric: Literal["accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc", "error"] = "accuracy"
+    metric: Metric | Literal["error"] = "accuracy"
     scale: Literal["linear", "log"] = "linear"
     height: Literal["linear", "log"] = "linear"
     bound: str | None = Field(default=None, min_length=1, description="a formula: a theorem's rate, up to a constant")

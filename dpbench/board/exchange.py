@@ -20,9 +20,9 @@ from dpbench.board.folder import Complaint, Unfit, content_of, fitted
 from dpbench.board.index import Worth
 from dpbench.records import filed
 from dpbench.records.board import Board
-from dpbench.records.metrics import Metric
+from dpbench.records.metrics import Metric, Share
 from dpbench.records.protocol import Component
-from dpbench.records.result import Brought, Result, Share
+from dpbench.records.result import Brought, Result
 
 FOLDER = "curves"
 RESAMPLES = 2000

@@ -59,9 +59,9 @@ def inspect(
         plugins.find("extractor", part.name)
     check_outputs(out, plot)
 
-    from dpbench.studies.inspect import analysis
+    from dpbench.studies.inspect.inspection import inspect as analyse
 
-    inspection = analysis.inspect(asked, device=device, plugins=plugins)
+    inspection = analyse(asked, device=device, plugins=plugins)
     files = written(inspection, out, plot, write_plot)
     if as_json:
         print(inspection.model_dump_json(indent=2))

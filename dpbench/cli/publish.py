@@ -67,7 +67,7 @@ def publish(
     boards and schema, with the token that the environment variable HF_TOKEN holds.
     """
     from dpbench.registry import load
-    from dpbench.site.published import published
+    from dpbench.site.github_pages import published
     from dpbench.site.publishing import HUB
     from dpbench.site.publishing import publish as publish_to
 

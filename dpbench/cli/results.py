@@ -1,4 +1,4 @@
-"""`dpbench results`: what runs and sweeps have written, as tables; and one result in description."""
+"""`dpbench results`: what runs and sweeps have written, as tables; and one result in words."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def table(
 
 @app.command("show")
 def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
-    """Say everything that a result says, in description."""
+    """Say everything that a result says, in words."""
     from dpbench.analysis import description
     from dpbench.analysis.reader import read
 

@@ -12,9 +12,9 @@ from dpbench.board.index import Index
 from dpbench.errors import DataError
 from dpbench.records.board import board_files
 from dpbench.registry import Registry
-from dpbench.site import build_site, published, upload
+from dpbench.site import build_site, github_pages, upload
+from dpbench.site.github_pages import Changes
 from dpbench.site.layout import source
-from dpbench.site.published import Changes
 from dpbench.site.readme import card
 
 HUB = "hf:"
@@ -36,13 +36,13 @@ def publish(
     if hub:
         upload.client(target.removeprefix(HUB))  # what is missing is said before all is verified
     else:
-        published.published(Path(target))  # and so is a place that does not fit
+        github_pages.published(Path(target))  # and so is a place that does not fit
     index = _verified(root, plugins)
     if hub:
         return upload.upload(target.removeprefix(HUB), _files(index, root), dry_run=dry_run)
     with tempfile.TemporaryDirectory() as folder:
         build_site(index, root, Path(folder) / "site", plugins, docs)
-        return published.put(Path(folder) / "site", Path(target), dry_run=dry_run)
+        return github_pages.put(Path(folder) / "site", Path(target), dry_run=dry_run)
 
 
 def _verified(root: Path, plugins: Registry) -> Index:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from dpbench.errors import OutputError, SpecError
-from dpbench.site.published import MARKER, Changes
+from dpbench.site.github_pages import MARKER, Changes
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

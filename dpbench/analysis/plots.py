@@ -47,7 +47,7 @@ class Plot(BaseModel):
     x: str = Field(description="the axis that results are drawn against")
     lines: str | None = None
     panels: tuple[str, ...] = ()
-    metric: Metric | Literal["error"] = "accuracy"
+    metric: Literal[Metric, "error"] = "accuracy"
     scale: Literal["linear", "log"] = "linear"
     height: Literal["linear", "log"] = "linear"
     bound: str | None = Field(default=None, min_length=1, description="a formula: a theorem's rate, up to a constant")

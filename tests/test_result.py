@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from dpbench.errors import DataError, OutputError
+from dpbench.records.metrics import METRICS, TITLES, Scores
 from dpbench.records.result import (
     Brought,
     Independent,
@@ -51,6 +52,10 @@ def result(epsilon: float = 1.0) -> Result:
         seconds={"fit": 0.1}, peak_bytes={"fit": 1}, provenance={"commit": None},
         components={"learner": Brought(plugin="pillar", distribution="tiny", version="1.0")},
     )  # fmt: skip
+
+
+def test_every_metric_has_a_title_and_a_field_of_a_seeds_scores() -> None:
+    assert {*METRICS} == {*TITLES} == {*Scores.model_fields}
 
 
 def edited(file: Path, change: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,7 +31,7 @@ class Asked:
 
 
 class Hub(ThreadingHTTPServer):
-    """Knows one token; remembers what was asked; may be told to refuse, to redirect or to be silent."""
+    """Knows one token; remembers what was asked; may be told to refuse or to redirect."""
 
     daemon_threads = True
 
@@ -43,8 +42,6 @@ class Hub(ThreadingHTTPServer):
         self.readable: set[str] = set()  # repositories that are somebody else's
         self.refusals: dict[str, list[int]] = {}  # by the end of a path: statuses of the next answers
         self.elsewhere = ""  # an address to which every question is sent
-        self.silent = False
-        self.conflicts = False
 
     @property
     def address(self) -> str:
@@ -66,9 +63,6 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, content: bytes) -> None:
         hub, path = self.server, self.path.partition("?")[0]
         hub.asked.append(Asked(self.command, path, self.headers.get("Authorization")))
-        if hub.silent:
-            time.sleep(5)
-            return None
         if hub.elsewhere:
             self.send_response(307)
             self.send_header("Location", f"{hub.elsewhere}{self.path}")
@@ -98,8 +92,6 @@ class Handler(BaseHTTPRequestHandler):
         return self.preupload(content) if parts[5] == "preupload" else self.commit(name, content)
 
     def create(self, asked: Mapping[str, str]) -> tuple[object, int]:
-        if self.server.conflicts:
-            return {"error": "Cannot create repo: another conflicting operation is in progress"}, 409
         assert asked["type"] == "dataset"
         name = f"{asked['organization']}/{asked['name']}"
         self.server.repositories[name] = Repository()

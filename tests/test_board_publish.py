@@ -29,10 +29,10 @@ from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board
 from dpbench.records.result import ComponentOrigin, CrossCheck, Interval
 from dpbench.registry import Registry, load
-from dpbench.site.publishing import pages, upload
-from dpbench.site.publishing.card import card
-from dpbench.site.publishing.changes import Changes
-from dpbench.site.publishing.publish import _files, publish
+from dpbench.site import github_pages, upload
+from dpbench.site.github_pages import Changes
+from dpbench.site.publishing import _files, publish
+from dpbench.site.readme import card
 from dpbench.support.files import write_json
 from tests.boards import synthetic, write
 from tests.hub import TOKEN, Hub, Repository
@@ -65,7 +65,7 @@ def names(folder: Path) -> set[str]:
 
 
 def test_a_folder_gets_the_page_at_its_root(site: Path, tmp_path: Path) -> None:
-    changes = pages.put(site, tmp_path / "new/public", dry_run=False)
+    changes = github_pages.put(site, tmp_path / "new/public", dry_run=False)
     assert changes.added == (".nojekyll", "entries/one.html", "index.html")
     recorded = state(tmp_path / "new/public")
     assert sorted(json.loads(recorded.pop(".dpbench-published.json"))) == list(changes.added)
@@ -77,25 +77,25 @@ def test_a_folder_gets_the_page_at_its_root(site: Path, tmp_path: Path) -> None:
 
 
 def test_a_second_publication_replaces_the_first(site: Path, tmp_path: Path) -> None:
-    pages.put(site, tmp_path / "public", dry_run=False)
+    github_pages.put(site, tmp_path / "public", dry_run=False)
     (site / "entries" / "one.html").unlink()
     (site / "index.html").write_text("new", encoding="utf-8")
     (site / "two.html").write_text("two", encoding="utf-8")
-    changes = pages.put(site, tmp_path / "public", dry_run=False)
+    changes = github_pages.put(site, tmp_path / "public", dry_run=False)
     assert changes.lines == ["add two.html", "change index.html", "delete entries/one.html"]
     assert {*state(tmp_path / "public")} == {"index.html", "two.html", ".nojekyll", ".dpbench-published.json"}
     assert names(tmp_path) == {"built", "public"}
 
 
 def test_publishing_the_same_again_touches_nothing(site: Path, tmp_path: Path) -> None:
-    pages.put(site, tmp_path / "public", dry_run=False)
-    before = (tmp_path / "public").stat()
-    assert pages.put(site, tmp_path / "public", dry_run=False).lines == []
-    assert (tmp_path / "public").stat() == before
+    github_pages.put(site, tmp_path / "public", dry_run=False)
+    before = (tmp_path / "public").stat().st_ino
+    assert github_pages.put(site, tmp_path / "public", dry_run=False).lines == []
+    assert (tmp_path / "public").stat().st_ino == before
 
 
 def test_a_dry_run_tells_and_writes_nothing(site: Path, tmp_path: Path) -> None:
-    changes = pages.put(site, tmp_path / "public", dry_run=True)
+    changes = github_pages.put(site, tmp_path / "public", dry_run=True)
     assert changes.lines == ["add .nojekyll", "add entries/one.html", "add index.html"]
     assert names(tmp_path) == {"built"}
 
@@ -107,27 +107,27 @@ def test_git_and_the_domain_stay(site: Path, tmp_path: Path) -> None:
     (folder / "CNAME").write_text("board.example", encoding="utf-8")
     for text in ("first", "second"):
         (site / "index.html").write_text(text, encoding="utf-8")
-        pages.put(site, folder, dry_run=False)
+        github_pages.put(site, folder, dry_run=False)
         kept = state(folder)
         assert (kept[".git/HEAD"], kept["CNAME"], kept["index.html"]) == (b"ref", b"board.example", text.encode())
 
 
 @pytest.mark.parametrize("path", ["notes.txt", "entries/mine.html", "entries/CNAME", "entries/.git"])
 def test_what_somebody_else_put_there_is_never_replaced(site: Path, tmp_path: Path, path: str) -> None:
-    pages.put(site, tmp_path / "public", dry_run=False)
+    github_pages.put(site, tmp_path / "public", dry_run=False)
     (tmp_path / "public" / path).write_text("mine", encoding="utf-8")
     (site / "index.html").write_text("new", encoding="utf-8")
     before = state(tmp_path / "public")
     with pytest.raises(OutputError, match=rf"got '{path}', which dpbench did not publish\. Move it away"):
-        pages.put(site, tmp_path / "public", dry_run=False)
+        github_pages.put(site, tmp_path / "public", dry_run=False)
     assert state(tmp_path / "public") == before
 
 
 def test_a_page_that_was_edited_since_is_never_replaced(site: Path, tmp_path: Path) -> None:
-    pages.put(site, tmp_path / "public", dry_run=False)
+    github_pages.put(site, tmp_path / "public", dry_run=False)
     (tmp_path / "public" / "index.html").write_text("mine", encoding="utf-8")
     with pytest.raises(OutputError, match=r"got 'index\.html', which was edited since"):
-        pages.put(site, tmp_path / "public", dry_run=False)
+        github_pages.put(site, tmp_path / "public", dry_run=False)
 
 
 @pytest.mark.parametrize("marker", ["", "[]", "{", '{"index.html": 1}'])
@@ -136,26 +136,26 @@ def test_a_folder_without_a_true_marker_is_never_replaced(site: Path, tmp_path: 
     (tmp_path / "public" / "index.html").write_text("mine", encoding="utf-8")
     (tmp_path / "public" / ".dpbench-published.json").write_text(marker, encoding="utf-8")
     with pytest.raises(OutputError, match=r"Expected nothing in .* but what dpbench published there"):
-        pages.put(site, tmp_path / "public", dry_run=False)
+        github_pages.put(site, tmp_path / "public", dry_run=False)
 
 
 def test_a_link_is_nothing_that_was_published(site: Path, tmp_path: Path) -> None:
-    pages.put(site, tmp_path / "public", dry_run=False)
+    github_pages.put(site, tmp_path / "public", dry_run=False)
     (tmp_path / "public" / "index.html").unlink()
     (tmp_path / "public" / "index.html").symlink_to(site / "index.html")
     (tmp_path / "public" / "folder").symlink_to(site)
     with pytest.raises(OutputError, match="got 'folder', which dpbench did not publish"):
-        pages.put(site, tmp_path / "public", dry_run=False)
+        github_pages.put(site, tmp_path / "public", dry_run=False)
 
 
 def test_a_file_or_the_current_folder_is_no_place(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(OutputError, match="Expected a folder to publish to, got the file"):
-        pages.put(site, tmp_path / "file", dry_run=False)
+        github_pages.put(site, tmp_path / "file", dry_run=False)
     (tmp_path / "public").mkdir()
     monkeypatch.chdir(tmp_path / "public")
     with pytest.raises(OutputError, match="Expected to run outside"):
-        pages.put(site, Path(), dry_run=False)
+        github_pages.put(site, Path(), dry_run=False)
 
 
 @pytest.mark.parametrize("fatal", [0, 1, 2])
@@ -163,7 +163,7 @@ def test_an_interruption_at_any_renaming_leaves_the_old_page_whole(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fatal: int
 ) -> None:
     folder = tmp_path / "public"
-    pages.put(site, folder, dry_run=False)
+    github_pages.put(site, folder, dry_run=False)
     (folder / "CNAME").write_text("board.example", encoding="utf-8")
     before = state(folder)
     (site / "index.html").write_text("new", encoding="utf-8")
@@ -177,7 +177,7 @@ def test_an_interruption_at_any_renaming_leaves_the_old_page_whole(
 
     monkeypatch.setattr(Path, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        pages.put(site, folder, dry_run=False)
+        github_pages.put(site, folder, dry_run=False)
     assert len(renamed) > fatal
     assert state(folder) == before
     assert names(tmp_path) == {"built", "public"}
@@ -314,13 +314,15 @@ def test_an_empty_repository_is_filled(hub: Hub) -> None:
     [
         {"train.parquet": b""},
         {"README.md": b""},
-        {"results/a/b/c.json": b"", pages.MARKER: b""},
-        {"boards/a.txt": b"", pages.MARKER: b""},
+        {"results/a/b/c.json": b"", github_pages.MARKER: b""},
+        {"boards/a.txt": b"", github_pages.MARKER: b""},
     ],
 )
 def test_a_repository_that_dpbench_did_not_publish_is_left_alone(hub: Hub, others: dict[str, bytes]) -> None:
     hub.repositories[NAME] = Repository(dict(others))
-    assert f"got {sorted({*others} - {pages.MARKER})[0]!r} in it" in refused("to be empty or published by dpbench")
+    assert f"got {sorted({*others} - {github_pages.MARKER})[0]!r} in it" in refused(
+        "to be empty or published by dpbench"
+    )
     assert hub.wrote() == []
     assert hub.repositories[NAME].files == others
 
@@ -390,22 +392,6 @@ def test_a_hub_that_fails_is_said_and_the_next_try_succeeds(hub: Hub, end: str) 
     assert there(hub) == FILES
 
 
-@pytest.mark.serial
-def test_a_hub_that_never_answers_is_given_up(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "QUESTION", 0.3)
-    hub.silent = True
-    start = time.monotonic()
-    refused(rf"Expected an answer of {hub.address} within 0\.3 seconds, got none")
-    assert time.monotonic() - start < 3
-
-
-def test_a_hub_that_never_comes_to_an_end_is_given_up(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "QUESTION", 0.5)
-    hub.conflicts = True
-    refused(r"within 0\.5 seconds")
-    hub.conflicts = False  # the client would ask for ever
-
-
 def test_a_hub_that_is_not_there_is_said(hub: Hub) -> None:
     hub.server_close()
     refused("to take the leaderboard for somebody/board, got ConnectError")
@@ -445,7 +431,7 @@ def test_no_record_of_a_log_has_the_token(hub: Hub, caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize(("token", "status"), [(TOKEN, 0), (f"{TOKEN}x", 1)])
 def test_no_output_has_the_token_however_talkative(hub: Hub, token: str, status: int) -> None:
     code = (
-        "import sys, logging; logging.basicConfig(level=0); from dpbench.site.publishing.upload import upload; "
+        "import sys, logging; logging.basicConfig(level=0); from dpbench.site.upload import upload; "
         f"upload({NAME!r}, {{'a/b': b'', 'README.md': b'x'}}, dry_run=False)"
     )
     talkative = {"HF_DEBUG": "1", "HF_HUB_VERBOSITY": "debug", "DPBENCH_DEBUG": "1", "HF_HUB_OFFLINE": "0"}
@@ -562,10 +548,10 @@ def test_the_command_lists_what_would_change_and_then_says_what_did(
 def test_an_interrupted_command_says_what_is_there(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pages, "_replace", interrupted)
+    monkeypatch.setattr(github_pages, "put", interrupted)
     with pytest.raises(SystemExit, match="130"):
         main(["leaderboard", "publish", str(tmp_path / "public"), "--no-docs", "--root", str(root)])
     assert capsys.readouterr().err.endswith("public holds what it held before, or all that is new.\n")

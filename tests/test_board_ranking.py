@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpbench.analysis.paired import Compared, Scores, over_examples, over_seeds, scores_of
+from dpbench.board.ranking import order_of, ranks
 from dpbench.records.board import find_board
-from dpbench.results.ranking import Compared, Scores, order_of, over_examples, over_seeds, ranks, scores_of
 from tests import boards
 
 
@@ -177,6 +178,6 @@ def test_ranks_cost_one_comparison_an_entry() -> None:
         return over_seeds(first, second)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpbench.results.ranking.over_seeds", count)
+        patch.setattr("dpbench.analysis.paired.over_seeds", count)
         ranks(entries)
     assert len(counted) == len(entries) - 1

@@ -13,7 +13,7 @@ from dpbench.cli import request
 from dpbench.errors import SpecError
 from dpbench.registry import load
 from dpbench.sweep import overview
-from dpbench.sweep.product import definition
+from dpbench.sweep.grid import definition
 from tests.trees import lay_out, planted
 
 

@@ -19,9 +19,9 @@ from dpbench.errors import SpecError
 from dpbench.harness.run import run
 from dpbench.records.spec import make_spec
 from dpbench.studies.explain.chart import stairs
+from dpbench.studies.explain.explanation import Explained, Explanation
 from dpbench.studies.explain.ladder import explain
 from dpbench.studies.explain.lifted import Kept, Lifted
-from dpbench.studies.explain.record import Explained, Explanation
 from tests.test_cli import Output, called, refusal
 from tests.worlds import curator_over, private_rows
 

@@ -13,13 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from dpbench import registry
+from dpbench.analysis.plots import Plot
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
 from dpbench.harness.run import run
 from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
-from dpbench.results.plots import Plot
-from dpbench.site.figures import figure_of
+from dpbench.site.figure_page import figure_of
 from dpbench.studies.figures import published, ready
 from dpbench.studies.figures.axis import x_axis
 from dpbench.studies.figures.collect import Collected, collect

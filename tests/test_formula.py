@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dpbench.analysis.formula import numbers, value
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
-from dpbench.results.formula import numbers, value
 
 SETTINGS = {"epsilon": 0.5, "dataset.n": 1000.0, "learner.k": 4.0}
 

@@ -19,9 +19,9 @@ from dpbench import DataError, Dataset, Extractor, Learner, SpecError, Split, Sp
 from dpbench.errors import DpbenchError, OutputError
 from dpbench.registry import Registration, Registry
 from dpbench.studies.inspect import machines, spectrum
-from dpbench.studies.inspect.analysis import inspect
+from dpbench.studies.inspect.inspection import inspect
 from dpbench.studies.inspect.margins import margins, over_classes, satisfied
-from dpbench.studies.inspect.plot import write_plot
+from dpbench.studies.inspect.panels import write_plot
 from dpbench.studies.inspect.report import MARK, Asked, Inspection, Margins, ask
 from dpbench.studies.inspect.separability import pairs, separability, xi
 from tests import gallery

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dpbench.studies.inspect.analysis import inspect
+from dpbench.studies.inspect.inspection import inspect
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Pair, Range, Separability, Spectrum, ask
 

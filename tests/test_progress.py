@@ -9,8 +9,8 @@ import pytest
 
 from dpbench.support import progress
 from dpbench.sweep import display
-from dpbench.sweep.executors.local import LocalPool
-from dpbench.sweep.folder import Folder
+from dpbench.sweep.cell_files import Folder
+from dpbench.sweep.local import LocalPool
 
 
 def told(monkeypatch: pytest.MonkeyPatch, seconds: list[float], left: int) -> None:

@@ -12,6 +12,7 @@ from scipy import stats
 
 from dpbench.errors import DataError, OutputError
 from dpbench.privacy import MECHANISM
+from dpbench.records.metrics import METRICS, TITLES, Scores
 from dpbench.records.result import (
     ComponentOrigin,
     CrossCheck,
@@ -53,6 +54,10 @@ def result(epsilon: float = 1.0) -> Result:
         seconds={"fit": 0.1}, cpu_seconds={}, settled={}, peak_bytes={"fit": 1}, provenance={"commit": None},
         components={"learner": ComponentOrigin(plugin="pillar", distribution="tiny", version="1.0")},
     )  # fmt: skip
+
+
+def test_every_metric_has_a_title_and_a_field_of_a_seeds_scores() -> None:
+    assert {*METRICS} == {*TITLES} == {*Scores.model_fields}
 
 
 def edited(file: Path, change: dict[str, Any]) -> None:

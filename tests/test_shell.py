@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task, cli
+from dpbench.analysis.formats import percent
 from dpbench.data.survey import survey
 from dpbench.harness import run as running
 from dpbench.harness.fit import SeedFit, fit_seed
@@ -22,7 +23,6 @@ from dpbench.harness.prepare import PreparedRun
 from dpbench.records import museum
 from dpbench.records.result import Interval, Result
 from dpbench.registry import load
-from dpbench.results.tables.render import percent
 from dpbench.support import charts, progress
 from dpbench.support.guard import DEBUG
 from dpbench.testing.checking import check

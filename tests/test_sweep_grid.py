@@ -19,10 +19,10 @@ from dpbench.records.spec import make_spec
 from dpbench.registry import Registry
 from dpbench.support.messages import duration
 from dpbench.sweep import Cell, Grid, Resources, overview, read_grid, sweep
+from dpbench.sweep.cell_files import Folder
 from dpbench.sweep.display import Count
-from dpbench.sweep.executors import Executor, Outcome
-from dpbench.sweep.folder import Folder
-from dpbench.sweep.memory import Memory
+from dpbench.sweep.executor import Executor, Outcome
+from dpbench.sweep.worker import Memory
 
 FIXED = {"dataset": "digits", "seeds": 1}
 

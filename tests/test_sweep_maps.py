@@ -20,7 +20,7 @@ from dpbench.harness import run
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
-from dpbench.sweep.memory import Memory
+from dpbench.sweep.worker import Memory
 
 
 def spec(**options: float | str) -> Spec:

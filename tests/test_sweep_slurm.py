@@ -176,7 +176,7 @@ def test_without_slurm_a_sweep_is_refused_at_once(tmp_path: Path, monkeypatch: p
 
 def test_without_dask_jobqueue_the_extra_is_named(tmp_path: Path, jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dask_jobqueue.slurm", None)
-    monkeypatch.delitem(sys.modules, "dpbench.sweep.executors.slurm", raising=False)
+    monkeypatch.delitem(sys.modules, "dpbench.sweep.slurm", raising=False)
     with pytest.raises(SpecError, match=re.escape("pip install 'dpbench-vision[slurm]'")):
         sweep(written(SWEEP, tmp_path / "out"), tmp_path / "out", resources=Resources("slurm", workers=1))
 

@@ -14,12 +14,13 @@ import pytest
 from rich.console import Console
 
 from dpbench import cli
+from dpbench.analysis import description, formats
+from dpbench.analysis.reader import Filed, read
+from dpbench.analysis.tables import Row, Table, arrange
 from dpbench.cli.results import show_tables
 from dpbench.errors import DataError, SpecError
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval
-from dpbench.results.tables import Filed, arrange, read, render, words
-from dpbench.results.tables.arrange import Row, Table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "leaderboard" / "results"
@@ -73,7 +74,7 @@ def test_all_that_the_paired_test_cannot_tell_from_the_best_are_best() -> None:
     assert leader
     for row in entries:
         cell = row.cells[0]
-        assert cell and cell.best == (cell is leader or not words.compared(leader.filed, cell.filed).differs)
+        assert cell and cell.best == (cell is leader or not description.compared(leader.filed, cell.filed).differs)
     assert 1 < sum(bool(row.cells[0] and row.cells[0].best) for row in entries) < len(entries)
 
 
@@ -148,9 +149,9 @@ def test_a_table_that_is_wider_than_the_terminal_is_stacked_and_cuts_nothing() -
     text = cast("io.StringIO", shown.file).getvalue()
     assert "…" not in text
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines()[1:-1])
-    parts = render.terminal(whole, 80)
-    assert len(parts) > 1 and len(render.terminal(whole, 1000)) == 1
-    cells = [render.percent(cell.score) + " *" * cell.best for row in whole.rows for cell in row.cells if cell]
+    parts = formats.terminal(whole, 80)
+    assert len(parts) > 1 and len(formats.terminal(whole, 1000)) == 1
+    cells = [formats.percent(cell.score) + " *" * cell.best for row in whole.rows for cell in row.cells if cell]
     assert all(cell in text for cell in cells)
     assert all(text.count(f"\n {row.label.split()[0]} ") >= len(parts) for row in whole.rows)
 
@@ -195,23 +196,23 @@ def test_nothing_to_show_says_so(tmp_path: Path) -> None:
 
 def test_every_form_has_every_cell() -> None:
     found = table(LOW, HIGH)
-    cells = [render.percent(cell.score) for row in found.rows for cell in row.cells if cell]
-    for text in (render.markdown([found]), render.web([found])):
+    cells = [formats.percent(cell.score) for row in found.rows for cell in row.cells if cell]
+    for text in (formats.markdown([found]), formats.web([found])):
         assert all(cell in text for cell in cells)
-    assert all(cell.replace("±", r"$\pm$") in render.latex([found]) for cell in cells)
-    rows = list(csv.DictReader(io.StringIO(render.values(read([LOW, HIGH])[0]))))
+    assert all(cell.replace("±", r"$\pm$") in formats.latex([found]) for cell in cells)
+    rows = list(csv.DictReader(io.StringIO(formats.values(read([LOW, HIGH])[0]))))
     assert len(rows) == len({file.name for folder in (LOW, HIGH) for file in folder.iterdir()})
     assert {row["target_epsilon"] for row in rows} == {"0.1", "0.7", "inf"}
 
 
 def test_html_of_a_strangers_names_runs_nothing() -> None:
     row = Row("<script>x</script>", (None,), reference=False)
-    text = render.web([Table("<img src=x>", "accuracy", ("<b>",), (row,))])
+    text = formats.web([Table("<img src=x>", "accuracy", ("<b>",), (row,))])
     assert "<script" not in text and "<img" not in text and "<b>" not in text
 
 
 def test_the_difference_of_two_results_has_its_interval_and_a_verdict() -> None:
-    said = "\n".join(words.difference(one(LOW, "pillar"), one(LOW, "dp-raft")))
+    said = "\n".join(description.difference(one(LOW, "pillar"), one(LOW, "dp-raft")))
     assert "A: pillar, ε 0.1: 82.31" in said
     assert "A - B: +10.22 ±" in said
     assert said.endswith("More than noise, at 5%.")
@@ -219,12 +220,12 @@ def test_the_difference_of_two_results_has_its_interval_and_a_verdict() -> None:
 
 def test_results_on_other_data_or_seeds_are_not_compared() -> None:
     with pytest.raises(SpecError, match=r"624 examples of pneumonia.*359 examples of digits"):
-        words.compared(one(LOW, "pillar"), one(DIGITS, "pillar"))
+        description.compared(one(LOW, "pillar"), one(DIGITS, "pillar"))
 
 
 def test_one_result_is_told_whole() -> None:
     filed = one(LOW, "pillar")
-    told = dict(words.told(filed))
+    told = dict(description.told(filed))
     assert told["privacy"].startswith("ε 0.0999976 by pld, 0.09799 to 0.102 by prv-accountant")
     assert told["release gradient"] == "30 steps, each example with chance 1, σ 168.4"
     assert "k=27" in told["settings"]
@@ -236,11 +237,11 @@ def test_settings_are_told_as_they_ran_and_by_whom_they_were_chosen() -> None:
     options = {**filed.result.spec.learner.options, "steps": None}
     spec = filed.result.spec.model_copy(update={"learner": Component(name="pillar", options=options)})
     result = filed.result.model_copy(update={"spec": spec, "settled": {"steps": 37}, "selection": "by-hand"})
-    told = dict(words.told(Filed(filed.file, result)))["settings"]
+    told = dict(description.told(Filed(filed.file, result)))["settings"]
     assert "steps=37" in told and told.endswith("(set by hand; steps by the budget)")
-    (row,) = csv.DictReader(io.StringIO(render.values([Filed(filed.file, result)])))
+    (row,) = csv.DictReader(io.StringIO(formats.values([Filed(filed.file, result)])))
     assert "steps=37" in row["settings"]
-    assert dict(words.told(filed))["settings"].endswith("(the defaults; k, learning_rate, steps by the budget)")
+    assert dict(description.told(filed))["settings"].endswith("(the defaults; k, learning_rate, steps by the budget)")
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

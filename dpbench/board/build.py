@@ -16,10 +16,12 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import core_schema
 
+from dpbench.analysis.paired import compared, scores_of
 from dpbench.board.entry import entry_of
 from dpbench.board.exchange import curve_of, curves_wrong, worth
 from dpbench.board.folder import boards_of
 from dpbench.board.index import Entry, Index, Standing
+from dpbench.board.ranking import SENTENCE, order_of, ranks
 from dpbench.board.verify.audits import audited, audits_wrong
 from dpbench.board.verify.audits import strays as stray_audits
 from dpbench.board.verify.checks import Checked
@@ -30,7 +32,6 @@ from dpbench.errors import ChecksFailed, Complaint, DpbenchError
 from dpbench.records.board import Board
 from dpbench.records.result import Result
 from dpbench.registry import Registry
-from dpbench.results.ranking import SENTENCE, compared, order_of, ranks, scores_of
 from dpbench.support.files import write_atomically
 
 INDEX, SCHEMA = "leaderboard.json", "schema.json"

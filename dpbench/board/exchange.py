@@ -21,9 +21,9 @@ from dpbench.board.index import Worth
 from dpbench.errors import Complaint, MalformedFile
 from dpbench.records import storage
 from dpbench.records.board import Board
-from dpbench.records.metrics import Metric
+from dpbench.records.metrics import Metric, Share
 from dpbench.records.protocol import Component
-from dpbench.records.result import ComponentOrigin, Result, Share
+from dpbench.records.result import ComponentOrigin, Result
 
 FOLDER = "curves"
 RESAMPLES = 2000

@@ -34,8 +34,8 @@ class Target:
 
     def read(self) -> Spec | Result:
         """Read it."""
+        from dpbench.analysis.reader import check_seal
         from dpbench.records.result import Result
-        from dpbench.results.tables.collect import check_seal
 
         if self.file.suffix == ".toml":
             return make_spec(read_toml(self.file), self.name)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpbench.records.result import Interval
     from dpbench.records.spec import Spec
     from dpbench.registry import Registry
-    from dpbench.studies.explain.record import Explanation, Lift
+    from dpbench.studies.explain.explanation import Explanation, Lift
 
 
 def explain(

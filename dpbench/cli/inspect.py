@@ -40,7 +40,7 @@ def inspect(
     plot: Annotated[Path | None, typer.Option(help="Also plot it, as this PNG or SVG file.")] = None,
 ) -> None:
     """Show whether a few dimensions of public features suffice: spectrum, separability, margins."""
-    from dpbench.studies.inspect.plot import write_plot
+    from dpbench.studies.inspect.panels import write_plot
     from dpbench.studies.inspect.report import ask
 
     given = {
@@ -59,9 +59,9 @@ def inspect(
         plugins.find("extractor", part.name)
     check_outputs(out, plot)
 
-    from dpbench.studies.inspect import analysis
+    from dpbench.studies.inspect.inspection import inspect as analyse
 
-    inspection = analysis.inspect(asked, device=device, plugins=plugins)
+    inspection = analyse(asked, device=device, plugins=plugins)
     files = written(inspection, out, plot, write_plot)
     if as_json:
         print(inspection.model_dump_json(indent=2))

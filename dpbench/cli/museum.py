@@ -23,7 +23,7 @@ def museum(
     if name is None:
         _list(as_json)
         return
-    from dpbench.museum.catalogue import find
+    from dpbench.museum.tour import find
 
     _show(find(name), as_json)
 
@@ -44,7 +44,7 @@ def _list(as_json: bool) -> None:
 
 def _show(exhibit: Exhibit, as_json: bool) -> None:
     from dpbench.museum.exhibit import stopped_by
-    from dpbench.museum.record import recorded
+    from dpbench.museum.matrix import recorded
 
     console = Console()
     if not as_json:

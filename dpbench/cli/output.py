@@ -21,7 +21,7 @@ from dpbench.support.charts import check_file
 from dpbench.support.files import check_writable
 
 if TYPE_CHECKING:
-    from dpbench.studies.explain.record import Explanation
+    from dpbench.studies.explain.explanation import Explanation
     from dpbench.studies.inspect.report import Inspection
 
 Plotted = TypeVar("Plotted", "Explanation", "Inspection")

@@ -21,7 +21,7 @@ def serve(
     open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Preview the built page on this machine alone, until Ctrl-C."""
-    from dpbench.site.publishing import serve as server
+    from dpbench.site import server
 
     def ready(address: str) -> None:
         print(f"The leaderboard is at {address} (Ctrl-C ends it)", flush=True)
@@ -68,9 +68,9 @@ def publish(
     boards and schema, with the token that the environment variable HF_TOKEN holds.
     """
     from dpbench.registry import load
-    from dpbench.site.publishing.pages import published
-    from dpbench.site.publishing.publish import HUB
-    from dpbench.site.publishing.publish import publish as publish_to
+    from dpbench.site.github_pages import published
+    from dpbench.site.publishing import HUB
+    from dpbench.site.publishing import publish as publish_to
 
     plugins = load()
     plugins.report_broken()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
-from dpbench.sweep.product import AXES, definition
+from dpbench.sweep.grid import AXES, definition
 
 if TYPE_CHECKING:
     from dpbench.records.spec import Spec

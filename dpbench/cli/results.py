@@ -17,9 +17,9 @@ from dpbench.errors import SpecError
 from dpbench.records.metrics import METRICS
 
 if TYPE_CHECKING:
+    from dpbench.analysis.reader import Filed
+    from dpbench.analysis.tables import Table as Tables
     from dpbench.records.metrics import Metric
-    from dpbench.results.tables import Filed
-    from dpbench.results.tables import Table as Tables
 
 ScoredBy = StrEnum("ScoredBy", list(METRICS))  # type: ignore[misc]
 
@@ -55,9 +55,11 @@ def table(
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, for the package booktabs.")] = False,
 ) -> None:
     """Show results as tables: learners by ε, best first, ties bold; one table for each protocol."""
+    from dpbench.analysis import formats
+    from dpbench.analysis.reader import read
+    from dpbench.analysis.tables import arrange
     from dpbench.registry import load
     from dpbench.registry.components import short
-    from dpbench.results.tables import arrange, read, render
 
     if csv + markdown + latex > 1:
         raise SpecError("Expected at most one of --csv, --markdown and --latex.")
@@ -68,13 +70,13 @@ def table(
     if not chosen:
         raise SpecError(f"Expected results of {_asked(learner, dataset, epsilon)}: none of the {len(filed)} found is.")
     if csv:
-        print(render.values(chosen), end="")
+        print(formats.values(chosen), end="")
         return
     tables = arrange(chosen, _metric(metric), short(load()))
     if not tables:
         raise SpecError(f"Expected results with {metric.value}: none of the {len(chosen)} chosen has it.")
     if markdown or latex:
-        print((render.markdown if markdown else render.latex)(tables), end="")
+        print((formats.markdown if markdown else formats.latex)(tables), end="")
     else:
         show_tables(tables, Console())
 
@@ -82,11 +84,12 @@ def table(
 @app.command("show")
 def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
     """Say everything that a result says, in words."""
-    from dpbench.results.tables import read, words
+    from dpbench.analysis import description
+    from dpbench.analysis.reader import read
 
     (filed,), _ = read([_file(file)])
     table = Table.grid(Column(style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
-    for heading, text in words.told(filed):
+    for heading, text in description.told(filed):
         table.add_row(heading, Text(text))
     Console().print(table)
 
@@ -97,22 +100,23 @@ def compare(
     metric: Annotated[ScoredBy, typer.Option(help="Metric.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
 ) -> None:
     """Say by how much two results differ, and whether that is more than noise, by the boards' paired test."""
-    from dpbench.results.tables import read, words
+    from dpbench.analysis import description
+    from dpbench.analysis.reader import read
 
     one, other = (read([_file(file)])[0][0] for file in (first, second))
-    for line in words.difference(one, other, _metric(metric)):
+    for line in description.difference(one, other, _metric(metric)):
         print(line)
 
 
 def show_tables(tables: Sequence[Tables], console: Console) -> None:
     """Print tables and what their marks mean."""
-    from dpbench.results.tables import render
+    from dpbench.analysis import formats
 
     for one in tables:
-        console.print(Text(render.heading(one), style="bold"), soft_wrap=True)
-        for part in render.terminal(one, console.width):
+        console.print(Text(formats.heading(one), style="bold"), soft_wrap=True)
+        for part in formats.terminal(one, console.width):
             console.print(part, end="\n\n")
-    console.print(render.STAR, highlight=False, soft_wrap=True)
+    console.print(formats.STAR, highlight=False, soft_wrap=True)
 
 
 def _file(path: Path) -> Path:

@@ -168,8 +168,8 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
     resolved.check_data()
     check_writable(request.out)
 
+    from dpbench.analysis import description
     from dpbench.harness.run import run
-    from dpbench.results.tables import words
 
     journal, kept = Journal(request.out), "Features and models that ended are kept." if keeper else KEPT
     with interruptible(kept):
@@ -177,7 +177,7 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
             resolved, device=request.device, settings=request.settings, for_board=request.board is not None,
             keep=keeper, journal=None if keeper else journal,
         )  # fmt: skip
-    replaced = words.replaced(result, request.out / result.file_name)
+    replaced = description.replaced(result, request.out / result.file_name)
     with printed_if_unwritable(result):
         place = result.write(request.out)
     journal.end(result.file_name)
@@ -245,7 +245,7 @@ def _listed(settings: Mapping[str, Any]) -> str:
 
 
 def _percent(result: Result) -> str:
-    from dpbench.results.tables.render import percent
+    from dpbench.analysis.formats import percent
 
     mean, *half = percent(result.metrics["accuracy"]).split(" ", 1)
     return " ".join([f"{mean}%", *half])

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from dpbench.results.tables import Filed
+    from dpbench.analysis.reader import Filed
     from dpbench.sweep import Summary
 
 
@@ -19,10 +19,10 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
     Raises:
         typer.Exit: with code 1, where a cell failed.
     """
+    from dpbench.analysis.tables import arrange
     from dpbench.cli.results import show_tables
     from dpbench.registry import load
     from dpbench.registry.components import short
-    from dpbench.results.tables import arrange
 
     for cell, error in summary.failed:
         console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
@@ -49,7 +49,7 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
 
 
 def _filed(summary: Summary) -> Iterator[Filed]:
-    from dpbench.results.tables import Filed
+    from dpbench.analysis.reader import Filed
 
     for cell in summary.grid.cells:
         result = summary.folder.result(cell)

@@ -13,7 +13,7 @@ from dpbench.cli import flags
 from dpbench.cli.output import interruptible
 from dpbench.cli.summary import show_summary
 from dpbench.studies.figures import ready
-from dpbench.sweep.folder import STATES, TO_RUN
+from dpbench.sweep.cell_files import STATES, TO_RUN
 
 if TYPE_CHECKING:
     from dpbench.sweep import Overview
@@ -28,7 +28,7 @@ def sweep(
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Results folder. \\[default: dpbench-results/NAME]")] = None,
-    executor: Annotated[str, typer.Option(help="local (processes), dask (a cluster) or slurm (jobs).")] = "local",
+    executor: Annotated[str, typer.Option(help="local (processes), dask (a --scheduler) or slurm (jobs).")] = "local",
     scheduler: Annotated[
         str | None, typer.Option(help="Dask scheduler, like tcp://host:8786. \\[default: workers on this machine]")
     ] = None,

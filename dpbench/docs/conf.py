@@ -8,7 +8,7 @@ project = "dpbench"
 author = "The dpbench developers"
 release = version = version_of("dpbench-vision")
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "dpbench.docs.mathml", "dpbench.docs.prose"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "dpbench.docs.extension"]
 templates_path = ["theme", str(files("dpbench.site") / "templates")]
 exclude_patterns = ["_*", "theme"]
 
@@ -33,6 +33,7 @@ nb_output_stderr = "remove"  # progress, and what the cache says
 default_role = "py:obj"  # docstrings write `name`: a link where the reference has it, code where it has not
 suppress_warnings = ["ref.python"]  # a name of several classes has no link
 autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 80  # a long signature has one argument a line
 smartquotes = False  # -- begins a flag
 toc_object_entries = False
 autodoc_member_order = "bysource"

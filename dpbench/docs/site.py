@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from dpbench.docs.commands import Command
-from dpbench.docs.pages import generated
+from dpbench.docs.reference import Command, generated
 from dpbench.errors import DocsMissing, DocsNotBuilt
 from dpbench.registry import load
-from dpbench.site.output import fresh
+from dpbench.site.layout import fresh
 from dpbench.support.paths import PACKAGE, cache_folder
 
 SOURCE = Path(__file__).parent

@@ -2,5 +2,5 @@
 
 `exhibit` says what an exhibit is; `strangers` are plugins (their code lies in `exhibits`, as a stranger's would),
 `cores` replace a piece of `dpbench.privacy`, `accounts` state an epsilon, `protocols` are what a board is asked to
-take. `catalogue` has all of them, `record` what running them gave: the detection matrix.
+take. `tour` has all of them, `matrix` what running them gave: the detection matrix.
 """

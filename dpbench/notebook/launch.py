@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpbench.analysis.reader import Filed
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.models import Model
@@ -15,11 +16,9 @@ from dpbench.notebook.outcome import PLACE, Results
 from dpbench.records.journal import Journal
 from dpbench.registry import KINDS, OWN, Registry, load
 from dpbench.registry.components import kind_of, written
-from dpbench.results.tables import Filed
 from dpbench.support.files import check_writable
 from dpbench.sweep import overview
-from dpbench.sweep.grid import Cell
-from dpbench.sweep.product import AXES, definition
+from dpbench.sweep.grid import AXES, Cell, definition
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from dpbench.analysis import description, formats
+from dpbench.analysis.reader import Filed, read
+from dpbench.analysis.tables import Table, arrange
 from dpbench.errors import SpecError
 from dpbench.models import Model
 from dpbench.notebook import plot
@@ -18,7 +21,6 @@ from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry import load as load_plugins
 from dpbench.registry.components import short
-from dpbench.results.tables import Filed, Table, arrange, read, render, words
 from dpbench.support.messages import unknown
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class Results(Sequence["Results"]):
         """Return a pandas frame: a row a result, the columns of `dpbench results --csv`."""
         import pandas
 
-        return pandas.read_csv(io.StringIO(render.values(self.filed)))
+        return pandas.read_csv(io.StringIO(formats.values(self.filed)))
 
     def plot(self, metric: Metric = "accuracy", ax: Axes | None = None) -> Axes:
         """Draw a metric against ε, a line a learner, with 95% intervals; return the axes.
@@ -110,12 +112,12 @@ class Results(Sequence["Results"]):
         return (self[place] for place in range(len(self)))
 
     def __repr__(self) -> str:
-        return render.markdown(self._tables()).rstrip() + "".join(f"\nFailed: {line}" for line in self._failures())
+        return formats.markdown(self._tables()).rstrip() + "".join(f"\nFailed: {line}" for line in self._failures())
 
     def _repr_html_(self) -> str:
         failures = "".join(f"<p>Failed: {html.escape(line)}</p>" for line in self._failures())
         remarks = "".join(f"<p>{html.escape(said)}</p>" for one in self.records for said in one.remarks)
-        return render.web(self._tables()) + remarks + failures
+        return formats.web(self._tables()) + remarks + failures
 
     def _tables(self, metric: Metric = "accuracy") -> list[Table]:
         return arrange(self.filed, metric, short(self.plugins or load_plugins()))
@@ -175,9 +177,9 @@ def compare(first: Results | str | Path, second: Results | str | Path, metric: M
     """
     one, other = (each if isinstance(each, Results) else results(each) for each in (first, second))
     pair = one._only, other._only
-    found = words.compared(*pair, checked(metric))
+    found = description.compared(*pair, checked(metric))
     return Comparison(
-        tuple(words.difference(*pair, metric)), found.difference, found.half, found.p, bool(found.differs)
+        tuple(description.difference(*pair, metric)), found.difference, found.half, found.p, bool(found.differs)
     )
 
 

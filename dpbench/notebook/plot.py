@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dpbench.analysis.tables import Table
 from dpbench.errors import SpecError
-from dpbench.results.tables import Table
 from dpbench.support.charts import check_drawing
 
 if TYPE_CHECKING:

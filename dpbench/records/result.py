@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,7 +15,7 @@ from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.records import storage
 from dpbench.records.checksums import seal_of
-from dpbench.records.metrics import METRICS
+from dpbench.records.metrics import METRICS, Scores, Share
 from dpbench.records.overlap import Overlap, too_much
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
@@ -34,7 +34,6 @@ SEEDED_SEARCH = "whoever knows the seed: noise and the number of runs follow fro
 EXACT = (
     "less than 1e-15 of delta: noise is a discrete Gaussian on a fine lattice, that of the accountants a continuous one"
 )
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Record(BaseModel):
@@ -111,15 +110,10 @@ def planned(plan: Sequence[PlannedRelease | PlannedChoice]) -> tuple[Planned, ..
     return tuple(kinds[type(one)](**one.model_dump(exclude={"sigma"})) for one in plan)
 
 
-class SeedResult(_Record):
+class SeedResult(Scores):
     """One fit, scored on the test split at full precision."""
 
     seed: int
-    accuracy: Share
-    balanced_accuracy: Share
-    worst_class_accuracy: Share
-    macro_f1: Share
-    auroc: Share | None
     class_accuracy: tuple[Share | None, ...]
     correct: str  # base64 of one bit a test example, in order
     predictions: str  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them

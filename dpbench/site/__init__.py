@@ -5,13 +5,13 @@ Layout::
     index.html                       learners by dataset and epsilon, what epsilon means, how to submit
     boards/<board>.html, .csv, .png  one board: standings, charts, protocol; its table; its preview
     entries.html, entries.csv        every entry, sorted and filtered
-    entries/<board>/<id>.html, .svg  one entry: command, privacy, scores, settings, provenance; its badge
+    entries/<board>/<id>.html        one entry: command, privacy, scores, settings, provenance
     results/<board>/<id>.json        the raw files
     learners.html, learners/         one page a learner
     data.html, datasets/, extractors/
     figures.html                     the papers' figures, as measured here
     audits.html, museum.html         what was run again and attacked; privacy bugs, and what stops each
-    leaderboard.json, feed.xml       the index; its newest entries
+    leaderboard.json                 the index
     docs/                            the documentation, where it is built along
     404.html, assets/                for servers that want one; our own styles and script
 
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from dpbench.board.index import Index
 from dpbench.registry import Registry, load
-from dpbench.site import entries, output, pages
+from dpbench.site import entry_pages, layout, pages
 from dpbench.site.context import Site
 
 __all__ = ["build_site"]
@@ -52,10 +52,10 @@ def build_site(
         SpecError: the environment names an address that is none; see `settings`.
         OutputError: `out` holds what no build made, or cannot be written.
     """
-    output.check_names(index)
+    layout.check_names(index)
     site = Site.of(index, root, plugins or load(), docs=docs is not None)
-    with output.fresh(out) as folder:
-        with entries.writing(site, folder):
+    with layout.fresh(out) as folder:
+        with entry_pages.writing(site, folder):
             pages.write(site, folder)
         if docs is not None:
             docs(folder / "docs")

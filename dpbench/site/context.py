@@ -10,7 +10,7 @@ from typing import Self
 
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.registry import Registry
-from dpbench.site import output, view
+from dpbench.site import layout, view
 from dpbench.site.looks import Look, looks
 from dpbench.site.settings import Settings
 
@@ -55,7 +55,7 @@ def slugs(names: Mapping[str, object] | set[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     taken: set[str] = set()
     for name in sorted(names):
-        plain = output.NAME.fullmatch(name) and name.casefold() not in taken
+        plain = layout.NAME.fullmatch(name) and name.casefold() not in taken
         slug = name if plain else f"_{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
         taken.add(slug.casefold())
         found[name] = slug

@@ -7,17 +7,16 @@ from pathlib import Path
 
 from dpbench.board.export import table
 from dpbench.board.index import Standing
-from dpbench.site import components, evidence, learners, view
-from dpbench.site.boards import board_page
-from dpbench.site.charts.lines import epsilon_charts
-from dpbench.site.charts.picture import Chart
-from dpbench.site.charts.preview import preview
+from dpbench.site import component_pages, evidence_pages, learner_pages, view
+from dpbench.site.board_page import board_page
 from dpbench.site.context import Site
-from dpbench.site.feed import feed
-from dpbench.site.figures import figures_page
-from dpbench.site.home import home
+from dpbench.site.entries_page import entries_page
+from dpbench.site.figure_page import figures_page
+from dpbench.site.home_page import home
+from dpbench.site.lines import epsilon_charts
+from dpbench.site.picture import Chart
+from dpbench.site.preview import preview
 from dpbench.site.render import PREVIEW, STATIC, Renderer, renderer, static, stylesheet
-from dpbench.site.table import entries_page
 
 
 def write(site: Site, folder: Path) -> None:
@@ -37,13 +36,12 @@ def _files(site: Site) -> Iterator[tuple[str, bytes]]:
         against = epsilon_charts(family, site.looks)
         for standing in family:
             yield from _board(site, standing, against, shared)
-    yield from learners.pages(site, shared)
-    yield from components.pages(site, shared)
+    yield from learner_pages.pages(site, shared)
+    yield from component_pages.pages(site, shared)
     yield "figures.html", figures_page(site, shared)
-    yield "audits.html", evidence.audits_page(site, shared)
-    yield "museum.html", evidence.museum_page(shared)
+    yield "audits.html", evidence_pages.audits_page(site, shared)
+    yield "museum.html", evidence_pages.museum_page(shared)
     yield "404.html", shared.lost()
-    yield "feed.xml", feed(site)
     yield "leaderboard.json", site.index.model_dump_json(indent=1).encode() + b"\n"
     yield PREVIEW, preview(None, site.looks)
     yield "assets/site.css", stylesheet()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from dpbench.site import output, text, view, words
+from dpbench.site import layout, text, view, words
 from dpbench.site.looks import style
 from dpbench.site.settings import Settings
 
@@ -75,7 +75,7 @@ def renderer(settings: Settings) -> Renderer:
         selection=words.SELECTION,
         metric_name=view.metric_name,
         said=view.said,
-        page=output.page,
+        page=layout.page,
     )
     return Renderer(environment, settings)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 
+from dpbench.analysis import formats
 from dpbench.records.result import Interval
-from dpbench.results.tables import render
 from dpbench.support.messages import bytes_in_words, duration
 
 LONGEST = 2000  # characters of one string on a page; the raw file has all of it
@@ -82,7 +82,7 @@ def spread(interval: Interval | None) -> str:
     >>> spread(Interval(mean=0.72, low=0.70, high=0.74)), spread(Interval(mean=0.95, low=0.85, high=1.05))
     ('72.00 ± 2.00', '95.00 (85.00 to 100)')
     """
-    return NONE if interval is None else render.percent(interval)
+    return NONE if interval is None else formats.percent(interval)
 
 
 def budget(epsilon: float) -> str:

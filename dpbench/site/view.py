@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.privacy import MECHANISM
-from dpbench.records.metrics import Metric
+from dpbench.records.metrics import TITLES, Metric
 from dpbench.records.result import Interval
 from dpbench.site import text
-from dpbench.site.words import CHOSEN, TITLES
+from dpbench.site.words import CHOSEN
 
 MOST = 500  # rows of a board's table: beyond, the table of all entries has them
 LINES = {"control": "public labels alone", "ceiling": "no privacy"}

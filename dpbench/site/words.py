@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dpbench.board.index import Trust
-from dpbench.records.metrics import Metric
 from dpbench.records.search import SelectionRule
 
-TITLES: Mapping[Metric, str] = {
-    "accuracy": "Accuracy",
-    "balanced_accuracy": "Balanced accuracy",
-    "worst_class_accuracy": "Worst class",
-    "macro_f1": "Macro F1",
-    "auroc": "AUROC",
-}
 TRUST: Mapping[Trust, str] = {
     "submitted": "checked, and not yet run again by the project",
     "re-run": "a seed of it was run again by the project, and gave the same",

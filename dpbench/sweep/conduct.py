@@ -18,8 +18,8 @@ from dpbench.registry import Registry
 from dpbench.registry.components import build, kind_of, resolve
 from dpbench.support.code import DPBENCH, code_of, core
 from dpbench.support.guard import guarded
+from dpbench.sweep.cell_files import TO_RUN, Folder, State
 from dpbench.sweep.display import Count, shown
-from dpbench.sweep.folder import TO_RUN, Folder, State
 from dpbench.sweep.grid import Cell, Grid, read_grid
 from dpbench.sweep.resources import Resources
 
@@ -178,7 +178,7 @@ def _state(cell: Cell, result: Result | None, folder: Folder, plugins: Registry,
 
 def _run(left: Sequence[Cell], before: Overview, resources: Resources, plugins: Registry) -> int:
     """Run cells and save their results; return how many succeeded."""
-    from dpbench.sweep.executors.start import executor  # imports torch
+    from dpbench.sweep.start import executor  # imports torch
 
     folder, chosen = before.folder, executor(resources, before.folder)
     ordered = prepared(left, folder, resources.device_here, plugins)
@@ -200,7 +200,7 @@ def prepared(cells: Sequence[Cell], folder: Folder, device: str, plugins: Regist
     Raises:
         OutputError: the cache folder cannot be written.
     """
-    from dpbench.sweep.memory import Memory  # imports torch
+    from dpbench.sweep.worker import Memory  # imports torch
 
     groups: dict[str, list[Cell]] = {}
     for cell in cells:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from dpbench.support import progress
 from dpbench.support.messages import duration
-from dpbench.sweep.executors import Executor
+from dpbench.sweep.executor import Executor
 
 INTERVAL = 60.0  # seconds between lines
 

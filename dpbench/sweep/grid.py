@@ -40,17 +40,19 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dpbench.analysis import plots
+from dpbench.analysis.formula import numbers
+from dpbench.analysis.plots import Plot
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.records.protocol import CONCAT, Component
+from dpbench.records.protocol import CONCAT, Component, Protocol
 from dpbench.records.spec import COMPONENTS, Spec, make_spec, read_toml
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
-from dpbench.results import plots
-from dpbench.results.formula import numbers
-from dpbench.results.plots import Plot
 from dpbench.support.messages import unknown
 from dpbench.support.validation import sentence
 
+AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
+"""What flags may give several values, in the order in which cells run: those that share features and rows together."""
 MAX_CELLS = 100_000  # more is a mistake, and would take hours to list before the first one runs
 
 
@@ -214,3 +216,23 @@ def _keys(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
 def describe(values: Mapping[str, Any]) -> str:
     """Return the axis values of a cell, like `learner=jl, epsilon=1.0`."""
     return ", ".join(f"{axis}={value}" for axis, value in values.items())
+
+
+def definition(values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], plugins: Registry) -> dict[str, Any]:
+    """Return the sweep over some axes; of several learners one that is the ceiling runs once, without privacy."""
+    fixed = {name: value for name, value in values.items() if name not in several}
+    learners = list(several.get("learner", ()))
+    ceilings = [one for one in learners if plugins.find("learner", _name(one)).cls.reference]
+    if not ceilings:
+        return {"name": "run", "fixed": fixed, "grid": dict(several)}
+    shared = {name: values for name, values in several.items() if name not in {"learner", "epsilon"}}
+    epsilons = list(several.get("epsilon", [fixed.pop("epsilon", Protocol.model_fields["epsilon"].default)]))
+    others = [one for one in learners if one not in ceilings]
+    grids = [{"learner": others, "epsilon": epsilons}] * bool(others) + [{"learner": ceilings, "epsilon": [math.inf]}]
+    return {"name": "run", "fixed": fixed, "grid": shared, "grids": grids}
+
+
+def _name(learner: str | Mapping[str, Any] | Component) -> str:
+    if isinstance(learner, str):
+        return learner.partition(":")[0]
+    return learner.name if isinstance(learner, Component) else str(learner.get("name"))

@@ -39,7 +39,7 @@ class Resources:
     """What a sweep runs on. No result depends on it, except that the number of threads may change rounding."""
 
     executor: ExecutorName = "local"
-    scheduler: str | None = None  # address of a Dask scheduler; None: workers on this machine
+    scheduler: str | None = None  # address of a Dask scheduler; None: processes of this machine, as with "local"
     workers: int | None = None  # None: one per GPU, or as many as keep workers x threads = cores
     threads: int | None = None  # per worker; None: 1, or all cores for a single worker on this machine
     device: str = "auto"

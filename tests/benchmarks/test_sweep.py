@@ -12,9 +12,9 @@ from typing import Any
 
 from dpbench import registry
 from dpbench.sweep import Resources, read_grid
+from dpbench.sweep.cell_files import Folder
 from dpbench.sweep.conduct import prepared
-from dpbench.sweep.executors.start import executor
-from dpbench.sweep.folder import Folder
+from dpbench.sweep.start import executor
 from tests.benchmarks.conftest import Ratios
 
 WARM = 8  # cells before time counts: workers start, and plans are accounted for once

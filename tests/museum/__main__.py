@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpbench.museum.catalogue import EXHIBITS
-from dpbench.museum.record import recorded, write
+from dpbench.museum.matrix import recorded, write
+from dpbench.museum.tour import EXHIBITS
 from dpbench.records.museum import Record
 
 

@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 from dpbench.api import Learner
 from dpbench.cli import app
 from dpbench.errors import UnknownName
-from dpbench.museum import record
-from dpbench.museum.catalogue import EXHIBITS, find
+from dpbench.museum import matrix
 from dpbench.museum.cores import Core
 from dpbench.museum.exhibit import Exhibit
 from dpbench.museum.exhibits.elections import Committee, Prototypes, Stumps
 from dpbench.museum.exhibits.honest import Honest, InTwoBlocks, OfSamples
 from dpbench.museum.exhibits.precision import TrainsUnderAutocast
 from dpbench.museum.strangers import ran
+from dpbench.museum.tour import EXHIBITS, find
 from dpbench.records.museum import read
 from dpbench.testing import LearnerLaws
 from dpbench.testing.curators import Asking
@@ -79,7 +79,7 @@ SAID = {
 @pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.name)
 def test_an_exhibit_is_stopped_as_recorded_and_for_its_own_reason(exhibit: Exhibit) -> None:
     findings = exhibit.visit()
-    found, known = record.recorded(exhibit, findings), RECORDS[exhibit.name]
+    found, known = matrix.recorded(exhibit, findings), RECORDS[exhibit.name]
     assert found.stopped
     assert found.model_copy(update={"claimed": known.claimed, "true": known.true}) == known
     for one, other in ((found.claimed, known.claimed), (found.true, known.true)):
@@ -90,7 +90,7 @@ def test_an_exhibit_is_stopped_as_recorded_and_for_its_own_reason(exhibit: Exhib
 
 def test_the_record_is_of_every_exhibit_in_order_and_the_page_is_made_of_it() -> None:
     assert [*RECORDS] == [exhibit.name for exhibit in EXHIBITS]
-    assert record.PAGE.read_text(encoding="utf-8") == record.page(read())
+    assert matrix.PAGE.read_text(encoding="utf-8") == matrix.page(read())
 
 
 @pytest.mark.parametrize("learner", [Honest, OfSamples, InTwoBlocks, Prototypes, Stumps, Committee])

@@ -17,8 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from dpbench.analysis.paired import correct_bits
 from dpbench.board.folder import ResultFile, content_of, fitted
-from dpbench.board.verify.scores import correct_bits
 from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible, SpecError
 from dpbench.harness.rerun import prepare_rerun
 from dpbench.records.metrics import METRICS

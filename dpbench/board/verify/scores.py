@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import itertools
-import math
 import re
 
 import numpy as np
 
+from dpbench.analysis.paired import correct_bits
 from dpbench.board.verify.known import Wrong
 from dpbench.records.result import Result, SeedResult, summarise
 from dpbench.records.tolerance import CLOSE, close
@@ -35,28 +33,6 @@ def check_guesses(result: Result) -> Wrong:
         same = by_guess.setdefault(seed.predictions, seed)
         if same.correct != seed.correct or not all(map(close, same.class_accuracy, seed.class_accuracy)):
             yield f"seeds.{number}.predictions", f"the same as those of seed {same.seed}, which scored otherwise"
-
-
-def correct_bits(seed: SeedResult, test: int) -> np.ndarray:
-    """Return one bool a test example, in order: whether it was classified correctly.
-
-    Raises:
-        ValueError: `correct` is not base64 of so many bits, padded with zeros.
-    """
-    if test < 1:
-        raise ValueError(f"expected test examples, got {test}")
-    try:
-        raw = base64.b64decode(seed.correct, validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"expected base64: {error}") from None
-    if len(raw) != math.ceil(test / 8):
-        raise ValueError(
-            f"expected {math.ceil(test / 8):,} bytes, a bit for each of {test:,} examples, got {len(raw):,}"
-        )
-    bits = np.unpackbits(np.frombuffer(raw, np.uint8)).view(bool)
-    if bits[test:].any():
-        raise ValueError("expected zeros after the last test example")
-    return bits[:test]
 
 
 def _bits(seed: SeedResult, result: Result) -> Wrong:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.studies.explain.record import Explained, Explanation
+from dpbench.studies.explain.explanation import Explained, Explanation
 from dpbench.support.charts import BLUE, GREY, VERMILLION, write_chart
 
 if TYPE_CHECKING:

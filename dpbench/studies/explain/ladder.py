@@ -31,8 +31,8 @@ from dpbench.records.result import interval
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import written
+from dpbench.studies.explain.explanation import Explained, Explanation, Lift, Stage
 from dpbench.studies.explain.lifted import Kept, Lifted, only_sums
-from dpbench.studies.explain.record import Explained, Explanation, Lift, Stage
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dpbench.results.plots import Plot, X, text
+from dpbench.analysis.plots import Plot, X, text
 
 GAP = 0.15  # between neighbouring words, as a share of the numbers' range
 CHARACTER = 0.07  # inches, width at the size of tick labels

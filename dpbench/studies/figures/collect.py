@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import registry
+from dpbench.analysis.formula import value
+from dpbench.analysis.plots import Plot, Position, fits, position
 from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.records.result import Interval, Result
 from dpbench.registry import Registry
-from dpbench.results.formula import value
-from dpbench.results.plots import Plot, Position, fits, position
 from dpbench.studies.figures import published, ready
 from dpbench.studies.figures.published import Series
 from dpbench.sweep import overview

@@ -8,10 +8,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpbench.analysis.formula import is_formula
+from dpbench.analysis.plots import X, text
 from dpbench.records.result import Interval
 from dpbench.records.spec import COMPONENTS
-from dpbench.results.formula import is_formula
-from dpbench.results.plots import X, text
 from dpbench.studies.figures.axis import XAxis, x_axis
 from dpbench.studies.figures.collect import Collected
 from dpbench.studies.figures.published import Point, Series

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dpbench.analysis.plots import Plot
 from dpbench.errors import SpecError
-from dpbench.results.plots import Plot
 from dpbench.support.messages import unknown
 
 FILE = Path(__file__).parent / "published.json"

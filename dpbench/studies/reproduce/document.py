@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dpbench.analysis.plots import text
 from dpbench.registry import Registry
-from dpbench.results.plots import text
 from dpbench.studies.reproduce.catalogue import Study, studies
 from dpbench.studies.reproduce.measured import Measured, measured
 from dpbench.studies.reproduce.rates import Against

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpbench.analysis import formula
+from dpbench.analysis.plots import Plot, fits
 from dpbench.records import storage
 from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
-from dpbench.results import formula
-from dpbench.results.plots import Plot, fits
 from dpbench.studies.figures import ready
 from dpbench.studies.figures.collect import metric
 from dpbench.studies.inspect.report import Inspection

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dpbench.results.plots import text
+from dpbench.analysis.plots import text
 from dpbench.studies.reproduce.catalogue import Study
 from dpbench.studies.reproduce.measured import Measured, Rate
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
 
+from dpbench.analysis.plots import text
 from dpbench.records.result import Interval
-from dpbench.results.plots import text
 from dpbench.studies.figures import published
 from dpbench.studies.figures.published import Point
 from dpbench.studies.reproduce.catalogue import At, Order, Study

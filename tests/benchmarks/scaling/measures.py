@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tests.readme import ROOT
 
@@ -65,7 +65,7 @@ def fit(learner: Learner, n: int, d: int, classes: int) -> Found:
     return {"private": phases.cpu_seconds["all"] - few, "public": few, "beyond": beyond, "peak": peak}
 
 
-def sweep(cells: int, workers: int, executor: Literal["local", "dask"]) -> Found:
+def sweep(cells: int, workers: int) -> Found:
     """Return processor seconds of a sweep: all, those of its cells' own fits and scores, and of finding all done."""
     from dpbench import registry
     from dpbench.records.result import Result
@@ -77,7 +77,7 @@ def sweep(cells: int, workers: int, executor: Literal["local", "dask"]) -> Found
     fixed = {"dataset": "digits", "seeds": 1, "learner": "class-means"}
     grid = {"name": "scaling", "fixed": fixed, "grid": axes}
     with tempfile.TemporaryDirectory() as folder:
-        out, resources = Path(folder) / "out", Resources(executor=executor, workers=workers, threads=1, device="cpu")
+        out, resources = Path(folder) / "out", Resources(workers=workers, threads=1, device="cpu")
         begin, wall = _worked(), time.perf_counter()
         done = conduct(grid, out, resources=resources, plugins=plugins)
         spent, took = _worked() - begin, time.perf_counter() - wall

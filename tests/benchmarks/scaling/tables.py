@@ -105,12 +105,12 @@ def million(sizes: Sizes) -> str:
 def sweeps(sizes: Sizes) -> str:
     """A sweep of cells that cost next to nothing; what workers and their start cost is what many cells do not share."""
     few, many = sizes.cells
-    runs = [(few, 1, "local"), (few, 2, "local"), (few, 2, "dask"), (many, 2, "local")]
-    rows, found = [], [_measured("sweep", cells=cells, workers=workers, executor=kind) for cells, workers, kind in runs]
-    for (cells, workers, kind), one in zip(runs, found, strict=True):
+    runs = [(few, 1), (few, 2), (many, 2)]
+    rows, found = [], [_measured("sweep", cells=cells, workers=workers) for cells, workers in runs]
+    for (cells, workers), one in zip(runs, found, strict=True):
         own, resume = 1e3 * one["own"] / cells, 1e3 * one["resume"] / cells
-        rows.append((f"{cells:,}", f"{workers} {kind}", f"{one['all']:.1f}", f"{own:.0f}", f"{resume:.1f}"))
-    less, more = found[1], found[3]
+        rows.append((f"{cells:,}", str(workers), f"{one['all']:.1f}", f"{own:.0f}", f"{resume:.1f}"))
+    less, more = found[1], found[2]
     beyond = ((more["all"] - more["own"]) - (less["all"] - less["own"])) / (many - few)
     told = f"Each further cell costs {1e3 * beyond:.0f} ms beyond its own fit and score."
     head = ("cells", "workers", "processor s, start included", "ms a fit and score", "ms a cell to find all done")

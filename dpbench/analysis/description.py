@@ -1,0 +1,148 @@
+"""One result in words, and the difference of two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from dpbench.analysis import paired
+from dpbench.analysis.formats import percent
+from dpbench.analysis.reader import Filed
+from dpbench.analysis.tables import label, tested_on
+from dpbench.errors import DataError, SpecError
+from dpbench.privacy.core.plan import eps0_of
+from dpbench.records.metrics import METRICS, Metric
+from dpbench.records.result import PlannedChoice, Result
+from dpbench.support.messages import duration
+
+Line = tuple[str, str]
+
+
+def told(filed: Filed) -> Iterator[Line]:
+    """Yield everything that a result says, as a heading and its text."""
+    result = filed.result
+    yield "learner", label(result)
+    yield "settings", _settings(result)
+    yield from _data(result)
+    yield from _scores(result)
+    yield from _guarantee(result)
+    yield from _origin(filed)
+    for remark in result.remarks:
+        yield "note", remark
+
+
+def _settings(result: Result) -> str:
+    search = result.search
+    written = ", ".join(f"{name}={value}" for name, value in result.settings.items()) or "none"
+    how = {"default": "the defaults", "by-hand": "set by hand"}.get(result.selection, f"chosen by {result.selection}")
+    tried = f", {search.tried} of {search.possible} tried" if search and search.trials else ""
+    followed = f"; {', '.join(result.settled)} by the budget" if result.settled else ""
+    return f"{written} ({how}{tried}{followed})"
+
+
+def _data(result: Result) -> Iterator[Line]:
+    spec, task = result.spec, result.task
+    sizes = f"{task.private:,} private, {task.public:,} public, {task.test:,} test examples"
+    yield "data", f"{spec.dataset}, as {spec.extractor}: {sizes} of {len(task.classes)} classes"
+    for pair, counted in task.overlap.items():
+        yield pair, str(counted)
+
+
+def _scores(result: Result) -> Iterator[Line]:
+    for metric in METRICS:
+        if metric in result.metrics:
+            yield metric.replace("_", " "), f"{percent(result.metrics[metric])}%"
+    yield "by seed", ", ".join(f"{100 * one.accuracy:.2f}% (seed {one.seed})" for one in result.seeds)
+
+
+def _guarantee(result: Result) -> Iterator[Line]:
+    privacy, other = result.privacy, result.privacy.independent
+    if math.isinf(result.spec.epsilon):
+        yield "privacy", "none: no noise was added"
+        return
+    if not privacy.plan:
+        yield "privacy", "ε 0: no private example was read"
+        return
+    second = f"{other.lower:.4g} to {other.upper:.4g} by {other.accountant}"
+    yield "privacy", f"ε {privacy.epsilon:.6g} by {privacy.accountant}, {second}"
+    yield "δ, neighbours", f"{privacy.delta:g}{' (pure)' * (not privacy.delta)}, {privacy.adjacency}"
+    for one in privacy.plan:
+        steps = f"{one.steps:,} steps" if one.steps > 1 else "one step"
+        if isinstance(one, PlannedChoice):
+            parts = f" in each of {one.parts:,} parts" if one.parts > 1 else ""
+            law = f"candidates{parts}, ε₀ {eps0_of(one.sigma):.4g}"
+            yield f"choice {one.name}", f"{steps}, of up to {one.candidates:,} {law}"
+            continue
+        yield f"release {one.name}", f"{steps}, each example with chance {one.sample_rate:g}, σ {one.sigma:.4g}"
+    yield "randomness", f"{privacy.rng} RNG, {privacy.mechanism}"
+    yield "not covered", "; ".join(privacy.not_covered)
+
+
+def _origin(filed: Filed) -> Iterator[Line]:
+    result, made = filed.result, filed.result.provenance
+    took = duration(sum(result.seconds.values()))
+    yield "time", f"{took} in all, {duration(result.seconds.get('fit', 0.0))} of it fitting"
+    commit = f"{str(made.get('commit'))[:12]}{' with changes' if made.get('dirty') else ''}"
+    where = f"{made.get('device')} ({made.get('processor')}, {made.get('platform')})"
+    yield "made with", f"dpbench {made.get('dpbench')}, commit {commit}, on {where}"
+    for role, item in result.components.items():
+        yield f"{role.replace('_', ' ')} from", f"{item.distribution} {item.version}, plugin {item.plugin}"
+    written = datetime.fromtimestamp(filed.file.stat().st_mtime).astimezone().isoformat(" ", "minutes")
+    yield "date", str(made.get("date", "not noted"))
+    yield "file", f"{filed.file}, written {written}"
+    yield "digest", result.digest
+
+
+def replaced(result: Result, file: Path) -> str:
+    """Say what a result is about to replace in its file: nothing, the same predictions, or others."""
+    try:
+        before = Result.read(file)
+    except DataError:
+        return ""
+    if result.privacy.rng == "secure":
+        return ", in place of another draw" + _was(before)
+    guesses = [[seed.predictions for seed in one.seeds] for one in (before, result)]
+    return ", in place of the same predictions" if guesses[0] == guesses[1] else f", in place of others{_was(before)}"
+
+
+def _was(before: Result) -> str:
+    return f" (accuracy {percent(before.metrics['accuracy'])}%)"
+
+
+def difference(first: Filed, second: Filed, metric: Metric = "accuracy") -> Iterator[str]:
+    """Yield both scores, their difference with its 95% interval, and whether it is more than noise.
+
+    Raises:
+        SpecError: see `compared`.
+    """
+    found = compared(first, second, metric)
+    for name, filed in (("A", first), ("B", second)):
+        result = filed.result
+        yield f"{name}: {label(result)}, ε {result.spec.epsilon:g}: {percent(result.metrics[metric])}%"
+    half = "" if math.isnan(found.half) else f" ± {100 * found.half:.2f}"
+    yield f"A - B: {100 * found.difference:+.2f}{half} points of {metric.replace('_', ' ')}, p {found.p:.2g}"
+    yield "More than noise, at 5%." if found.differs else "Not more than noise, at 5%."
+
+
+def compared(first: Filed, second: Filed, metric: Metric = "accuracy") -> paired.Compared:
+    """Compare two results by the paired test of the boards (`analysis.paired`).
+
+    Raises:
+        SpecError: they share no test examples and seeds to pair, or lack the metric.
+    """
+    for one in (first, second):
+        if metric not in one.result.metrics:
+            raise SpecError(f"Expected {metric} in {one.file}. Available: {', '.join(one.result.metrics)}.")
+    if tested_on(first.result) != tested_on(second.result):
+        raise SpecError(
+            f"Expected two results on the same test examples and seeds: {first.file} ({_ground(first.result)}) and "
+            f"{second.file} ({_ground(second.result)}) share too little to be paired."
+        )
+    return paired.compared(paired.scores_of(first.result, metric), paired.scores_of(second.result, metric))
+
+
+def _ground(result: Result) -> str:
+    seeds = ", ".join(map(str, result.spec.seeds))
+    return f"{result.task.test:,} examples of {result.spec.dataset}, seeds {seeds}"

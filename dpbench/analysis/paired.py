@@ -1,0 +1,141 @@
+"""The paired test: whether two results differ by more than noise.
+
+Two results are compared on the same test examples and seeds, which they share. With d[s, i] = a[s, i] - b[s, i],
+where a[s, i] is 1 if the first was right on example i with seed s, the difference of their accuracies is the mean of d.
+It would come out otherwise on other test examples, and with other noise. Both are sampled, crossed, so that its
+variance has three parts, example/n + seed/S + interaction/(nS), and as for any two-way random effects without
+replication::
+
+    by example      E[variance over i of the mean over s of d, / n]  = example/n + interaction/(nS)
+    by seed         E[variance over s of the mean over i of d, / S]  = seed/S    + interaction/(nS)
+    what is left    E[residual mean square, / (nS)]                  = interaction/(nS)
+
+The sum of the first two counts the interaction twice, so the third is taken off once; never below the larger of the
+two, which it cannot be. The quotient of mean and standard error is held against Student's t at 5%, two-sided, with
+Satterthwaite's degrees of freedom: close to n - 1, that is normal, where examples decide, and S - 1 where seeds do.
+
+- Learners that do the same with every seed have no variance by seed and no interaction: examples alone decide.
+- A single seed cannot show noise of fits: examples alone decide, and the test is too sure by what it cannot see.
+- Metrics other than accuracy are not means over examples: there it is Student's t over the paired seeds, with the test
+  split taken as given; a single seed tells nothing apart.
+- What differs by less than numbers of several machines may (`records.tolerance`) does not differ: entries are sorted by
+  answers that are counted, or by a mean in whole millionths, and seeds that score the same have a difference of zero.
+- Nothing is corrected for how many entries a board has: one true tie in twenty is told apart.
+
+Sources: Searle, Casella and McCulloch, Variance Components, ch. 4; Satterthwaite 1946.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbench.records.result import Result, SeedResult
+from dpbench.records.tolerance import close
+
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What of an entry decides its rank."""
+
+    per_seed: tuple[float, ...]
+    bits: Callable[[], np.ndarray] | None  # (S, n) bool; none for metrics that are no mean over examples
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A difference and what of it is noise."""
+
+    difference: float
+    error: float  # standard error
+    freedom: float  # degrees of
+
+    @property
+    def p(self) -> float:
+        """The chance of a difference at least so large between entries that are equally good."""
+        from scipy.special import stdtr
+
+        if self.difference == 0 or math.isnan(self.error):
+            return 1.0
+        return 0.0 if self.error == 0 else float(2 * stdtr(self.freedom, -abs(self.difference) / self.error))
+
+    @property
+    def half(self) -> float:
+        """Half of the difference's 95% interval; nan where nothing tells its noise."""
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.freedom, 1 - LEVEL / 2)) * self.error
+
+    @property
+    def differs(self) -> bool:
+        """Whether the difference is more than noise."""
+        return self.p < LEVEL
+
+
+def scores_of(result: Result, metric: str) -> Scores:
+    """Return what decides the rank of a checked result by `metric`, which all of its seeds have."""
+    per_seed = tuple(float(getattr(seed, metric)) for seed in result.seeds)
+    stacked = lambda: np.stack([correct_bits(seed, result.task.test) for seed in result.seeds])
+    return Scores(per_seed, stacked if metric == "accuracy" else None)
+
+
+def correct_bits(seed: SeedResult, test: int) -> np.ndarray:
+    """Return one bool a test example, in order: whether it was classified correctly.
+
+    Raises:
+        ValueError: `correct` is not base64 of so many bits, padded with zeros.
+    """
+    if test < 1:
+        raise ValueError(f"expected test examples, got {test}")
+    try:
+        raw = base64.b64decode(seed.correct or "", validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"expected base64: {error}") from None
+    if len(raw) != math.ceil(test / 8):
+        raise ValueError(
+            f"expected {math.ceil(test / 8):,} bytes, a bit for each of {test:,} examples, got {len(raw):,}"
+        )
+    bits = np.unpackbits(np.frombuffer(raw, np.uint8)).view(bool)
+    if bits[test:].any():
+        raise ValueError("expected zeros after the last test example")
+    return bits[:test]
+
+
+def compared(first: Scores, second: Scores) -> Compared:
+    """Compare two entries on the same seeds and test examples: over those too, where the metric is a mean of them."""
+    if first.bits is None or second.bits is None:
+        return over_seeds(first.per_seed, second.per_seed)
+    return over_examples(first.bits(), second.bits())
+
+
+def over_examples(first: np.ndarray, second: np.ndarray) -> Compared:
+    """Compare (S, n) bools of two entries on the same seeds and test examples; see the module."""
+    d = first.view(np.int8) - second.view(np.int8)  # (S, n) in -1, 0, 1
+    seeds, n = d.shape
+    mean, by_seed = float(d.mean()), d.mean(1)
+    by_example = d.sum(0, dtype=np.int32) / seeds
+    squares = float(np.square(by_example - mean).sum())
+    example = squares / (n - 1) / n if n > 1 else math.nan
+    if seeds == 1:
+        return Compared(mean, math.sqrt(example), n - 1)
+    seed = float(np.square(by_seed - mean).sum()) / (seeds - 1) / seeds
+    whole = float(np.count_nonzero(d)) - seeds * n * mean**2
+    residual = max(0.0, whole - seeds * squares - n * seed * (seeds - 1) * seeds)
+    left = residual / ((n - 1) * (seeds - 1)) / (n * seeds) if n > 1 else math.nan
+    variance = max(example + seed - left, example, seed)
+    parts = example**2 / (n - 1) + seed**2 / (seeds - 1) + left**2 / ((n - 1) * (seeds - 1)) if n > 1 else math.nan
+    return Compared(mean, math.sqrt(variance), variance**2 / parts if parts > 0 else n - 1)
+
+
+def over_seeds(first: Sequence[float], second: Sequence[float]) -> Compared:
+    """Compare scores of two entries, seed by seed; a single seed cannot tell them apart."""
+    d = np.array([0.0 if close(*pair) else pair[0] - pair[1] for pair in zip(first, second, strict=True)])
+    error = float(d.std(ddof=1)) / math.sqrt(len(d)) if len(d) > 1 else math.nan
+    return Compared(float(d.mean()), error, len(d) - 1)

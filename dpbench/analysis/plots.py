@@ -1,0 +1,157 @@
+"""The `[plot]` table of a sweep file: how its results are drawn. It does not change the cells.
+
+::
+
+    [plot]
+    x = "learner.k"                            # an axis of the grid
+    lines = "epsilon"                          # an axis: a line for each of its values
+    panels = ["dataset"]                       # axes: a panel for each combination of their values
+    metric = "accuracy"
+    scale = "log"                              # of x
+    without = "all dimensions"                 # label of cells that have no x: drawn at the right end
+    published = ["pillar-section-4.1-cifar10"] # results of papers to draw as well
+    title = "Accuracy against k"
+
+Beside a theorem::
+
+    x = "dataset.n * epsilon / dataset.blocks" # a formula of numbers of a cell, in place of an axis
+    metric = "error"                           # 1 - accuracy
+    height = "log"                             # of what is measured
+    bound = "max(1 / dataset.m, 1 / (dataset.n * epsilon))" # a theorem's rate: drawn times one constant
+    through = { "dataset.n" = 1000, "dataset.m" = 10 }      # the cell at which that constant is fitted
+    rate = "theorem 3.1"                       # what it is called in the legend
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dpbench.analysis.formula import is_formula, value
+from dpbench.errors import SpecError
+from dpbench.records.metrics import Metric
+from dpbench.records.protocol import Component
+from dpbench.support.messages import unknown
+
+X = float | str | None  # a number, a word, or None where a cell has no x
+
+
+class Plot(BaseModel):
+    """Which metric is drawn, against which axes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    x: str = Field(description="the axis that results are drawn against")
+    lines: str | None = None
+    panels: tuple[str, ...] = ()
+    metric: Literal[Metric, "error"] = "accuracy"
+    scale: Literal["linear", "log"] = "linear"
+    height: Literal["linear", "log"] = "linear"
+    bound: str | None = Field(default=None, min_length=1, description="a formula: a theorem's rate, up to a constant")
+    through: dict[str, Any] = Field(
+        default={}, description="axes and values of the cell at which that constant is fitted"
+    )
+    rate: str = Field(default="theorem", min_length=1)
+    without: str | None = Field(default=None, min_length=1)
+    published: tuple[str, ...] = ()
+    title: str | None = None
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Every axis that decides a cell's position."""
+        x = None if is_formula(self.x) else self.x
+        return tuple(filter(None, (x, self.lines, *self.panels)))
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a cell is drawn."""
+
+    panel: tuple[str, ...]  # one text per axis of `Plot.panels`; "" for an axis that the cell lacks
+    line: str
+    x: X
+
+
+def position(plot: Plot, values: Mapping[str, Any], numbers: Mapping[str, float]) -> Position:
+    """Return where the cell with these axis values, and these numbers in its spec, is drawn."""
+    x = value(plot.x, numbers, "x of [plot]") if is_formula(plot.x) else values.get(plot.x)
+    number = isinstance(x, int | float) and not isinstance(x, bool)
+    return Position(
+        tuple(text(values.get(axis)) for axis in plot.panels),
+        text(values.get(plot.lines)) if plot.lines else "",
+        float(x) if number else None if x is None else text(x),  # type: ignore[arg-type]
+    )
+
+
+def text(value: object) -> str:
+    """Return the text of an axis value in a plot.
+
+    >>> text(0.10), text(float("inf")), text({"name": "pillar", "options": {"k": 40}}), text(True)
+    ('0.1', '∞', 'pillar:k=40', 'true')
+    >>> text({"rule": "public-validation"})
+    'rule=public-validation'
+    """
+    if isinstance(value, Mapping):
+        named = "name" in value
+        return str(Component(**value)) if named else ", ".join(f"{key}={part}" for key, part in value.items())
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}".replace("inf", "∞")
+    return "" if value is None else str(value)
+
+
+def check(plot: Plot, cells: Sequence[tuple[Mapping[str, Any], Mapping[str, float]]], origin: str) -> None:
+    """Refuse a plot that does not fit the cells, each its axis values and the numbers of its spec.
+
+    Raises:
+        SpecError: an axis that does not exist or is named twice, a cell without x and no label for it, an x that the
+            scale cannot show, two cells at one position, or a bound that has no value or no cell to be fitted at.
+    """
+    where = f"[plot] of {origin}"
+    known = dict.fromkeys(axis for values, _ in cells for axis in values)
+    for axis in plot.axes:
+        if axis not in known:
+            raise SpecError(unknown("axis", axis, known, where))
+        if plot.axes.count(axis) > 1:
+            raise SpecError(f"Expected {axis!r} in only one of x, lines and panels of {where}, got it in two.")
+    taken: dict[Position, str] = {}
+    for values, numbers in cells:
+        at, cell = position(plot, values, numbers), ", ".join(f"{axis}={value}" for axis, value in values.items())
+        _check_x(plot, at.x, cell, where)
+        if at in taken:
+            raise SpecError(
+                f"Expected one cell per position in {where}, got two: {taken[at]}, and {cell}. "
+                "Add the axis in which they differ."
+            )
+        taken[at] = cell
+    if plot.bound is not None:
+        _check_bound(plot, plot.bound, cells, where)
+
+
+def _check_bound(
+    plot: Plot, bound: str, cells: Sequence[tuple[Mapping[str, Any], Mapping[str, float]]], where: str
+) -> None:
+    for _, numbers in cells:
+        value(bound, numbers, f"the bound of {where}")
+    fitted = [values for values, _ in cells if fits(plot, values)]
+    if len(fitted) != 1:
+        raise SpecError(
+            f"Expected 'through' in {where} to name one cell, at which the bound's constant is fitted, got "
+            f"{len(fitted)} for {plot.through}."
+        )
+
+
+def fits(plot: Plot, values: Mapping[str, Any]) -> bool:
+    """Say whether a cell with these axis values is one that `through` names."""
+    return all(text(values.get(axis)) == text(wanted) for axis, wanted in plot.through.items())
+
+
+def _check_x(plot: Plot, x: X, cell: str, where: str) -> None:
+    if x is None and plot.without is None:
+        raise SpecError(f"Expected 'without' in {where}: a label for cell {cell}, which has no {plot.x}.")
+    if plot.scale == "log" and isinstance(x, float) and not x > 0:
+        raise SpecError(f"Expected {plot.x}={x:g} > 0 in cell {cell}, as {where} says scale = 'log'.")

@@ -1,0 +1,89 @@
+"""Pages that nobody writes: the reference, by Sphinx's autodoc and typer's own generator, and the museum's matrix."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from dpbench import contract, notebook
+from dpbench.museum import matrix
+from dpbench.records import museum
+from dpbench.registry import KINDS
+
+if TYPE_CHECKING:
+    from dpbench.registry import Kind, Registration, Registry
+
+Command = Any  # typer's, whose classes have moved between its versions
+SAID: Mapping[str, str] = {
+    "learner": "Settings are written after the name: ``pillar:k=20,center=false``. ``None`` follows the budget, see "
+    ":doc:`/how-to/tune`.",
+    "dataset": "Options are written after the name: ``imagefolder:photos``. How to get the data: :doc:`/how-to/data`.",
+    "extractor": "Options are written after the name: ``pixels:flat=false``. Which to take: :doc:`/how-to/features`.",
+}
+READS = {"none": "nothing", "unlabelled": "features", "labelled": "features and labels"}
+
+
+def generated(command: Command, registry: Registry) -> Mapping[str, str]:
+    """Return the text of every generated page by its path within the documentation."""
+    listed = {f"reference/{kind}s.rst": components(kind, registry.components[kind]) for kind in KINDS}
+    return {
+        **listed,
+        "reference/commands.md": commands(command),
+        "reference/names.rst": names(),
+        "reference/privacy.rst": _titled("The closed middle: claims, modules, tests") + _module("dpbench.privacy"),
+        "reference/errors.rst": _titled("Errors") + _module("dpbench.errors"),
+        "explanation/museum.md": matrix.page(museum.read()).replace("\n### ", "\n## "),
+    }
+
+
+def commands(root: Command) -> str:
+    """Return what `dpbench COMMAND --help` says, of every command, as typer writes it in Markdown."""
+    from typer.cli import get_docs_for_click
+
+    return get_docs_for_click(obj=root, ctx=typer.Context(root), name="dpbench", title="The command line")
+
+
+def components(kind: Kind, known: Mapping[str, Registration]) -> str:
+    """Return the page of one kind of component: each with its settings, their defaults, and its docstring."""
+    parts = [_titled(f"{kind.capitalize()}s"), SAID[kind], ""]
+    for name, item in sorted(known.items()):
+        reads = getattr(item.cls, "public", None)
+        said = f" *Reads of the public data:* {READS[reads]}." if reads in READS else ""
+        brought = f"*From* ``{item.distribution}``, *plugin* ``{item.plugin}``.{said}"
+        shown = f".. autoclass:: {item.cls.__module__}.{item.cls.__qualname__}\n   :no-index:\n"
+        parts += [name, "-" * len(name), "", brought, "", shown]
+    return "\n".join(parts)
+
+
+def names() -> str:
+    """Return the reference of every public name, each part in the order of the alphabet."""
+    parts = [
+        _titled("Public names"),
+        _chapter("For a person at a notebook", notebook.__all__),
+        _chapter("For a plugin", contract.__all__),
+    ]
+    return "\n".join(parts)
+
+
+def _chapter(title: str, names: Iterable[str]) -> str:
+    made = [f"{name}\n{'~' * len(name)}\n\n{_directive(name)}\n" for name in sorted(names, key=str.lower)]
+    return "\n".join([title, "-" * len(title), "", *made])
+
+
+def _directive(name: str) -> str:
+    item = getattr(contract if name in contract.__all__ else notebook, name)
+    if isinstance(item, type):
+        bases = "   :show-inheritance:\n" if issubclass(item, BaseException) else ""
+        return f".. autoclass:: dpbench.{name}\n   :members:\n{bases}"
+    return f".. auto{'function' if inspect.isfunction(item) else 'data'}:: dpbench.{name}\n"
+
+
+def _module(name: str) -> str:
+    return f".. automodule:: {name}\n   :no-index:\n"
+
+
+def _titled(title: str) -> str:
+    return f"{title}\n{'=' * len(title)}\n\n"

@@ -1,1 +1,0 @@
-"""Results as tables and plots, and their comparison: no board is needed."""

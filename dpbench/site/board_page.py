@@ -1,0 +1,54 @@
+"""A board's page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpbench.board.index import Standing
+from dpbench.site import text, view
+from dpbench.site.context import Site
+from dpbench.site.lines import k_chart
+from dpbench.site.picture import Chart
+from dpbench.site.render import PREVIEW, Renderer
+
+
+def board_page(site: Site, standing: Standing, against: Sequence[Chart], renderer: Renderer) -> bytes:
+    """Return the page of a board; `against` are the charts of its family, against epsilon."""
+    table = view.table(standing)
+    family = site.family(standing)
+    rows = (*table.rows, *table.unranked)
+    k = k_chart(standing, site.looks)
+    values = {
+        "standing": standing, "table": table, "family": family, "looks": site.looks, "learners": site.learners,
+        "best": view.best(standing), "first": view.first(standing), "count": view.count(standing),
+        "worthy": next((one for one in standing.entries if one.rank == 1 and one.worth), None),
+        "control": view.control(standing), "ceiling": view.ceiling(standing),
+        "epsilon_charts": against, "k_chart": k, "protocol": _protocol(standing),
+        "rules": sorted({row.entry.selection for row in rows} | set(standing.board.selection)),
+        "before": sum(view.old(row.entry) for row in rows), "read": sum(row.entry.reads_private for row in rows),
+    }  # fmt: skip
+    path = f"boards/{standing.board.name}"
+    return renderer.page("board", f"{path}.html", "home", values, f"{path}.png" if table.entries else PREVIEW)
+
+
+def _protocol(standing: Standing) -> list[tuple[str, str]]:
+    board = standing.board
+    seeds = ", ".join(map(str, board.seeds))
+    facts = [("Board", board.name), ("Dataset", str(board.dataset)), ("Extractor", str(board.extractor))]
+    if standing.private:
+        images = f"{standing.private:,} private, {standing.public:,} public, {standing.test:,} test"
+        facts.append(("Images", images))
+    public = str(board.public_dataset) if board.public_dataset else f"{board.public_fraction:.4g} of the training split"
+    return [
+        *facts,
+        ("Public data", f"{public}, {'labelled' if board.public_labels else 'unlabelled'}"),
+        ("Private share kept", f"{board.train_fraction:.4g}"),
+        *([("Classes, first to last", f"{board.imbalance:g} : 1")] if board.imbalance else []),
+        ("ε, δ", f"{text.budget(board.epsilon)}, {board.delta:g}"),
+        ("Accountant", board.accountant),
+        ("Neighbours", board.adjacency),
+        ("Seeds", f"{seeds}; split seed {board.split_seed}"),
+        ("Ranked by", view.metric_name(board.metric).lower()),
+        *([("A uniform guess", f"{text.percent(chance)}%")] if (chance := view.chance(standing, board.metric)) else []),
+        ("Ranked selections", ", ".join(board.selection)),
+    ]

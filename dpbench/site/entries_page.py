@@ -1,0 +1,63 @@
+"""The table of all entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dpbench.board.index import Entry, Standing
+from dpbench.site import layout, text
+from dpbench.site.context import Site
+from dpbench.site.render import Renderer
+from dpbench.site.words import CHOSEN
+
+CHOICES = 200  # of one filter; the search field finds the rest
+NAME = 120  # characters of a learner's name
+FILTERS = {"Dataset": 5, "Extractor": 6, "ε": 4, "Learner": 1, "Settings": 7, "Public data": 8, "Trust": 9}
+"""What the table is filtered by, and its column."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row: what its cells say, from the second on, and what they sort by where that is another thing."""
+
+    page: str
+    rank: int | None
+    learner: str
+    score: str
+    mean: float
+    epsilon: str
+    board: str
+    cells: tuple[str, ...]  # dataset, extractor, settings, public data, trust
+
+
+def entries_page(site: Site, renderer: Renderer) -> bytes:
+    """Return the page of all results, board by board and best first."""
+    rows = [_row(standing, entry) for standing, entry in site.entries]
+    boards = [standing for standing in site.index.standings if standing.entries]
+    budgets = {text.budget(one.board.epsilon): one.board.epsilon for one in boards}
+    choices = {
+        "Dataset": _sorted(one.board.dataset.name for one in boards),
+        "Extractor": _sorted(one.board.extractor.names for one in boards),
+        "ε": sorted(budgets, key=lambda said: budgets[said])[:CHOICES],
+        "Learner": _sorted(row.learner for row in rows),
+        "Settings": _sorted(CHOSEN[entry.selection] for _, entry in site.entries),
+        "Public data": _sorted(entry.reads for _, entry in site.entries),
+        "Trust": _sorted(entry.trust for _, entry in site.entries),
+    }
+    ranked = sum(row.rank is not None for row in rows)
+    values = {"rows": rows, "filters": FILTERS, "choices": choices, "ranked": ranked, "boards": len(boards)}
+    return renderer.page("entries", "entries.html", "entries", values)
+
+
+def _sorted(values: Iterable[str]) -> list[str]:
+    return sorted(set(values))[:CHOICES]
+
+
+def _row(standing: Standing, entry: Entry) -> Result:
+    board, score = standing.board, entry.metrics.get(standing.board.metric)
+    cells = (board.dataset.name, board.extractor.names, CHOSEN[entry.selection], entry.reads, entry.trust)
+    return Result(
+        layout.page(standing, entry), entry.rank, text.shown(entry.learner, NAME), text.spread(score),
+        round(score.mean, 6) if score else -1.0, text.budget(board.epsilon), board.name, cells,
+    )  # fmt: skip

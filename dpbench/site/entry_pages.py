@@ -1,0 +1,189 @@
+"""Entries' pages, each with a copy of its raw file: thousands of them, so that several processes share the work."""
+
+from __future__ import annotations
+
+import gc
+import math
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from dpbench.board.folder import MAX_BYTES
+from dpbench.board.index import Standing
+from dpbench.errors import DataError
+from dpbench.records.metrics import METRICS
+from dpbench.records.result import Result
+from dpbench.site import layout, text, view
+from dpbench.site.context import Site
+from dpbench.site.looks import Look
+from dpbench.site.render import PREVIEW, Renderer, renderer
+from dpbench.site.settings import Settings
+from dpbench.support.validation import misfit
+
+RAW = 20_000  # characters of a raw file that its page shows
+SEEDS = 50  # rows of scores; the raw file has all
+FACTS = 60  # of one list
+CLASSES = 60  # of more, the worst are shown
+ENOUGH = 400  # entries a process has to have to be worth its start
+BATCH = 250
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Entries of one board that one process writes."""
+
+    standing: Standing
+    rows: tuple[view.Row, ...]  # of some of its entries
+    count: int  # of ranked entries on the board
+    tied: frozenset[int]  # ranks that several share
+    looks: Mapping[str, Look]  # of their learners
+    learners: Mapping[str, str]  # the pages of those
+    root: Path
+    site: Path
+    settings: Settings
+
+
+@contextmanager
+def writing(site: Site, folder: Path) -> Iterator[None]:
+    """Write every entry's page and raw file into `folder` while the block does something else.
+
+    Raises:
+        DataError: a result that cannot be read.
+    """
+    batches = list(_batches(site, folder))
+    count = sum(len(batch.rows) for batch in batches)
+    processes = min(os.cpu_count() or 1, count // ENOUGH)
+    if processes < 2:
+        shared = renderer(site.settings)
+        for batch in batches:
+            _write(batch, shared)
+        yield
+        return
+    # Spawned: a fork of a process that has threads, as torch's, may hang.
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        pending: list[Future[None]] = [pool.submit(write_batch, batch) for batch in batches]
+        try:
+            yield
+            for one in pending:
+                one.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def write_batch(batch: Batch) -> None:
+    """Write the pages of a batch, in a process of its own."""
+    gc.disable()  # a page leaves next to nothing to collect, and the search for it takes a tenth of the time
+    _write(batch, renderer(batch.settings))
+    gc.enable()
+
+
+def _batches(site: Site, folder: Path) -> Iterator[Batch]:
+    for standing in site.index.standings:
+        rows, bare = view.lines(standing), standing.model_copy(update={"entries": ()})
+        shared = Counter(row.entry.rank for row in rows if row.entry.rank)
+        tied = frozenset(rank for rank, count in shared.items() if count > 1)
+        for start in range(0, len(rows), BATCH):
+            some = tuple(rows[start : start + BATCH])
+            names = {row.entry.learner for row in some}
+            looks = {name: site.looks[name] for name in names}
+            pages = {name: site.learners[name] for name in names}
+            yield Batch(bare, some, shared.total(), tied, looks, pages, site.root, folder, site.settings)
+
+
+def _write(batch: Batch, shared: Renderer) -> None:
+    for kind in ("entries", "results"):
+        (batch.site / kind / batch.standing.board.name).mkdir(parents=True, exist_ok=True)
+    for row in batch.rows:
+        raw = _read(layout.source(batch.root, row.entry))
+        path = layout.page(batch.standing, row.entry)
+        (batch.site / row.entry.file).write_bytes(raw)
+        (batch.site / path).write_bytes(_page(batch, row, raw, shared))
+
+
+def _place(batch: Batch, row: view.Row) -> str:
+    """Return an entry's place among the ranked ones in words; one without a rank is a line, or not ranked."""
+    entry = row.entry
+    if entry.rank is None:
+        return view.LINES.get(entry.role, "not ranked")
+    return f"rank {entry.rank}{' (tied)' if entry.rank in batch.tied else ''} of {batch.count}"
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise DataError(f"Cannot read result {file}: {error.strerror}. Build the index again.") from error
+    if len(raw) > MAX_BYTES:
+        raise DataError(f"Expected at most {MAX_BYTES:,} bytes in result {file}, got more. Take it off the board.")
+    return raw
+
+
+def _page(batch: Batch, row: view.Row, raw: bytes, shared: Renderer) -> bytes:
+    entry, board = row.entry, batch.standing.board
+    result = _parsed(raw, entry.file)
+    spent = _spent(result)
+    values = {
+        "standing": batch.standing, "board": board, "entry": entry, "row": row, "place": _place(batch, row),
+        "look": batch.looks[entry.learner], "learner_page": batch.learners[entry.learner],
+        "privacy": result.privacy, "releases": [(one, spent[one.name]) for one in result.privacy.plan[:FACTS]],
+        "metrics": [name for name in METRICS if name in result.metrics],
+        "seeds": result.seeds[:SEEDS], "more_seeds": max(len(result.seeds) - SEEDS, 0),
+        "task": result.task, "search": result.search, "old": view.old(entry),
+        "settings_of": list(entry.settings.items())[:FACTS], "seconds": list(result.seconds.items())[:FACTS],
+        "components": list(result.components.items())[:FACTS],
+        "provenance": list(_facts(result.provenance))[:FACTS], "classes": _classes(result),
+        "more_classes": max(len(result.task.classes) - CLASSES, 0),
+        "raw": text.shown(raw.decode("utf-8", "replace"), RAW),
+        "tree": batch.settings.code("", entry.made.commit) if entry.made.commit else "",
+    }  # fmt: skip
+    preview = f"boards/{board.name}.png" if batch.count else PREVIEW
+    return shared.page("entry", layout.page(batch.standing, entry), "entries", values, preview)
+
+
+def _classes(result: Result) -> list[tuple[str, float, float, float]]:
+    """Return for each class with test images its name, and mean, least and greatest accuracy over seeds; the worst."""
+    rows = []
+    for number, name in enumerate(result.task.classes):
+        found = [seed.class_accuracy[number] for seed in result.seeds if number < len(seed.class_accuracy)]
+        values = [one for one in found if one is not None]
+        if values:
+            rows.append((text.shown(name, 40), math.fsum(values) / len(values), min(values), max(values)))
+    worst = sorted(rows, key=lambda row: row[1])[:CLASSES]
+    return [row for row in rows if row in worst]
+
+
+def _parsed(raw: bytes, file: str) -> Result:
+    try:
+        return Result.model_validate_json(raw)
+    except ValidationError as error:
+        said = text.shown(str(misfit(error)))
+        raise DataError(f"Result {file} does not fit the schema at {said}. Verify it first.") from None
+
+
+def _spent(result: Result) -> Mapping[str, str]:
+    """Return for each release the steps that seeds spent: one number where they agree."""
+    found = {}
+    for release in result.privacy.plan:
+        steps = sorted({seed.spent.get(release.name, 0) for seed in result.seeds})
+        found[release.name] = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
+    return found
+
+
+def _facts(provenance: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in provenance.items():
+        if name == "dirty":
+            yield "uncommitted changes", "not known" if value is None else "yes" if value else "none"
+        elif isinstance(value, dict):
+            yield name, ", ".join(f"{key} {one}" for key, one in value.items())
+        else:
+            yield name, str(value)

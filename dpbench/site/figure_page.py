@@ -1,0 +1,106 @@
+"""The page of the papers' figures and theorems: each beside what runs here, drawn from its results, with a verdict."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpbench.analysis.formats import percent
+from dpbench.analysis.formula import numbers
+from dpbench.analysis.plots import Plot, Position, position, text
+from dpbench.records.protocol import Component
+from dpbench.records.result import Result
+from dpbench.site.context import Site
+from dpbench.site.picture import Chart, picture
+from dpbench.site.render import Renderer
+from dpbench.studies.figures import published, ready
+from dpbench.studies.figures.collect import Collected, Place, assemble
+from dpbench.studies.figures.draw import draw
+from dpbench.studies.reproduce.document import FIGURES, cells, compared, coverage, remarks
+from dpbench.studies.reproduce.measured import Measured, axes
+from dpbench.studies.reproduce.verdict import Comparison, compare
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One table or figure of a paper, or of a theorem: the comparison, and the chart where results are kept."""
+
+    comparison: Comparison
+    chart: Chart | None
+    cells: list[tuple[str, str, str, str]]  # where, theirs or the theorem's rate, ours, the difference
+    remarks: list[str]
+    compared: str
+
+
+def figures_page(site: Site, renderer: Renderer) -> bytes:
+    """Return the page."""
+    found = [_shown(site, comparison) for comparison in coverage(site.root, site.plugins)]
+    verdicts = Counter(one.comparison.verdict for one in found)
+    return renderer.page("figures", "figures.html", "figures", {"figures": found, "verdicts": verdicts})
+
+
+def _shown(site: Site, comparison: Comparison) -> Shown:
+    study = comparison.study
+    folder = site.root / FIGURES / study.name
+    chart = None
+    if study.sweep in ready.names() and folder.is_dir():
+        results = [Result.read(file) for file in sorted(folder.glob("*.json"))]
+        figure = figure_of(study.sweep, results)
+        chart = _chart(figure) if figure.measured else None
+        if not comparison.compared:  # of other defaults than those of today, or by the code before
+            comparison = compare(study, [Measured(axes(one.spec), one.metrics["accuracy"], False) for one in results])
+    rows = [row for row in cells(comparison) if row[2]]
+    return Shown(comparison, chart, rows, remarks(comparison), compared(comparison))
+
+
+def figure_of(name: str, results: Sequence[Result]) -> Collected:
+    """Return a ready-made figure with results, each where its own spec puts it, whatever the defaults of today are."""
+    plot = Plot.model_validate(tomllib.loads("\n".join(ready.lines(name)))["plot"])
+    axes = (*plot.axes, *plot.through)
+    kept = [result for result in results if plot.metric in {"error", *result.metrics}]
+    places = [
+        Place({axis: _value(one, axis) for axis in axes}, numbers(one.spec.model_dump()), one) for one in kept
+    ]  # fmt: skip
+    places.sort(key=lambda one: _order(position(plot, one.values, one.numbers)))
+    return assemble(name, plot, places, published.chosen(plot, name))
+
+
+def _order(at: Position) -> tuple[object, ...]:
+    return [*map(_size, at.panel)], at.panel, _size(at.line), at.line, isinstance(at.x, str), _size(at.x)
+
+
+def _value(result: Result, axis: str) -> object:
+    """Return what a result has on an axis: a field of its spec, or an option of a component; None where it has none."""
+    field, _, option = axis.partition(".")
+    value = getattr(result.spec, field)
+    if isinstance(value, Component):
+        return value.options.get(option) if option else value.names
+    return value
+
+
+def _size(value: object) -> float:
+    try:
+        return float(str(value).replace("∞", "inf"))
+    except ValueError:
+        return math.inf
+
+
+def _chart(one: Collected) -> Chart:
+    title = one.plot.title or one.name
+    head = (*one.plot.panels, *([one.plot.lines] if one.plot.lines else []), one.plot.x, f"{one.plot.metric} (%)")
+    rows = tuple(
+        (*at.panel, *([at.line] if one.plot.lines else []), one.plot.without or "" if at.x is None else text(at.x),
+         percent(score))
+        for at, score in one.measured.items()
+    )  # fmt: skip
+    seeds = f"{min(one.seeds)} to {max(one.seeds)}" if min(one.seeds) < max(one.seeds) else str(one.seeds[0])
+    note = f"{len(one.measured)} results; mean over {seeds} seeds with its 95% interval."
+    if one.bound:
+        note += f" Dotted: {one.plot.rate}, times one constant, fitted at the ringed point."
+    if one.series:
+        note += " Hollow and dashed: as published."
+    drawn = picture(lambda: draw(one, titled=False), one.name, f"{title}. The table has its numbers.")
+    return Chart(one.name, title, note, drawn, head, rows)

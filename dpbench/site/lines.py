@@ -1,0 +1,159 @@
+"""Scores against a number, a line a learner: over the boards of one protocol by epsilon, or over k on one board."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpbench.board.index import Standing
+from dpbench.records.result import Interval
+from dpbench.site import looks, text, view
+from dpbench.site.looks import LIGHT, Look
+from dpbench.site.picture import INK, QUIET, Chart, picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SERIES = 16  # of one chart: beyond, the best
+LABEL = 24  # characters
+Points = Mapping[float, Interval]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What a chart of lines shows."""
+
+    series: Mapping[str, Points]  # by learner
+    references: Mapping[str, Points]  # by what they are called
+    x: str
+    y: str
+
+
+def epsilon_charts(family: Sequence[Standing], every: Mapping[str, Look]) -> list[Chart]:
+    """Return accuracy against epsilon over the boards of a protocol, by default settings and tuned.
+
+    None for a rule of selection that has entries at fewer than two budgets.
+    """
+    found = [_epsilon_chart(family, rule, every) for rule in ("default", "public-validation")]
+    return [one for one in found if one is not None]
+
+
+def _epsilon_chart(family: Sequence[Standing], rule: str, every: Mapping[str, Look]) -> Chart | None:
+    metric = family[0].board.metric
+    measured = [one for one in family if view.count(one)]
+    series: dict[str, dict[float, Interval]] = defaultdict(dict)
+    for standing in measured:
+        for entry in reversed(standing.entries):  # the best last
+            if entry.role == "entry" and entry.selection == rule and metric in entry.metrics:
+                series[entry.learner][standing.board.epsilon] = entry.metrics[metric]
+    if len({epsilon for points in series.values() for epsilon in points}) < 2:
+        return None
+    references: dict[str, dict[float, Interval]] = defaultdict(dict)
+    for standing in measured:
+        for line in filter(None, (view.control(standing), view.ceiling(standing))):
+            references[view.LINES[line.role]][standing.board.epsilon] = line.metrics[metric]
+    key, word = ("default", "default settings") if rule == "default" else ("tuned", "settings tuned on public labels")
+    title = f"{view.metric_name(metric)} against ε, {word}"
+    note = "Each learner on each board of this protocol; bars: 95% intervals. Grey: lines that are no entries."
+    return lines_chart(Lines(series, references, "ε (log scale)", f"{view.metric_name(metric).lower()} (%)"), every,
+                       f"epsilon-{key}", title, note)  # fmt: skip
+
+
+def k_chart(standing: Standing, every: Mapping[str, Look]) -> Chart | None:
+    """Return accuracy against the dimensions kept, for learners with entries that differ in k alone; else None."""
+    metric = standing.board.metric
+    groups: dict[tuple[object, ...], dict[float, Interval]] = defaultdict(dict)
+    for entry in standing.entries:
+        k = _positive(entry.settings.get("k", ""))
+        if entry.role == "entry" and k is not None and metric in entry.metrics:
+            rest = tuple(pair for pair in entry.settings.items() if pair[0] != "k")
+            groups[entry.learner, entry.selection, rest][k] = entry.metrics[metric]
+    series: dict[str, Points] = {}
+    for (learner, *_), points in groups.items():
+        if len(points) > len(series.get(str(learner), {0: None})):
+            series[str(learner)] = points
+    if not series:
+        return None
+    note = "Entries of a learner that differ in k, the dimensions kept, and in nothing else; bars: 95% intervals."
+    shown = Lines(series, {}, "k (log scale)", f"{view.metric_name(metric).lower()} (%)")
+    return lines_chart(shown, every, "k", f"{view.metric_name(metric)} against k", note)
+
+
+def lines_chart(shown: Lines, every: Mapping[str, Look], key: str, title: str, note: str) -> Chart:
+    """Return the chart, with its numbers as a table."""
+    best = sorted(shown.series, key=lambda name: -max(one.mean for one in shown.series[name].values()))[:SERIES]
+    kept = Lines({name: shown.series[name] for name in best}, shown.references, shown.x, shown.y)
+    rows = [
+        (name, f"{x:g}", text.spread(points[x]))
+        for name, points in (*kept.series.items(), *kept.references.items())
+        for x in sorted(points)
+    ]
+    if len(best) < len(shown.series):
+        note += f" The best {len(best)} of {len(shown.series)} learners."
+    drawn = picture(lambda: _draw(kept, every), key, f"{title}. The table below has its numbers.")
+    return Chart(key, title, note, drawn, ("Learner", shown.x.partition(" ")[0], shown.y), tuple(rows))
+
+
+def _draw(shown: Lines, every: Mapping[str, Look]) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.6, 4.3))
+    axes = figure.add_axes((0.09, 0.115, 0.655, 0.865))
+    axes.set_xscale("log")
+    xs = sorted({x for points in (*shown.series.values(), *shown.references.values()) for x in points})
+    axes.set_xticks(xs, labels=[f"{x:g}" for x in xs])
+    axes.minorticks_off()
+    axes.set_xlim(xs[0] / (xs[-1] / xs[0]) ** 0.04, xs[-1] * (xs[-1] / xs[0]) ** 0.04)
+    axes.set(xlabel=shown.x, ylabel=shown.y)
+    for name, points in shown.references.items():
+        style = "--" if name == view.LINES["ceiling"] else ":"
+        _line(axes, points, QUIET, style, "")
+    for name, points in shown.series.items():
+        look = every[name]
+        _line(axes, points, LIGHT[look.colour or 0], "-." if look.turn else "-", look.shape.marker)
+    _labels(axes, shown, every)
+    return figure
+
+
+def _line(axes: Axes, points: Points, colour: str, style: str, marker: str) -> None:
+    xs = sorted(points)
+    means = [100 * points[x].mean for x in xs]
+    axes.plot(xs, means, linestyle=style, marker=marker, color=colour, linewidth=1.4, markersize=6)
+    for x in xs:
+        low, high = points[x].low, points[x].high
+        if marker and low is not None and high is not None and high > low:
+            axes.plot([x, x], [100 * low, 100 * high], color=colour, linewidth=1, alpha=0.6)
+
+
+def _labels(axes: Axes, shown: Lines, every: Mapping[str, Look]) -> None:
+    """Write each name beside the end of its line, apart from the others, with the mark of its learner."""
+    named = [(name, points, every[name]) for name, points in shown.series.items()]
+    named += [(name, points, looks.REFERENCE) for name, points in shown.references.items()]
+    low, high = axes.get_ylim()
+    gap = (high - low) / 20
+    wanted = [100 * points[max(points)].mean for _, points, _ in named]
+    places = looks.spread(wanted, gap, low + gap / 2, high - gap / 2)
+    across = axes.get_yaxis_transform()
+    for (name, _, look), end, place in zip(named, wanted, places, strict=True):
+        colour = QUIET if look.colour is None else LIGHT[look.colour]
+        axes.plot([1.005, 1.025], [end, place], color=colour, linewidth=0.8, transform=across, clip_on=False)
+        if look.colour is not None:
+            axes.plot(
+                [1.045], [place], marker=look.shape.marker, color=colour, markersize=6, transform=across, clip_on=False
+            )
+        left = 1.035 if look.colour is None else 1.075
+        word = text.brief(name, LABEL)
+        axes.text(
+            left, place, word, va="center", transform=across, color=QUIET if look.colour is None else INK, fontsize=9
+        )
+
+
+def _positive(word: str) -> float | None:
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return value if 0 < value < 1e9 else None

@@ -1,0 +1,77 @@
+"""Publishing: everything is verified and made anew from boards and results, then put where the world sees it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from dpbench.board import build
+from dpbench.board.exchange import FOLDER as CURVES
+from dpbench.board.index import Index
+from dpbench.errors import ChecksFailed, DataError
+from dpbench.records.board import board_files
+from dpbench.registry import Registry
+from dpbench.site import build_site, github_pages, upload
+from dpbench.site.github_pages import Changes
+from dpbench.site.layout import source
+from dpbench.site.readme import card
+
+HUB = "hf:"
+
+
+def publish(
+    target: str, root: Path, plugins: Registry, docs: Callable[[Path], None] | None = None, *, dry_run: bool = False
+) -> Changes:
+    """Put the page of the leaderboard `root` into the folder `target`, or its data into `hf:OWNER/NAME`.
+
+    Nothing that was built before is trusted: the index is made again from results that pass every check.
+
+    Raises:
+        DataError: a result fails a check, or `leaderboard.json` is not what follows from the results.
+        SpecError: the target, or what the hub needs of the environment, does not fit.
+        OutputError: the target cannot be written, or holds what dpbench did not publish.
+    """
+    hub = target.startswith(HUB)
+    if hub:
+        upload.client(target.removeprefix(HUB))  # what is missing is said before all is verified
+    else:
+        github_pages.published(Path(target))  # and so is a place that does not fit
+    index = _verified(root, plugins)
+    if hub:
+        return upload.upload(target.removeprefix(HUB), _files(index, root), dry_run=dry_run)
+    with tempfile.TemporaryDirectory() as folder:
+        build_site(index, root, Path(folder) / "site", plugins, docs)
+        return github_pages.put(Path(folder) / "site", Path(target), dry_run=dry_run)
+
+
+def _verified(root: Path, plugins: Registry) -> Index:
+    """Return the index as it follows from the results, which is that of `leaderboard.json`."""
+    try:
+        index = build.index_of(root, plugins)
+    except ChecksFailed as error:
+        first, count = error.complaints[0], len(error.complaints)
+        raise DataError(
+            f"Expected every result in {root} to pass its checks, got {count} complaint(s), the first of {first.file}: "
+            f"{first}. Nothing is published; `dpbench leaderboard verify` lists them all."
+        ) from None
+    if not build.current(index, root):
+        raise DataError(f"Expected {root / build.INDEX} to be what its results make. Run `dpbench leaderboard build`.")
+    return index
+
+
+def _files(index: Index, root: Path) -> dict[str, bytes]:
+    """Return what a repository of the hub holds: all that the index follows from, a schema and a card."""
+    entries = [entry for standing in index.standings for entry in standing.entries]
+    reruns = [f"reruns/{entry.file.removeprefix('results/')}" for entry in entries if entry.again]
+    audits = [f"audits/{entry.file.removeprefix('results/')}" for entry in entries if entry.audit]
+    boards = [f"boards/{standing.board.name}.toml" for standing in index.standings]
+    curves = [f"{CURVES}/{standing.board.name}.json" for standing in index.standings]
+    curves = [path for path in curves if (root / path).exists()]
+    files = {path: (root / path).read_bytes() for path in (build.INDEX, build.SCHEMA, *reruns, *audits, *curves)}
+    files |= {path: _board(root / path).read_bytes() for path in boards}
+    return {**files, **{entry.file: source(root, entry).read_bytes() for entry in entries}, "README.md": card(index)}
+
+
+def _board(file: Path) -> Path:
+    return file if file.exists() else board_files()[file.stem]

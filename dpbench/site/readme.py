@@ -1,0 +1,73 @@
+"""The README of the leaderboard on the Hugging Face hub: a dataset card that follows from the index."""
+
+from __future__ import annotations
+
+import re
+
+from dpbench.analysis.formats import percent
+from dpbench.board.index import Entry, Index, Standing
+
+SHOWN = 10  # entries of a board; the rest is in leaderboard.json
+SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
+
+INTRODUCTION = """\
+# The dpbench leaderboard
+
+Which private learner is best on this data, at this ε? Every number here follows from a result file in `results/` that
+`dpbench leaderboard verify` checked: ε was derived again from plan and noise by two accountants. Only results of one
+board, a frozen protocol in `boards/`, are ranked together. `leaderboard.json` holds all boards and entries at full
+precision, and `schema.json` says what its keys are.
+"""
+
+
+def card(index: Index) -> bytes:
+    """Return the card: the header that the hub reads, then a table for every board that has entries."""
+    from huggingface_hub import DatasetCardData
+
+    count = sum(len(standing.entries) for standing in index.standings)
+    header = DatasetCardData(
+        pretty_name="dpbench leaderboard",
+        license="apache-2.0",
+        task_categories=["image-classification"],
+        size_categories=[next((name for limit, name in SIZES if count < limit), "100K<n<1M")],
+        tags=["dpbench", "leaderboard", "differential-privacy"],
+        viewer=False,  # nested JSON is no table
+    ).to_yaml()
+    parts = [INTRODUCTION, f"{_plain(index.ranking)}\n", *map(_board, index.standings)]
+    empty = [f"`{standing.board.name}`" for standing in index.standings if not standing.entries]
+    if empty:
+        parts.append(f"Boards without results yet: {', '.join(empty)}.\n")
+    body = "\n".join(filter(None, parts))
+    return f"---\n{header.strip()}\n---\n\n{body}".encode()
+
+
+def _board(standing: Standing) -> str:
+    board, entries = standing.board, standing.entries
+    if not entries:
+        return ""
+    rows = [_row(entry, board.metric) for entry in entries[:SHOWN]]
+    more = f"\n{len(entries) - SHOWN} more in `leaderboard.json`.\n" if len(entries) > SHOWN else ""
+    facts = f"`{board.name}`: {_plain(str(board.dataset))}, {_plain(str(board.extractor))}, ε {board.epsilon:g}"
+    head = f"| rank | learner | {board.metric.replace('_', ' ')}, % | ε | trust |\n|---|---|---|---|---|\n"
+    return f"## {_plain(board.title)}\n\n{facts}, δ {board.delta:g}.\n\n{head}{''.join(rows)}{more}"
+
+
+def _row(entry: Entry, metric: str) -> str:
+    rank = entry.role if entry.rank is None else str(entry.rank)
+    value = percent(entry.metrics[metric]) if metric in entry.metrics else ""
+    return f"| {rank} | {_plain(entry.learner)} | {value} | {entry.epsilon:.4g} | {_trust(entry)} |\n"
+
+
+def _trust(entry: Entry) -> str:
+    """Return what was done to an entry beyond the checks of all; of one that is disputed or withdrawn that it is."""
+    return entry.trust if entry.status == "submitted" else entry.status
+
+
+def _plain(text: str) -> str:
+    r"""Return text that a renderer of Markdown shows as it is, on one line: names come from strangers.
+
+    >>> _plain("<b>| [x](y)")
+    '\\<b\\>\\| \\[x\\]\\(y\\)'
+    """
+    shown = "".join(sign if sign.isprintable() else " " for sign in text)
+    return re.sub(r"([\\`*_{}\[\]()<>#|~!&$])", r"\\\1", " ".join(shown.split()))

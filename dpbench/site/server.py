@@ -1,0 +1,41 @@
+"""A preview of the built site: `http.server` on the loopback interface."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from dpbench.errors import OutputError, SpecError
+
+ADDRESS = "127.0.0.1"
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing: the browser shows what is missing."""
+
+
+def serve(site: Path, port: int, ready: Callable[[str], object]) -> None:
+    """Serve a built site on the loopback interface until interrupted; `ready` gets its address once it answers.
+
+    Raises:
+        SpecError: the port is in use, or only an administrator may open it.
+        OutputError: there is no site.
+    """
+    if not (site / "index.html").is_file():
+        raise OutputError(f"Expected the leaderboard's page in {site}, got none. Run `dpbench leaderboard build`.")
+    try:
+        server = ThreadingHTTPServer((ADDRESS, port), partial(_Quiet, directory=str(site)))
+    except OSError as error:
+        used = error.errno == errno.EADDRINUSE
+        why = "which another program uses" if used else f"which cannot be had: {error.strerror}"
+        raise SpecError(f"Expected a free port, got {port}, {why}. Name another with --port, or 0 for any.") from error
+    with server:
+        try:
+            ready(f"http://{ADDRESS}:{server.server_port}/")
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            return

@@ -1,0 +1,163 @@
+"""The leaderboard as a dataset repository of the Hugging Face hub: one commit by the hub's own client.
+
+The token comes from the environment alone, and goes into the Authorization header alone. Nothing that the hub or its
+client says is repeated in a message, as either might repeat the token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from dpbench.errors import OutputError, SpecError
+from dpbench.site.github_pages import MARKER, Changes
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+TIMEOUT = 60.0  # seconds for an answer to a question
+OURS = re.compile(
+    r"README\.md|leaderboard\.json|schema\.json|boards/[^/]+\.toml|curves/[^/]+\.json|"
+    r"(results|reruns|audits)/[^/]+/[^/]+\.json|" + re.escape(MARKER)
+)
+HUBS_OWN = ".gitattributes"  # comes with every repository
+REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*"
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
+
+def upload(repository: str, files: Mapping[str, bytes], *, dry_run: bool) -> Changes:
+    """Make a dataset repository hold `files` and nothing else, in one commit; it is made if it is not there.
+
+    Raises:
+        SpecError: as `client`.
+        OutputError: the hub does not answer or refuses, or the repository holds what dpbench did not publish.
+    """
+    api = client(repository)
+    files = {**files, MARKER: _marker(files)}
+    place = f"{api.endpoint}/datasets/{repository}"
+    with _refusals(repository, api.endpoint):
+        head, before = _state(api, repository)
+    _check_ours(place, before)
+    after = {path: _same_kind(content, before.get(path, "")) for path, content in files.items()}
+    changes = Changes.between(place, before, after)
+    if changes.lines and not dry_run:
+        with _refusals(repository, api.endpoint):
+            if head is None:
+                api.create_repo(repository, repo_type="dataset")  # one that is there by now is somebody else's
+            _commit(api, repository, changes, files, head)
+    return changes
+
+
+def _token() -> str:
+    token = os.environ.get("HF_TOKEN", "").strip()
+    if not token:
+        raise SpecError(
+            "Expected a token of the Hugging Face hub in the environment variable HF_TOKEN, got none. "
+            "Make one with write access in your account's settings there."
+        )
+    if not re.fullmatch("[!-~]+", token):  # the client would refuse it too, and print it
+        raise SpecError("Expected a token in HF_TOKEN, got a text with blanks or signs that none has. Copy it again.")
+    return token
+
+
+def client(repository: str) -> HfApi:
+    """Return the hub's client with the token; nothing is asked yet.
+
+    Raises:
+        SpecError: the repository's name, the token or the hub's address does not fit, or the client is offline.
+    """
+    import huggingface_hub
+
+    if not re.fullmatch(REPOSITORY, repository):
+        raise SpecError(f"Expected hf:OWNER/NAME to publish to, got hf:{repository}.")
+    api = huggingface_hub.HfApi(token=_token(), library_name="dpbench")
+    if huggingface_hub.constants.HF_HUB_OFFLINE:
+        raise SpecError("Expected to reach the hub to publish there, but HF_HUB_OFFLINE is set. Unset it.")
+    address = urlsplit(api.endpoint)
+    if address.scheme != "https" and address.hostname not in LOOPBACK:
+        raise SpecError("Expected an https address in HF_ENDPOINT: a token is not sent in the clear.")
+    return api
+
+
+def _marker(files: Mapping[str, bytes]) -> bytes:
+    recorded = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
+    return (json.dumps(recorded, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _state(api: HfApi, repository: str) -> tuple[str | None, dict[str, str]]:
+    """Return the latest commit of a repository, None if there is none, and digests of its files by path."""
+    try:
+        info = api.dataset_info(repository, files_metadata=True, timeout=TIMEOUT)
+    except OSError as error:  # which all that its client raises of an answer is
+        if _status(error) == 404:
+            return None, {}
+        raise
+    files = (one for one in info.siblings or () if one.rfilename != HUBS_OWN)
+    return info.sha, {one.rfilename: f"sha256:{one.lfs.sha256}" if one.lfs else str(one.blob_id) for one in files}
+
+
+def _same_kind(content: bytes, digest: str) -> str:
+    """Return the digest of `content` of the kind that the hub told: SHA-256 of a large file, else git's of a blob."""
+    if digest.startswith("sha256:"):
+        return f"sha256:{hashlib.sha256(content).hexdigest()}"
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def _check_ours(place: str, before: Mapping[str, str]) -> None:
+    others = sorted(path for path in before if not OURS.fullmatch(path))
+    others = others or ([] if MARKER in before else sorted(before))
+    if others:
+        raise OutputError(
+            f"Expected {place} to be empty or published by dpbench, got {others[0]!r} in it. "
+            "Delete what is there, or name another repository."
+        )
+
+
+def _commit(api: HfApi, repository: str, changes: Changes, files: Mapping[str, bytes], head: str | None) -> None:
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    writes = [CommitOperationAdd(path, files[path]) for path in (*changes.added, *changes.changed)]
+    deletions = [CommitOperationDelete(path) for path in changes.deleted]
+    api.create_commit(
+        repository,
+        [*writes, *deletions],
+        repo_type="dataset",
+        commit_message="The leaderboard, verified by dpbench",
+        parent_commit=head,  # whoever published meanwhile is not overwritten
+    )
+
+
+@contextmanager
+def _refusals(repository: str, hub: str) -> Iterator[None]:
+    """Turn what the hub's client raises in the block, a dozen kinds, into one sentence."""
+    try:
+        yield
+    except Exception as error:
+        raise _sentence(error, repository, hub) from None
+
+
+def _status(error: BaseException) -> int | None:
+    """Return the status of the answer that an error is about."""
+    return getattr(getattr(error, "response", None), "status_code", None)
+
+
+def _sentence(error: Exception, repository: str, hub: str) -> OutputError:
+    """Say what went wrong, in words that are ours: those of the hub stay unread."""
+    status = _status(error)
+    if status == 401:
+        return OutputError(f"Expected a token in HF_TOKEN that {hub} knows, got one that it refuses. Make a new one.")
+    if status == 403:
+        return OutputError(
+            f"Expected a token in HF_TOKEN that may write to {repository}, got one that may not. "
+            "Make one with write access, or name a repository of your own."
+        )
+    if status in {409, 412}:
+        return OutputError(f"Expected {repository} as it was read, but somebody changed it meanwhile. Publish again.")
+    what = f"status {status}" if status else type(error).__name__
+    return OutputError(f"Expected {hub} to take the leaderboard for {repository}, got {what}. Publish again later.")

@@ -1,0 +1,126 @@
+"""Cells on the workers of a Dask scheduler; without an address cells run on `local` processes instead.
+
+A scheduler has its own configuration: how many deaths of workers it takes a cell to be the cause of
+(`allowed-failures`), and how many cells it gives a worker ahead (`worker-saturation`). Features are read from each
+worker's cache folder: with several machines, point `DPBENCH_CACHE` at a shared one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client, WorkerPlugin, as_completed, get_worker
+from distributed.scheduler import KilledWorker
+
+from dpbench.errors import DpbenchError
+from dpbench.sweep.executor import Outcome
+from dpbench.sweep.grid import Cell
+from dpbench.sweep.worker import Memory
+
+CONNECT_TIMEOUT = 5  # seconds: with imports before and cleanup after, the command ends within 10
+POLL = 0.05  # seconds between looks at what has finished
+
+
+class WorkerMemory(WorkerPlugin):
+    """Gives each worker process a `Memory` that lives as long as the sweep's client."""
+
+    name = "dpbench-sweep"
+
+    def setup(self, worker: Any) -> None:
+        """Set up the worker before its first cell."""
+        self._lock, self._memory = threading.Lock(), Memory()
+
+    def work(self, spec: str, device: str, threads: int) -> str:
+        """Run one cell at a time, however many threads the worker has."""
+        with self._lock:
+            return self._memory.work(spec, device, threads)
+
+
+def work(spec: str, device: str, threads: int) -> str:
+    """Run one cell on the worker where this is called."""
+    plugin: Any = get_worker().plugins[WorkerMemory.name]
+    return str(plugin.work(spec, device, threads))
+
+
+@dataclass
+class DaskCluster:
+    """The workers of a Dask scheduler.
+
+    Raises:
+        DpbenchError: no scheduler answers at the address.
+    """
+
+    scheduler: str
+    threads: int
+    device: str
+    workers: int = 0  # how many it had when it answered
+
+    def __post_init__(self) -> None:
+        """Refuse a scheduler that does not answer, before data is prepared."""
+        with connected(self.scheduler) as client:
+            self.workers = len(client.nthreads())
+
+    def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
+        """Yield one outcome per cell as it comes.
+
+        Raises:
+            DpbenchError: the scheduler is gone.
+        """
+        with connected(self.scheduler) as client:
+            client.register_plugin(WorkerMemory())
+            yield from outcomes(client, cells, self.device, self.threads)
+
+
+def outcomes(
+    client: Any, cells: Sequence[Cell], device: str, threads: int, on_poll: Callable[[], None] = lambda: None
+) -> Generator[Outcome]:
+    """Yield one outcome per cell as it comes; `on_poll` is called repeatedly while cells are left.
+
+    Raises:
+        DpbenchError: the scheduler is gone, or whatever `on_poll` raises.
+    """
+    address, pending = client.scheduler.address, {}
+    for cell in cells:
+        spec = cell.spec.model_dump_json()
+        pending[client.submit(work, spec, device, threads, pure=False)] = cell
+    completed = as_completed(list(pending), loop=client.loop)  # type: ignore[no-untyped-call]
+    while pending:
+        batch = completed.next_batch(block=False)  # type: ignore[no-untyped-call]
+        for future in batch:
+            yield _outcome(future, pending.pop(future), address)
+        on_poll()
+        if not batch:
+            time.sleep(POLL)
+
+
+def _outcome(future: Any, cell: Cell, address: str) -> Outcome:
+    if future.status == "finished":
+        return Outcome.of(cell, future.result())
+    if future.status != "error":
+        raise DpbenchError(
+            f"The Dask scheduler {address} is gone. Finished cells are kept; to continue, start the scheduler again "
+            "and repeat the command."
+        )
+    error = future.exception()
+    if isinstance(error, KilledWorker):
+        return Outcome.killed(cell)
+    return Outcome(cell, error=f"{type(error).__name__} on a Dask worker: {error}")
+
+
+def connected(address: Any) -> Any:
+    """Return a client of a cluster, or of the scheduler at an address.
+
+    Raises:
+        DpbenchError: no scheduler answers.
+    """
+    try:
+        return Client(address, timeout=CONNECT_TIMEOUT, set_as_default=False)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise DpbenchError(
+            f"No Dask scheduler answers at {address}. Start one with `dask scheduler`, and workers with "
+            "`dask worker ADDRESS`; or leave out --scheduler to use workers on this machine."
+        ) from error

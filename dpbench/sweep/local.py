@@ -1,0 +1,185 @@
+"""Cells on worker processes of this machine.
+
+Not `concurrent.futures` or loky: when one of their workers is killed, they abandon all the others and every running
+cell, and do not say which cell it was. Here each worker has its own pipe, so a death costs one cell its run and is
+attributed to that cell; a worker whose parent is gone reads the end of its pipe and exits; and lines of JSON need no
+pickle. A single worker is a process too, so a cell that is killed does not take the sweep down.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dpbench.errors import DpbenchError
+from dpbench.sweep.cell_files import Folder
+from dpbench.sweep.executor import MAX_TRIES, THREAD_VARIABLES, Outcome
+from dpbench.sweep.grid import Cell
+from dpbench.sweep.worker import READY
+
+
+class Died(Exception):
+    """A worker ended without an answer."""
+
+
+@dataclass(frozen=True)
+class LocalPool:
+    """Processes that live as long as the sweep; with several GPUs, each uses one."""
+
+    workers: int
+    threads: int  # per worker
+    device: str
+    gpus: tuple[str, ...]  # as CUDA_VISIBLE_DEVICES names them; empty: all workers see what this process sees
+    folder: Folder
+
+    def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
+        """Yield one outcome per cell as it comes; closing the iterator stops all workers.
+
+        Raises:
+            DpbenchError: a worker cannot be started.
+        """
+        shared = _Shared()
+        for cell in cells:
+            shared.cells.put(cell)
+        indices = range(min(self.workers, len(cells)))
+        threads = [threading.Thread(target=self._serve, args=(index, shared), daemon=True) for index in indices]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in cells:
+                outcome = shared.outcomes.get()
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                yield outcome
+        finally:
+            shared.end()
+            for thread in threads:
+                thread.join()
+
+    def _serve(self, index: int, shared: _Shared) -> None:
+        """Feed cells to one worker, and replace it when it dies."""
+        worker = None
+        try:
+            while not shared.ended:
+                cell = shared.cells.get_nowait()
+                for attempt in range(MAX_TRIES):
+                    worker = worker or self._started(index, shared)
+                    try:
+                        shared.outcomes.put(Outcome.of(cell, worker.ask(cell.spec.model_dump_json())))
+                        break
+                    except Died:
+                        if shared.ended:
+                            return
+                        worker.end()
+                        worker = None
+                        self.folder.log(
+                            f"killed   a worker running {cell.file_name}, try {attempt + 1} of {MAX_TRIES}  ({cell})"
+                        )
+                else:
+                    shared.outcomes.put(Outcome.killed(cell))
+        except queue.Empty:
+            return
+        except BaseException as error:  # any error at all: the sweep must not wait for an outcome that never comes
+            shared.outcomes.put(error)
+        finally:
+            if worker is not None:
+                worker.end()
+
+    def _started(self, index: int, shared: _Shared) -> _Worker:
+        environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(self.threads)), "PYTHONPATH": _path()}
+        if self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = self.gpus[index % len(self.gpus)]
+        try:
+            with self.folder.log_file.open("ab") as log:
+                worker = _Worker(self.device, self.threads, environment, log.fileno())
+            shared.add(worker)
+            worker.expect(READY)
+        except (OSError, Died) as error:
+            if shared.ended:
+                raise Died from None
+            raise DpbenchError(
+                f"A worker process could not be started ({error or 'it ended at once'}). See {self.folder.log_file}."
+            ) from error
+        return worker
+
+
+class _Worker:
+    """One process that answers one line at a time."""
+
+    def __init__(self, device: str, threads: int, environment: dict[str, str], log: int) -> None:
+        command = [sys.executable, "-P", "-m", "dpbench.sweep.worker", device, str(threads)]
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, encoding="utf-8"
+        )
+
+    def ask(self, line: str) -> str:
+        """Send one line and return the answer.
+
+        Raises:
+            Died: no answer came.
+        """
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(f"{line}\n")
+            self.process.stdin.flush()
+        except (OSError, ValueError) as error:  # ValueError: the pipe is closed
+            raise Died from error
+        return self._answer()
+
+    def expect(self, line: str) -> None:
+        """Wait for the worker's first line."""
+        if self._answer() != line:
+            raise Died
+
+    def end(self) -> None:
+        """Kill the process, wait for it and close its pipes."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            with suppress(OSError):  # nobody needs what was not sent yet
+                assert pipe is not None
+                pipe.close()
+
+    def _answer(self) -> str:
+        assert self.process.stdout is not None
+        answer = self.process.stdout.readline()
+        if not answer.endswith("\n"):
+            raise Died
+        return answer.rstrip("\n")
+
+
+@dataclass
+class _Shared:
+    """What the threads that feed workers share."""
+
+    cells: queue.SimpleQueue[Cell] = field(default_factory=queue.SimpleQueue)
+    outcomes: queue.SimpleQueue[Outcome | BaseException] = field(default_factory=queue.SimpleQueue)
+    ended: bool = False
+    _workers: list[_Worker] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, worker: _Worker) -> None:
+        """Add a worker, to be stopped with the others; stop it at once if they already are."""
+        with self._lock:
+            self._workers.append(worker)
+            if self.ended:
+                worker.process.kill()
+
+    def end(self) -> None:
+        """Stop all workers."""
+        with self._lock:
+            self.ended = True
+            for worker in self._workers:
+                worker.process.kill()
+
+
+def _path() -> str:
+    """Return this process's import path: a worker must find the same plugins."""
+    return os.pathsep.join(part or str(Path.cwd()) for part in sys.path)

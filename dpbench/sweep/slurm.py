@@ -1,0 +1,179 @@
+"""Cells on Slurm jobs, through dask-jobqueue: each job is one worker, which holds one cell at a time.
+
+Jobs use this machine's paths for the Python interpreter, the sweep's folder and the cache folder: keep all three on a
+shared disk, with `DPBENCH_CACHE` set to a folder there. A job whose worker was up and is gone, because of its walltime
+or otherwise, is submitted again while cells are left; a cell during which two workers died is taken to be the cause.
+Jobs are cancelled when the sweep ends, also by Ctrl-C; if the sweep is killed, they give up within a minute of starting
+or of losing its scheduler.
+
+Not covered: Dask's scheduler asks for no password. Anyone who reaches its port can run code as you, so set `interface`
+to a network that you trust.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import dask
+from dask_jobqueue.slurm import SLURMCluster, SLURMJob
+from distributed.core import Status
+
+from dpbench.errors import DpbenchError, SpecError
+from dpbench.support.messages import duration
+from dpbench.sweep.cell_files import Folder
+from dpbench.sweep.dask_cluster import CONNECT_TIMEOUT, WorkerMemory, connected, outcomes
+from dpbench.sweep.executor import MAX_TRIES, THREAD_VARIABLES, Outcome
+from dpbench.sweep.grid import Cell
+from dpbench.sweep.resources import Slurm
+
+DEATH_TIMEOUT = 60  # seconds after which a worker that finds no scheduler exits
+CONFIG = {"distributed.scheduler.allowed-failures": MAX_TRIES - 1, "distributed.scheduler.worker-saturation": 1.0}
+
+
+@dataclass
+class Submissions:
+    """The jobs that Slurm accepted, or the error it gave."""
+
+    folder: Folder
+    jobs: list[str] = field(default_factory=list)
+    error: str = ""
+
+    def note(self, job: str) -> None:
+        """Record a job that Slurm accepted."""
+        self.jobs.append(job)
+        self.folder.log(f"job      {job} is submitted to Slurm")
+
+
+class _Job(SLURMJob):
+    def __init__(self, *arguments: Any, submissions: Submissions, **options: Any) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[no-untyped-call]
+        self._submissions = submissions
+
+    async def start(self) -> None:
+        """Submit the job. An error is kept: raised here, it would end up in the log of an event loop."""
+        try:
+            await super().start()  # type: ignore[no-untyped-call]
+            self._submissions.note(str(self.job_id))
+        except (RuntimeError, ValueError, OSError) as error:
+            said = str(error).rpartition("stderr:\n")[2] or str(error)  # how dask-jobqueue ends its report of a command
+            self._submissions.error = " ".join(said.split()) or "no reason given."
+            self.status = Status.running
+
+    async def close(self) -> None:
+        """Cancel the job."""
+        await super().close()  # type: ignore[no-untyped-call]
+        self.status = Status.closed
+
+
+@dataclass
+class SlurmJobs:
+    """Jobs submitted together with the cells and cancelled after the last one.
+
+    Raises:
+        SpecError: this machine cannot submit jobs.
+    """
+
+    jobs: int
+    threads: int  # per worker: the job's cores
+    device: str  # as seen from each job
+    slurm: Slurm
+    folder: Folder
+    workers: int = 0  # jobs whose worker is up
+
+    def __post_init__(self) -> None:
+        """Refuse a machine without Slurm, before data is prepared."""
+        if shutil.which("sbatch") is None:
+            raise SpecError(
+                "No sbatch on the PATH of this machine, so no job can be submitted. Run the sweep on a login "
+                "node of a Slurm cluster, or choose --executor local or dask."
+            )
+
+    def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
+        """Yield one outcome per cell as it comes; closing the iterator cancels all jobs.
+
+        Raises:
+            DpbenchError: Slurm refuses a job.
+        """
+        submissions = Submissions(self.folder)
+        with ExitStack() as stack:
+            cluster = stack.enter_context(self._started(submissions))
+            client = stack.enter_context(connected(cluster))
+            client.register_plugin(WorkerMemory())
+            cluster.scale(min(self.jobs, len(cells)))
+            watch = _Watch(self, cluster, submissions, min(self.jobs, len(cells)))
+            yield from outcomes(client, cells, self.device, self.threads, watch)
+
+    def _started(self, submissions: Submissions) -> Any:
+        log = self.folder.path.resolve() / "slurm-%j.log"
+        job: Any = _Job
+        try:
+            with dask.config.set(CONFIG):
+                return SLURMCluster(
+                    job_cls=job, submissions=submissions, cores=1, processes=1, job_cpu=self.threads,
+                    queue=self.slurm.queue, account=self.slurm.account, walltime=self.slurm.walltime,
+                    memory=self.slurm.memory.replace(" ", ""), interface=self.slurm.interface, job_name="dpbench",
+                    job_extra_directives=[f'--output="{log}"', *self.slurm.job_extra_directives],
+                    job_script_prologue=[*self._environment(), *self.slurm.job_script_prologue],
+                    # Dask counts memory-mapped features and would pause workers for it; Slurm enforces the limit.
+                    worker_extra_args=["--memory-limit", "0", "--no-dashboard"], death_timeout=DEATH_TIMEOUT,
+                    scheduler_options={"dashboard_address": ":0"}, silence_logs=logging.CRITICAL,
+                )  # fmt: skip
+        except (RuntimeError, ValueError, OSError) as error:
+            raise DpbenchError(f"The Dask scheduler for the Slurm jobs could not be started here: {error}") from error
+
+    def _environment(self) -> list[str]:
+        """Return shell lines that set what a worker needs, as some clusters do not pass on the environment."""
+        own = {key: value for key, value in os.environ.items() if key.startswith("DPBENCH_") or key == "PYTHONPATH"}
+        known = {**own, **dict.fromkeys(THREAD_VARIABLES, str(self.threads))}
+        return [f"export {key}={shlex.quote(value)}" for key, value in sorted(known.items())]
+
+
+class _Watch:
+    """Monitors the jobs while cells are left."""
+
+    def __init__(self, executor: SlurmJobs, cluster: Any, submissions: Submissions, jobs: int) -> None:
+        self._executor, self._cluster, self._submissions, self._jobs = executor, cluster, submissions, jobs
+        self._next_look = 0.0
+        self._begin, self._pause = time.monotonic(), CONNECT_TIMEOUT
+
+    def __call__(self) -> None:
+        """Count workers, resubmit jobs that ended, and report when no worker is up.
+
+        Raises:
+            DpbenchError: Slurm refuses a job.
+        """
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + 1
+        if self._submissions.error:
+            raise DpbenchError(
+                f"Slurm refused a job: {self._submissions.error} Finished cells are kept; to continue, repeat the "
+                "command with other --slurm options or fewer --workers."
+            )
+        self._executor.workers = len(self._cluster.scheduler.workers)
+        if len(self._cluster.workers) < self._jobs:
+            self._cluster.scale(self._jobs)
+        if self._executor.workers:
+            self._begin, self._pause = now, CONNECT_TIMEOUT
+        elif now - self._begin > self._pause:
+            self._say(now - self._begin)
+            self._pause *= 2  # jobs may wait for days
+
+    def _say(self, seconds: float) -> None:
+        folder, jobs = self._executor.folder, ", ".join(self._submissions.jobs[-self._jobs :])
+        line = (
+            f"No worker for {duration(seconds)}: the Slurm jobs {jobs} are waiting in the queue (see squeue --me), or "
+            f"cannot reach {self._cluster.scheduler_address} (see {folder.path}/slurm-*.log). Ctrl-C cancels them."
+        )
+        folder.log(f"waiting  {line}")
+        print(f"dpbench: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,72 @@
+"""Which executor runs the cells, with how many workers, threads and GPUs."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import torch
+
+from dpbench.errors import SpecError
+from dpbench.support.device import device_named
+from dpbench.sweep.cell_files import Folder
+from dpbench.sweep.executor import Executor
+from dpbench.sweep.local import LocalPool
+from dpbench.sweep.resources import Resources, Slurm
+
+
+def executor(resources: Resources, folder: Folder) -> Executor:
+    """Return the executor for these resources.
+
+    Raises:
+        SpecError: the device cannot be used, or a package that the executor needs is not installed.
+    """
+    if resources.executor == "slurm":
+        return _slurm(resources, folder)
+    gpus = _gpus(resources.device)
+    device = resources.device.partition(":")[0] if gpus else resources.device  # each worker sees only one
+    workers, threads = _counts(resources, len(gpus))
+    if resources.executor == "local" or resources.scheduler is None:
+        return LocalPool(workers, threads, device, gpus, folder)
+    try:
+        from dpbench.sweep.dask_cluster import DaskCluster
+    except ImportError as error:
+        raise SpecError(f"Dask is not installed ({error}). Install it: pip install 'dpbench-vision[dask]'.") from error
+    return DaskCluster(resources.scheduler, threads, device)
+
+
+def _slurm(resources: Resources, folder: Folder) -> Executor:
+    ctrl_c = signal.getsignal(signal.SIGINT)
+    try:
+        from dpbench.sweep.slurm import SlurmJobs
+    except ImportError as error:
+        raise SpecError(
+            f"dask-jobqueue is not installed ({error}). Install it: pip install 'dpbench-vision[slurm]'."
+        ) from error
+    finally:
+        if signal.getsignal(signal.SIGINT) is not ctrl_c:  # dask-jobqueue 0.9 makes it call sys.exit on import
+            signal.signal(signal.SIGINT, ctrl_c)
+    try:
+        torch.device("cpu" if resources.device == "auto" else resources.device)
+    except RuntimeError as error:
+        raise SpecError(f"Expected --device {resources.device} to be one of auto, cpu, cuda, cuda:1 ...") from error
+    return SlurmJobs(
+        resources.workers or 1, resources.threads or 1, resources.device, resources.slurm or Slurm(), folder
+    )
+
+
+def _counts(resources: Resources, gpus: int) -> tuple[int, int]:
+    """Return how many workers, and threads per worker: one worker per GPU, or as many as fill the cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = resources.workers or gpus or max(1, cores // (resources.threads or 1))
+    return workers, resources.threads or max(1, cores // workers)
+
+
+def _gpus(device: str) -> tuple[str, ...]:
+    """Return the GPUs to divide among workers, as CUDA_VISIBLE_DEVICES names them; none if cells run on the CPU."""
+    if device_named(device).type != "cuda":
+        return ()
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    names = visible or [str(index) for index in range(torch.cuda.device_count())]
+    _, colon, index = device.partition(":")
+    return (names[int(index)],) if colon else tuple(names)

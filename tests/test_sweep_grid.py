@@ -22,6 +22,8 @@ from dpbench.sweep import Cell, Grid, Resources, overview, read_grid, sweep
 from dpbench.sweep.cell_files import Folder
 from dpbench.sweep.display import Count
 from dpbench.sweep.executor import Executor, Outcome
+from dpbench.sweep.local import LocalPool
+from dpbench.sweep.start import executor
 from dpbench.sweep.worker import Memory
 
 FIXED = {"dataset": "digits", "seeds": 1}
@@ -125,6 +127,12 @@ def test_a_file_that_cannot_be_read_is_named(plugins: Registry, tmp_path: Path, 
 def test_resources_that_make_no_sense_are_refused(resources: dict[str, Any]) -> None:
     with pytest.raises(SpecError):
         Resources(**resources)
+
+
+def test_dask_without_a_scheduler_is_processes_of_this_machine(tmp_path: Path) -> None:
+    asked = [Resources(executor=name, workers=2, device="cpu") for name in ("local", "dask")]  # type: ignore[arg-type]
+    local, dask = (executor(one, Folder(tmp_path)) for one in asked)
+    assert isinstance(local, LocalPool) and dask == local
 
 
 SEARCH = {"rule": "public-validation", "space": {"steps": [2, 3]}, "folds": 2}

@@ -3,7 +3,9 @@
 Not `concurrent.futures` or loky: when one of their workers is killed, they abandon all the others and every running
 cell, and do not say which cell it was. Here each worker has its own pipe, so a death costs one cell its run and is
 attributed to that cell; a worker whose parent is gone reads the end of its pipe and exits; and lines of JSON need no
-pickle. A single worker is a process too, so a cell that is killed does not take the sweep down.
+pickle. (A pool of one process for each worker would tell whose death it was, and still pickle, import the caller's
+script again and outlive a parent that is killed.) A single worker is a process too, so a cell that is killed does not
+take the sweep down.
 """
 
 from __future__ import annotations

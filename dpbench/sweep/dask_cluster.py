@@ -32,11 +32,13 @@ class WorkerMemory(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         """Set up the worker before its first cell."""
-        self._lock, self._memory = threading.Lock(), Memory()
+        self._lock = threading.Lock()
+        self._memory: Memory | None = None
 
     def work(self, spec: str, device: str, threads: int) -> str:
         """Run one cell at a time, however many threads the worker has."""
         with self._lock:
+            self._memory = self._memory or Memory()  # not in `setup`, where it would stop the worker's event loop
             return self._memory.work(spec, device, threads)
 
 

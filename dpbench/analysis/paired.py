@@ -95,7 +95,7 @@ def correct_bits(seed: SeedResult, test: int) -> np.ndarray:
     if test < 1:
         raise ValueError(f"expected test examples, got {test}")
     try:
-        raw = base64.b64decode(seed.correct or "", validate=True)
+        raw = base64.b64decode(seed.correct, validate=True)
     except binascii.Error as error:
         raise ValueError(f"expected base64: {error}") from None
     if len(raw) != math.ceil(test / 8):

@@ -19,6 +19,7 @@ LAYERS = (
     ("support", "privacy"),
     ("privacy.core",),
     ("privacy.mechanisms", "privacy.purity"),
+    ("privacy.curator",),
     ("api",),
     ("hooks", "learning", "records"),
     ("data",),
@@ -110,10 +111,17 @@ class House:
                 yield f"circle: {' -> '.join(error.args[1])}"
 
     def floors(self) -> dict[str, int]:
-        """Return the floor of each room, 1 for those that import none. There must be no circle."""
+        """Return the floor of each room, 1 for those that import none. There must be no circle.
+
+        The rings of privacy and `api`, the words that they are called by, count as one room.
+        """
+        together = {one: RINGS if one == "api" or one.startswith(RINGS) else one for one in self.rooms}
+        below: dict[str, set[str]] = {one: set() for one in together.values()}
+        for one, imported in self.rooms.items():
+            below[together[one]] |= {together[other] for other in imported} - {together[one]}
         found: dict[str, int] = {}
-        for one in TopologicalSorter(self.rooms).static_order():
-            found[one] = 1 + max((found[below] for below in self.rooms.get(one, ())), default=0)
+        for one in TopologicalSorter(below).static_order():
+            found[one] = 1 + max((found[other] for other in below[one]), default=0)
         return found
 
     def reached(self, *names: str) -> set[str]:

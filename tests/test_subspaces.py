@@ -73,7 +73,7 @@ def test_no_learner_makes_a_matrix_of_features_by_features_of_large_images(name:
     learner = learner.settle(task, budget)
     curator = curator_over(private_rows(20, features, 2), learner.plan(task, budget), 1.0, 2)
     public = private_rows(12, features, 2, seed=1).x
-    with Largest() as largest:
+    with Largest() as largest:  # type: ignore[no-untyped-call]
         predict = learner.fit(curator.handle(), PublicData(public, None), torch.Generator().manual_seed(0))
     assert features * 12 <= largest.numel < features * features
     assert bool(predict(public).isfinite().all())

@@ -34,7 +34,8 @@ class PrincipalComponents:
         import torch
 
         moment = rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T  # (d, d) or (m, m)
-        return cls(*torch.linalg.eigh(moment / count), rows, count)
+        values, vectors = torch.linalg.eigh(moment / count)
+        return cls(values, vectors, rows, count)
 
     def leading(self, k: int) -> Tensor:
         """Return the eigenvectors (d, k) of the k largest eigenvalues, ascending, k <= min(m, d).

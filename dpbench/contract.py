@@ -29,6 +29,7 @@ from dpbench.hooks import hookimpl
 from dpbench.learning.defaults import components, effective_size, pace, travel
 from dpbench.learning.linear import LinearProbe, Standardise, residuals, standardisation, unit_norm
 from dpbench.learning.probes import ProbeLearner
+from dpbench.learning.subspaces import PrincipalComponents, subspace_iteration
 from dpbench.learning.trainable import Trainable
 from dpbench.privacy.core.accounting.accountant import gaussian_sigma
 from dpbench.privacy.core.exact.elementwise import folded
@@ -61,6 +62,7 @@ __all__ = [
     "PlanError",
     "Planned",
     "Predict",
+    "PrincipalComponents",
     "ProbeLearner",
     "PublicData",
     "RankOne",
@@ -89,6 +91,7 @@ __all__ = [
     "residuals",
     "settled",
     "standardisation",
+    "subspace_iteration",
     "travel",
     "unit_norm",
 ]

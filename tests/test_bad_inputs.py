@@ -124,6 +124,8 @@ run
 run --nonsense
 run --learner
 run --learner jl extra
+run --learner jl --threads 0
+run --learner jl,pillar --threads 0
 run --learner jl --json --learner pillar
 run --learner jl --delta 1e-5 --delta 1e-6
 run --learner jl --board digits-eps1 --epsilon 2

@@ -126,7 +126,7 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
         figures=figures(epsilon, privacy.delta, *found), left_out=tuple(left_out),
         seconds={**prepared.phases.seconds, "audit": time.perf_counter() - begin},
         components=origins_of(prepared.parts),
-        provenance={**prepared.shared.provenance(str(prepared.roles.task.device)), "date": today()},
+        provenance={**prepared.shared.provenance(prepared.roles.task), "date": today()},
     )  # fmt: skip
 
 

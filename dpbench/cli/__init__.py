@@ -36,6 +36,7 @@ from dpbench.cli.command import Command
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.support import progress
 from dpbench.support.guard import DEBUG
+from dpbench.support.threads import let_idle_sleep
 
 app = typer.Typer(
     name="dpbench",
@@ -101,6 +102,7 @@ def _in_front(arguments: list[str]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; a refusal is one sentence on standard error, and exit code 1 (2 for a flag's form)."""
+    let_idle_sleep()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that has no ε shows its number

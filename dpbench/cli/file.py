@@ -29,6 +29,7 @@ class RunOptions(BaseModel):
     settings: str | None = None
     device: str | None = None
     out: str | None = None
+    threads: int | None = None
 
 
 def read(file: Path | None, command: str) -> tuple[dict[str, Any], RunOptions]:

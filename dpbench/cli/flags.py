@@ -57,6 +57,12 @@ Out = Annotated[Path, typer.Option(help="Results folder.")]
 DeviceGiven = Annotated[
     str | None, typer.Option("--device", help="Device: auto, cpu, cuda, cuda:1 ... \\[default: auto]")
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        help="Threads that compute; of several runs, per worker. \\[default: one for small heads, else all cores]"
+    ),
+]
 OutGiven = Annotated[Path | None, typer.Option("--out", help="Results folder. \\[default: dpbench-results]")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Space = Annotated[

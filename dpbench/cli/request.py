@@ -28,6 +28,7 @@ class RunRequest:
     settings: Path | None
     device: str
     out: Path
+    threads: int | None
 
     def spec(self, plugins: Registry) -> Spec:
         """Return the spec of the one run, on a board where one is named.

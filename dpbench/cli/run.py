@@ -67,6 +67,7 @@ def run(
         bool, typer.Option("--models", help="Keep each seed's model in OUT/models, for dpbench predict.")
     ] = False,
     device: flags.DeviceGiven = None,
+    threads: flags.Threads = None,
     out: flags.OutGiven = None,
     as_json: flags.Json = False,
 ) -> None:
@@ -91,7 +92,7 @@ def run(
     request = RunRequest(
         flags.values_of(given, written, "run"), many, flags.origin_of(spec, "run"),
         also.board if board is None else board, place, (also.device or "auto") if device is None else device,
-        out or Path(also.out or "dpbench-results"),
+        out or Path(also.out or "dpbench-results"), also.threads if threads is None else threads,
     )  # fmt: skip
     if many:
         _run_many(request, {"--settings": place, "--models": models, "--json": as_json})
@@ -150,7 +151,7 @@ def _run_many(request: RunRequest, of_one: Mapping[str, Any]) -> None:
 
         plugins = load()
         plugins.report_broken()
-        cells, resources = request.sweep(plugins), sweeps.Resources(device=request.device)
+        cells, resources = request.sweep(plugins), sweeps.Resources(threads=request.threads, device=request.device)
         summary = sweeps.sweep(
             cells, request.out, resources=resources, retry_failed=True, refresh=True, plugins=plugins
         )
@@ -170,12 +171,13 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
 
     from dpbench.analysis import description
     from dpbench.harness.run import run
+    from dpbench.harness.shared import Shared
 
     journal, kept = Journal(request.out), "Features and models that ended are kept." if keeper else KEPT
     with interruptible(kept):
         result = run(
-            resolved, device=request.device, settings=request.settings, for_board=request.board is not None,
-            keep=keeper, journal=None if keeper else journal,
+            resolved, device=request.device, settings=request.settings, shared=Shared(request.threads),
+            for_board=request.board is not None, keep=keeper, journal=None if keeper else journal,
         )  # fmt: skip
     replaced = description.replaced(result, request.out / result.file_name)
     with printed_if_unwritable(result):

@@ -17,6 +17,7 @@ from dpbench.learning.probes import stackable
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.result import SeedResult
+from dpbench.support.threads import computing
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,11 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     """
     with prepared.phases("load"):
         prepared = of_seed(prepared, seed)
-    with prepared.phases("fit"):
+    threads = prepared.shared.threads_for(prepared.roles.task)
+    with prepared.phases("fit"), computing(threads):
         fit_as_planned = _fit_best if prepared.privacy.repeats else _fit_once
         predict, about = fit_as_planned(prepared, seed)
-    with prepared.phases("score"):
+    with prepared.phases("score"), computing(threads):
         who = prepared.who("predict")
         scores = predict_isolated(prepared.parts.learner, who, predict, prepared.test.x, prepared.roles.task)
         return SeedFit(predict, SeedResult(seed=seed, **about, **scoring.score(scores, prepared.test.y)))

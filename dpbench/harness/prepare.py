@@ -35,6 +35,7 @@ from dpbench.support.device import device_named
 from dpbench.support.fields import filled
 from dpbench.support.files import canonical_digest
 from dpbench.support.phases import Phases
+from dpbench.support.threads import computing
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def prepare(
     if for_board:
         with phases("compare"):
             _refuse_overlap(roles)
-    with phases("tune"):
+    with phases("tune"), computing(source.shared.threads_for(roles.task)):
         learner, chosen = _choose(opened)
     with phases("load"):
         test = roles.test()
@@ -188,7 +189,10 @@ def load_run(
     if settings is not None:
         resolved, earlier = _with_settings(settings, resolved)
     asked = resolved.spec
-    source = DataSource(resolved.parts, asked.split_rule, asked.budget, there, shared or Shared())
+    shared = shared or Shared()
+    if shared.threads is not None:
+        torch.set_num_threads(shared.threads)  # of extraction; some libraries count by the thread that asks
+    source = DataSource(resolved.parts, asked.split_rule, asked.budget, there, shared)
     with phases("load"):
         roles = source.roles(asked.seeds[0])
         _check_labels(resolved, len(roles.public.x))

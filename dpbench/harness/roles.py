@@ -16,6 +16,7 @@ from dpbench.data import cache, duplicates
 from dpbench.data.concat import Concat
 from dpbench.data.duplicates import Hashes
 from dpbench.errors import DataError, SpecError
+from dpbench.harness.hints import suggest_network
 from dpbench.harness.imbalance import subsample
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import PrivateRows
@@ -76,6 +77,8 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     public_rows, private_rows = _cut(_kept(splits, "train", dataset, rule), rule)
     declared = Task((), len(dataset.classes), len(private_rows), device, same_source=parts.public_dataset is None)
     check_budget(budget, declared)
+    if parts.default_extractor:
+        suggest_network(splits.train.images)
     train = _features(splits, "train", extractor, device)
     if parts.public_dataset is None:
         own = PublicData(train[public_rows], labels[public_rows])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dpbench import registry
+from dpbench.api import Task
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.prepare import PreparedRun, code, load_run, origins_of, prepare
@@ -22,9 +23,7 @@ from dpbench.records.spec import Spec
 from dpbench.registry import OWN, Registry
 from dpbench.registry.components import Parts, ResolvedSpec, resolve
 from dpbench.support import progress
-
-if TYPE_CHECKING:
-    import torch
+from dpbench.support.threads import computing
 
 T = TypeVar("T", int, float)
 
@@ -99,14 +98,14 @@ def tune(spec: Spec | ResolvedSpec, *, device: str = "auto", plugins: Registry |
         )
     opened = load_run(resolved, device=device)
     asked, parts, roles, phases = resolved.spec, resolved.parts, opened.roles, opened.phases
-    with phases("tune"):
+    with phases("tune"), computing(opened.source.shared.threads_for(roles.task)):
         bench = opened.bench(search)
         chosen = bench.choose()
         default = None if chosen.private_touched else bench.score_defaults()
     return Tuning(
         digest=asked.digest, spec=asked, selection=chosen, default=default, digests=roles.digests,
         sketch=roles.images("public").sketch, seconds=phases.seconds, components=origins_of(parts),
-        provenance=_made(parts, opened.source.shared, roles.task.device),
+        provenance=_made(parts, opened.source.shared, roles.task),
     )  # fmt: skip
 
 
@@ -121,15 +120,15 @@ def _result(
         cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy),
         peak_bytes=_publishable(phases.peak_bytes, prepared.privacy),
         components=origins_of(parts),
-        provenance={**_made(parts, prepared.shared, prepared.roles.task.device), **noted},
+        provenance={**_made(parts, prepared.shared, prepared.roles.task), **noted},
         seeds=tuple(seeds), metrics=summarise(seeds),
     ).sealed()  # fmt: skip
 
 
-def _made(parts: Parts, shared: Shared, device: torch.device) -> dict[str, Any]:
+def _made(parts: Parts, shared: Shared, task: Task) -> dict[str, Any]:
     others = {one.distribution for one in parts.brought.values()} - {"dpbench-vision", OWN[1]}
     sources = {name: found for name in sorted(others) if (found := source_of(name))}
-    made = {**shared.provenance(str(device)), "code": code(parts), "date": today()}
+    made = {**shared.provenance(task), "code": code(parts), "date": today()}
     return {**made, "sources": sources} if sources else made
 
 

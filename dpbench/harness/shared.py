@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from dpbench.api import Budget, PublicData, Task
+from dpbench.errors import SpecError
 from dpbench.harness import guarantee, roles
 from dpbench.harness.roles import Roles
 from dpbench.learning.linear import Transform
@@ -24,6 +26,7 @@ from dpbench.privacy.purity.reach import Snapshot
 from dpbench.records import provenance
 from dpbench.records.protocol import SplitRule
 from dpbench.registry.components import Parts, written
+from dpbench.support import threads
 
 MAPS = 16  # kept: each a few arrays of the size of public features' statistics, for one seed
 KEPT = 4  # sets of roles: each holds a public split and the labels; features are memory-mapped
@@ -64,11 +67,22 @@ class Shared:
     alone, a statement on plan, budget, accountant and kind of randomness alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise SpecError(f"Expected threads={threads} to be at least 1.")
+        self.threads = threads  # of every run; None: as many as its work is worth
         self._roles: OrderedDict[Hashable, Roles] = OrderedDict()
         self._maps: OrderedDict[Hashable, PublicMap] = OrderedDict()
         self.state = functools.cache(guarantee.state)
-        self.provenance = functools.cache(provenance.collect)
+        self._process = functools.cache(provenance.collect)
+
+    def threads_for(self, task: Task) -> int:
+        """Return with how many threads learners fit on this task."""
+        return self.threads or threads.worth(task.size * math.prod(task.example_shape))
+
+    def provenance(self, task: Task) -> dict[str, Any]:
+        """Return versions, commit and machine of this process, which are read once, and the threads of a fit."""
+        return {**self._process(str(task.device)), "threads": self.threads_for(task)}
 
     def roles(self, parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) -> Roles:
         """Return `roles.assign`, with a scratch of this run's own: a fit that failed may not have returned its own."""

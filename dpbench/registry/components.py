@@ -26,6 +26,7 @@ class Parts:
     extractor: Extractor | Concat
     learner: Learner
     brought: dict[str, Registration]  # by the roles of the spec: of several extractors, each
+    default_extractor: bool = False  # nobody named one
 
     def who(self, role: str, doing: str) -> str:
         """Name a component, what it is asked to do, and who brought it: for messages about its failures."""
@@ -68,6 +69,7 @@ def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
         dataset=build(registry, "dataset", spec.dataset),
         public_dataset=None if spec.public_dataset is None else build(registry, "dataset", spec.public_dataset),
         brought=brought,
+        default_extractor="extractor" not in spec.model_fields_set,
     )
     named = _named(spec.learner, parts.learner)
     search = None if spec.search is None else resolve_search(spec.search, parts.learner, named)

@@ -36,7 +36,7 @@ class Slurm:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a sweep runs on. No result depends on it, except that the number of threads may change rounding."""
+    """What a sweep runs on. No noisy answer depends on it; the number of threads may change how public maps round."""
 
     executor: ExecutorName = "local"
     scheduler: str | None = None  # address of a Dask scheduler; None: processes of this machine, as with "local"

@@ -15,8 +15,6 @@ import sys
 import threading
 import traceback
 
-import torch
-
 from dpbench import registry
 from dpbench.errors import DpbenchError
 from dpbench.harness.run import run
@@ -48,7 +46,7 @@ class Memory:
 
     def work(self, spec: str, device: str, threads: int) -> str:
         """Run one cell: spec as JSON -> {"result": ...} or {"error": ...} as JSON."""
-        torch.set_num_threads(threads)  # here, as some libraries count threads by the thread that asks
+        self._shared.threads = threads
         try:
             result = run(Spec.model_validate_json(spec), device=device, plugins=self._plugins, shared=self._shared)
         except DpbenchError as error:

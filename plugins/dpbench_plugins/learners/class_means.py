@@ -12,6 +12,7 @@ from dpbench import (
     Curator,
     Learner,
     Predict,
+    PrincipalComponents,
     PublicData,
     RankOne,
     Release,
@@ -72,8 +73,6 @@ class ClassMeans(Learner):
         return lambda x: whiten(x) @ sums.T
 
     def _whitening(self, public: Tensor) -> Any:  # (m, *shape) -> the map (c, *shape) -> (c, k) of unit rows
-        import torch
-
         units, k = unit_norm(public).double(), settled(self.k)
         examples, features = units.shape
         if not 1 <= k <= min(examples - 1, features):
@@ -83,9 +82,9 @@ class ClassMeans(Learner):
                 "Set class-means:k=..."
             )
         mean = units.mean(0)
-        values, vectors = torch.linalg.eigh((units - mean).T @ (units - mean) / examples)
-        deviations = values[-k:].clamp(min=1e-12 * float(values[-1])).sqrt()
-        directions = (vectors[:, -k:] / deviations).T  # (k, d)
+        found = PrincipalComponents.of(units - mean, examples)
+        deviations = found.values[-k:].clamp(min=1e-12 * float(found.values[-1])).sqrt()
+        directions = (found.leading(k) / deviations).T  # (k, d)
         weight, shift = directions.float(), (-directions @ mean).float()
         return lambda rows: unit_norm(exact_linear(unit_norm(rows), weight, shift))
 

@@ -29,6 +29,7 @@ from dpbench import (
     residuals,
     settled,
     standardisation,
+    subspace_iteration,
     travel,
 )
 
@@ -192,11 +193,10 @@ def subspace(anchors: RankOne, k: int, iterations: int, generator: torch.Generat
     left, right = anchors.left.double(), anchors.whole_right().double()
     gram = (left @ left.T) * (right @ right.T)  # (s, s)
     start = torch.randn(len(gram), k, generator=generator, dtype=torch.float64).to(gram.device)
-    for _ in range(iterations):
-        start = torch.linalg.qr(gram @ start).Q
-    values, vectors = torch.linalg.eigh(start.T @ gram @ start)
+    basis = subspace_iteration(lambda vectors: gram @ vectors, start, iterations)
+    values, vectors = torch.linalg.eigh(basis.T @ gram @ basis)
     kept = values > 1e-6 * values[-1]
-    mixing = (start @ vectors[:, kept] / values[kept].sqrt()).float()  # (s, k)
+    mixing = (basis @ vectors[:, kept] / values[kept].sqrt()).float()  # (s, k)
     (count, outputs), features = anchors.left.shape, anchors.right.shape[1] + 1
     if count * (outputs + features + mixing.shape[1]) < outputs * features * mixing.shape[1]:
         return AnchorBasis(anchors, mixing)

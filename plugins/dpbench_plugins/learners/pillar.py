@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from dpbench import (
     Budget,
     Learner,
+    PrincipalComponents,
     ProbeLearner,
     PublicData,
     SpecError,
@@ -92,10 +93,9 @@ class Pillar(ProbeLearner):
         scale = standardisation(x) if self.scaling == "public" else lambda rows: rows
         scaled = scale(x).double()
         mean = scaled.mean(0) if self.center else torch.zeros_like(scaled[0])
-        moment = (scaled - mean).T @ (scaled - mean)  # (d, d)
-        components = torch.linalg.eigh(moment).eigenvectors[:, -k:].T.float()  # (k, d), of the largest eigenvalues
-        shift = -components @ mean.float()
-        return lambda rows: exact_linear(scale(rows.flatten(1)), components, shift)
+        directions = PrincipalComponents.of(scaled - mean).leading(k).T.float()  # (k, d)
+        shift = -directions @ mean.float()
+        return lambda rows: exact_linear(scale(rows.flatten(1)), directions, shift)
 
 
 @hookimpl

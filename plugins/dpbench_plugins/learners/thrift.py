@@ -13,6 +13,7 @@ from dpbench import (
     Learner,
     LinearProbe,
     Predict,
+    PrincipalComponents,
     PublicData,
     Release,
     SpecError,
@@ -22,6 +23,7 @@ from dpbench import (
     exact_linear,
     hookimpl,
     settled,
+    subspace_iteration,
     unit_norm,
 )
 
@@ -156,8 +158,7 @@ class Spectrum:
 
     standardise: Standardise
     centre: Tensor  # (d,) float64, of rows of unit norm
-    values: Tensor  # (d,) float64, ascending
-    vectors: Tensor  # (d, d) float64
+    components: PrincipalComponents
     examples: int
 
     def softened(self, k: int, whitening: float) -> Transform:
@@ -166,15 +167,16 @@ class Spectrum:
         Raises:
             SpecError: fewer public examples or features than components.
         """
-        most = min(self.examples - 1, len(self.values))
+        features, values = len(self.centre), self.components.values
+        most = min(self.examples - 1, features)
         if k > most:
             raise SpecError(
                 f"Expected k={k} in 1..{most} in learner 'thrift': fewer than the {self.examples} public examples, and "
-                f"no more than the {len(self.values)} features. Add --public-fraction or --public-dataset, or set "
+                f"no more than the {features} features. Add --public-fraction or --public-dataset, or set "
                 "thrift:k=..."
             )
-        relative = (self.values[-k:] / self.values[-1].clamp(min=1e-12)).clamp(min=1e-4)
-        directions = (self.vectors[:, -k:] * relative.pow(-whitening / 2)).T  # (k, d)
+        relative = (values[-k:] / values[-1].clamp(min=1e-12)).clamp(min=1e-4)
+        directions = (self.components.leading(k) * relative.pow(-whitening / 2)).T  # (k, d)
         weight, shift = directions.float(), (-directions @ self.centre).float()
         standardise = self.standardise
         return lambda rows: unit_norm(exact_linear(unit_norm(standardise(rows)), weight, shift))
@@ -186,8 +188,6 @@ def spectrum(x: Tensor) -> Spectrum:
     Raises:
         SpecError: fewer than two examples, or features that are not finite.
     """
-    import torch
-
     flat = x.flatten(1)  # (m, d)
     if len(flat) < 2:
         raise SpecError(
@@ -202,8 +202,7 @@ def spectrum(x: Tensor) -> Spectrum:
     standardise = Standardise(-mean * scale, scale)
     units = unit_norm(standardise(x)).double()
     centre = units.mean(0)
-    values, vectors = torch.linalg.eigh((units - centre).T @ (units - centre) / len(units))
-    return Spectrum(standardise, centre, values, vectors, len(units))
+    return Spectrum(standardise, centre, PrincipalComponents.of(units - centre, len(units)), len(units))
 
 
 def even(head: Tensor, noise: float) -> Tensor:
@@ -224,7 +223,7 @@ def neighbourhood(spectral: Spectrum, public: Tensor, k: int, generator: torch.G
     import torch
 
     count = min(max(3, min(NEIGHBOURS, len(public) // 24)), len(public) - 1)
-    directions = min(DIRECTIONS, max(1, len(public) // 4), len(spectral.values), spectral.examples - 1)
+    directions = min(DIRECTIONS, max(1, len(public) // 4), len(spectral.centre), spectral.examples - 1)
     place = spectral.softened(directions, 0.5)
     places = place(public)  # (m, directions)
     coordinates = diffusion(graph_of(places, count), min(k, directions), generator).T.contiguous()
@@ -264,9 +263,8 @@ def diffusion(graph: Tensor, count: int, generator: torch.Generator) -> Tensor:
         step: Tensor = torch.sparse.mm(normal, basis)
         return step - constant @ (constant.T @ basis)
 
-    basis = torch.randn(len(graph), count, generator=generator).to(graph.device)
-    for _ in range(ROUNDS):
-        basis = torch.linalg.qr(diffused(basis)).Q
+    start = torch.randn(len(graph), count, generator=generator).to(graph.device)
+    basis = subspace_iteration(diffused, start, ROUNDS)
     return diffused(diffused(diffused(basis)))
 
 

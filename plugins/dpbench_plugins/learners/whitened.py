@@ -10,6 +10,7 @@ from dpbench import (
     Budget,
     Learner,
     Predict,
+    PrincipalComponents,
     ProbeLearner,
     PublicData,
     SpecError,
@@ -72,8 +73,6 @@ class Whitened(ProbeLearner):
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
         """Return the projection on public components divided by powers of their deviations."""
-        import torch
-
         x, k = public.x.flatten(1), settled(self.k)  # (m, d)
         if not 1 <= k <= min(x.shape):
             raise SpecError(
@@ -82,10 +81,10 @@ class Whitened(ProbeLearner):
             )
         scale = standardisation(x)
         scaled = scale(x).double()
-        values, vectors = torch.linalg.eigh(scaled.T @ scaled / len(x))
+        found = PrincipalComponents.of(scaled, len(x))
         # Relative to the largest, so that the learning rate keeps its meaning whatever the power.
-        relative = (values[-k:] / values[-1]).clamp(min=1e-6)
-        directions = (vectors[:, -k:] * relative.pow(-self.whitening / 2)).T.float()  # (k, d)
+        relative = (found.values[-k:] / found.values[-1]).clamp(min=1e-6)
+        directions = (found.leading(k) * relative.pow(-self.whitening / 2)).T.float()  # (k, d)
         return lambda rows: exact_linear(scale(rows), directions)
 
     def refine(self, predict: Predict, features: Callable[[Tensor], Tensor], public: PublicData) -> Predict:

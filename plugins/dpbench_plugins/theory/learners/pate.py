@@ -12,6 +12,7 @@ from dpbench import (
     Curator,
     Learner,
     Predict,
+    PrincipalComponents,
     PublicData,
     Release,
     SpecError,
@@ -117,15 +118,13 @@ class Pate(Learner):
 
     def _whitening(self, public: Tensor) -> Callable[[Tensor], Tensor]:
         """Return the map of rows to the leading public directions, each divided by its deviation, of unit norm."""
-        import torch
-
         units = unit_norm(public).double()
         k, mean = min(self.k, max(1, len(units) - 1), units.shape[1]), units.mean(0)
-        values, vectors = torch.linalg.eigh((units - mean).T @ (units - mean) / len(units))
-        if not values[-1] > 0:
+        found = PrincipalComponents.of(units - mean, len(units))
+        if not found.values[-1] > 0:
             raise SpecError(f"Expected public examples that differ in learner {self.name!r}, got the same point.")
-        deviations = values[-k:].clamp(min=1e-12 * float(values[-1])).sqrt()
-        directions = (vectors[:, -k:] / deviations).T  # (k, d)
+        deviations = found.values[-k:].clamp(min=1e-12 * float(found.values[-1])).sqrt()
+        directions = (found.leading(k) / deviations).T  # (k, d)
         weight, shift = directions.float(), (-directions @ mean).float()
         return lambda rows: unit_norm(exact_linear(unit_norm(rows), weight, shift))
 

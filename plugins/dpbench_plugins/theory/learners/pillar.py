@@ -14,6 +14,7 @@ from dpbench import (
     Curator,
     Learner,
     Predict,
+    PrincipalComponents,
     PublicData,
     RankOne,
     Release,
@@ -171,13 +172,13 @@ class PillarTheory(Learner):
         mean = rows.mean(0) if self.center else torch.zeros_like(rows[0])
         if not self.k:
             return torch.eye(dimensions), -mean.float()
-        values, vectors = torch.linalg.eigh((rows - mean).T @ (rows - mean) / len(rows))
-        if values[-k] <= 1e-12 * values[-1]:
+        found = PrincipalComponents.of(rows - mean, len(rows))
+        if k > len(rows) or found.values[-k] <= 1e-12 * found.values[-1]:
             raise SpecError(
                 f"Expected public examples in k={k} directions in learner {self.name!r}, got {len(x)} that span fewer. "
                 "Set a lower k, or give more of them."
             )
-        basis = vectors[:, -k:].T
+        basis = found.leading(k).T
         return basis.float(), (-basis @ mean).float()
 
     def _descend(self, curator: Curator, rho: float, generator: torch.Generator) -> Tensor:

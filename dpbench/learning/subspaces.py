@@ -1,0 +1,63 @@
+"""Leading directions of public rows, by a decomposition of the smaller of two matrices, or by iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NEGLIGIBLE = 1e-12  # of the largest eigenvalue: rounding of the Gram matrix decides what lies below
+
+
+@dataclass(frozen=True)
+class PrincipalComponents:
+    """The eigenvalues and eigenvectors of rows.T @ rows / count; of the latter as many as are asked for.
+
+    Where there are more features than rows, no (d, d) matrix is made: eigenvectors follow from those of rows @ rows.T,
+    which has the same eigenvalues but for zeros.
+    """
+
+    values: Tensor  # (min(m, d),) ascending
+    _vectors: Tensor  # (d, d) of the features, or (m, m) of the rows
+    _rows: Tensor  # (m, d)
+    _count: int
+
+    @classmethod
+    def of(cls, rows: Tensor, count: int = 1) -> PrincipalComponents:
+        """Return those of public rows (m, d) in float64, which are centred already or are not to be.
+
+        Takes time in proportion to m d min(m, d), and memory for the rows and a square of side min(m, d).
+        """
+        import torch
+
+        moment = rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T  # (d, d) or (m, m)
+        values, vectors = torch.linalg.eigh(moment / count)
+        return cls(values, vectors, rows, count)
+
+    def leading(self, k: int) -> Tensor:
+        """Return the eigenvectors (d, k) of the k largest eigenvalues, ascending, k <= min(m, d).
+
+        Where d > m, one whose eigenvalue is below 1e-12 of the largest is zero: the rows do not say where it points.
+        """
+        vectors, values = self._vectors[:, -k:], self.values[-k:]
+        if self._rows.shape[1] <= len(self._rows):
+            return vectors
+        kept = values > NEGLIGIBLE * self.values[-1]
+        lengths = (values * self._count).where(kept, 1.0).sqrt()  # of rows.T @ vectors
+        return self._rows.T @ (vectors * kept / lengths)
+
+
+def subspace_iteration(multiply: Callable[[Tensor], Tensor], start: Tensor, rounds: int) -> Tensor:
+    """Return an orthonormal basis (m, k) of what `rounds` products with a symmetric matrix make of `start` (m, k).
+
+    It tends to the eigenvectors whose eigenvalues are largest in size. `multiply` maps (m, k) to the matrix times it.
+    """
+    import torch
+
+    basis = start
+    for _ in range(rounds):
+        basis = torch.linalg.qr(multiply(basis)).Q
+    return basis

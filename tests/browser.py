@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Dialog, Page
 
 Theme = Literal["light", "dark"]
+PATIENCE = 20_000  # milliseconds: other tests run beside it
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -29,7 +30,7 @@ ARGUMENTS = [
 @contextmanager
 def browser() -> Iterator[Browser]:
     """Yield a browser; skip where there is none, and fail where continuous integration has none."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
     found = os.environ.get("DPBENCH_CHROMIUM") or shutil.which("chromium")
     if not found:
@@ -37,6 +38,7 @@ def browser() -> Iterator[Browser]:
         if os.environ.get("CI") == "true":
             pytest.fail(said)
         pytest.skip(said)
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as driver:
         opened = driver.chromium.launch(executable_path=found, args=ARGUMENTS)
         try:
@@ -62,7 +64,7 @@ def opened(browser: Browser, address: str, theme: Theme = "light", width: int = 
     """Yield a page in a context of its own, and what it did."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
     page, seen = context.new_page(), Seen()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(PATIENCE)
     page.on("request", lambda request: seen.requests.append(request.url))
     page.on("requestfailed", lambda request: seen.complaints.append(f"failed: {request.url}"))
     page.on("console", lambda said: seen.complaints.append(f"{said.type}: {said.text}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from pathlib import Path
@@ -13,9 +13,13 @@ from pathlib import Path
 import hypothesis
 import numpy as np
 import pytest
+from filelock import FileLock
 from pytest_socket import disable_socket
 
 Factory = pytest.TempPathFactory
+SLOW = {"chromium", "documentation", "fresh", "jobs", "wheel"}
+"""Fixtures whose tests are slow: a browser, the documentation's site, for which all notebooks run, an environment to
+install into, jobs of Slurm, and a wheel of this tree."""
 
 hypothesis.settings.register_profile("small", max_examples=50, deadline=None)
 hypothesis.settings.register_profile("nightly", max_examples=1000, deadline=None)
@@ -31,6 +35,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Beside other workers each computes in one thread, and so does every process that a test starts."""
     if config.getoption("numprocesses", None):
         os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what needs a slow fixture."""
+    for item in items:
+        if isinstance(item, pytest.Function) and SLOW & set(item.fixturenames):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -82,7 +94,20 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def cifar_mirror(surroundings: None, tmp_path_factory: Factory) -> Path:
     """A folder for DPBENCH_DATA with a small look-alike of CIFAR-10 in the hub's layout."""
-    return write_mirror(tmp_path_factory.mktemp("mirror"), train=1000, test=200)
+    return built_once(tmp_path_factory, "mirror", lambda folder: write_mirror(folder, train=1000, test=200))
+
+
+def built_once(factory: Factory, name: str, build: Callable[[Path], object]) -> Path:
+    """Return a folder of that name, which the first worker that wants it builds for all of them; none may change it."""
+    own = factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / name
+    done = folder.with_suffix(".done")
+    with FileLock(folder.with_suffix(".lock")):
+        if not done.exists():
+            folder.mkdir()
+            build(folder)
+            done.touch()
+    return folder
 
 
 def write_mirror(folder: Path, train: int, test: int) -> Path:

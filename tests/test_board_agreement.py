@@ -13,6 +13,7 @@ from dpbench.board.index import Standing
 from dpbench.site import build_site
 from tests import readme
 
+pytestmark = pytest.mark.slow
 INDEX = readme.index()
 ROW = (
     r'class="number rank"[^>]*>(.*?)</td>.*?<th scope="row">.*?<a [^>]*>(.*?)</a>'

@@ -21,7 +21,6 @@ from tests.test_board_site import HOSTILE, filed, hostile, standing_of
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.serial
 BOARDS = ("cifar10-lite0-eps0.1", "cifar10-lite0-eps0.7", "digits-eps1")
 OPEN = "pcam-resnet50-eps0.1"
 BOARD = "boards/cifar10-lite0-eps0.7.html"

@@ -230,7 +230,7 @@ def test_a_policy_forbids_all_scripts_but_the_sites_own_files(attacked: Path) ->
 def test_strings_without_end_are_cut(results: list[Result], tmp_path: Path) -> None:
     board = find_board("digits-eps1")
     standing = filed(tmp_path, board, results[:2])
-    long = "x" * 10_000_000
+    long = "x" * 1_000_000
     entry = standing.entries[1].model_copy(
         update={"learner": long, "command": long, "settings": {long: long, "k": long}}
     )

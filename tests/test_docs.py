@@ -18,9 +18,6 @@ from PIL import Image
 
 import dpbench
 from dpbench import registry
-from dpbench.board.build import current, index_of, verified
-from dpbench.board.verify.known import Known
-from dpbench.board.verify.review import Review
 from dpbench.cli import app, main
 from dpbench.cli.request import components
 from dpbench.privacy import MECHANISM
@@ -31,6 +28,8 @@ from tests import readme
 from tests.conftest import write_mirror
 
 INSTALL = 'pip install -e ".[offline]" && '
+# Pages whose commands take longest: their tests are slow.
+LONG = {"explanation/which-learner.md", "how-to/tune.md", "theory/learners.md", "tutorial/own-images.md"}
 RUN = [page for page in readme.PAGES if page.commands() and page is not readme.README]
 CODED = [page for page in readme.PAGES if page.code()]
 
@@ -53,7 +52,7 @@ def test_the_readmes_first_command_runs_as_a_program(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def few_images(surroundings: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for DPBENCH_DATA with just enough images for what pages run: each goes through a network."""
-    return write_mirror(tmp_path_factory.mktemp("few-images"), train=420, test=50)
+    return write_mirror(tmp_path_factory.mktemp("few-images"), train=220, test=30)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +70,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=page.name, marks=[pytest.mark.slow] * (page.name in LONG)) for page in RUN]
+)
 def test_the_commands_of_a_page_run_one_after_the_other(
     page: readme.Page,
     few_images: Path,
@@ -163,7 +164,7 @@ def test_continuous_integration_runs_the_readmes_install_and_test_commands() -> 
     lines = [line.strip() for line in (readme.ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()]
     assert INSTALL + "dpbench run --learner pillar --dataset digits" in lines
     assert readme.README.commands()[0] in lines
-    assert "pytest" in lines
+    assert any(line.startswith('pytest -m ""') for line in lines)
     assert "pytest" in readme.README.commands()
 
 
@@ -211,20 +212,6 @@ def test_every_table_of_results_is_on_a_page() -> None:
 def test_an_image_of_a_page_is_that_of_the_leaderboard(image: Path) -> None:
     (origin,) = (file for file in readme.LEADERBOARD.rglob(image.name) if "site" not in file.parts)  # what was built
     assert image.read_bytes() == origin.read_bytes()
-
-
-@pytest.fixture(scope="module")
-def reviewed() -> Review:
-    return verified(readme.LEADERBOARD, Known.here(readme.LEADERBOARD, registry.load()))
-
-
-def test_every_committed_result_passes_every_check(reviewed: Review) -> None:
-    assert [f"{one.file}: {one}" for one in reviewed.complaints] == []
-    assert len(reviewed.results) >= 100
-
-
-def test_the_committed_leaderboard_is_what_the_results_make() -> None:
-    assert current(index_of(readme.LEADERBOARD, registry.load()), readme.LEADERBOARD)
 
 
 def test_every_board_that_was_run_has_our_learners_by_the_code_as_it_stands() -> None:

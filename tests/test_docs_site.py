@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from dpbench.cli import app
 from dpbench.docs import site as building
 from dpbench.errors import OutputError
 from tests.browser import address, browser, opened
+from tests.conftest import built_once
 from tests.readme import PAGES, README
 
 if TYPE_CHECKING:
@@ -36,14 +38,22 @@ SHOWN = ("index.html", "explanation/leaderboard.html", "explanation/museum.html"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole site, as the command builds it."""
-    out = tmp_path_factory.mktemp("documentation") / "site"
+def documentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the whole site, as the command builds it, and the cache that it was built in."""
+    return built_once(tmp_path_factory, "documentation", _build)
+
+
+def _build(folder: Path) -> None:
+    out, environment = folder / "site", {**os.environ, "DPBENCH_CACHE": str(folder / "cache")}
     command = [sys.executable, "-c", "from dpbench.cli import main; main()", "docs", "--no-open", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip() == str(out / "index.html")
-    return out
+
+
+@pytest.fixture
+def site(documentation: Path) -> Path:
+    return documentation / "site"
 
 
 @dataclass
@@ -74,8 +84,8 @@ def read(file: Path) -> Read:
 
 
 @pytest.fixture(scope="module")
-def pages(site: Path) -> dict[Path, Read]:
-    return {file.resolve(): read(file) for file in sorted(site.rglob("*.html"))}
+def pages(documentation: Path) -> dict[Path, Read]:
+    return {file.resolve(): read(file) for file in sorted((documentation / "site").rglob("*.html"))}
 
 
 def test_every_page_that_somebody_wrote_is_on_the_site(site: Path) -> None:
@@ -164,7 +174,6 @@ def chromium() -> Iterator[Browser]:
         yield found
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("path", SHOWN)
 def test_a_page_fits_the_window_and_asks_nothing_of_elsewhere(path: str, site: Path, chromium: Browser) -> None:
     for width in WIDTHS:
@@ -176,7 +185,6 @@ def test_a_page_fits_the_window_and_asks_nothing_of_elsewhere(path: str, site: P
             assert seen.complaints == []
 
 
-@pytest.mark.serial
 def test_the_search_finds_pages_on_a_disk_without_a_network(site: Path, chromium: Browser) -> None:
     with opened(chromium, address(site, "index.html")) as (page, seen):
         page.fill("input[name=q]", "slurm")
@@ -188,8 +196,8 @@ def test_the_search_finds_pages_on_a_disk_without_a_network(site: Path, chromium
         assert seen.outside(site.resolve().as_uri()) == []
 
 
-@pytest.mark.usefixtures("site")
-def test_a_site_that_is_up_to_date_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_that_is_up_to_date_is_not_built_again(documentation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPBENCH_CACHE", str(documentation / "cache"))
     monkeypatch.setattr(building, "_sphinx", None)
     assert (docs.built(typer.main.get_command(app)) / "index.html").is_file()
 

@@ -109,7 +109,7 @@ class TestClassMeans(LearnerLaws):
 
 
 class TestGEP(LearnerLaws):
-    learner = _built("learner", "gep", learning_rate=1.0)  # type: ignore[assignment]
+    learner = _built("learner", "gep", k=20, learning_rate=1.0)  # type: ignore[assignment]
 
 
 class TestGEPWithAWholeBasis(LearnerLaws):
@@ -117,7 +117,7 @@ class TestGEPWithAWholeBasis(LearnerLaws):
 
 
 class TestGEPWithoutResidual(LearnerLaws):
-    learner = _built("learner", "gep", k=40, residual=False, steps=40, learning_rate=1.0)  # type: ignore[assignment]
+    learner = _built("learner", "gep", k=20, residual=False, steps=40, learning_rate=1.0)  # type: ignore[assignment]
 
 
 class TestWhitened(LearnerLaws):

@@ -9,7 +9,8 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache, lru_cache
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any, Literal, get_origin, get_type_hints
 
 import pluggy
@@ -165,24 +166,32 @@ def _named(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping
     return {name: value, **{key: one for key, one in options.items() if key}}
 
 
-def fields_from(cls: type[Any], options: Mapping[str, object], owner: str) -> dict[str, Any]:
+def fields_from(cls: type, options: Mapping[str, object], owner: str) -> dict[str, Any]:
     """Return `options` as keyword arguments of dataclass `cls`, types checked; see `Registry.build`."""
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     names = [field.name for field in dataclasses.fields(cls)]
     values = {}
     for key, value in options.items():
         if key not in names:
             raise SpecError(unknown("option", key, names, owner))
-        values[key] = _typed(f"{key}={value} in {owner}", value, hints[key])
+        values[key] = _typed(f"{key}={value} in {owner}", value, hints[key], _adapter(cls, key))
     return values
 
 
-def _typed(what: str, value: object, hint: Any) -> Any:
+@lru_cache(1024)
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+@lru_cache(4096)
+def _adapter(cls: type, field: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_hints(cls)[field])
+
+
+def _typed(what: str, value: object, hint: Any, adapter: TypeAdapter[Any]) -> Any:
     text = value.strip().lower() if isinstance(value, str) else value
     try:
-        typed = TypeAdapter(hint).validate_python(
-            None if text in {"none", "auto"} and type(None) in _union(hint) else value
-        )
+        typed = adapter.validate_python(None if text in {"none", "auto"} and type(None) in _union(hint) else value)
     except ValidationError as error:
         raise SpecError(f"Expected {what} to be {_said(hint)}: {misfit(error).said}.") from None
     if isinstance(typed, float) and math.isnan(typed):  # no comparison refuses it, so a component would take it
@@ -214,12 +223,12 @@ def load() -> Registry:
     manager = pluggy.PluginManager("dpbench")
     manager.add_hookspecs(hooks)
     claims: dict[Kind, dict[str, list[Registration]]] = {kind: {} for kind in KINDS}
-    broken = []
+    broken, named = [], cache(_named_distribution)
     for point in _chosen(list(entry_points(group="dpbench"))):
         try:
-            found = _components(manager, point)
+            found = _components(manager, point, named(point.dist))
         except (Exception, SystemExit) as error:  # whatever a stranger's module raises
-            broken.append(BrokenPlugin(point.name, _distribution(point)[0], f"{type(error).__name__}: {error}"))
+            broken.append(BrokenPlugin(point.name, named(point.dist)[0], f"{type(error).__name__}: {error}"))
             continue
         for kind, item in found:
             claims[kind].setdefault(item.cls.name, []).append(item)
@@ -245,7 +254,9 @@ def _chosen(points: list[EntryPoint]) -> list[EntryPoint]:
     return [point for point in points if point.name in names]
 
 
-def _components(manager: pluggy.PluginManager, point: EntryPoint) -> list[tuple[Kind, Registration]]:
+def _components(
+    manager: pluggy.PluginManager, point: EntryPoint, distribution: tuple[str, str]
+) -> list[tuple[Kind, Registration]]:
     module = point.load()
     try:
         manager.register(module, name=point.name)
@@ -257,7 +268,7 @@ def _components(manager: pluggy.PluginManager, point: EntryPoint) -> list[tuple[
         for caller in callers:
             for impl in caller.get_hookimpls():
                 if impl.plugin is module:
-                    found += _called(caller.name, impl, point)
+                    found += _called(caller.name, impl, point.name, distribution)
         return found
     except Exception:
         if manager.is_registered(module):
@@ -265,7 +276,9 @@ def _components(manager: pluggy.PluginManager, point: EntryPoint) -> list[tuple[
         raise
 
 
-def _called(hook: str, impl: pluggy.HookImpl, point: EntryPoint) -> list[tuple[Kind, Registration]]:
+def _called(
+    hook: str, impl: pluggy.HookImpl, plugin: str, distribution: tuple[str, str]
+) -> list[tuple[Kind, Registration]]:
     if impl.hookwrapper or impl.wrapper:
         raise PluginError(f"{hook} is a hook wrapper; a plugin may add components, not change those of others.")
     kind = HOOKS[hook]
@@ -273,7 +286,7 @@ def _called(hook: str, impl: pluggy.HookImpl, point: EntryPoint) -> list[tuple[K
     classes: Any = impl.function()
     for cls in classes:
         _check(cls, kind, hook)
-        found.append((kind, Registration(cls, point.name, *_distribution(point))))
+        found.append((kind, Registration(cls, plugin, *distribution)))
     return found
 
 
@@ -296,5 +309,6 @@ def _check(cls: type[Any], kind: Kind, hook: str) -> None:
         raise PluginError(f"{cls.__name__} is not a frozen dataclass; decorate it with @dataclass(frozen=True).")
 
 
-def _distribution(point: EntryPoint) -> tuple[str, str]:
-    return (point.dist.name, point.dist.version) if point.dist else ("unknown", "unknown")
+def _named_distribution(distribution: Distribution | None) -> tuple[str, str]:
+    """Return name and version; each is read by parsing all of the metadata."""
+    return (distribution.name, distribution.version) if distribution else ("unknown", "unknown")

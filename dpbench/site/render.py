@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,11 @@ class Renderer:
 
 def renderer(settings: Settings) -> Renderer:
     """Return a renderer with every template's words and filters."""
+    return Renderer(_environment(), settings)
+
+
+@cache
+def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -77,7 +83,7 @@ def renderer(settings: Settings) -> Renderer:
         said=view.said,
         page=layout.page,
     )
-    return Renderer(environment, settings)
+    return environment
 
 
 def static(name: str) -> bytes:

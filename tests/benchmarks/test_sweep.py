@@ -23,9 +23,10 @@ WARM = 8  # cells before time counts: workers start, and plans are accounted for
 def _timed(out: Path, ratios: Ratios, workers: int) -> tuple[float, float]:
     """Return seconds a cell from the first `WARM` cells on, and those beyond the cells' own fit and score."""
     axes = {"learner": ["jl", "pillar"], "learner.k": [5, 10, 20, 40] if ratios.enabled else [5]}
+    epsilons = [0.5, 1.0, 2.0, 4.0] if ratios.enabled else [0.5, 1.0]
     fixed = {"seeds": 3} if ratios.enabled else {"seeds": 1, "learner.steps": 2}
     plugins = registry.load()
-    grid = read_grid({"name": "rate", "fixed": fixed, "grid": {**axes, "epsilon": [0.5, 1.0, 2.0, 4.0]}}, plugins)
+    grid = read_grid({"name": "rate", "fixed": fixed, "grid": {**axes, "epsilon": epsilons}}, plugins)
     folder, own, count = Folder(out), 0.0, 0
     folder.path.mkdir()
     pool = executor(Resources(workers=workers, threads=1, device="cpu"), folder)

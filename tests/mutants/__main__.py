@@ -134,7 +134,7 @@ def _run(folder: Path, tests: Sequence[str], tells: Connection) -> None:
     os.chdir(folder)
     sys.path[:0] = [str(folder), str(folder / "plugins")]
     first = First()
-    words = ["-x", "-q", "-n", "0", "--no-header", "--no-summary", "--assert", "plain"]
+    words = ["-x", "-q", "-n", "0", "-m", "", "--no-header", "--no-summary", "--assert", "plain"]
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         status = pytest.main([*words, *(f"tests/{test}" for test in tests)], [first])
     tells.send((int(status), first.failed))

@@ -20,7 +20,7 @@ from dpbench.harness.run import run
 from dpbench.records.spec import make_spec
 from dpbench.studies.explain.chart import stairs
 from dpbench.studies.explain.ladder import explain
-from dpbench.studies.explain.lifted import Kept, Lifted
+from dpbench.studies.explain.lifted import Kept, lifted
 from dpbench.studies.explain.record import Explained, Explanation
 from tests.test_cli import Output, called, refusal
 from tests.worlds import curator_over, private_rows
@@ -119,7 +119,7 @@ def test_the_ceiling_is_refused_before_its_epsilon_is() -> None:
 def _curator(kept: Kept, sigma: float = 3.0, seed: int = 0) -> Curator:
     plan = [Release("sums", steps=9)]
     inner = curator_over(private_rows(), plan)
-    return Lifted(inner.handle(), {"sums": sigma}, kept, torch.Generator().manual_seed(seed))
+    return lifted(inner.handle(), {"sums": sigma}, kept, torch.Generator().manual_seed(seed))
 
 
 def _rows(chunk: Chunk) -> Tensor:

@@ -14,9 +14,10 @@ from dpbench.harness.fitting import fitted, predicted
 from dpbench.harness.prepare import Prepared, of_seed
 from dpbench.harness.roles import own_copy
 from dpbench.harness.tuning import private
-from dpbench.learning.probes import stackable
+from dpbench.harness.tuning.together import stackable
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.curator import handle_of
 from dpbench.records.result import SeedResult
 
 
@@ -58,7 +59,7 @@ def _single(prepared: Prepared, seed: int) -> tuple[Predict, dict[str, Any]]:
     roles, privacy = prepared.roles, prepared.privacy
     randomness = Randomness.of(privacy.rng, seed, prepared.identity)
     curator = bind(roles.private, roles.task, privacy.releases, privacy.sigma, randomness)
-    fit_ = lambda learner: learned(prepared, learner, curator.handle(), randomness.initialisation)
+    fit_ = lambda learner: learned(prepared, learner, handle_of(curator), randomness.initialisation)
     predict = fitted(prepared.parts.learner, prepared.parts.who("learner", "fit"), fit_, curator.guard)
     return predict, {"spent": dict(curator.ledger.spent)}
 

@@ -15,17 +15,16 @@ import torch
 
 from dpbench.api import Budget, PublicData, Task
 from dpbench.harness import guarantee, roles
+from dpbench.harness.maps import Maps
 from dpbench.harness.roles import Roles
 from dpbench.learning.linear import Transform
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import Scratch
-from dpbench.privacy.purity.reach import Reach
 from dpbench.records import provenance
 from dpbench.records.spec import Spec
 from dpbench.registry.components import Parts
 
-MAPS = 16  # kept: each a few arrays of the size of public features' statistics, for one seed
 KEPT = 4  # sets of roles: each holds a public split and the labels; features are memory-mapped
 T = TypeVar("T")
 
@@ -45,19 +44,6 @@ class Once(Generic[T]):
         return self._value[0]
 
 
-class Made:
-    """A public map, the state in which its making left the generator, and what it reaches as it was made."""
-
-    def __init__(self, features: Transform, generator: torch.Generator) -> None:
-        self.features, self.state = features, generator.get_state()
-        self._reach = Reach(features, thorough=True, generators=False)
-        self._before = self._reach.read()
-
-    def changed(self) -> bool:
-        """Say whether a fit has changed it, by noisy answers perhaps: another fit would find them."""
-        return self._reach.change(self._before, self._reach.read()) is not None
-
-
 class Shared:
     """The roles of the last few sets of data, every statement of privacy made so far, and the last public maps.
 
@@ -67,7 +53,7 @@ class Shared:
 
     def __init__(self) -> None:
         self._roles: OrderedDict[Hashable, Roles] = OrderedDict()
-        self._maps: OrderedDict[Hashable, Made] = OrderedDict()
+        self._maps = Maps()
         self.state = functools.cache(guarantee.state)
         self.provenance = functools.cache(provenance.collect)
 
@@ -90,20 +76,10 @@ class Shared:
     ) -> Transform:
         """Return `learner.features`, made once for all fits with the same public data and generator that leave it be.
 
-        So cells that differ in budget, steps, learning rate, clip ... alone make PILLAR's projection once. Rows and
-        samples stay each cell's own: trained stacked, as a search trains its settings, cells would share samples, and a
-        cell's result would depend on the cells beside it.
+        Rows and samples stay each cell's own: trained stacked, as a search trains its settings, cells would share
+        samples, and a cell's result would depend on the cells beside it.
         """
-        drawn = generator.get_state().numpy().tobytes()
-        key = (learner.map_key, data_of(spec), str(task.device), public.y is None, drawn)
-        made = self._maps.pop(key, None)
-        if made is None or made.changed():
-            made = Made(learner.features(task, public, generator), generator)
-        self._maps[key] = made
-        while len(self._maps) > MAPS:
-            self._maps.popitem(last=False)
-        generator.set_state(made.state)
-        return made.features
+        return self._maps.of(learner, task, public, generator, data_of(spec))
 
 
 def data_of(spec: Spec) -> str:

@@ -18,6 +18,7 @@ from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness, choosing
+from dpbench.privacy.curator import handle_of
 from dpbench.privacy.mechanisms.private_selection import Repeats, draw
 from dpbench.records.result import Privacy
 from dpbench.records.search import Search, Selection
@@ -121,7 +122,7 @@ def _settled(learner: Learner, setting: spaces.Setting, who: Who, task: Task, bu
 def _one(
     learner: Learner, setting: spaces.Setting, who: Who, fold: Fold, curator: LedgerCurator, generator: torch.Generator
 ) -> tuple[float, Winner]:
-    fit = lambda own: own.fit(curator.handle(), own_copy(fold.public), generator)
+    fit = lambda own: own.fit(handle_of(curator), own_copy(fold.public), generator)
     predict: Predict = fitted(learner, who("fit"), fit, curator.guard)
     scores = predicted(learner, who("predict"), predict, fold.x, curator.task)
     hits = float(np.mean(scores.argmax(1) == fold.y))

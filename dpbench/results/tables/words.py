@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from dpbench.errors import DataError, SpecError
-from dpbench.privacy.core.plan import eps0_of
+from dpbench.privacy.mechanisms.choice.plan import eps0_of
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import PlannedChoice, Result
 from dpbench.results import ranking

@@ -139,9 +139,9 @@ def test_each_block_without_clipping_has_its_own_factor() -> None:
     def rows(chunk: Chunk) -> Blocks:
         return Blocks((chunk.x, RankOne(torch.ones(len(chunk), 1), chunk.x)))
 
-    found = _curator(Kept(noise=False, clipping=False)).noisy_sum(rows, release="sums", clip=(0.5, 1e6))
+    found = _curator(Kept(noise=False, clipping=False)).noisy_sum(rows, release="sums", clip=(0.5, 8.0))
     torch.testing.assert_close(found[0], (0.5 / x.norm(dim=1)).clamp(max=1).mean() * x.sum(0), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found[1], x.sum(0, keepdim=True), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[1], x.sum(0, keepdim=True), rtol=0, atol=0.2)  # rows in 8 bits
 
 
 def test_noise_that_is_kept_has_the_scale_of_the_private_run() -> None:

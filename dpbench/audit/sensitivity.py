@@ -108,7 +108,7 @@ class Replays:
         odd = adversaries(base, self.task.classes, self.generator, True)
         for clips, rows in probes(self.task.classes):
             self.questions += 1
-            self._judge(Sum(rows, REPLAY, clips), 1.0, base, odd, exact=True)
+            self._judge(Sum(rows, REPLAY, clips if clips[1:] else clips[0]), 1.0, base, odd, exact=True)
 
     def _judge(self, question: Sum, rate: float, base: PrivateRows, odd: PrivateRows, exact: bool) -> None:
         both = joined(base, odd)
@@ -161,8 +161,8 @@ class Replays:
         plan = (Release(REPLAY, sample_rate=rate),)
         curator = bind(rows, task, plan, 1.0, randomness, Witness(seen.append))
         rows_of = lambda chunk: question.rows(seedless(chunk))
-        answer = curator.answer(Sum(rows_of, REPLAY, question.clips, chunk_size or question.chunk_size))
-        return seen[0], answer
+        answer = curator.answer(Sum(rows_of, REPLAY, question.clip, chunk_size or question.chunk_size))
+        return seen[0], answer if isinstance(answer, tuple) else (answer,)
 
 
 def probes(classes: int) -> Iterator[tuple[tuple[float, ...], RowFn]]:

@@ -15,7 +15,7 @@ from dpbench.privacy.core.curator import Question
 from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
 from dpbench.privacy.core.map import Map
-from dpbench.privacy.core.sum import Sum
+from dpbench.privacy.core.sum import CLIPS, Sum
 
 RANGES, RATIO = 5, 16.0  # of norms, in clips: rows above 16^4 clips are clipped there
 
@@ -72,7 +72,7 @@ def _scaled(curator: Curator, question: Sum) -> list[Tensor]:
         factors = [(1 / norm).clamp(max=1).nan_to_num(0.0) for norm in norms]
         return Blocks((*parts, torch.stack([*factors, torch.ones_like(factors[0])], 1)))  # (c, blocks + 1)
 
-    limits = (*(clip * bound for clip in clips for bound in bounds), (len(clips) + 1) ** 0.5)
+    limits = (*(min(clip * bound, CLIPS[1]) for clip in clips for bound in bounds), (len(clips) + 1) ** 0.5)
     *sums, factors = curator.answer(replace(question, rows=ranges, clip=limits))
     count = float(factors[-1])
     return [

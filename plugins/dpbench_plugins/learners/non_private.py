@@ -109,7 +109,7 @@ class _Problem:
 
     def cross_validated(self, factor: float) -> tuple[float, Tensor]:
         """Return the best strength, and the heads (f, k, d + 1) that each leave out one fold."""
-        best, right, heads, worse = STRENGTHS[0], -1, None, 0
+        best, right, heads, worse = STRENGTHS[0], -math.inf, None, 0
         found: Tensor | None = None
         for strength in STRENGTHS:
             heads = self.fitted("folds", factor / strength, 1e-3, heads, FOLDS)

@@ -1,4 +1,4 @@
-"""The types that a plugin implements or receives.
+"""The types that a plugin implements or receives; those that privacy rests on are defined in `dpbench.privacy`.
 
 Nothing here imports torch: every command imports every plugin, so importing must stay light (a law checks it).
 Array axes in comments: n examples, c rows of a chunk, d features, k classes.
@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, final
 
 from dpbench.errors import SpecError
+from dpbench.privacy.core.chunk import Chunk, RowFn, Teacher
+from dpbench.privacy.core.plan import Adjacency, Budget, Planned, Release, Task
+from dpbench.privacy.curator import Curator
+from dpbench.privacy.mechanisms.choice.plan import Choice
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,11 +24,31 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
-    from dpbench.privacy.core.exact.quantised import Quantised
-    from dpbench.privacy.core.forms.blocks import Blocks
-    from dpbench.privacy.core.forms.contributions import Contribution
+__all__ = [
+    "Adjacency",
+    "Budget",
+    "Choice",
+    "Chunk",
+    "Curator",
+    "Dataset",
+    "Download",
+    "Extractor",
+    "Features",
+    "Images",
+    "Learner",
+    "Planned",
+    "Predict",
+    "PublicData",
+    "Release",
+    "RowFn",
+    "Source",
+    "Split",
+    "Splits",
+    "Task",
+    "Teacher",
+    "settled",
+]
 
-Adjacency = Literal["add-or-remove-one"]
 T = TypeVar("T")
 Predict = Callable[["Tensor"], "Tensor"]
 """(c, *example_shape) float32 -> (c, classes) scores, higher is more likely; each row independently."""
@@ -36,210 +60,6 @@ class PublicData:
 
     x: Tensor  # (n, *example_shape) float32
     y: Tensor | None  # (n,) int64; None if the protocol leaves public data unlabelled
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Part of one private sample. It exists only while a row function runs and is overwritten afterwards."""
-
-    rows: Tensor | Quantised  # (c, *example_shape) float32, in 8 bits once mapped; c may be 0
-    y: Tensor  # (c,) int64
-    seeds: Tensor  # (c,) int64: the only randomness row i may use (augmentation)
-
-    def __len__(self) -> int:
-        """Return c, the number of rows."""
-        return len(self.y)
-
-    @property
-    def x(self) -> Tensor:
-        """The rows as a float32 tensor; of mapped rows a copy, where `RankOne` and `exact_linear` take `rows`."""
-        return self.rows.float()
-
-    def take(self, rows: Tensor) -> Chunk:
-        """Return a copy of the rows with these indices."""
-        return Chunk(self.rows.index_select(0, rows), self.y.index_select(0, rows), self.seeds.index_select(0, rows))
-
-
-@dataclass(frozen=True)
-class Task:
-    """What the protocol declares public about the private data."""
-
-    example_shape: tuple[int, ...]
-    classes: int
-    size: int  # n of the private split: public by declaration, see README, "Not covered"
-    device: torch.device
-    public: int = 0  # examples of public data that the learner sees
-    same_source: bool = True  # whether they are of the private data's own dataset, not of another (`--public-dataset`)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The target guarantee, fixed by the protocol. `epsilon` is in nats and may be infinite."""
-
-    epsilon: float
-    delta: float
-    adjacency: Adjacency = "add-or-remove-one"
-
-
-@dataclass(frozen=True)
-class Release:
-    """One planned use of the private data: `steps` noisy sums, each over a fresh Poisson sample.
-
-    `relative_noise` is this release's noise multiplier divided by the base sigma, which the harness calibrates for the
-    whole plan: at 2.0 this release spends less of the budget than one at 1.0.
-    """
-
-    name: str
-    steps: int = 1
-    sample_rate: float = 1.0  # probability per example and step, in (0, 1]
-    relative_noise: float = 1.0
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One planned use of the private data: the exponential mechanism, asked `steps` times over all examples.
-
-    A candidate j is chosen with chance proportional to exp(-eps0 L_j), where L_j adds up what each example loses by it,
-    in [0, 1], and eps0 = 2 / (base sigma * relative_noise): as zero-concentrated as a `Release` of that noise. A plan
-    of one choice alone is pure: eps0 is the whole epsilon, and delta is 0. `parts` choices, each among `candidates`,
-    cost what one does, where each example touches one part alone.
-    """
-
-    sample_rate: ClassVar[float] = 1.0
-    """Every example is in every question."""
-
-    name: str
-    candidates: int  # at most: how many there are may follow from public data
-    parts: int = 1
-    steps: int = 1
-    relative_noise: float = 1.0
-
-
-Planned = Release | Choice
-
-
-class Curator(ABC):
-    """The only access to private rows: it answers noisy questions within the plan."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def task(self) -> Task:
-        """What is public about the private data."""
-
-    @property
-    @abstractmethod
-    def sigma(self) -> Mapping[str, float]:
-        """The noise multiplier of each planned release (0 when epsilon is infinite)."""
-
-    @abstractmethod
-    def noisy_sum(
-        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
-    ) -> Any:
-        """Return the noisy sum of clipped `rows` over one fresh Poisson sample.
-
-        Args:
-            rows: maps a `Chunk` to one contribution per row: a tensor (c, ...), `Joined`, `RankOne`, `Scaled`,
-                `Residual` or `Blocks`. Row i may read row i of the chunk, `seeds[i]` and public values, nothing else.
-                It is called over no rows first (c = 0): shape and grid of the answer are those.
-            release: the name of a planned release with steps left; a step is spent before any private row is read.
-            clip: L2 bound on one example's contribution; for `Blocks`, one bound per block.
-            chunk_size: maximum rows per chunk; it affects memory only, never the distribution of the answer.
-
-        Returns:
-            A float32 tensor with the shape of one contribution (a tuple of them for `Blocks`). The noise has std
-            ``sigma[release] * clip``, times the square root of the number of blocks.
-
-        Raises:
-            NotPlanned: the release is not in the plan, or all its steps are spent.
-            SpecError: a clip or a chunk size that is none, or a number of clips that is not that of the blocks.
-            NotPerExample: a row differs when it is evaluated beside other rows, or among fewer; or what a chunk
-                contributes has another form, shape or scale than what no rows contribute.
-            NotPure: `rows` changed what it can reach, or reaches what cannot be compared, such as an iterator.
-            ComponentFailed: `rows` failed; type and line are told, its text may hold private values.
-        """
-
-    @abstractmethod
-    def noisy_choice(
-        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
-    ) -> int:
-        """Return a candidate j in [0, N), with chance proportional to exp(-eps0 L_j) and eps0 = 2 / sigma[release].
-
-        Args:
-            losses: maps a `Chunk` to what each row loses by each candidate, (c, N) float32, N as over no rows (c = 0).
-                An entry is clamped to [0, 1] and rounded to 2^-20; NaN counts as 0. With `project` it returns the cell
-                of each row instead, (c,) int64, and a row in no cell of the matrix loses nothing by any candidate.
-            release: the name of a planned `Choice` of one part, with steps left; a step is spent first.
-            project: a public matrix (cells, N) in [0, 1]: what a row in each cell loses by each candidate.
-            chunk_size: as in `noisy_sum`.
-
-        Raises:
-            NotPlanned: the choice is not in the plan, or all its steps are spent.
-            SpecError: more candidates than planned, or none; a matrix or a row function's answer that does not fit.
-            NotPerExample, NotPure, ComponentFailed: as `noisy_sum` does.
-        """
-
-    @abstractmethod
-    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
-        """Return a candidate for each part, (parts,) int64 in [0, candidates), each part chosen on its own.
-
-        Part p becomes v with chance proportional to exp(eps0 * votes for v of p), eps0 = 2 / sigma[release]: the
-        exponential mechanism over all combinations, where a row loses 1 by each that is not what it voted for.
-
-        Args:
-            votes: maps a `Chunk` to what each row votes for, (c,) int64: p * candidates + v, or any other number, such
-                as -1, for nothing. Each row touches one part, so that all parts together cost one choice.
-            release: the name of a planned `Choice` with steps left; a step is spent first.
-            chunk_size: as in `noisy_sum`.
-
-        Raises:
-            NotPlanned, SpecError, NotPerExample, NotPure, ComponentFailed: as `noisy_choice` does.
-        """
-
-    @abstractmethod
-    def noisy_votes(
-        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
-        threshold: float = 0.0,
-    ) -> Tensor:  # fmt: skip
-        """Return noisy counts of teachers' votes, float32 (m, classes): PATE (Papernot et al. 2017, 2018).
-
-        Each example belongs to one of `shards` shards, by a hash of its content, so equal examples share one. The
-        curator calls `teacher` with each shard that is not empty, and adds up one vote per shard and query.
-
-        Args:
-            teacher: maps a shard and the queries to labels, (m,) int64; one outside [0, classes) is no vote. It may fit
-                whatever it likes on the shard, remembers nothing, and draws from nothing but what it makes itself, say
-                a generator seeded by `shard.seeds`. Gradients are off around it.
-            queries: public examples (m, *query_shape).
-            release: a planned `Release` of sample rate 1, with steps left. Noise has std sigma[release] * sqrt(2 m).
-            shards: how many, at most one per private example.
-            confident: another such release. A query is answered if its largest count, with noise of std
-                sigma[confident] * sqrt(m), reaches `threshold`; the others are rows of NaN. With a answered the noise
-                of the counts has std sigma[release] * sqrt(2 a).
-            threshold: in votes; with `confident` alone.
-
-        Raises:
-            NotPlanned: a release is not in the plan, or all its steps are spent.
-            SpecError: a number of shards or queries that cannot be, labels of another shape or kind, or mapped rows,
-                whose last bits may follow their place: a teacher maps its own shard.
-            NotPerExample: the teacher answers differently over the same shard.
-            NotPure, ComponentFailed: as `noisy_sum` does, of the teacher.
-        """
-
-    @abstractmethod
-    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
-        """Return a curator over the transformed rows, on the same ledger.
-
-        `transform` maps (c, *example_shape) float32 to (c, *new_shape), each row independently and using public values
-        only: neighbouring datasets stay neighbouring, so the transform costs no privacy. It is applied once, so that a
-        projection makes every later step cheaper. Beside noise, mapped rows are kept in 8 bits, each with a scale of
-        its own (`Chunk.rows`): a quarter of the memory, and integers to add up. A library's product may round a row
-        otherwise where it stands elsewhere in a chunk: use `exact_linear`.
-
-        Raises:
-            NotPerExample, NotPure, ComponentFailed: as `noisy_sum` does, of `transform`.
-        """
 
 
 class Learner(ABC):
@@ -450,9 +270,3 @@ class Extractor(ABC):
 
         Several threads call the map at once, as they do `prepare`.
         """
-
-
-RowFn = Callable[[Chunk], "Tensor | Contribution | Blocks"]
-"""One contribution per row of the chunk."""
-Teacher = Callable[[Chunk, "Tensor"], "Tensor"]
-"""A shard and public queries (m, ...) -> a label for each query, (m,) int64."""

@@ -16,15 +16,16 @@ from torch import Tensor
 from dpbench.audit import listening
 from dpbench.audit.run import audit_of
 from dpbench.harness.prepare import PreparedRun, prepare
-from dpbench.privacy.core import binding, curator, randomness
+from dpbench.privacy.core import binding, randomness
 from dpbench.privacy.core import plan as plans
-from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core import sum as questions
 from dpbench.privacy.core.exact import sums
 from dpbench.privacy.core.exact.quantised import Quantised
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms import contributions
 from dpbench.privacy.core.forms.contributions import RankOne
 from dpbench.privacy.core.randomness import Draws, Randomness
+from dpbench.privacy.core.sum import Sum
 from dpbench.records.audit import Audit, Part
 from dpbench.records.spec import make_spec
 
@@ -127,26 +128,26 @@ def _(patch: Patch) -> None:
 
 @broken("noise: sqrt(2) forgotten where there are two blocks", GEP)
 def _(patch: Patch) -> None:
-    patch.setattr(curator, "math", SimpleNamespace(sqrt=lambda blocks: 1.0))
+    patch.setattr(questions, "math", SimpleNamespace(sqrt=lambda blocks: 1.0))
 
 
 @broken("sums: divided by the size of the sample that was drawn", SAMPLED)
 def _(patch: Patch) -> None:
     sizes: list[tuple[int, float]] = []
-    plain_sample, plain_sum = Seeded.sample, LedgerCurator.noisy_sum
+    plain_sample, plain_sum = Seeded.sample, Sum.answered
 
     def sample(self: Any, size: int, rate: float) -> Any:
         drawn = plain_sample(self, size, rate)
         sizes.append((len(drawn), size * rate))
         return drawn
 
-    def noisy_sum(self: LedgerCurator, *args: Any, **keywords: Any) -> Any:
-        answer = plain_sum(self, *args, **keywords)
+    def answered(self: Sum, *given: Any) -> Any:
+        answer = plain_sum(self, *given)
         drawn, expected = sizes[-1]
         return answer * (expected / max(1, drawn)) if isinstance(answer, Tensor) else answer
 
     patch.setattr(Seeded, "sample", sample)
-    patch.setattr(LedgerCurator, "noisy_sum", noisy_sum)
+    patch.setattr(Sum, "answered", answered)
 
 
 def outer_by(patch: Patch, total: Callable[[Tensor, float], Tensor]) -> None:
@@ -190,14 +191,11 @@ def _(patch: Patch) -> None:
 
 @broken("sums: the clips of later blocks are ignored", GEP)
 def _(patch: Patch) -> None:
-    plain = curator._paired
+    def integers(self: Sum, blocks: Sequence[Any]) -> list[IntegerSum]:
+        pairs = zip(blocks, self.clips, strict=True)
+        return [block.integers(clip * (100 if place else 1)) for place, (block, clip) in enumerate(pairs)]
 
-    def paired(blocks: Any, clips: tuple[float, ...], release: str) -> Any:
-        return [
-            (block, clip * (100 if place else 1)) for place, (block, clip) in enumerate(plain(blocks, clips, release))
-        ]
-
-    patch.setattr(curator, "_paired", paired)
+    patch.setattr(Sum, "_integers", integers)
 
 
 @broken("sums: added up in float32")

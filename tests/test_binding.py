@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import itertools
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,9 +19,16 @@ from torch import Tensor
 import dpbench
 import dpbench.privacy
 from dpbench.api import Chunk, Release
-from dpbench.errors import NotPlanned, PrivacyError
+from dpbench.errors import NotPlanned, PlanError, PrivacyError
+from dpbench.privacy.core.closed import is_closed
+from dpbench.privacy.core.curator import LedgerCurator, Question
 from dpbench.privacy.core.forms.blocks import Blocks
+from dpbench.privacy.core.forms.contributions import Contribution
+from dpbench.privacy.core.plan import Planned, check_plan
 from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.sum import Sum
+from dpbench.privacy.mechanisms.table import TABLE
+from tests.mutants.__main__ import MUTANTS
 from tests.worlds import curator_over, private_rows
 
 PLAN = (Release("mean", 2, 1.0, 1.0), Release("gradient", 3, 0.1, 4.0), Release("scale", 1, 0.5, 0.25))
@@ -105,13 +116,73 @@ def test_nothing_but_bind_makes_a_curator_or_changes_its_noise_and_ledger() -> N
     assert changers == []
 
 
-def test_the_table_of_claims_names_every_module_and_tests_that_exist() -> None:
+def _claims() -> list[tuple[str, ...]]:
+    """Return the rows of the page: claim, modules, tests."""
     lines = str(dpbench.privacy.__doc__).splitlines()
     (first, second, last) = (number for number, line in enumerate(lines) if line.startswith("==="))
-    starts = [0, *(at + 1 for at, letter in enumerate(lines[first]) if letter == " ")]
-    cells = [[line[starts[1] : starts[2]].strip(), line[starts[2] :]] for line in lines[second + 1 : last]]
+    starts = [0, *(at + 1 for at, letter in enumerate(lines[first]) if letter == " "), None]
+    return [
+        tuple(line[start:end].strip() for start, end in itertools.pairwise(starts)) for line in lines[second + 1 : last]
+    ]
+
+
+def test_the_page_of_claims_names_every_module_and_tests_that_exist() -> None:
     folder, tests = ROOT / "privacy", {file.stem for file in Path(__file__).parent.glob("test_*.py")}
-    named = {module for modules, _ in cells for module in modules.split(", ")}
-    assert {test for _, names in cells for test in names.split(", ")} <= tests
+    named = {module for _, modules, _ in _claims() for module in modules.split(", ")}
+    assert {test for *_, names in _claims() for test in names.split(", ")} <= tests
     every = {".".join(file.relative_to(folder).with_suffix("").parts) for file in folder.rglob("*.py")}
     assert {module for module in every if not module.endswith("__init__")} == named
+
+
+def test_every_mechanism_of_the_closed_table_has_its_claims() -> None:
+    named = {module for _, modules, _ in _claims() for module in modules.split(", ")}
+    for one in TABLE:
+        assert any(module == one.module or module.startswith(f"{one.module}.") for module in named), one.module
+
+
+def _defined(base: type[Any]) -> set[type[Any]]:
+    """Return what dpbench defines of a kind, whatever tests define beside it."""
+    found: set[type[Any]] = set()
+    for below in base.__subclasses__():
+        found |= ({below} if is_closed(below) else set()) | _defined(below)
+    return found
+
+
+def test_the_closed_table_names_all_plans_questions_and_forms_there_are() -> None:
+    for module in ROOT.joinpath("privacy").rglob("*.py"):
+        importlib.import_module(
+            ".".join(module.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
+        )
+    assert _defined(Planned) == {one.planned for one in TABLE if one.planned}
+    assert _defined(Question) == {question for one in TABLE for question in one.questions}
+    assert _defined(Contribution) == {form for one in TABLE for form in one.forms}
+
+
+def test_a_question_or_a_plan_of_somebody_elses_is_refused() -> None:
+    class Peek(Sum):
+        def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
+            return curator.rows.x
+
+    class Cheap(Release):
+        def event(self, noise: float) -> Any:
+            return super().event(100 * noise)
+
+    for made in (Peek, type("Sum", (Sum,), {"__module__": Sum.__module__})):
+        with pytest.raises(PrivacyError, match="Expected a question that dpbench defines"):
+            curator_over(private_rows(), PLAN).handle().answer(made(nothing, "mean", 1.0))
+    with pytest.raises(PlanError, match="Expected Release or Choice in the plan of a test, got a Cheap"):
+        check_plan([Cheap("sum")], "a test")
+
+
+def test_core_names_no_mechanism() -> None:
+    """The middle ring imports the core, and never the other way round."""
+    above = ("from dpbench.privacy.mechanisms", "from dpbench.privacy.curator", "import dpbench")
+    sources = [file for ring in ("core", "purity") for file in (ROOT / "privacy" / ring).rglob("*.py")]
+    lines = [(file.name, line.strip()) for file in sources for line in file.read_text().splitlines()]
+    assert [(name, line) for name, line in lines if line.startswith(above)] == []
+
+
+def test_every_mutant_still_applies() -> None:
+    """Mutants edit the text of this folder: whoever changes that makes the same bug in the code as it is now."""
+    for one in MUTANTS:
+        one.applied(one.path(ROOT.parent).read_text(encoding="utf-8"))

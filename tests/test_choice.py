@@ -40,22 +40,22 @@ from dpbench.board.verify.derive import compare, derive, question_of
 from dpbench.cli import main
 from dpbench.errors import ComponentFailed, LawBroken, NotPerExample, NotPlanned, NotPure
 from dpbench.harness.guarantee import state
-from dpbench.harness.tuning.simulated import SimulatedCurator
+from dpbench.harness.tuning.simulated import simulated
 from dpbench.museum.exhibits.elections import Prototypes, Stumps
 from dpbench.museum.strangers import prepared, ran, registry
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.crosscheck import cross_check
 from dpbench.privacy.core.forms.contributions import Rows
-from dpbench.privacy.core.plan import check_plan, eps0_of
+from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Draws, Randomness, _Seeded
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.mechanisms import bounded_range, private_selection
-from dpbench.privacy.mechanisms.cells import Cells
-from dpbench.privacy.mechanisms.choice import checked, choose, losses, projected
+from dpbench.privacy.mechanisms import private_selection
+from dpbench.privacy.mechanisms.choice.plan import divergence, eps0_of, loss_variable
+from dpbench.privacy.mechanisms.choice.question import Cells, checked, choose, losses, projected
 from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.audit import Audit
 from dpbench.records.result import PlannedChoice, Result
-from dpbench.studies.explain.lifted import Kept, Lifted
+from dpbench.studies.explain.lifted import Kept, lifted
 from dpbench.testing import LearnerLaws
 from tests.worlds import curator_over, private_rows
 
@@ -142,7 +142,7 @@ def test_rows_in_cells_lose_what_a_public_matrix_says(index: list[int]) -> None:
     direct = losses(Rows(matrix[torch.tensor(inside, dtype=torch.int64)]), 3)
     assert torch.equal(found.total, direct.total)
     assert cells.norms().tolist() == [float(0 <= one < 4) for one in index]
-    assert torch.equal(cells.dense().sum(0).double(), cells.weighted_sum(torch.ones(len(index))))
+    assert torch.equal(cells.dense().sum(0).long(), cells.integers(1.0).total)
 
 
 def test_a_choice_finds_what_loses_least_and_spends_its_step() -> None:
@@ -376,13 +376,13 @@ def test_the_dominating_pair_dominates_every_choice(eps0: float, share: float, a
     totals, lost = draw.exponential(2 / eps0, 5), draw.random(5) > share
     before, after = odds(totals.tolist(), eps0), odds((totals + lost).tolist(), eps0)
     for one, other in ((before, after), (after, before)):
-        divergence = np.maximum(one - math.exp(at * eps0) * other, 0).sum()
-        assert divergence <= float(bounded_range.divergence(eps0, np.array(at * eps0))) + 1e-12
+        found = np.maximum(one - math.exp(at * eps0) * other, 0).sum()
+        assert found <= float(divergence(eps0, np.array(at * eps0))) + 1e-12
 
 
 @pytest.mark.parametrize("eps0", [0.05, 1.0, 7.0])
 def test_the_two_forms_of_the_dominating_pair_are_one(eps0: float) -> None:
-    variable = bounded_range.loss_variable(eps0)
+    variable = loss_variable(eps0)
 
     def density(t: float) -> float:
         return math.exp((t - eps0) / 2) / (2 * -math.expm1(-eps0))
@@ -391,7 +391,7 @@ def test_the_two_forms_of_the_dominating_pair_are_one(eps0: float) -> None:
         return (1 - math.exp(at - t)) * density(t)
 
     e = np.linspace(-eps0, eps0, 9)
-    for at, expected in zip(e, bounded_range.divergence(eps0, e), strict=True):
+    for at, expected in zip(e, divergence(eps0, e), strict=True):
         assert quad(beyond, at, eps0, args=(at,))[0] == pytest.approx(float(expected), abs=1e-12)
         assert float(variable.cdf(at)) == pytest.approx(quad(density, -eps0, at)[0], abs=1e-12)
     moment = quad(lambda t: math.exp(3 * t) * density(t), -eps0, eps0)[0]
@@ -509,14 +509,14 @@ def test_the_law_of_choices_notices_a_broken_core(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_search_on_stand_ins_knows_choices() -> None:
-    curator = SimulatedCurator(curator_over(private_rows(200), [Choice("any", 3)], sigma=0.1), {"any": 1.0}, weight=10)
+    curator = simulated(curator_over(private_rows(200), [Choice("any", 3)], sigma=0.1).curator, {"any": 1.0}, weight=10)
     assert curator.noisy_choice(lambda chunk: torch.tensor([1.0, 0, 1]).expand(len(chunk), -1), release="any") == 1
 
 
 def test_what_noise_costs_a_choice_is_not_explained() -> None:
-    lifted = Lifted(curator_over(private_rows(), [Choice("any", 3)]).handle(), {}, Kept(True, True), torch.Generator())
+    curator = curator_over(private_rows(), [Choice("any", 3)]).handle()
     with pytest.raises(SpecError, match="Expected release 'any' to ask for sums"):
-        lifted.noisy_choice(lambda chunk: chunk.x, release="any")
+        lifted(curator, {}, Kept(True, True), torch.Generator()).noisy_choice(lambda chunk: chunk.x, release="any")
 
 
 def test_the_command_line_states_the_cost_of_a_plan_with_choices(capsys: pytest.CaptureFixture[str]) -> None:

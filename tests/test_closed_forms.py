@@ -1,13 +1,12 @@
 """Every learner, fitted without noise, equals a computation in which each example's gradient is written out.
 
-Learners compute in float32; here every float is a double, so that closed forms can be compared to 1e-10.
+Learners compute in float32, on rows in 8 bits and logits by weights in 12: closed forms start from the same rows, in
+float64, and are compared to a thousandth or so.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +23,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dpbench import AnchorBasis, Chunk, Curator, DenseBasis, Learner, PublicData, RowFn, Task
+from dpbench import AnchorBasis, Chunk, Curator, DenseBasis, Learner, PublicData, Task
+from dpbench.privacy.core.curator import Question
+from dpbench.privacy.core.exact.quantised import Quantised, floats, quantise
 from dpbench.privacy.core.forms.blocks import blocks_of
-from dpbench.privacy.core.noise import clipped_sum
-from tests.worlds import Sums
+from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.sum import Sum
+from tests.oracles import clipped_sum
 
 SEED, STEPS, RATE, MOMENTUM = 3, 3, 0.5, 0.9
 TRAINED: dict[str, Any] = {"steps": STEPS, "learning_rate": RATE, "momentum": MOMENTUM}
@@ -35,30 +37,26 @@ CLIPS = st.sampled_from([0.3, 1.0, 100.0])
 
 
 @dataclass(frozen=True)
-class Exact(Sums):
-    """Answers in float64, over all rows and without noise."""
+class Exact:
+    """Answers by sums in floating point, over all rows and without noise."""
 
-    x: Tensor
+    x: Tensor | Quantised
     y: Tensor
     classes: int
 
-    @property
-    def task(self) -> Task:
-        return Task(tuple(self.x.shape[1:]), self.classes, len(self.x), torch.device("cpu"))
+    def handle(self) -> Curator:
+        x, y = self.x, self.y
 
-    @property
-    def sigma(self) -> Mapping[str, float]:
-        return {"gradient": 0.0}
+        def answer(question: Question) -> Any:
+            if isinstance(question, Map):
+                return Exact(quantise(question.transform(floats(x))), y, self.classes).handle()
+            assert isinstance(question, Sum)
+            blocks = blocks_of(question.rows(Chunk(x.clone(), y, torch.zeros_like(y))))
+            answers = tuple(clipped_sum(*pair).float() for pair in zip(blocks, question.clips, strict=True))
+            return answers if isinstance(question.clip, tuple) else answers[0]
 
-    def noisy_sum(
-        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
-    ) -> Any:
-        blocks = blocks_of(rows(Chunk(self.x.clone(), self.y, torch.zeros_like(self.y))))
-        answers = [*map(clipped_sum, blocks, (clip,) if isinstance(clip, (int, float)) else clip)]
-        return answers[0] if len(answers) == 1 else answers
-
-    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
-        return Exact(transform(self.x), self.y, self.classes)
+        task = Task(tuple(x.shape[1:]), self.classes, len(x), torch.device("cpu"))
+        return Curator(task, {"gradient": 0.0}, answer)
 
 
 @dataclass(frozen=True)
@@ -69,28 +67,25 @@ class World:
     test_x: Tensor
 
     def predictions(self, learner: Learner) -> Tensor:
-        with _doubles():
-            predict = learner.fit(self.private, self.public, torch.Generator().manual_seed(SEED))
-            return predict(self.test_x)
+        predict = learner.fit(self.private.handle(), self.public, torch.Generator().manual_seed(SEED))
+        return predict(self.test_x).double()
+
+    @property
+    def rows(self) -> Tensor:
+        return floats(self.private.x)
 
     def standardised(self, x: Tensor) -> Tensor:
         return (x - self.public.x.mean(0)) / self.public.x.std(0, correction=0)
 
 
-@contextmanager
-def _doubles() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(torch.Tensor, "float", torch.Tensor.double)
-            yield
-    finally:
-        torch.set_default_dtype(torch.float32)
+def mapped(rows: Tensor) -> Tensor:
+    """Return rows as a curator keeps them once they are mapped, in float64."""
+    return quantise(rows.float()).double()
 
 
 def _world(n: int, classes: int, d: int, public: int, seed: int) -> World:
     draw = torch.Generator().manual_seed(seed)
-    private, others, test_x = (torch.randn(size, d, generator=draw).double() for size in (n, public, 4))
+    private, others, test_x = (torch.randn(size, d, generator=draw) for size in (n, public, 4))
     private_y, public_y = (torch.randint(classes, (size,), generator=draw) for size in (n, public))
     return World(Exact(private * 2, private_y, classes), PublicData(others, public_y), public_y, test_x)
 
@@ -128,13 +123,14 @@ def _descend(shape: tuple[int, int], answer: Callable[[Tensor, int], Tensor], si
 
 def _probe(world: World, features: Callable[[Tensor], Tensor], clip: float, bias: bool = True) -> Tensor:
     """Return the test logits of DP-SGD on the features, gradients written out."""
-    private, x = world.private, features(world.private.x)
+    private, x = world.private, mapped(features(world.rows))
     answer = lambda head, _: _clipped(_gradients(head, x, private.y), clip)
     head = _descend((private.classes, x.shape[1] + bias), answer, len(x))
-    return _logits(head, features(world.test_x))
+    return _logits(head, features(world.test_x).double())
 
 
-_same = functools.partial(torch.testing.assert_close, rtol=1e-10, atol=1e-10)
+def _same(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-3 * (1 + float(expected.abs().max())))
 
 
 @given(WORLDS, CLIPS, st.sampled_from(["public", "norm", "none"]))
@@ -145,20 +141,21 @@ def test_dp_sgd_equals_gradients_by_autograd_clipped_one_at_a_time(world: World,
 
 @given(WORLDS, CLIPS)
 def test_adadps_equals_gradients_divided_by_roots_of_public_moments_and_then_clipped(world: World, clip: float) -> None:
-    private, x, public_x = world.private, world.standardised(world.private.x), world.standardised(world.public.x)
+    private, x = world.private, mapped(world.standardised(world.rows))
+    public_x = world.standardised(world.public.x).double()
     scales: dict[int, Tensor] = {}
 
     def answer(head: Tensor, step: int) -> Tensor:
         if step % 2 == 0:
             roots = _gradients(head, public_x, world.public_y).square().mean(0).sqrt()
             quarters = ((roots + 0.1) / (roots + 0.1).mean()).log2() * 4
-            assume(float((quarters - quarters.floor() - 0.5).abs().min()) > 1e-6)  # a tie may be rounded either way
+            assume(float((quarters - quarters.floor() - 0.5).abs().min()) > 1e-2)  # a tie may be rounded either way
             scales[step] = torch.exp2(quarters.round() / 4)
         return _clipped(_gradients(head, x, private.y) / scales[step - step % 2], clip)
 
     head = _descend((private.classes, x.shape[1] + 1), answer, len(x))
     found = world.predictions(AdaDPS(**TRAINED, clip=clip, refresh=2, epsilon_c=0.1))
-    _same(found, _logits(head, world.standardised(world.test_x)))
+    _same(found, _logits(head, world.standardised(world.test_x).double()))
 
 
 def _components(rows: Tensor, k: int) -> Tensor:
@@ -185,8 +182,7 @@ def test_jl_equals_dp_sgd_on_randomly_projected_features(world: World, clip: flo
     features = world.test_x.shape[1]
     assume(k <= features)
     learner = JL(**TRAINED, clip=clip, k=k)
-    with _doubles():
-        matrix = learner.matrix(features, torch.Generator().manual_seed(SEED))
+    matrix = learner.matrix(features, torch.Generator().manual_seed(SEED))
     _same(world.predictions(learner), _probe(world, lambda x: world.standardised(x) @ matrix, clip))
 
 
@@ -195,7 +191,7 @@ def test_dp_raft_equals_dp_sgd_without_bias_on_unit_rows(world: World, clip: flo
     def unit(x: Tensor) -> Tensor:
         return norm * torch.stack([row / row.norm() for row in x])
 
-    mean = _clipped(unit(world.private.x), norm) / len(world.private.x) if centred else 0
+    mean = _clipped(unit(world.rows), norm) / len(world.rows) if centred else 0
     learner = DPRAFT(STEPS, momentum=MOMENTUM, rate_limit=RATE, clip=clip, feature_norm=norm, private_mean=centred)
     _same(world.predictions(learner), _probe(world, lambda x: unit(x) - mean, clip, bias=False))
 
@@ -215,21 +211,22 @@ def test_class_means_equals_centred_sums_of_whitened_rows_class_by_class(world: 
         return unit((unit(x) - mean) @ components / deviations)
 
     private = world.private
-    sums = [(whiten(private.x) * (private.y == label).unsqueeze(1)).sum(0) for label in range(private.classes)]
-    centred = torch.stack(sums) - whiten(private.x).sum(0) / private.classes
-    _same(world.predictions(ClassMeans(k=k)), whiten(world.test_x) @ centred.T)
+    x = mapped(whiten(world.rows))
+    sums = [(x * (private.y == label).unsqueeze(1)).sum(0) for label in range(private.classes)]
+    centred = torch.stack(sums) - x.sum(0) / private.classes
+    _same(world.predictions(ClassMeans(k=k)), whiten(world.test_x).double() @ centred.T)
 
 
 @given(WORLDS, st.sampled_from([1.0, 3.0, 100.0]), st.integers(1, 3), st.booleans(), st.booleans())
 def test_gep_equals_gradients_projected_on_the_basis_and_what_is_left_of_them(
     world: World, clip: float, k: int, residual: bool, whole: bool
 ) -> None:
-    private, x, bases = world.private, world.standardised(world.private.x), list[Tensor]()
+    private, x, bases = world.private, mapped(world.standardised(world.rows)), list[Tensor]()
 
     def recorded(*arguments: Any) -> AnchorBasis | DenseBasis:
         anchors, basis = arguments[0], made(*arguments)
         dense = anchors.dense().flatten(1).T @ basis.mixing if isinstance(basis, AnchorBasis) else basis.vectors
-        bases.append(dense.reshape(-1, basis.k))
+        bases.append(dense.reshape(-1, basis.k).double())
         return DenseBasis(dense.reshape(*anchors.dense().shape[1:], -1)) if whole else basis
 
     def answer(head: Tensor, step: int) -> Tensor:
@@ -245,4 +242,4 @@ def test_gep_equals_gradients_projected_on_the_basis_and_what_is_left_of_them(
         found = world.predictions(dpbench_gep.GEP(**TRAINED, **options, k=k, anchors=4))  # type: ignore[arg-type]
     assert len(bases) == 2
     head = _descend((private.classes, x.shape[1] + 1), answer, len(x))
-    _same(found, _logits(head, world.standardised(world.test_x)))
+    _same(found, _logits(head, world.standardised(world.test_x).double()))

@@ -21,7 +21,7 @@ from dpbench.records.spec import make_spec
 from dpbench.studies.explain.chart import stairs
 from dpbench.studies.explain.explanation import Explained, Explanation
 from dpbench.studies.explain.ladder import explain
-from dpbench.studies.explain.lifted import Kept, Lifted
+from dpbench.studies.explain.lifted import Kept, lifted
 from tests.test_cli import Output, called, refusal
 from tests.worlds import curator_over, private_rows
 
@@ -119,7 +119,7 @@ def test_the_ceiling_is_refused_before_its_epsilon_is() -> None:
 def _curator(kept: Kept, sigma: float = 3.0, seed: int = 0) -> Curator:
     plan = [Release("sums", steps=9)]
     inner = curator_over(private_rows(), plan)
-    return Lifted(inner.handle(), {"sums": sigma}, kept, torch.Generator().manual_seed(seed))
+    return lifted(inner.handle(), {"sums": sigma}, kept, torch.Generator().manual_seed(seed))
 
 
 def _rows(chunk: Chunk) -> Tensor:
@@ -139,9 +139,9 @@ def test_each_block_without_clipping_has_its_own_factor() -> None:
     def rows(chunk: Chunk) -> Blocks:
         return Blocks((chunk.x, RankOne(torch.ones(len(chunk), 1), chunk.x)))
 
-    found = _curator(Kept(noise=False, clipping=False)).noisy_sum(rows, release="sums", clip=(0.5, 1e6))
+    found = _curator(Kept(noise=False, clipping=False)).noisy_sum(rows, release="sums", clip=(0.5, 8.0))
     torch.testing.assert_close(found[0], (0.5 / x.norm(dim=1)).clamp(max=1).mean() * x.sum(0), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found[1], x.sum(0, keepdim=True), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[1], x.sum(0, keepdim=True), rtol=0, atol=0.2)  # rows in 8 bits
 
 
 def test_noise_that_is_kept_has_the_scale_of_the_private_run() -> None:

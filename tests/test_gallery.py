@@ -93,7 +93,7 @@ def test_a_tensor_whose_norm_function_under_reports_is_measured_all_the_same() -
     rows = private_rows(n=1)
     for answer in (liar, lambda chunk: Joined((liar(chunk), liar(chunk)))):
         total = curator_over(rows, [Release("sum")]).noisy_sum(answer, release="sum", clip=1.0)
-        assert float(total.norm()) <= 1 + 1e-6  # type: ignore[union-attr]
+        assert float(total.norm()) <= 1 + 1e-6
 
 
 def test_a_subclass_of_joined_is_refused() -> None:

@@ -15,10 +15,10 @@ from dpbench_plugins.learners.gep import GEP, anchors_at, subspace
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpbench import AnchorBasis, Budget, DenseBasis, Learner, PublicData, RankOne, SpecError, Task
+from dpbench import AnchorBasis, Budget, DenseBasis, Learner, PublicData, RankOne, SpecError, Task, quantise
 from dpbench.privacy.core.exact import products
-from dpbench.privacy.mechanisms.gep.bases import Basis
-from dpbench.testing.curators import Watching
+from dpbench.privacy.mechanisms.residual.bases import Basis
+from dpbench.testing.curators import Watcher
 from tests.test_cli import refusal
 from tests.worlds import curator_over, private_rows
 
@@ -119,15 +119,15 @@ def _fitted(learner: Learner) -> Tensor:
     return predict(private_rows(n=20, d=8, seed=3).x)
 
 
-SMALL = GEP(k=4, anchors=9, refresh=3, steps=12, learning_rate=0.7, clip=1e6, residual_ratio=1.0)
+SMALL = GEP(k=4, anchors=9, refresh=3, steps=12, learning_rate=0.7, clip=20.0, residual_ratio=1.0)
 
 
 @pytest.mark.parametrize("anchors", [4, 9, 27])
 @pytest.mark.parametrize("sample_rate", [1.0, 0.4])
 def test_without_noise_and_clipping_embedding_and_residual_are_the_gradient(anchors: int, sample_rate: float) -> None:
     ours = dataclasses.replace(SMALL, anchors=anchors, sample_rate=sample_rate)
-    theirs = DPSGD(steps=12, learning_rate=0.7, clip=1e6, sample_rate=sample_rate)
-    torch.testing.assert_close(_fitted(ours), _fitted(theirs), rtol=1e-4, atol=1e-4)
+    theirs = DPSGD(steps=12, learning_rate=0.7, clip=20.0, sample_rate=sample_rate)
+    torch.testing.assert_close(_fitted(ours), _fitted(theirs), rtol=0, atol=3e-2)
 
 
 @pytest.mark.parametrize("anchors", [4, 27])
@@ -148,16 +148,17 @@ def test_without_the_residual_the_gradient_is_projected_on_the_basis(
     def scale(x: Tensor) -> Tensor:
         return ((x - public.mean(0)) / public.std(0, correction=0)).double()
 
+    kept = quantise(scale(rows.x).float()).double()
     head, velocity = torch.zeros(3, 9).double(), torch.zeros(3, 9).double()
     for step in range(12):
         variable = head.clone().requires_grad_()
-        loss = torch.nn.functional.cross_entropy(scale(rows.x) @ variable[:, :-1].T + variable[:, -1], rows.y)
+        loss = torch.nn.functional.cross_entropy(kept @ variable[:, :-1].T + variable[:, -1], rows.y)
         gradient, vectors = torch.autograd.grad(loss, variable)[0].flatten(), bases[step // 3]
         velocity = 0.9 * velocity + (vectors @ (vectors.T @ gradient)).reshape(3, 9)
         head = head - 0.7 * velocity
     assert len(bases) == 4
     expected = scale(private_rows(n=20, d=8, seed=3).x) @ head[:, :-1].T + head[:, -1]
-    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-2)
 
 
 @pytest.mark.parametrize("residual", [True, False])
@@ -167,9 +168,9 @@ def test_noise_on_each_part_is_for_the_norm_of_all_parts_together(residual: bool
     learner = GEP(k=20, anchors=40, steps=100, refresh=100, sample_rate=1e-9, learning_rate=1e-12, clip=clip)
     learner = dataclasses.replace(learner, residual=residual, residual_ratio=ratio)
     rows = private_rows(n=50, d=30)
-    watching = Watching(curator_over(rows, learner.plan(Task((30,), 3, 50, torch.device("cpu")), BUDGET), sigma))
-    learner.fit(watching, PublicData(private_rows(n=50, d=30, seed=1).x, None), _draw(0))
-    answers = [answer if residual else (answer,) for answer in watching.log.answers]
+    watcher = Watcher(curator_over(rows, learner.plan(Task((30,), 3, 50, torch.device("cpu")), BUDGET), sigma).curator)
+    learner.fit(watcher.handle(), PublicData(private_rows(n=50, d=30, seed=1).x, None), _draw(0))
+    answers = [answer if residual else (answer,) for answer in watcher.log.answers]
     assert len(answers) == 100
     for part, bound in enumerate((clip, ratio * clip)[: 1 + residual]):
         noise = torch.stack([answer[part] for answer in answers]).double()
@@ -214,8 +215,8 @@ def test_the_length_of_a_chunk_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
     heads = []
     for held in (1, dpbench_gep.HELD):
         monkeypatch.setattr(dpbench_gep, "HELD", held)
-        watching = Watching(curator_over(rows, SMALL.plan(Task((8,), 3, 5000, rows.x.device), BUDGET), 1.0))
-        heads.append(SMALL.fit(watching, PublicData(public.x, None), _draw(0))(public.x))
+        watcher = Watcher(curator_over(rows, SMALL.plan(Task((8,), 3, 5000, rows.x.device), BUDGET), 1.0).curator)
+        heads.append(SMALL.fit(watcher.handle(), PublicData(public.x, None), _draw(0))(public.x))
     assert torch.equal(*heads)
 
 

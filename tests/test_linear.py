@@ -11,10 +11,16 @@ from dpbench_plugins.learners.dp_sgd import DPSGD
 from opacus import GradSampleModule
 from torch import Tensor
 
-from dpbench import Budget, LinearProbe, RankOne, Release, Task, standardisation, unit_norm
+from dpbench import Budget, LinearProbe, RankOne, Release, Task, quantise, standardisation, unit_norm
 from dpbench.api import Chunk
 from dpbench.errors import SpecError
+from dpbench.privacy.core.rows import PrivateRows
 from tests.worlds import curator_over, note, noted, private_rows
+
+
+def _in_8_bits(rows: PrivateRows) -> PrivateRows:
+    """Return rows that lose nothing in the form in which a curator adds them up."""
+    return PrivateRows(quantise(rows.x).float(), rows.y, rows.index)
 
 
 def _gradients(head: Tensor, bias: Tensor) -> object:
@@ -25,17 +31,17 @@ def _gradients(head: Tensor, bias: Tensor) -> object:
     return rows
 
 
-@pytest.mark.parametrize("clip", [0.1, 1.0, 100.0])
+@pytest.mark.parametrize("clip", [0.1, 1.0, 20.0])
 def test_a_step_equals_clipped_per_example_gradients_of_opacus_and_of_autograd(clip: float) -> None:
-    rows = private_rows(n=64, d=20, classes=4)
+    rows = _in_8_bits(private_rows(n=64, d=20, classes=4))
     layer = torch.nn.Linear(20, 4)
     answer = curator_over(rows, [Release("sum")], classes=4).noisy_sum(
         _gradients(layer.weight.detach(), layer.bias.detach()),  # type: ignore[arg-type]
         release="sum",
         clip=clip,
     )
-    torch.testing.assert_close(answer, _by_opacus(layer, rows.x, rows.y, clip), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(answer, _one_at_a_time(layer, rows.x, rows.y, clip), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(answer, _by_opacus(layer, rows.x, rows.y, clip), rtol=0, atol=2e-3 * clip)
+    torch.testing.assert_close(answer, _one_at_a_time(layer, rows.x, rows.y, clip), rtol=0, atol=2e-3 * clip)
 
 
 def _by_opacus(layer: torch.nn.Linear, x: Tensor, y: Tensor, clip: float) -> Tensor:
@@ -59,8 +65,8 @@ def _one_at_a_time(layer: torch.nn.Linear, x: Tensor, y: Tensor, clip: float) ->
 
 
 def test_training_without_noise_and_clipping_follows_gradient_descent_with_momentum() -> None:
-    rows = private_rows(n=50, d=6, classes=3)
-    probe = LinearProbe(steps=7, sample_rate=1.0, learning_rate=0.5, momentum=0.9, clip=1e6)
+    rows = _in_8_bits(private_rows(n=50, d=6, classes=3))
+    probe = LinearProbe(steps=7, sample_rate=1.0, learning_rate=0.5, momentum=0.9, clip=20.0)
     curator = curator_over(rows, [probe.release()])
     predict = probe.train(curator.handle(), lambda x: x, torch.Generator())
     layer = torch.nn.Linear(6, 3)
@@ -71,20 +77,20 @@ def test_training_without_noise_and_clipping_follows_gradient_descent_with_momen
         optimiser.zero_grad()
         torch.nn.functional.cross_entropy(layer(rows.x), rows.y).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-    torch.testing.assert_close(predict(rows.x), layer(rows.x).detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(predict(rows.x), layer(rows.x).detach(), rtol=0, atol=2e-3)
 
 
 def test_the_step_is_divided_by_the_expected_batch_and_not_by_the_drawn_one() -> None:
     rows = private_rows(n=200, d=2, classes=2)
     rows.x.fill_(1.0)
     rows.y.fill_(0)
-    probe = LinearProbe(steps=1, sample_rate=0.1, learning_rate=1.0, momentum=0.0, clip=1e6)
+    probe = LinearProbe(steps=1, sample_rate=0.1, learning_rate=1.0, momentum=0.0, clip=20.0)
     curator = curator_over(rows, [probe.release()], classes=2)
     predict = probe.train(curator.handle(), lambda x: x, torch.Generator())
     drawn = len(_sample_of(curator_over(rows, [probe.release()], classes=2)))
     assert drawn != 20  # else the two denominators could not be told apart
     score = float(predict(torch.ones(1, 2))[0, 0])
-    assert score == pytest.approx(3 * 0.5 * drawn / 20, rel=1e-5)
+    assert score == pytest.approx(3 * 0.5 * drawn / 20, rel=1e-3)
 
 
 def _sample_of(curator: object) -> Tensor:

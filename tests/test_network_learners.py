@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +28,18 @@ from dpbench import (
     Planned,
     PublicData,
     Release,
-    RowFn,
     SpecError,
     Task,
     registry,
 )
 from dpbench.harness.run import run
 from dpbench.privacy.core.accounting.accountant import calibrate, epsilon
-from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.curator import Question
 from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.sum import Sum
 from dpbench.records.protocol import Component
 from dpbench.records.spec import make_spec
-from tests.worlds import Sums, curator_over
+from tests.worlds import Bound, curator_over
 
 CPU = torch.device("cpu")
 TASK = Task((1, 8, 8), 3, 60, CPU)
@@ -48,32 +48,23 @@ SMALL: dict[str, Any] = {"network": "tiny", "sample_rate": 0.5, "augmult": 0, "c
 COLD: dict[str, Any] = {**SMALL, "weights": "random"}
 
 
-class Scripted(Sums):
+class Scripted:
     """Gives answers from a list, whatever is asked, and remembers what was."""
 
     def __init__(self, answers: Callable[[int], Tensor], task: Task = TASK) -> None:
-        self.answers, self._task, self.asked = answers, task, list[tuple[str, float, int | None]]()
+        self.answers, self.task, self.asked = answers, task, list[tuple[str, float, int | None]]()
 
-    @property
-    def task(self) -> Task:
-        return self._task
+    def handle(self) -> Curator:
+        def answer(question: Question) -> Tensor:
+            assert isinstance(question, Sum)
+            assert isinstance(question.clip, float)
+            self.asked.append((question.release, question.clip, question.chunk_size))
+            return self.answers(len(self.asked))
 
-    @property
-    def sigma(self) -> Mapping[str, float]:
-        return {}
-
-    def noisy_sum(
-        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
-    ) -> Any:
-        assert isinstance(clip, float)
-        self.asked.append((release, clip, chunk_size))
-        return self.answers(len(self.asked))
-
-    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
-        raise NotImplementedError
+        return Curator(self.task, {}, answer)
 
 
-def _curator(plan: Sequence[Planned], sigma: float = 0.0) -> LedgerCurator:
+def _curator(plan: Sequence[Planned], sigma: float = 0.0) -> Bound:
     draw = torch.Generator().manual_seed(0)
     y = torch.randint(3, (60,), generator=draw)
     centres = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(9))
@@ -81,7 +72,7 @@ def _curator(plan: Sequence[Planned], sigma: float = 0.0) -> LedgerCurator:
     return curator_over(PrivateRows(x, y, torch.arange(60)), plan, sigma)
 
 
-def _fit(learner: NetworkLearner, sigma: float = 0.0) -> tuple[Callable[[Tensor], Tensor], LedgerCurator]:
+def _fit(learner: NetworkLearner, sigma: float = 0.0) -> tuple[Callable[[Tensor], Tensor], Bound]:
     curator = _curator(learner.plan(TASK, Budget(1.0, 1e-5)), sigma)
     generator = torch.Generator().manual_seed(0)
     return learner.fit(curator.handle(), PublicData(torch.empty(0, 1, 8, 8), None), generator), curator
@@ -189,7 +180,7 @@ def test_the_average_is_that_of_de_et_al_and_goes_on_through_phases() -> None:
         Phase("all", 0.5, [Release("b", 1, 0.5), Release("c", 2, 0.5)]),
     ]
     curator = Scripted(answers)
-    found = training.run(curator, theta, phases)
+    found = training.run(curator.handle(), theta, phases)
     for step in range(1, 6):
         part, rate = (slice(-tail, None), 2.0) if step <= 2 else (slice(None), 0.5)
         now = now.clone()
@@ -203,7 +194,7 @@ def test_the_average_is_that_of_de_et_al_and_goes_on_through_phases() -> None:
 def test_without_an_average_the_last_weights_predict() -> None:
     training, theta = _training(ema=0.0)
     found = training.run(
-        Scripted(lambda step: torch.ones(len(theta))), theta, [Phase("all", 1.0, [Release("a", 3, 0.5)])]
+        Scripted(lambda step: torch.ones(len(theta))).handle(), theta, [Phase("all", 1.0, [Release("a", 3, 0.5)])]
     )
     assert torch.equal(found, theta)
 
@@ -212,7 +203,7 @@ def test_momentum_adds_up_velocity() -> None:
     training, theta = _training(momentum=0.5, ema=0.0)
     start = theta.clone()
     phases = [Phase("all", 1.0, [Release("a", 1, 0.5), Release("b", 1, 0.5)])]
-    training.run(Scripted(lambda step: torch.full((len(theta),), 30.0)), theta, phases)
+    training.run(Scripted(lambda step: torch.full((len(theta),), 30.0)).handle(), theta, phases)
     assert torch.allclose(start - theta, torch.tensor(1 + 1.5), atol=1e-5)  # 30 of 0.5 * 60 expected rows
 
 
@@ -220,14 +211,14 @@ def test_momentum_adds_up_velocity() -> None:
 def test_the_average_costs_no_question(ema: float) -> None:
     training, theta = _training(ema=ema)
     curator = Scripted(lambda step: torch.zeros(len(theta)))
-    training.run(curator, theta, [Phase("all", 1.0, [Release("a", 4, 0.5)])])
+    training.run(curator.handle(), theta, [Phase("all", 1.0, [Release("a", 4, 0.5)])])
     assert curator.asked == [("a", 1.0, 7)] * 4
 
 
 def test_a_chunk_is_always_bounded() -> None:
     training, theta = _training(chunk_size=None)
     curator = Scripted(lambda step: torch.zeros(len(theta)))
-    training.run(curator, theta, [Phase("all", 1.0, [Release("a", 1, 0.5)])])
+    training.run(curator.handle(), theta, [Phase("all", 1.0, [Release("a", 1, 0.5)])])
     assert curator.asked[0][2] == training.gradients.rows_at_once(TASK.example_shape, CPU)
 
 
@@ -250,7 +241,7 @@ def test_out_of_memory_suggests_a_smaller_chunk(error: Exception) -> None:
     for size, suggested in ((64, "chunk_size=32"), (1, "smaller augmult or network")):
         training, theta = _training(chunk_size=size)
         with pytest.raises(DpbenchError, match=suggested):
-            training.run(Scripted(fails), theta, phases)
+            training.run(Scripted(fails).handle(), theta, phases)
 
 
 def test_other_failures_are_not_called_memory() -> None:
@@ -259,7 +250,7 @@ def test_other_failures_are_not_called_memory() -> None:
 
     training, theta = _training()
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        training.run(Scripted(fails), theta, [Phase("all", 1.0, [Release("a", 1, 0.5)])])
+        training.run(Scripted(fails).handle(), theta, [Phase("all", 1.0, [Release("a", 1, 0.5)])])
 
 
 @pytest.mark.parametrize("learner", [DPSGDNet(), DPRandP()], ids=lambda learner: learner.name)

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, SpecError, Task
+from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, SpecError, Task, quantise
 from dpbench.errors import LawBroken
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.result import Result
@@ -61,11 +61,12 @@ def _digits(relabelled: Any) -> PrivateRows:
 
 
 def _by_sklearn(rows: PrivateRows, strength: float) -> np.ndarray:
-    """Return the log-probabilities (n, classes present) of scikit-learn's optimum, in float64."""
+    """Return the log-probabilities (n, classes present) of scikit-learn's optimum on rows in 8 bits, in float64."""
     deviation = rows.x.double().std(0, correction=0)
     scaled = ((rows.x - rows.x.mean(0)) / torch.where(deviation > 0, deviation, 1)).double().numpy()
     model = LogisticRegression(C=strength, max_iter=5000, tol=1e-8)
-    found: np.ndarray = model.fit(scaled, rows.y.numpy()).predict_log_proba(scaled)
+    kept = quantise(torch.from_numpy(scaled).float()).double().numpy()
+    found: np.ndarray = model.fit(kept, rows.y.numpy()).predict_log_proba(scaled)
     return found
 
 
@@ -88,7 +89,7 @@ def test_non_private_predicts_what_logistic_regression_does(relabelled: Any, cla
     assert set(scores.argmax(1).tolist()) == set(rows.y.tolist())
     present = sorted(set(rows.y.tolist()))
     expected = torch.as_tensor(_by_sklearn(rows, 0.01))
-    torch.testing.assert_close(scores[:, present].double().log_softmax(1), expected, rtol=2e-3, atol=5e-3)
+    torch.testing.assert_close(scores[:, present].double().log_softmax(1), expected, rtol=5e-3, atol=5e-3)
 
 
 def test_of_a_single_class_that_class_is_predicted() -> None:

@@ -95,13 +95,13 @@ def test_a_delta_just_below_one_in_n_is_allowed() -> None:
 
 def test_spending_past_the_plan_is_refused_and_not_counted() -> None:
     ledger = Ledger([Release("grad", steps=2)])
-    ledger.spend("grad")
-    ledger.spend("grad")
+    ledger.spend("grad", Release)
+    ledger.spend("grad", Release)
     with pytest.raises(NotPlanned, match="All 2 planned steps"):
-        ledger.spend("grad")
+        ledger.spend("grad", Release)
     assert ledger.spent == {"grad": 2}
 
 
 def test_spending_what_was_not_planned_is_refused_and_names_the_plan() -> None:
     with pytest.raises(NotPlanned, match="'mean' is not in the plan, which has: grad"):
-        Ledger([Release("grad")]).spend("mean")
+        Ledger([Release("grad")]).spend("mean", Release)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,11 +19,15 @@ from dpbench_plugins.learners.thrift import Thrift
 from dpbench_plugins.learners.whitened import Whitened
 from torch import Tensor
 
-from dpbench import Budget, Chunk, Curator, Learner, PublicData, RowFn, Task, quantise
+from dpbench import Budget, Chunk, Learner, PublicData, Task, quantise
+from dpbench.privacy.core.curator import LedgerCurator, Question
 from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.plan import check_plan
+from dpbench.privacy.core.sum import Sum
+from dpbench.testing.curators import Proxy
 from tests.test_exact import threads
-from tests.worlds import Sums, curator_over, private_rows
+from tests.worlds import curator_over, private_rows
 
 LENGTHS = (1, 2, 3, 16, 17, 33, 100, 1000)
 N, D, CLASSES = 200, 81 * 4, 11
@@ -44,30 +48,25 @@ LEARNERS: list[Learner] = [
 ]
 
 
-class Moving(Sums):
+class Moving(Proxy):
     """Asks a real curator, and evaluates what it is given on chunks in which one row stands here and there."""
 
-    def __init__(self, curator: Any) -> None:
-        self.curator, self.asked = curator, 0
+    asked = 0
 
-    @property
-    def task(self) -> Task:
-        return self.curator.task  # type: ignore[no-any-return]
+    def put(self, question: Question) -> Any:
+        assert isinstance(question, Sum)
+        clips = question.clips
+        self._same(
+            lambda chunk: [*blocks_of(question.rows(chunk))], lambda block, at: (block.integers(clips[at]).total,)
+        )
+        return self.curator.answer(question)
 
-    @property
-    def sigma(self) -> Mapping[str, float]:
-        return self.curator.sigma  # type: ignore[no-any-return]
+    def over(self, mapped: LedgerCurator) -> Moving:
+        return Moving(mapped)
 
-    def noisy_sum(
-        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
-    ) -> Any:
-        clips = [clip] if isinstance(clip, (int, float)) else clip
-        self._same(lambda chunk: [*blocks_of(rows(chunk))], lambda block, at: (block.integers(clips[at]).total,))
-        return self.curator.noisy_sum(rows, release=release, clip=clip, chunk_size=chunk_size)
-
-    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
-        self._same(lambda chunk: [quantise(transform(chunk.x))], lambda kept, _: (kept.q, kept.scale))
-        return Moving(self.curator.map(transform))
+    def _mapped(self, question: Map) -> Moving:
+        self._same(lambda chunk: [quantise(question.transform(chunk.x))], lambda kept, _: (kept.q, kept.scale))
+        return self.over(self.curator.answer(question))
 
     def _same(self, made: Callable[[Chunk], list[Any]], read: Callable[[Any, int], tuple[Tensor, ...]]) -> None:
         self.asked += 1
@@ -103,7 +102,7 @@ def test_contributions_have_the_same_bits_wherever_a_row_stands(learner: Learner
     task = Task((D,), CLASSES, N, torch.device("cpu"))
     learner = learner.settle(task, Budget(1.0, 1e-5))
     plan = check_plan(learner.plan(task, Budget(1.0, 1e-5)), learner.name)
-    moving = Moving(curator_over(rows, plan, 2.0, CLASSES))
+    moving = Moving(curator_over(rows, plan, 2.0, CLASSES).curator)
     seen = PublicData(public.x, public.y if learner.public == "labelled" else None)
-    learner.fit(moving, seen, torch.Generator().manual_seed(0))
+    learner.fit(moving.handle(), seen, torch.Generator().manual_seed(0))
     assert moving.asked

@@ -30,7 +30,7 @@ from dpbench import (
 )
 from dpbench.audit.run import audit_of
 from dpbench.errors import ComponentFailed, LawBroken, NotPerExample, NotPlanned, NotPure
-from dpbench.harness.tuning.simulated import SimulatedCurator
+from dpbench.harness.tuning.simulated import simulated
 from dpbench.museum.exhibits.elections import Committee
 from dpbench.museum.strangers import prepared, ran
 from dpbench.privacy.core.exact.quantised import quantise
@@ -272,7 +272,7 @@ def test_stand_ins_vote_in_fewer_shards_of_the_real_size() -> None:
     def one_each(shard: Chunk, queries: Tensor) -> Tensor:
         return torch.zeros(len(queries), dtype=torch.int64)
 
-    curator = SimulatedCurator(curator_over(private_rows(400), PLAN), {}, weight=10.0)
+    curator = simulated(curator_over(private_rows(400), PLAN).curator, {}, weight=10.0)
     answer = curator.noisy_votes(one_each, QUERIES, release="votes", shards=50)
     assert torch.equal(answer, torch.tensor([50.0, 0, 0]).expand(12, -1))
 

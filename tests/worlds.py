@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpbench.api import Curator, Planned, RowFn, Task, Teacher
+from dpbench.api import Curator, Planned, Task
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.curator import handle_of
 
 
-class Sums(Curator):
-    """Answers sums alone."""
+class Bound:
+    """A curator with a learner's words, and with all that is behind them."""
 
-    def noisy_choice(
-        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
-    ) -> int:
-        raise NotImplementedError
+    def __init__(self, curator: LedgerCurator) -> None:
+        self.curator = curator
+        self.rows, self.task, self.sigma = curator.rows, curator.task, curator.sigma
+        self.ledger, self.guard, self.randomness = curator.ledger, curator.guard, curator.randomness
+        words = self.handle()
+        self.noisy_sum, self.noisy_votes = words.noisy_sum, words.noisy_votes
+        self.noisy_choice, self.noisy_choices = words.noisy_choice, words.noisy_choices
 
-    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
-        raise NotImplementedError
+    def handle(self) -> Curator:
+        """Return what a learner holds."""
+        return handle_of(self.curator)
 
-    def noisy_votes(
-        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
-        threshold: float = 0.0,
-    ) -> Tensor:  # fmt: skip
-        raise NotImplementedError
+    def map(self, transform: Callable[[Tensor], Tensor]) -> Bound:
+        """Return the same over transformed rows."""
+        return Bound(self.curator.answer(Map(transform)))
 
 
 def private_rows(n: int = 40, d: int = 5, classes: int = 3, seed: int = 0) -> PrivateRows:
@@ -43,10 +47,10 @@ def private_rows(n: int = 40, d: int = 5, classes: int = 3, seed: int = 0) -> Pr
 
 def curator_over(
     rows: PrivateRows, plan: Sequence[Planned], sigma: float = 0.0, classes: int = 3, seed: int = 0
-) -> LedgerCurator:
+) -> Bound:
     """Return a curator over the rows, `sigma` the base noise multiplier."""
     task = Task(rows.example_shape, classes, len(rows), torch.device("cpu"))
-    return bind(rows, task, plan, sigma, Randomness.research(seed, "a test"))
+    return Bound(bind(rows, task, plan, sigma, Randomness.research(seed, "a test")))
 
 
 def note(thing: Any) -> None:

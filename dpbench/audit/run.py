@@ -11,11 +11,10 @@ from functools import partial
 import numpy as np
 
 from dpbench import registry
-from dpbench.api import Choice, Learner, Predict
-from dpbench.audit import choices
+from dpbench.api import Learner, Predict
 from dpbench.audit.attack import how_many, members
 from dpbench.audit.figures import figures
-from dpbench.audit.listening import Ears, Listening
+from dpbench.audit.listening import Ears, listen
 from dpbench.audit.sensitivity import Replays
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
@@ -32,6 +31,8 @@ from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.witness import Canaries, Witness
+from dpbench.privacy.mechanisms.replay import Neighbours
+from dpbench.privacy.mechanisms.table import audits_of
 from dpbench.records.audit import Audit
 from dpbench.records.provenance import today
 from dpbench.records.result import Privacy, Result
@@ -109,12 +110,12 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
     with progress.status(f"Auditing {prepared.parts.learner.name}"):
         predict, fold = _fit(prepared, seed, ears, Canaries(member))
         replays.probe()
-        if any(isinstance(one, Choice) for one in plan):
-            choices.probe(replays)
+        for probe in {own.probe: None for one in plan for own in audits_of(type(one)) if own.probe}:
+            replays.put(probe, Neighbours(replays.made(), replays.task, plan[0], 1.0, generator))
     if not any(ears.asked.values()):
         raise SpecError(f"Learner {prepared.parts.learner.name!r} planned questions and asked none: nothing to audit.")
     found = replays.stated(), ears.noise.stated(), ears.scores.stated() if ears.scores.any else None
-    left_out = [SELECTION] * bool(privacy.repeats) + [CHOSEN] * any(isinstance(one, Choice) for one in plan)
+    left_out = [SELECTION] * bool(privacy.repeats) + [CHOSEN] * (not all(one.gaussian for one in plan))
     left_out += [SAMPLED] * any(one.sample_rate < 1 for one in plan)
     same = _repeats(prepared, result, seed, predict) if result and not fold else None
     return Audit(
@@ -135,7 +136,7 @@ def _fit(prepared: PreparedRun, seed: int, ears: Ears, canaries: Canaries) -> tu
     roles, privacy = prepared.roles, prepared.privacy
     randomness = Randomness.research(seed, prepared.identity)
     curator = bind(roles.private, roles.task, privacy.releases, privacy.sigma, randomness, Witness(ears.see, canaries))
-    listening, generator, fold = Listening(curator, ears), randomness.initialisation, None
+    listening, generator, fold = listen(curator, ears), randomness.initialisation, None
     learner, fit = prepared.parts.learner, lambda own: fit_learner(prepared, own, listening, generator)
     if privacy.repeats:
         fold, learner = _one_of_many(prepared, seed)

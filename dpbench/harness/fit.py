@@ -13,9 +13,10 @@ from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.prepare import PreparedRun, of_seed
 from dpbench.harness.roles import own_copy
 from dpbench.harness.tuning import private
-from dpbench.learning.probes import stackable
+from dpbench.harness.tuning.together import stackable
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.curator import handle_of
 from dpbench.records.result import SeedResult
 from dpbench.support.threads import computing
 
@@ -60,7 +61,7 @@ def _fit_once(prepared: PreparedRun, seed: int) -> tuple[Predict, dict[str, Any]
     roles, privacy = prepared.roles, prepared.privacy
     randomness = Randomness.of(privacy.rng, seed, prepared.identity)
     curator = bind(roles.private, roles.task, privacy.releases, privacy.sigma, randomness)
-    fit_ = lambda learner: fit_learner(prepared, learner, curator.handle(), randomness.initialisation)
+    fit_ = lambda learner: fit_learner(prepared, learner, handle_of(curator), randomness.initialisation)
     predict = fit_isolated(prepared.parts.learner, prepared.who("fit"), fit_, curator.guard)
     return predict, {"spent": dict(curator.ledger.spent)}
 

@@ -56,7 +56,7 @@ def _privacy(
 ) -> Privacy:  # fmt: skip
     noise = sigmas(plan, sigma)
     releases = tuple(
-        (PlannedChoice if isinstance(one, Choice) else PlannedRelease)(**dataclasses.asdict(one), sigma=noise[one.name])
+        (PlannedChoice if isinstance(one, Choice) else PlannedRelease)(**one.record(), sigma=noise[one.name])
         for one in plan
     )
     return Privacy(

@@ -17,18 +17,17 @@ import torch
 from dpbench.api import Budget, PublicData, Task
 from dpbench.errors import SpecError
 from dpbench.harness import guarantee, roles
+from dpbench.harness.maps import Maps
 from dpbench.harness.roles import Roles
 from dpbench.learning.linear import Transform
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import Scratch
-from dpbench.privacy.purity.reach import Snapshot
 from dpbench.records import provenance
 from dpbench.records.protocol import SplitRule
 from dpbench.registry.components import Parts, written
 from dpbench.support import threads
 
-MAPS = 16  # kept: each a few arrays of the size of public features' statistics, for one seed
 KEPT = 4  # sets of roles: each holds a public split and the labels; features are memory-mapped
 T = TypeVar("T")
 
@@ -48,18 +47,6 @@ class LazyValue(Generic[T]):
         return self._value[0]
 
 
-class PublicMap:
-    """A public map, the state in which its making left the generator, and what it reaches as it was made."""
-
-    def __init__(self, features: Transform, generator: torch.Generator) -> None:
-        self.features, self.state = features, generator.get_state()
-        self._snapshot = Snapshot(features, generators=False)
-
-    def changed(self) -> bool:
-        """Say whether a fit has changed it, by noisy answers perhaps: another fit would find them."""
-        return self._snapshot.change() is not None
-
-
 class Shared:
     """The roles of the last few sets of data, every statement of privacy made so far, and the last public maps.
 
@@ -72,7 +59,7 @@ class Shared:
             raise SpecError(f"Expected threads={threads} to be at least 1.")
         self.threads = threads  # of every run; None: as many as its work is worth
         self._roles: OrderedDict[Hashable, Roles] = OrderedDict()
-        self._maps: OrderedDict[Hashable, PublicMap] = OrderedDict()
+        self._maps = Maps()
         self.state = functools.cache(guarantee.state)
         self._process = functools.cache(provenance.collect)
 
@@ -106,17 +93,7 @@ class Shared:
     ) -> Transform:
         """Return `learner.features`, made once for all fits with the same public data and generator that leave it be.
 
-        So cells that differ in budget, steps, learning rate, clip ... alone make PILLAR's projection once. Rows and
-        samples stay each cell's own: trained stacked, as a search trains its settings, cells would share samples, and a
-        cell's result would depend on the cells beside it.
+        Rows and samples stay each cell's own: trained stacked, as a search trains its settings, cells would share
+        samples, and a cell's result would depend on the cells beside it.
         """
-        drawn = generator.get_state().numpy().tobytes()
-        key = (learner.map_key, data_key, str(task.device), public.y is None, drawn)
-        made = self._maps.pop(key, None)
-        if made is None or made.changed():
-            made = PublicMap(learner.features(task, public, generator), generator)
-        self._maps[key] = made
-        while len(self._maps) > MAPS:
-            self._maps.popitem(last=False)
-        generator.set_state(made.state)
-        return made.features
+        return self._maps.of(learner, task, public, generator, data_key)

@@ -7,7 +7,7 @@ and kept in 8 bits; from them to the sum every number is an integer or a float o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +15,7 @@ from dpbench.api import Chunk, Curator, Predict, Release
 from dpbench.errors import SpecError
 from dpbench.learning.defaults import check_training
 from dpbench.privacy.core.exact.elementwise import folded, softmax_
-from dpbench.privacy.core.exact.quantised import Quantised, exact_scores
+from dpbench.privacy.core.exact.quantised import Quantised, exact_scores, quantise
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
 
 if TYPE_CHECKING:
@@ -73,30 +73,29 @@ class LinearProbe:
         scale: Callable[[Tensor, int], Tensor] | None = None,
     ) -> Tensor:
         """Return the head (k, d + 1), or (k, d) without bias, learned on rows (c, d) that are mapped already."""
-        import torch
+        from dpbench.privacy.core.sum import Sum
 
         task = curator.task
         head = self.head(task.classes, task.example_shape[0], generator).to(task.device)
-        velocity = torch.zeros_like(head)
-        expected = self.sample_rate * task.size
         divisor: Tensor | None = None
 
         def gradients(chunk: Chunk) -> RankOne | Scaled:
             gradient = RankOne(self.residuals(head, chunk), chunk.rows, bias=self.bias)
             return gradient if divisor is None else Scaled(gradient, divisor)
 
-        for step in range(self.steps):
+        question = Sum(gradients, release, self.clip)
+
+        def noisy_gradients(heads: Sequence[Tensor], going: Sequence[int], step: int) -> Sequence[Tensor]:
+            nonlocal divisor
             divisor = scale(head, step) if scale else None
-            noisy_gradient = curator.noisy_sum(gradients, release=release, clip=self.clip)  # like the head
-            velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
-            head.add_(velocity, alpha=-self.learning_rate)
-        return head
+            return (curator.answer(question),)  # like the head
+
+        return descended([self], [head], task.size, noisy_gradients)[0]
 
     def residuals(self, head: Tensor, chunk: Chunk) -> Tensor:
-        """Return the gradients of the cross-entropy by the logits (c, k) of a mapped chunk."""
-        if not isinstance(chunk.rows, Quantised):  # without noise, at epsilon = inf
-            return residuals(self.logits(head, chunk.x), chunk.y)
-        return residuals_(self.scores(head.unsqueeze(0), chunk.rows)[0], chunk.y).T
+        """Return the gradients of the cross-entropy by the logits (c, k) of a chunk, in 8 bits as mapped chunks are."""
+        rows = chunk.rows if isinstance(chunk.rows, Quantised) else quantise(chunk.rows)
+        return residuals_(self.scores(head.unsqueeze(0), rows)[0], chunk.y).T
 
     def scores(self, heads: Tensor, rows: Quantised) -> Tensor:
         """Return the exact logits (s, k, c) of rows (c, d) under each of s heads (s, k, d + 1), or (s, k, d)."""
@@ -120,22 +119,45 @@ class LinearProbe:
         return torch.empty(classes, features + self.bias).uniform_(-bound, bound, generator=generator)
 
 
-def residuals(logits: Tensor, y: Tensor) -> Tensor:
-    """Return softmax minus one-hot, (c, k): the gradient of the cross-entropy of (c, k) logits with labels (c,).
+def descended(
+    probes: Sequence[LinearProbe],
+    heads: Sequence[Tensor],
+    size: int,
+    gradients: Callable[[Sequence[Tensor], Sequence[int], int], Sequence[Tensor] | Tensor],
+) -> list[Tensor]:
+    """Take all steps of each probe from its head, which is overwritten, and return the heads.
 
-    Row i has the same bits wherever it stands: see `privacy.exact.elementwise`. Logits in float64 keep their precision.
+    Args:
+        probes: of one sample rate; those of fewer steps stop while the others go on.
+        heads: one for each, (k, d + 1), or (k, d) without bias.
+        size: private examples.
+        gradients: maps heads, the places of the probes that go on and the step's number to their noisy gradients.
     """
     import torch
 
-    return residuals_(logits.T.clone(memory_format=torch.contiguous_format), y).T
+    velocities, expected = [torch.zeros_like(head) for head in heads], probes[0].sample_rate * size
+    for step in range(max(probe.steps for probe in probes)):
+        going = [place for place, probe in enumerate(probes) if step < probe.steps]
+        for place, gradient in zip(going, gradients(heads, going, step), strict=True):
+            probe, velocity = probes[place], velocities[place]
+            velocity.mul_(probe.momentum).add_(gradient, alpha=1 / expected)
+            heads[place].add_(velocity, alpha=-probe.learning_rate)
+    return list(heads)
+
+
+def residuals(logits: Tensor, y: Tensor) -> Tensor:
+    """Return softmax minus one-hot, (c, k): the gradient of the cross-entropy of (c, k) logits with labels (c,).
+
+    Row i has the same bits wherever it stands: see `privacy.core.exact.elementwise`.
+    """
+    import torch
+
+    return residuals_(logits.float().T.clone(memory_format=torch.contiguous_format), y).T
 
 
 def residuals_(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the residuals of logits (..., k, c), overwriting them: classes first, examples last."""
-    import torch
-
-    shares = softmax_(logits) if logits.dtype == torch.float32 else logits.softmax(-2)
-    return shares.scatter_(-2, y.expand(*shares.shape[:-2], 1, -1), -1.0, reduce="add")
+    """Return the residuals of float32 logits (..., k, c), overwriting them: classes first, examples last."""
+    return softmax_(logits).scatter_(-2, y.expand(*logits.shape[:-2], 1, -1), -1.0, reduce="add")
 
 
 @dataclass(frozen=True)

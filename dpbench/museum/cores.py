@@ -179,7 +179,7 @@ def clips_the_sum(honest: Honest, rows: RankOne, clip: float) -> IntegerSum:
     Source: clipping after aggregation, as in a generator's DP-SGD (AiDotNet, review of pull request 1318).
     """
     kept = rows.take(rows.norms().isfinite().nonzero().squeeze(1))
-    total = kept.weighted_sum(torch.ones(len(kept), dtype=torch.float64))
+    total = kept.dense().double().sum(0)
     total *= min(1.0, clip / max(1e-30, float(total.norm())))
     grid = torch.tensor(clip * 2.0**-24, dtype=torch.float64)
     return IntegerSum((total / grid).round().to(torch.int64), grid)

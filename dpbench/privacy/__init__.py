@@ -1,51 +1,70 @@
 """The closed middle: whoever trusts an epsilon of dpbench trusts this folder. A change here is a reviewed change.
 
-To be read in this order: `curator` (what answers a learner), `binding` (what makes one), `plan`, `rows`, `purity` (what
-a row function may not do), `randomness`, `discrete` (noise of --secure-rng), `mechanisms` (noisy sums), `choices`,
-`votes`, `exact` (sums in integers), `forms` (what a row may contribute), `accounting` (epsilon from plan and sigma),
-`witness` (what an audit sees). Private rows: `rows.PrivateRows`. For a learner, only a curator reads them, or, in
-searches that no epsilon is stated for, `learning.stack`; `dpbench inspect` reads them where it is told to, and says so,
-and `dpbench audit` asks questions again over some of them. `harness.guarantee` computes a result's epsilon by
-`accounting`.
+Three rings. `core` is the road of a noisy sum, which most learners take alone: read it in one evening, and you know why
+a sum is private. `mechanisms` has each other question in a module of its own, all of them named in `mechanisms.table`.
+`purity` is armour: it holds row functions to what the argument assumes of them (row i reads row i alone, and remembers
+nothing), and no part of the argument for honest code; leave it for another evening.
+
+The way through `core`, in this order:
+
+1. `plan`: what a learner declares, and the ledger that holds it to that. `closed`: why nobody can declare more.
+2. `chunk`, `rows`: what a row function sees of private rows, and for how long.
+3. `curator`, `binding`: the one way to answer a question, and the one way to make a curator. `privacy.curator`: what a
+   learner holds of it. `sum`: the question itself, sampled, clipped, summed, noised. `map`: rows transformed once.
+4. `forms.contributions`, `forms.blocks`, `forms.rounding`: what a row may contribute, and how long that is.
+5. `exact.sums`, `exact.quantised`, `exact.products`, `exact.elementwise`, `exact.surroundings`: sums in integers.
+6. `randomness`, `noise`, `discrete`: samples and noise, repeated or secure.
+7. `accounting`: epsilon from plan and sigma, by two libraries. `witness`: what an audit sees.
+
+Private rows: `rows.PrivateRows`. For a learner, only a curator reads them, or, in searches that no epsilon is stated
+for, `harness.tuning.stack`; `dpbench inspect` reads them where it is told to, and says so, and `dpbench audit` asks
+questions again over some of them. `harness.guarantee` computes a result's epsilon by `core.accounting`.
+
+The claims, each with the modules that keep it and the tests that try to break it (a test holds this table to the folder
+and to `mechanisms.table`):
 
 ========================================================== ============================ ================================
 claim                                                      where                        tested in
 ========================================================== ============================ ================================
-no more answers than planned, spent before any row is read curator, plan                test_curator, test_binding
-noise, sample rates and ledger are those of plan and sigma binding                      test_binding, test_run
+no more answers than planned, spent before any row is read core.curator, core.plan      test_curator, test_binding
+noise, sample rates and ledger are those of plan and sigma core.binding                 test_binding, test_run
 no attribute of what a learner holds leads to private rows curator                      test_curator
-a malformed plan or budget is refused                      plan                         test_plan
-a chunk is a copy of its rows, wiped after use             rows                         test_curator
+plans, questions and forms of nobody else count            core.closed                  test_binding, test_plan
+a malformed plan or budget is refused                      core.plan                    test_plan
+a chunk is a copy of its rows, wiped after use             core.rows, core.chunk        test_curator
+mapped rows are functions of each row alone, in 8 bits     core.map                     test_curator, test_purity
 a row function remembers nothing; a refusal is final       purity.guard, purity.reach   test_purity
 what cannot be compared is refused                         purity.kinds                 test_purity
 a row function reads its own row alone                     purity.spotchecks            test_purity, test_curator
 a row function that fails tells no private value           purity.failures              test_purity
-each question has draws of its own, no two share noise     randomness                   test_randomness, test_run
-each example is sampled with its chance, on its own        randomness                   test_mechanisms, test_randomness
-secure draws come from the operating system alone          randomness                   test_randomness
-secure noise is exact: a discrete Gaussian, rounded        discrete                     test_discrete
-noise is normal with std sigma * clip, on a public grid    mechanisms                   test_mechanisms
-one example moves a sum by at most the clip, in integers   exact.sums                   test_sums, test_curator
-one example moves each loss by 0 to 1, and the law by eps0 choices                      test_choice
-one example moves one vote a query, whatever teachers say  votes                        test_votes
-integers add up exactly, by whatever instructions          exact.products               test_exact
-an example's 8-bit numbers are a function of it alone      exact.quantised              test_exact
-a row has the same bits wherever it stands                 exact.elementwise            test_exact, test_positions
-what is set around a question changes no answer            exact.surroundings           test_sums
-each form's sum and norms are those of its rows            forms.contributions          test_contributions, test_sums
-norms are never under-estimated                            forms.rounding               test_contributions
-a block has a clip of its own, and other forms are refused forms.blocks                 test_binding, test_bases
-a row in a cell counts once, there alone                   forms.cells                  test_choice
-a basis that is not orthonormal is refused                 forms.gep.bases              test_bases
-a residual is no longer than its bound                     forms.gep.residual           test_bases, test_residual_guards
-how a sample is cut into chunks moves no residual          forms.gep.residual_sum       test_sums
-epsilon follows from plan and sigma, as two libraries say  accounting.accountant        test_accountant
-no choice of one eps0 loses more than one pair of laws     accounting.bounded_range     test_choice
-sigma reaches the budget from below                        accounting.accountant        test_accountant
-a remembered sigma is believed only if it passes           accounting.calibration       test_calibration
-accountants that contradict each other refuse a run        accounting.crosscheck        test_accountant
-the best of several runs has the epsilon of the search     accounting.private_selection test_private_selection
-an audit sees sums of published randomness alone           witness                      test_audit
+each question has draws of its own, no two share noise     core.randomness              test_randomness, test_run
+each example is sampled with its chance, on its own        core.randomness              test_mechanisms, test_randomness
+secure draws come from the operating system alone          core.randomness              test_randomness
+secure noise is exact: a discrete Gaussian, rounded        core.discrete                test_discrete
+noise is normal with std sigma * clip, on a public grid    core.noise, core.sum         test_mechanisms
+one example moves a sum by at most the clip, in integers   core.exact.sums              test_sums, test_curator
+one example moves each loss by 0 to 1, the law by eps0     mechanisms.choice.question   test_choice
+one example moves one vote a query, whatever teachers say  mechanisms.votes             test_votes
+integers add up exactly, by whatever instructions          core.exact.products          test_exact
+an example's 8-bit numbers are a function of it alone      core.exact.quantised         test_exact
+a row has the same bits wherever it stands                 core.exact.elementwise       test_exact, test_positions
+what is set around a question changes no answer            core.exact.surroundings      test_sums
+each form's sum and norms are those of its rows            core.forms.contributions     test_contributions, test_sums
+norms are never under-estimated                            core.forms.rounding          test_contributions
+a block has a clip of its own, and other forms are refused core.forms.blocks            test_binding, test_bases
+a basis that is not orthonormal is refused                 mechanisms.residual.bases    test_bases
+a residual is no longer than its bound                     mechanisms.residual.form     test_bases, test_residual_guards
+how a sample is cut into chunks moves no residual          mechanisms.residual.total    test_sums
+epsilon follows from plan and sigma, as two libraries say  core.accounting.accountant   test_accountant
+no choice of one eps0 loses more than one pair of laws     mechanisms.choice.plan       test_choice
+sigma reaches the budget from below                        core.accounting.accountant   test_accountant
+a remembered sigma is believed only if it passes           core.accounting.calibration  test_calibration
+accountants that contradict each other refuse a run        core.accounting.crosscheck   test_accountant
+the best of several runs has the epsilon of the search     mechanisms.private_selection test_private_selection
+an audit sees sums of published randomness alone           core.witness                 test_audit
+what no line of the closed table names is not believed     mechanisms.table             test_binding
+every question is put again over rows that nobody expects  mechanisms.replay            test_audit, test_votes
+a choice is put again, and drawn as its law has it         mechanisms.choice.replay     test_choice
 ========================================================== ============================ ================================
 """
 

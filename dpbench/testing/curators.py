@@ -1,155 +1,108 @@
-"""Curators for the laws: one inspects row functions, one keeps questions, one answers by replay or with noise."""
+"""Curators for the laws: one inspects row functions, one keeps questions, one answers by replay or with noise.
+
+Each is a function from question to answer that stands before a real curator.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from dpbench.api import Chunk, Curator, RowFn, Teacher
+from dpbench.api import Chunk, Curator, RowFn
 from dpbench.errors import NotPerExample, PrivacyError
-from dpbench.harness.stated import Stated
-from dpbench.privacy.core.curator import LedgerCurator, checked_clips
+from dpbench.privacy.core.curator import LedgerCurator, Question
 from dpbench.privacy.core.exact.surroundings import own_arithmetic
 from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.map import Map
 from dpbench.privacy.purity.failures import withheld
 
 SHOWN = 32  # rows that are looked at outside a question
 
 
-@dataclass(frozen=True)
-class Put:
-    """A question on its way to a real curator."""
-
-    release: str
-    rows: RowFn | None  # what each row gives, as a contribution; None of a teacher, who sees whole shards
-    ask: Callable[[LedgerCurator], Any]
-    clips: tuple[float, ...] = ()
-    chunk_size: int | None = None
-    public: str = ""  # digest of what else is asked with
-    among: Callable[[LedgerCurator], int] | None = None  # how many candidates an answer is chosen from
-
-
-class _Before(Stated):
-    """Stands before a real curator, and puts every question to it in one way."""
+class Proxy(ABC):
+    """Stands before a real curator: all that a learner asks passes through `put`."""
 
     def __init__(self, curator: LedgerCurator) -> None:
-        super().__init__(curator.task, curator.sigma)
         self.curator = curator
 
-    def put(self, question: Put) -> Any:
-        """Answer."""
-        raise NotImplementedError
+    @abstractmethod
+    def put(self, question: Question) -> Any:
+        """Answer a question."""
 
-    def noisy_sum(
-        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
-    ) -> Any:
-        """Ask the real curator."""
-        clips, _ = checked_clips(clip)
-        ask = _asking("noisy_sum", rows, release=release, clip=clip, chunk_size=chunk_size)
-        return self.put(Put(release, unsaid(rows, release), ask, clips, chunk_size))
+    @abstractmethod
+    def over(self, mapped: LedgerCurator) -> Proxy:
+        """Return what stands before the mapped curator."""
 
-    def noisy_choice(
-        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
-    ) -> int:
-        """Ask the real curator."""
-        ask = _asking("noisy_choice", losses, release=release, project=project, chunk_size=chunk_size)
-        losses = unsaid(losses, release)
-        if project is None:
-            rows, public = losses, ""
-        else:
-            rows, public = in_bytes(losses), digest_of([project])
+    @final
+    def handle(self) -> Curator:
+        """Return what a learner is given."""
+        return Curator(self.curator.task, self.curator.sigma, self._answer)
 
-        def among(curator: LedgerCurator) -> int:
-            return int(project.shape[1] if project is not None else losses(some_rows(curator)).shape[1])  # type: ignore[union-attr]
+    def _answer(self, question: Question) -> Any:
+        return self._mapped(question).handle() if isinstance(question, Map) else self.put(question)
 
-        return int(self.put(Put(release, rows, ask, (), chunk_size, public, among)))
-
-    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
-        """Ask the real curator."""
-        ask = _asking("noisy_choices", votes, release=release, chunk_size=chunk_size)
-
-        def among(curator: LedgerCurator) -> int:
-            return int(getattr(curator.ledger.planned(release), "candidates", 0))
-
-        chosen: Tensor = self.put(Put(release, in_bytes(unsaid(votes, release)), ask, (), chunk_size, "", among))
-        return chosen
-
-    def noisy_votes(
-        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
-        threshold: float = 0.0,
-    ) -> Tensor:  # fmt: skip
-        """Ask the real curator."""
-        ask = _asking(
-            "noisy_votes", teacher, queries, release=release, shards=shards, confident=confident, threshold=threshold
-        )
-        public = f"{digest_of([queries])} {shards} {confident} {threshold}"
-        counts: Tensor = self.put(Put(release, None, ask, public=public))
-        return counts
+    def _mapped(self, question: Map) -> Proxy:
+        return self.over(self.curator.answer(question))
 
 
-def _asking(question: str, *given: Any, **named: Any) -> Callable[[LedgerCurator], Any]:
-    return lambda curator: getattr(curator, question)(*given, **named)
+def rows_of(question: Question) -> RowFn | None:
+    """Return what each row gives, of whose failures the type and line are told alone, as a curator tells them."""
+    rows = question.rows_asked
+    if rows is None:
+        return None
+    return lambda chunk: withheld(rows, chunk, f"A row function of release {question.releases[-1]!r}")
 
 
-def unsaid(rows: RowFn, release: str) -> RowFn:
-    """Return the row function, of whose failures the type and line are told alone, as a curator tells them."""
-    return lambda chunk: withheld(rows, chunk, f"A row function of release {release!r}")
-
-
-def in_bytes(rows: RowFn) -> RowFn:
-    """Return a row function whose whole numbers are told apart by their bytes, (c, 8): none is near another."""
-
-    def apart(chunk: Chunk) -> Tensor:
-        index: Any = rows(chunk)
-        return index.long().contiguous().view(torch.uint8).reshape(len(index), 8).float()  # type: ignore[no-any-return]
-
-    return apart
-
-
-def digest_of(tensors: Sequence[Tensor]) -> str:
-    """Return the SHA-256 of what tensors hold."""
-    held = (tensor.detach().contiguous().cpu().numpy().tobytes() for tensor in tensors)
+def digest_of(things: Sequence[Any]) -> str:
+    """Return the SHA-256 of what tensors hold, and of what else is told by its text."""
+    held = (
+        thing.detach().contiguous().cpu().numpy().tobytes() if isinstance(thing, Tensor) else f"{thing} ".encode()
+        for thing in things
+    )
     return hashlib.sha256(b"".join(held)).hexdigest()
 
 
-class Watching(_Before):
+class Watcher(Proxy):
     """Passes questions on to a real curator, and keeps the answers, the refusals and the broken rows."""
 
     def __init__(self, curator: LedgerCurator, log: Log | None = None) -> None:
         super().__init__(curator)
         self.log = log or Log()
 
-    def put(self, question: Put) -> Any:
+    def put(self, question: Question) -> Any:
         """Ask the real curator, inspecting the rows of the first three questions."""
-        try:
-            answer = question.ask(self.curator)
-        except PrivacyError as error:
-            self.log.refusals.append(str(error))
-            raise
-        if question.rows is not None and len(self.log.answers) < 3 and not self.log.complaints:
+        answer, rows = self._kept(question), rows_of(question)
+        if rows is not None and len(self.log.answers) < 3 and not self.log.complaints:
             with own_arithmetic():
-                self.log.complaints += _complaints(question.rows, some_rows(self.curator))
+                self.log.complaints += _complaints(rows, some_rows(self.curator))
         self.log.answers.append(answer)
-        self.log.votes |= question.rows is None
+        self.log.votes |= rows is None
         return answer
 
-    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
+    def over(self, mapped: LedgerCurator) -> Watcher:
         """Watch the mapped curator too."""
+        return Watcher(mapped, self.log)
+
+    def _mapped(self, question: Map) -> Watcher:
+        return self.over(self._kept(question))
+
+    def _kept(self, question: Question) -> Any:
         try:
-            return Watching(self.curator.map(transform), self.log)
+            return self.curator.answer(question)
         except PrivacyError as error:
             self.log.refusals.append(str(error))
             raise
 
 
 class Log:
-    """What a `Watching` curator saw."""
+    """What a `Watcher` curator saw."""
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
@@ -159,7 +112,7 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Question:
+class Record:
     """What a learner asked, and what the rows that two worlds share contributed to it."""
 
     release: str
@@ -169,7 +122,7 @@ class Question:
     shared: str  # digest of the shared rows' contributions
     public: str  # digest of what else it was asked with: a matrix, queries, a number of shards
 
-    def difference(self, other: Question) -> str | None:
+    def difference(self, other: Record) -> str | None:
         """Say in what two questions differ, None if they do not."""
         named = {"shared": "what rows that both hold contribute", "clips": "the clip", "public": "what it asks with"}
         for field in dataclasses.fields(self):
@@ -178,53 +131,53 @@ class Question:
         return None
 
 
-class Asking(_Before):
+class Recorder(Proxy):
     """Passes questions on to a real curator, answers by replay where there is something to replay, keeps them all."""
 
-    def __init__(self, curator: LedgerCurator, earlier: Asking | None = None) -> None:
+    def __init__(self, curator: LedgerCurator, earlier: Recorder | None = None) -> None:
         super().__init__(curator)
-        self.questions: list[Question] = []
+        self.questions: list[Record] = []
         self.answers: list[Any] = []
         self._earlier = earlier
 
-    def put(self, question: Put) -> Any:
+    def put(self, question: Question) -> Any:
         """Look at the question, then ask the real curator: what rows remember of it shows in the next question."""
         blocks: list[Tensor] = []
-        if question.rows is not None:
+        if (rows := rows_of(question)) is not None:
             with own_arithmetic():
-                blocks = [block.dense() for block in blocks_of(question.rows(some_rows(self.curator)))]
+                blocks = [block.dense() for block in blocks_of(rows(some_rows(self.curator)))]
         shapes = tuple(tuple(block.shape[1:]) for block in blocks)
-        self.questions.append(
-            Question(question.release, question.clips, question.chunk_size, shapes, digest_of(blocks), question.public)
-        )
-        answer = question.ask(self.curator)
+        public = digest_of([type(question).__name__, *question.public])
+        asked, size = question.releases[-1], question.chunk_size
+        self.questions.append(Record(asked, question.clips_asked, size, shapes, digest_of(blocks), public))
+        answer = self.curator.answer(question)
         if self._earlier is not None and len(self.answers) < len(self._earlier.answers):
             answer = _copied(self._earlier.answers[len(self.answers)])
         self.answers.append(answer)
         return _copied(answer)
 
-    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
+    def over(self, mapped: LedgerCurator) -> Recorder:
         """Ask through the mapped curator; what it maps shared rows to shows in what they contribute."""
-        mapped = Asking(self.curator.map(transform), self._earlier)
-        mapped.questions, mapped.answers = self.questions, self.answers
-        return mapped
+        asking = Recorder(mapped, self._earlier)
+        asking.questions, asking.answers = self.questions, self.answers
+        return asking
 
 
-class Answering(_Before):
+class Substitute(Proxy):
     """Reads the rows it was given, as a real curator does, but answers with what `answers` makes of the real answer."""
 
     def __init__(self, curator: LedgerCurator, answers: Callable[[Any, int | None], Any]) -> None:
         super().__init__(curator)
         self.answers = answers
 
-    def put(self, question: Put) -> Any:
+    def put(self, question: Question) -> Any:
         """Ask the real curator, then answer without it."""
-        answer = question.ask(self.curator)
-        return self.answers(answer, question.among(self.curator) if question.among else None)
+        answer = self.curator.answer(question)
+        return self.answers(answer, question.candidates(self.curator))
 
-    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
-        """Map the rows, keep the answers."""
-        return Answering(self.curator.map(transform), self.answers)
+    def over(self, mapped: LedgerCurator) -> Substitute:
+        """Keep the answers."""
+        return Substitute(mapped, self.answers)
 
 
 def replay(answers: Sequence[Any]) -> Callable[[Any, int | None], Any]:

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Budget, Choice, Curator, Learner, Predict, Task
+from dpbench.api import Budget, Learner, Predict, Task
 from dpbench.audit.attack import members
-from dpbench.audit.listening import Ears, Listening
+from dpbench.audit.listening import Ears, listen
 from dpbench.audit.sensitivity import Replays
 from dpbench.errors import DpbenchError, LawBroken, PrivacyError
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.witness import Canaries, Witness
-from dpbench.testing.curators import Answering, Asking, Watching, pure_noise, replay
+from dpbench.testing.curators import Recorder, Substitute, Watcher, pure_noise, replay
 from dpbench.testing.laws import expect
 from dpbench.testing.worlds import DELTA, MARGIN, TINY, WORLD, LearnerSuite, World, sharing_half
 
@@ -41,31 +41,31 @@ class LearnerLaws(LearnerSuite):
 
     def test_no_release_outside_the_plan(self) -> None:
         """Fitting asks for nothing that was not planned."""
-        _, watching, error = self._watched()
+        _, watcher, error = self._watched()
         expect(
-            not watching.log.refusals and error is None,
-            lambda: f"Fitting was refused: {watching.log.refusals or error}",
+            not watcher.log.refusals and error is None,
+            lambda: f"Fitting was refused: {watcher.log.refusals or error}",
         )
 
     def test_every_planned_step_is_asked(self) -> None:
         """What is planned is asked: a step that is not has cost noise all the same; without noise it costs nothing."""
-        predict, watching, _ = self._watched()
+        predict, watcher, _ = self._watched()
         planned = {release.name: release.steps for release in self._ample().plan(*self._asked())}
-        spent = {} if predict is None or math.isinf(self.ample) else watching.curator.ledger.spent
+        spent = {} if predict is None or math.isinf(self.ample) else watcher.curator.ledger.spent
         left = [f"{name} ({steps} of {planned[name]})" for name, steps in spent.items() if steps < planned[name]]
         expect(not left, f"Fitting asked for less than it planned: {', '.join(left)}. Plan what is asked.")
 
     def test_rows_ignore_their_neighbours(self) -> None:
         """A row is the same alone, in any order and beside any others; an empty chunk gives no rows."""
-        _, watching, error = self._watched()
-        asked = bool(watching.log.answers) or error is not None or not self._ample().plan(*self._asked())
+        _, watcher, error = self._watched()
+        asked = bool(watcher.log.answers) or error is not None or not self._ample().plan(*self._asked())
         expect(asked, "Fitting asked the curator nothing of what it planned.")
-        refused = [text for text in watching.log.refusals if "evaluated" in text or "per example" in text]
-        expect(not (watching.log.complaints or refused), lambda: (watching.log.complaints or refused)[0])
+        refused = [text for text in watcher.log.refusals if "evaluated" in text or "per example" in text]
+        expect(not (watcher.log.complaints or refused), lambda: (watcher.log.complaints or refused)[0])
 
     def test_choices_follow_their_law(self) -> None:
         """A row moves each loss by 0 to 1 and the law by eps0, losses are pure, and candidates are drawn by the law."""
-        planned = any(isinstance(one, Choice) for one in self._ample().plan(*self._asked()))
+        planned = not all(one.gaussian for one in self._ample().plan(*self._asked()))
         if planned and not math.isinf(self.ample):
             ears = self._listened()
             self._expect_moves(ears)
@@ -74,8 +74,8 @@ class LearnerLaws(LearnerSuite):
 
     def test_an_example_has_one_vote(self) -> None:
         """Taking an example away moves one teacher, whose votes are what it said before, or nothing."""
-        _, watching, _ = self._watched()
-        if watching.log.votes and not math.isinf(self.ample):
+        _, watcher, _ = self._watched()
+        if watcher.log.votes and not math.isinf(self.ample):
             self._expect_moves(self._listened())
 
     def test_a_blind_curator_teaches_nothing(self) -> None:
@@ -99,11 +99,11 @@ class LearnerLaws(LearnerSuite):
     def test_all_it_learns_comes_from_answers(self) -> None:
         """Replaying one fit's answers over other private data gives the same predictor, to the last bit."""
         world, other = self._world(0), self._world(1)
-        predict, watching, error = self._watched()
+        predict, watcher, error = self._watched()
         if predict is None:
             raise LawBroken(f"Fitting was refused: {error}")
-        elsewhere = Answering(self._curator(other, self.ample, seed=7), replay(watching.log.answers))
-        again = self._fitted(elsewhere, world.public)
+        elsewhere = Substitute(self._curator(other, self.ample, seed=7), replay(watcher.log.answers))
+        again = self._fitted(elsewhere.handle(), world.public)
         same = np.array_equal(self._predictions(predict, world), self._predictions(again, world))
         expect(same, "Its predictor depends on private data beyond the curator's answers.")
 
@@ -150,20 +150,19 @@ class LearnerLaws(LearnerSuite):
             expect(False, f"It made a plan for epsilon {epsilon:g}; a reference has no guarantee and refuses all.")
 
     def _blind_fit(self, world: World, seed: int) -> Predict:
-        curator: Curator = Answering(
-            self._curator(world, self.ample, seed), pure_noise(torch.Generator().manual_seed(seed))
-        )
-        return self._fitted(curator, self._noise_as_public(), seed)
+        curator = self._curator(world, self.ample, seed)
+        blind = Substitute(curator, pure_noise(torch.Generator().manual_seed(seed)))
+        return self._fitted(blind.handle(), self._noise_as_public(), seed)
 
-    def _questions(self, world: World, earlier: Asking | None = None) -> Asking:
+    def _questions(self, world: World, earlier: Recorder | None = None) -> Recorder:
         curator = self._curator(world, self.ample)
-        asking = Asking(curator, earlier)
+        recorder = Recorder(curator, earlier)
         try:
-            self._fitted(asking, self._world(0).public)
+            self._fitted(recorder.handle(), self._world(0).public)
             curator.guard.conclude()
         except PrivacyError as error:
             raise LawBroken(f"Fitting was refused: {error}") from None
-        return asking
+        return recorder
 
     def _listened(self) -> Ears:
         """Return what an audit of a fit heard: questions asked again over other rows."""
@@ -177,7 +176,7 @@ class LearnerLaws(LearnerSuite):
         ears = Ears(plan, noise, member, Replays(task, generator), generator, lambda: Randomness.research(1, WORLD))
         witness = Witness(ears.see, Canaries(member))
         curator = bind(world.rows, task, plan, base, Randomness.research(0, WORLD), witness)
-        self._fitted(Listening(curator, ears), world.public)
+        self._fitted(listen(curator, ears), world.public)
         return ears
 
     def _expect_moves(self, ears: Ears) -> None:
@@ -185,19 +184,19 @@ class LearnerLaws(LearnerSuite):
         expect(not found.complaints, lambda: f"Asked again over other rows, {found.complaints[0]}.")
         expect(found.largest <= 1 + 1e-12, f"A row moved an answer by {found.largest:.4g} times what it may.")
 
-    def _watched(self) -> tuple[Predict | None, Watching, PrivacyError | None]:
+    def _watched(self) -> tuple[Predict | None, Watcher, PrivacyError | None]:
         """Return a watched fit, what watched it and what refused it."""
         return self._once("watched fit", self._watch)
 
-    def _watch(self) -> tuple[Predict | None, Watching, PrivacyError | None]:
+    def _watch(self) -> tuple[Predict | None, Watcher, PrivacyError | None]:
         world = self._world(0)
-        watching = Watching(self._curator(world, self.ample))
+        watcher = Watcher(self._curator(world, self.ample))
         try:
-            predict = self._fitted(watching, world.public)
-            watching.curator.guard.conclude()
+            predict = self._fitted(watcher.handle(), world.public)
+            watcher.curator.guard.conclude()
         except PrivacyError as error:
-            return None, watching, error
-        return predict, watching, None
+            return None, watcher, error
+        return predict, watcher, None
 
 
 def _tensors(*roots: Any) -> list[Tensor]:

@@ -21,6 +21,7 @@ from dpbench.privacy.core.curator import LedgerCurator
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.curator import handle_of
 from dpbench.privacy.purity.leftovers import Leftovers
 from dpbench.records.protocol import Component
 from dpbench.registry import load
@@ -181,7 +182,7 @@ class LearnerSuite(Laws):
 
     def _fit(self, world: World, epsilon: float, seed: int = 0) -> Predict:
         curator = self._curator(world, epsilon, seed)
-        predict = self._fitted(curator.handle(), world.public, seed, epsilon)
+        predict = self._fitted(handle_of(curator), world.public, seed, epsilon)
         curator.guard.conclude()
         return predict
 

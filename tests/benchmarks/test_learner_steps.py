@@ -15,13 +15,16 @@ from dpbench_plugins.learners.pillar import Pillar
 from torch import Tensor
 
 from dpbench import Budget, Learner, LinearProbe, PublicData, Task, residuals, settled
-from dpbench.learning.probes import ProbeLearner, fit_together
-from dpbench.learning.stack import Stack
+from dpbench.harness.tuning.stack import Stack
+from dpbench.harness.tuning.together import fit_together
+from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.mechanisms.gep.bases import Basis
+from dpbench.privacy.curator import handle_of
+from dpbench.privacy.mechanisms.residual.bases import Basis
 from tests.benchmarks.conftest import Ratios
 
 STEPS = 32
@@ -55,7 +58,7 @@ class World:
 
         def fit() -> object:
             curator = self.curator(learner)
-            return self.settled(learner).fit(curator.handle(), self.seen, curator.randomness.initialisation)
+            return self.settled(learner).fit(handle_of(curator), self.seen, curator.randomness.initialisation)
 
         return fit
 
@@ -63,12 +66,12 @@ class World:
         """Return the training of a probe on rows that are mapped already: steps alone."""
         learner = self.settled(learner)
         features = learner.features(self.task, self.seen, torch.Generator().manual_seed(0))
-        mapped = self.curator(learner).map(features)
+        mapped = self.curator(learner).answer(Map(features))
 
         def train() -> object:
             plan, randomness = learner.plan(self.task, BUDGET), Randomness.tuning(0, "a benchmark", 0, 0)
             curator = bind(mapped.rows, mapped.task, plan, 3.0, randomness)
-            return learner.probe.descend(curator.handle(), randomness.initialisation)
+            return learner.probe.descend(handle_of(curator), randomness.initialisation)
 
         return train
 

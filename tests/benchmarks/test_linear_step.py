@@ -20,8 +20,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpbench import LinearProbe, Task
 from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.curator import handle_of
 from dpbench.support.memory import keep_freed
 from tests.benchmarks.conftest import Ratios
 
@@ -58,11 +60,12 @@ def _ours(size: Size, x: Tensor, y: Tensor, device: torch.device = CPU) -> Calla
     probe = LinearProbe(size.steps, size.batch / size.n, learning_rate=0.1, momentum=0.0, clip=1.0)
     task = Task((size.d,), size.classes, size.n, device)
     rows = PrivateRows(x, y, torch.arange(size.n))
-    mapped = bind(rows, task, [probe.release()], 3.0, Randomness.research(0, "a map")).map(lambda features: features)
+    mapped = bind(rows, task, [probe.release()], 3.0, Randomness.research(0, "a map"))
+    mapped = mapped.answer(Map(lambda features: features))
 
     def fit() -> object:
         curator = bind(mapped.rows, task, [probe.release()], 3.0, Randomness.research(0, "a benchmark"))
-        return probe.descend(curator.handle(), curator.randomness.initialisation)
+        return probe.descend(handle_of(curator), curator.randomness.initialisation)
 
     return fit
 

@@ -25,7 +25,8 @@ from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankO
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.witness import Seen, Witness
-from dpbench.privacy.mechanisms.gep.residual import Residual
+from dpbench.privacy.curator import handle_of
+from dpbench.privacy.mechanisms.residual.form import Residual
 from tests.gpu.asked import CPU, Asked, Row
 
 BUDGET = Budget(1.0, 1e-5)
@@ -93,7 +94,7 @@ def totals(learner: ProbeLearner, world: World, device: torch.device, seed: int)
     curator = bind(held, there, learner.plan(there, BUDGET), 3.0, randomness, Witness(seen.append))
     generator, public = randomness.initialisation, world.public
     features = carried(learner.features(task, public, generator), device)
-    learner.fit_on(features, curator.handle(), carried(public, device), generator)
+    learner.fit_on(features, handle_of(curator), carried(public, device), generator)
     return [summed.total.cpu() for one in seen for summed in one.sums]
 
 

@@ -22,7 +22,7 @@ from dpbench.museum.strangers import ran
 from dpbench.museum.tour import EXHIBITS, find
 from dpbench.records.museum import read
 from dpbench.testing import LearnerLaws
-from dpbench.testing.curators import Asking
+from dpbench.testing.curators import Recorder
 
 RECORDS = {one.name: one for one in read()}
 SAID = {
@@ -31,7 +31,7 @@ SAID = {
     "seeds-its-noise": "unexpected keyword argument 'generator'",
     "prints-the-votes": "unexpected keyword argument 'sigma'",
     "keeps-the-best-epoch-by-test-accuracy": "'Task' object has no attribute 'test'",
-    "reads-the-rows": "'Handle' object has no attribute 'rows'",
+    "reads-the-rows": "'Curator' object has no attribute 'rows'",
     "trains-under-autocast": "those of the honest learner",
     "clips-at-a-private-quantile": "closure variable `norms`",
     "standardises-by-private-moments": "map changed what it reaches: closure variable `seen`",
@@ -126,8 +126,8 @@ def test_autocast_around_a_fit_changes_no_answer() -> None:
     for learner in (Honest, TrainsUnderAutocast):
         suite = type("Suite", (LearnerLaws,), {"learner": learner()})()
         world = suite._world(0)
-        told = Asking(suite._curator(world, suite.ample))
-        learner().fit(told, world.public, torch.Generator())
+        told = Recorder(suite._curator(world, suite.ample))
+        learner().fit(told.handle(), world.public, torch.Generator())
         answers.append(told.answers)
     assert len(answers[0]) == 12
     assert all(map(torch.equal, *answers))

@@ -10,20 +10,20 @@ MUTANTS = (
     Mutant(
         "accounted without relative noise", "a release with half the noise costs as one with all of it",
         "core/accounting/accountant.py",
-        edit("else dp.GaussianDpEvent(noise)", "else dp.GaussianDpEvent(sigma)"),
+        edit("one.event(sigma * one.relative_noise)", "one.event(sigma)"),
         (ACCOUNT + "relative_noise_multiplies_sigma",
          ACCOUNT + "a_mean_before_sampled_steps_costs_what_the_ledger_says"),
     ),
     Mutant(
-        "rate squared", "amplification is counted twice", "core/accounting/accountant.py",
-        edit("dp.PoissonSampledDpEvent(release.sample_rate, event)",
-             "dp.PoissonSampledDpEvent(release.sample_rate**2, event)"),
+        "rate squared", "amplification is counted twice", "core/plan.py",
+        edit("dp.PoissonSampledDpEvent(self.sample_rate, event)",
+             "dp.PoissonSampledDpEvent(self.sample_rate**2, event)"),
         (ACCOUNT + "golden_figures", ACCOUNT + "an_independent_accountant_brackets_the_stated_epsilon"),
     ),
     Mutant(
         "one step short", "AdaDPS prints the epsilon of the epochs before", "core/accounting/accountant.py",
-        edit("dp.SelfComposedDpEvent(event, release.steps)",
-             "dp.SelfComposedDpEvent(event, max(1, release.steps - 1))"),
+        edit("one.event(sigma * one.relative_noise), one.steps)",
+             "one.event(sigma * one.relative_noise), max(1, one.steps - 1))"),
         (ACCOUNT + "an_independent_accountant_brackets_the_stated_epsilon",),
     ),
     Mutant(
@@ -59,8 +59,8 @@ MUTANTS = (
     ),
     Mutant(
         "no sigma, no epsilon", "a run without noise states epsilon 0", "core/accounting/accountant.py",
-        edit("    if sigma == 0:\n        return math.inf\n    if is_pure(plan):",
-             "    if sigma == 0:\n        return 0.0\n    if is_pure(plan):"),
+        edit("    if sigma == 0:\n        return math.inf\n    if (pure",
+             "    if sigma == 0:\n        return 0.0\n    if (pure"),
         (ACCOUNT + "no_privacy_asked_means_no_noise",),
     ),
     Mutant(
@@ -104,8 +104,8 @@ MUTANTS = (
     ),
     Mutant(
         "a second opinion of another plan", "full batches are compared with a single step",
-        "core/accounting/crosscheck.py",
-        edit("prv.GaussianMechanism(noise / math.sqrt(release.steps))", "prv.GaussianMechanism(noise)"),
+        "core/plan.py",
+        edit("prv.GaussianMechanism(noise / math.sqrt(self.steps))", "prv.GaussianMechanism(noise)"),
         (ACCOUNT + "an_independent_accountant_brackets_the_stated_epsilon",),
     ),
     Mutant(
@@ -139,7 +139,7 @@ MUTANTS = (
     ),
     Mutant(
         "a search of one noise", "its curve is that of the first release alone", "mechanisms/private_selection.py",
-        edit("        for release in plan:\n            noise", "        for release in plan[:1]:\n            noise"),
+        edit("        for release in plan:\n            total", "        for release in plan[:1]:\n            total"),
         (SELECT + "a_plan_of_unlike_releases_is_one_sequence_in_both_accounts",),
     ),
     Mutant(

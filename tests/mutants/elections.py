@@ -10,22 +10,22 @@ PLANS = CHOICE + "epsilon_of_three_mixed_plans_is_that_by_hand_and_of_two_accoun
 
 MUTANTS = (
     Mutant(
-        "losses not clamped", "one row decides a choice", "mechanisms/choice.py",
+        "losses not clamped", "one row decides a choice", "mechanisms/choice/question.py",
         edit(".nan_to_num(0.0).clamp_(0, 1).mul_(", ".nan_to_num(0.0).mul_("),
         (CHOICE + "a_row_moves_every_total_by_0_to_1_whatever_it_says",),
     ),
     Mutant(
-        "losses from -1 to 1", "totals move both ways, which takes twice the noise", "mechanisms/choice.py",
+        "losses from -1 to 1", "totals move both ways, which takes twice the noise", "mechanisms/choice/question.py",
         edit(".clamp_(0, 1).mul_(", ".clamp_(-1, 1).mul_("),
         (CHOICE + "a_row_moves_every_total_by_0_to_1_whatever_it_says",),
     ),
     Mutant(
-        "a matrix of any losses", "a cell loses more than 1", "mechanisms/choice.py",
+        "a matrix of any losses", "a cell loses more than 1", "mechanisms/choice/question.py",
         edit("if not (low >= 0 and high <= 1):", "if False:"),
         (CHOICE + "what_is_no_loss_is_refused_in_one_sentence",),
     ),
     Mutant(
-        "twice eps0", "exp(eps0 L) where exp(eps0 L / 2) is accounted for", "mechanisms/choice.py",
+        "twice eps0", "exp(eps0 L) where exp(eps0 L / 2) is accounted for", "mechanisms/choice/question.py",
         edit("sigma / 2 / grid", "sigma / 4 / grid"), (LAW,),
     ),
     Mutant(
@@ -41,49 +41,62 @@ MUTANTS = (
         edit("scale=scale, negate=True", "scale=scale / 2, negate=True"), (LAW,),
     ),
     Mutant(
-        "a choice that is not spent", "it is asked without end", "core/curator.py",
-        edit("        choice = self.ledger.spend_choice(release)\n        if choice.parts > 1:",
-             "        choice = self.ledger.planned(release)\n        if choice.parts > 1:"),
+        "a choice that is not spent", "it is asked without end", "mechanisms/choice/question.py",
+        edit("""        \"\"\"The one that pays.\"\"\"
+        return (self.release,)
+
+    def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> int:
+        \"\"\"Add up losses, choose.\"\"\"
+        choice: Choice = spent[0]
+""", """        \"\"\"The one that pays.\"\"\"
+        return ()
+
+    def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> int:
+        \"\"\"Add up losses, choose.\"\"\"
+        choice: Any = curator.ledger.planned(self.release)
+"""),
         (CHOICE + "a_choice_finds_what_loses_least_and_spends_its_step",),
     ),
     Mutant(
         "sums answer for choices", "a sum is answered from a budget of another kind", "core/plan.py",
-        edit("        if not isinstance(release, Choice):\n            raise NotPlanned",
-             "        if False:\n            raise NotPlanned"),
+        edit("        if not isinstance(release, kind):", "        if False:"),
         (CHOICE + "a_choice_is_asked_as_one_and_a_release_of_sums_as_one",),
     ),
     Mutant(
-        "half of eps0 accounted", "the seed's factor 2, forgotten on one side", "core/plan.py",
+        "half of eps0 accounted", "the seed's factor 2, forgotten on one side", "mechanisms/choice/plan.py",
         edit("return 2 / sigma", "return 1 / sigma"), (PLANS,),
     ),
     Mutant(
-        "several choices pure", "as one choice, whose eps0 is the whole epsilon", "core/accounting/accountant.py",
-        edit(" and plan[0].steps == 1", ""), (CHOICE + "several_choices_compose_below_the_sum_of_theirs",),
+        "several choices pure", "as one choice, whose eps0 is the whole epsilon", "mechanisms/choice/plan.py",
+        edit("return PureChoice(self) if self.steps == 1 else None",
+             "return PureChoice(self)"), (CHOICE + "several_choices_compose_below_the_sum_of_theirs",),
     ),
     Mutant(
-        "a quarter of the zCDP", "a range of eps0 has eps0^2 / 8", "core/accounting/accountant.py",
-        edit("eps0_of(noise) ** 2 / 8", "eps0_of(noise) ** 2 / 32"),
+        "a quarter of the zCDP", "a range of eps0 has eps0^2 / 8", "mechanisms/choice/plan.py",
+        edit("dp.ZCDpEvent(eps0_of(noise) ** 2 / 8)", "dp.ZCDpEvent(eps0_of(noise) ** 2 / 32)"),
         (CHOICE + "renyi_charges_a_choice_as_the_gaussian_release_of_its_noise",),
     ),
     Mutant(
-        "a pair that does not dominate", "the law of some choice is told apart better", "mechanisms/bounded_range.py",
+        "a pair that does not dominate", "the law of some choice is told apart better", "mechanisms/choice/plan.py",
         edit("np.expm1((inside - eps0) / 2) ** 2", "np.expm1((inside - eps0) / 2) ** 4"),
         (CHOICE + "the_dominating_pair_dominates_every_choice",),
     ),
     Mutant(
-        "steps of choices do not compose", "T choices cost as one", "core/accounting/accountant.py",
-        edit("loss_distribution(eps0, interval).self_compose(choice.steps)", "loss_distribution(eps0, interval)"),
+        "steps of choices do not compose", "T choices cost as one", "mechanisms/choice/plan.py",
+        edit("loss_distribution(eps0_of(noise), interval).self_compose(self.steps)",
+             "loss_distribution(eps0_of(noise), interval)"),
         (CHOICE + "steps_of_a_choice_cost_what_as_many_choices_do",),
     ),
     Mutant(
         "a search leaves choices out", "the best of many runs is charged for sums alone",
-        "mechanisms/private_selection.py",
-        edit("total += release.steps * eps0_of(noise) ** 2 / 8 * np.array(ORDERS)", "pass"),
+        "mechanisms/choice/plan.py",
+        edit("self.steps * eps0_of(noise) ** 2 / 8 * np.array(orders)", "0.0 * np.array(orders)"),
         (CHOICE + "a_private_search_charges_for_choices",),
     ),
     Mutant(
         "Opacus leaves choices out", "its accountant knows Gaussians alone", "core/accounting/accountant.py",
-        edit("if any(isinstance(release, Choice) for release in plan):", "if False:"),
+        edit("if others := {type(release).__name__ for release in plan if not release.gaussian}:",
+             "if others := set[str]():"),
         (CHOICE + "opacus_does_not_compose_choices",),
     ),
     Mutant(
@@ -116,8 +129,8 @@ MUTANTS = (
         (VOTES + "a_teacher_that_remembers_where_nobody_looks_is_refused",),
     ),
     Mutant(
-        "sampled votes", "epsilon is stated for a sample, and teachers see everybody", "core/curator.py",
-        edit("self.ledger.spend(name).sample_rate) < 1:", "self.ledger.spend(name).sample_rate) < 0:"),
+        "sampled votes", "epsilon is stated for a sample, and teachers see everybody", "mechanisms/votes.py",
+        edit("if planned.sample_rate < 1:", "if planned.sample_rate < 0:"),
         (VOTES + "what_cannot_be_asked_is_refused_in_one_sentence",),
     ),
 )  # fmt: skip

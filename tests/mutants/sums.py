@@ -112,7 +112,7 @@ MUTANTS = (
          SUMS + "rows_in_8_bits_whose_integers_were_replaced_are_refused"),
     ),
     Mutant(
-        "a basis that moves", "the norms of residuals are those of the basis as it was", "mechanisms/gep/bases.py",
+        "a basis that moves", "the norms of residuals are those of the basis as it was", "mechanisms/residual/bases.py",
         edit("if versions(*self.tensors) != self._versions:", "if False:"),
         ("test_bases.py::test_a_basis_that_was_changed_in_place_is_refused",),
     ),
@@ -134,17 +134,15 @@ MUTANTS = (
         (SUMS + "squares_under_a_scale_are_never_under_estimated",),
     ),
     Mutant(
-        "sums in floats", "one row moves what the others round to", "core/curator.py",
-        edit("[block.integers(bound) if exact else clipped_sum(block, bound) for block, bound in paired]",
-             "[IntegerSum((clipped_sum(block, bound) * 2.0**20 / bound).float().long(), torch.tensor(bound * 2.0**-20, "
-             "dtype=torch.float64)) if exact else clipped_sum(block, bound) for block, bound in paired]")
-        + edit("from dpbench.privacy.core.exact.surroundings",
-               "from dpbench.privacy.core.exact.sums import IntegerSum\nfrom dpbench.privacy.core.exact.surroundings"),
+        "sums in floats", "one row moves what the others round to", "core/sum.py",
+        edit("return [block.integers(clip) for block, clip in zip(blocks, self.clips, strict=True)]",
+             "whole = [block.integers(clip) for block, clip in zip(blocks, self.clips, strict=True)]\n"
+             "        return [IntegerSum(one.total.float().long(), one.grid, one.largest) for one in whole]"),
         (SUMS + "one_example_moves_a_curators_sum_by_its_own_integers",),
     ),
     Mutant(
         "any form", "a plugin's own subclass says what its norms are", "core/forms/blocks.py",
-        edit("elif type(part) in _CLOSED:", "elif isinstance(part, _CLOSED):"),
+        edit("elif isinstance(part, Contribution) and is_closed(type(part)):", "elif isinstance(part, Contribution):"),
         (SUMS + "a_form_that_lies_about_its_tensors_is_measured_as_what_it_is", BASES
          + "a_subclass_which_could_give_any_norm_is_refused", "test_binding.py"),
     ),
@@ -165,24 +163,24 @@ MUTANTS = (
         (ONE_ROW, FORMS + "joined_rows_are_clipped_as_one"),
     ),
     Mutant(
-        "a basis that is not orthonormal", "residuals are longer than their bound", "mechanisms/gep/bases.py",
+        "a basis that is not orthonormal", "residuals are longer than their bound", "mechanisms/residual/bases.py",
         edit("if not self.defect <= DEFECT_LIMIT:", "if False:"),
         (BASES + "a_basis_that_is_not_orthonormal_is_refused",),
     ),
     Mutant(
         "an embedding that can be changed", "what is taken off is not what the norm was measured for",
-        "mechanisms/gep/residual.py",
+        "mechanisms/residual/form.py",
         edit("return self._embedding.clone()", "return self._embedding"),
         ("test_residual_guards.py::test_changing_the_embedding_in_place_unclips_nothing",),
     ),
     Mutant(
-        "residuals of a skew basis", "what is not orthonormal lengthens them", "mechanisms/gep/residual.py",
+        "residuals of a skew basis", "what is not orthonormal lengthens them", "mechanisms/residual/form.py",
         edit("(1 - defect) * embedded.square()", "embedded.square()"),
         (BASES + "rows_along_a_basis_that_is_as_skew_as_allowed_have_upper_bounds",),
     ),
     Mutant(
         "residuals without room for rounding", "three roundings lengthen them beyond the clip",
-        "mechanisms/gep/residual.py",
+        "mechanisms/residual/form.py",
         edit("room = clip * (1 - 2.0**-30) - rest - grids.reserve(right.lengths)",
              "room = torch.full((1, 1), clip, dtype=torch.float64)"),
         (BASES + "one_row_moves_each_of_the_two_sums_by_at_most_its_clip", ONE_ROW),

@@ -19,6 +19,7 @@ from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
 from dpbench.privacy.core.randomness import Randomness, choosing
+from dpbench.privacy.curator import handle_of
 from dpbench.privacy.mechanisms.private_selection import Repeats, draw
 from dpbench.records.result import Privacy
 from dpbench.records.search import ResolvedSearch, Selection
@@ -111,7 +112,7 @@ def best_of(
 def _one(
     learner: Learner, setting: spaces.Setting, who: Who, fold: Fold, curator: LedgerCurator, generator: torch.Generator
 ) -> tuple[float, Winner]:
-    fit = lambda own: own.fit(curator.handle(), own_copy(fold.public), generator)
+    fit = lambda own: own.fit(handle_of(curator), own_copy(fold.public), generator)
     predict: Predict = fit_isolated(learner, who("fit"), fit, curator.guard)
     scores = predict_isolated(learner, who("predict"), predict, fold.x, curator.task)
     hits = float(np.mean(scores.argmax(1) == fold.y))

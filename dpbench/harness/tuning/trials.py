@@ -9,22 +9,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench.api import Budget, Curator, Learner, Planned, Predict, Task
+from dpbench.api import Budget, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.plans import Who, plan_of, settle
 from dpbench.harness.roles import Roles, own_copy
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
-from dpbench.harness.tuning.simulated import SimulatedCurator
-from dpbench.learning.probes import Maps, fit_together, stackable
-from dpbench.learning.stack import Stack
+from dpbench.harness.tuning.simulated import simulated
+from dpbench.harness.tuning.stack import Stack
+from dpbench.harness.tuning.together import MappedRows, fit_together, stackable
 from dpbench.privacy.core.accounting import calibration
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.curator import handle_of
 from dpbench.records.search import ResolvedSearch, Selection, Trial
 from dpbench.support import progress
 
@@ -106,9 +107,9 @@ class Bench:
         errors = {one.index: one.error for one in tried if one.error}
         with progress.meter("Tuning", len(groups) * len(folds)) as advance:
             for number, fold in enumerate(folds):
-                maps = Maps()
+                mapped = MappedRows()
                 for group in groups:
-                    for one, outcome in zip(group, self._outcomes(group, fold, number, maps), strict=True):
+                    for one, outcome in zip(group, self._outcomes(group, fold, number, mapped), strict=True):
                         if isinstance(outcome, str):
                             errors[one.index] = outcome
                         else:
@@ -130,7 +131,7 @@ class Bench:
         except DpbenchError as error:
             return TrialPlan(index, setting, None, error=str(error))
 
-    def _outcomes(self, group: Sequence[TrialPlan], fold: Fold, number: int, maps: Maps) -> list[float | str]:
+    def _outcomes(self, group: Sequence[TrialPlan], fold: Fold, number: int, mapped: MappedRows) -> list[float | str]:
         """Return the number of hits of each setting, or why it has none."""
         curators = [self._curator(one, fold, number) for one in group]
         probes = [one.learner for one in group if stackable(one.learner)]
@@ -139,14 +140,14 @@ class Bench:
                 stack = Stack(tuple(curators), fold.weight)
                 start = curators[0].randomness.initialisation
                 own = [dataclasses.replace(one) for one in probes]
-                together = lambda _: fit_together(own, stack, own_copy(fold.public), start, maps)
+                together = lambda _: fit_together(own, stack, own_copy(fold.public), start, mapped)
                 fits = fit_isolated(probes[0], self.who("fit"), together, curators[0].guard)
             else:
                 fits = [self._fit(one, curator, fold) for one, curator in zip(group, curators, strict=True)]
         except DpbenchError as error:
             if len(group) == 1:
                 return [str(error)]
-            return [self._outcomes([one], fold, number, maps)[0] for one in group]  # which of them is it?
+            return [self._outcomes([one], fold, number, mapped)[0] for one in group]  # which of them is it?
         return [self._hits(one, predict, fold) for one, predict in zip(group, fits, strict=True)]
 
     def _curator(self, one: TrialPlan, fold: Fold, number: int) -> LedgerCurator:
@@ -156,9 +157,9 @@ class Bench:
 
     def _fit(self, one: TrialPlan, curator: LedgerCurator, fold: Fold) -> Predict:
         assert one.learner is not None
-        handle: Curator = curator.handle()
+        handle = handle_of(curator)
         if fold.weight != 1:
-            handle = SimulatedCurator(curator, sigmas(one.plan, one.sigma), fold.weight)
+            handle = simulated(curator, sigmas(one.plan, one.sigma), fold.weight)
         start = curator.randomness.initialisation
         fit = lambda own: own.fit(handle, own_copy(fold.public), start)
         predict: Predict = fit_isolated(one.learner, self.who("fit"), fit, curator.guard)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dpbench.api import Planned, Task
 from dpbench.errors import PrivacyError
 from dpbench.privacy.core.curator import LedgerCurator
-from dpbench.privacy.core.plan import Ledger, sigmas
+from dpbench.privacy.core.plan import Ledger, Planned, Task, sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.witness import NOBODY, Witness
@@ -26,8 +25,7 @@ def bind(
     """Return the curator of one fit over `rows`: runs, searches, re-runs, audits and laws all make theirs here.
 
     Noise, sample rates and the ledger follow from this plan and this base sigma, and from nothing else: a release has
-    sigma * relative_noise as its noise multiplier, its own sample rate, and as many answers as it has steps; a choice
-    of that noise multiplier has eps0 = 2 / (sigma * relative_noise).
+    sigma * relative_noise as its noise multiplier, its own sample rate, and as many answers as it has steps.
 
     Covered: if an accountant states (epsilon, delta) for `plan` and `sigma` under add-or-remove-one neighbours, then
     all answers of this curator together have it, however many of them are asked for, as long as `randomness` is fresh

@@ -1,53 +1,41 @@
-"""The curator: holds the private rows, spends the plan, answers with noise.
+"""The curator: holds the private rows, spends the plan, has questions answered.
 
-`LedgerCurator` is the harness's side, made by `binding.bind` alone. What a learner receives is its `handle()`: an
-object whose attributes lead to no private row. Python cannot stop malice (a closure can be pried open); it can stop
-accidents.
+`LedgerCurator` is the harness's side, made by `binding.bind` alone. A learner receives `privacy.curator.Curator`,
+whose attributes lead to no private row. Python cannot stop malice (a closure can be pried open); it can stop accidents.
+No torch here: a mechanism's module holds its plan's type, which every command imports.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
-from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-import torch
-from torch import Tensor
+from dpbench.errors import PrivacyError, SpecError
+from dpbench.privacy.core.chunk import Chunk, RowFn
+from dpbench.privacy.core.closed import is_closed
+from dpbench.privacy.core.plan import Ledger, Planned, Task
 
-from dpbench.api import Choice, Chunk, Curator, RowFn, Task, Teacher
-from dpbench.errors import SpecError
-from dpbench.privacy.core.exact.quantised import quantise
-from dpbench.privacy.core.exact.sums import IntegerSum, misfit
-from dpbench.privacy.core.exact.surroundings import own_arithmetic
-from dpbench.privacy.core.forms.contributions import Contribution
-from dpbench.privacy.core.noise import clipped_sum, noised
-from dpbench.privacy.core.plan import Ledger
-from dpbench.privacy.core.randomness import Draws, Randomness
-from dpbench.privacy.core.rows import CHUNK_BYTES, Gathering, PrivateRows
-from dpbench.privacy.core.witness import NOBODY, Chosen, Witness
-from dpbench.privacy.mechanisms import choice as choices
-from dpbench.privacy.mechanisms import votes
-from dpbench.privacy.purity.guard import Guard
+if TYPE_CHECKING:
+    from torch import Tensor
 
-CLIPS = (1e-9, 1e9)
-SCORES = 2**20  # numbers by row and class that a chunk makes room for: so memory does not grow with the classes
-MAPPED_BYTES = 2 * 2**20  # of a chunk that is mapped: what a map makes of it on the way is several times as large
+    from dpbench.privacy.core.exact.sums import IntegerSum
+    from dpbench.privacy.core.randomness import Draws, Randomness
+    from dpbench.privacy.core.rows import PrivateRows
+    from dpbench.privacy.core.witness import Witness
+    from dpbench.privacy.purity.guard import Guard
 
 
 @dataclasses.dataclass(frozen=True)
 class LedgerCurator:
     """The private rows of one fit, with everything that may touch them; made by `binding.bind`, which see.
 
-    Covered: every answer is a sum over a fresh Poisson sample of contributions clipped to `clip`, plus normal noise of
-    std sigma[release] * clip * sqrt(blocks); no release gives more answers than planned. So all answers together have
-    the (epsilon, delta) that the accountant states for the plan and sigma, under add-or-remove-one neighbours.
-    Not covered: a learner that pries this object out of the handle's closures; timing; the size n, public by
-    declaration.
+    Covered: no release answers more questions than planned, and each of them is answered as its mechanism's module
+    argues. So all answers together have the (epsilon, delta) that the accountant states for the plan and sigma, under
+    add-or-remove-one neighbours.
+    Not covered: a learner that pries this object out of closures; timing; the size n, public by declaration.
     """
 
     rows: PrivateRows
@@ -56,298 +44,136 @@ class LedgerCurator:
     ledger: Ledger
     randomness: Randomness
     guard: Guard
-    witness: Witness = NOBODY
-    mapped: bool = False  # whether `map` made the rows
+    witness: Witness
+    mapped: bool = False  # whether `Map` made the rows
 
-    def handle(self) -> Curator:
-        """Return what a learner may hold."""
-        answers: dict[str, Callable[..., Any]] = {
-            "sum": self.noisy_sum, "choice": self.noisy_choice, "choices": self.noisy_choices,
-            "votes": self.noisy_votes,
-        }  # fmt: skip
-        return Handle(self.task, dict(self.sigma), answers, lambda map_: self.map(map_).handle())
+    def answer(self, question: Question) -> Any:
+        """Refuse, or spend and answer: the one way to private rows. Spending comes first: a crash can only overcount.
 
-    @own_arithmetic()
-    def noisy_sum(
-        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
-    ) -> Tensor | tuple[Tensor, ...]:
-        """Spend, sample, clip, sum, noise; see `Curator.noisy_sum`. Spending first, a crash can only overcount."""
-        _check_chunk_size(chunk_size)
-        step = self.ledger.spend(release)
-        clips, single = checked_clips(clip)
-        draws = self._draws(release)
-        whole = draws.sample(len(self.rows) + self.witness.members, step.sample_rate)
-        sample, planted = self.witness.split(whole, len(self.rows))
-        limit = chunk_size or rows_at_once(self.rows, self.task.classes)
-        chunks = self.rows.chunks(sample, draws.row_base(), limit, self.task.device)
-        exact = self.sigma[release] > 0  # without noise there is nothing to guarantee
-        totals: list[Any] = self._over_none(rows, release, clips) if exact else []
-        with self.guard.judging(), closing(chunks):  # wiped at once, whatever a traceback holds
-            for blocks in self.guard.contributions(rows, chunks, release, clips):
-                paired = _paired(blocks, clips, release)
-                sums = [block.integers(bound) if exact else clipped_sum(block, bound) for block, bound in paired]
-                totals = [total + part for total, part in zip(totals, sums, strict=True)] if totals else sums
-                del blocks, paired  # or two chunks of rows would be held at once
-        spread = self.sigma[release] * math.sqrt(len(clips))
-        if not exact:
-            answers = tuple(total.float() for total in totals)
-        else:
-            if self.ledger.spent[release] == 1:
-                draws.afford(sum(summed.total.numel() for summed in totals), step.steps)
-            answers = tuple(noised(summed, spread * bound, draws) for summed, bound in zip(totals, clips, strict=True))
-            stds = [(bound, spread * bound) for bound in clips]
-            self.witness.answered(release, totals, stds, draws, len(sample), planted)
-        return answers[0] if single else answers
+        Raises:
+            PrivacyError: it is no question of `dpbench.privacy`, or an earlier one was refused.
+            NotPlanned: a release is not in the plan, has no steps left, or is planned for other questions.
+            SpecError, NotPerExample, NotPure, ComponentFailed: see the words of `Curator`.
+        """
+        from dpbench.privacy.core.exact.surroundings import own_arithmetic
 
-    @own_arithmetic()
-    def noisy_choice(
-        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
-    ) -> int:
-        """Spend, add up losses, choose; see `Curator.noisy_choice` and `choices`."""
-        _check_chunk_size(chunk_size)
-        choice = self.ledger.spend_choice(release)
-        if choice.parts > 1:
-            raise SpecError(f"Release {release!r} is planned with {choice.parts} parts. Ask noisy_choices.")
-        draws = self._draws(release)
-        if project is None:
-            count = self._candidates(losses, choice)
-            limit = choices.rows_held(count, chunk_size)
-            lost = self._total(losses, release, draws, partial(choices.losses, count=count), limit)
-        else:
-            matrix = choices.checked(project, choice.candidates)
-            counts = self._total(choices.numbered(losses, len(matrix)), release, draws, choices.counts, chunk_size)
-            lost = choices.projected(counts, matrix)
-        return int(self._chosen(lost, 1, choice, draws))
+        if not is_closed(type(question)):
+            raise PrivacyError(
+                f"Expected a question that dpbench defines, got a {type(question).__name__}. Ask by the words of a "
+                "curator: noisy_sum, noisy_choice, noisy_choices, noisy_votes, map."
+            )
+        question.check(self)
+        spent = [self.ledger.spend(name, question.kind) for name in question.releases]
+        with own_arithmetic(), self.guard.judging():
+            return question.answered(self, spent)
 
-    @own_arithmetic()
-    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
-        """Spend, count votes, choose for each part; see `Curator.noisy_choices` and `choices`."""
-        _check_chunk_size(chunk_size)
-        choice = self.ledger.spend_choice(release)
-        draws = self._draws(release)
-        cells = choices.numbered(votes, choice.parts * choice.candidates)
-        counts = self._total(cells, release, draws, choices.counts, chunk_size)
-        return self._chosen(IntegerSum(-counts.total, counts.grid), choice.parts, choice, draws)
-
-    @own_arithmetic()
-    def noisy_votes(
-        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
-        threshold: float = 0.0,
-    ) -> Tensor:  # fmt: skip
-        """Spend, deal, teach, count, noise; see `Curator.noisy_votes` and `votes`."""
-        votes.check(queries, shards, self.task.size, self.mapped, confident, threshold)
-        if confident == release:
-            raise SpecError(f"Expected another release for confident than {release!r}, which answers. Plan two.")
-        names = [name for name in (confident, release) if name is not None]
-        for name in names:
-            if (rate := self.ledger.spend(name).sample_rate) < 1:
-                raise SpecError(f"Expected sample_rate=1 of votes, got {rate:g} in release {name!r}.")
-        draws = {name: self._draws(name) for name in names}
-        counts = self._counts(teacher, queries, release, votes.deal(self.rows, shards, draws[release].row_base()))
-        answered = torch.arange(len(counts), device=counts.device)
-        if confident is not None:
-            spread = votes.largest_spread(len(counts))
-            largest = self._noised(counts.amax(1), confident, spread, draws[confident])
-            answered = (largest >= threshold).nonzero().squeeze(1)
-        answers = torch.full(counts.shape, math.nan, device=counts.device)
-        if len(answered):
-            spread = votes.counts_spread(len(answered))
-            answers[answered] = self._noised(counts[answered], release, spread, draws[release])
-        return answers
-
-    def _draws(self, release: str) -> Draws:
+    def draws(self, release: str) -> Draws:
+        """Return what the step of a release that was spent last may draw."""
         return self.randomness.draws(release, self.ledger.spent[release])
 
-    def _none(self) -> Generator[Chunk, None, None]:
+    def none(self) -> Generator[Chunk, None, None]:
+        """Yield a chunk of no rows: what row functions make of it is public."""
+        import numpy as np
+
         return self.rows.chunks(np.arange(0), 0, None, self.task.device)
 
-    def _over_none(self, rows: RowFn, release: str, clips: tuple[float, ...]) -> list[IntegerSum]:
-        """Return the sums over no rows, one a block: whatever is added to them has their shapes and grids.
+    def everyone(self, draws: Draws, limit: int) -> Generator[Chunk, None, None]:
+        """Yield all rows, in chunks of at most `limit`."""
+        import numpy as np
 
-        So no private row has a part in the shape of an answer, or in the grid that its noise is rounded to.
+        return self.rows.chunks(np.arange(len(self.rows)), draws.row_base(), limit, self.task.device)
+
+
+class Question(ABC):
+    """A question of private rows, one class a mechanism: its module argues what one row can change in the answer.
+
+    Making one refuses what makes no sense whoever is asked; it reads nothing. `LedgerCurator.answer` spends and judges.
+    """
+
+    kind: ClassVar[type[Planned]]
+    """How the releases are planned that it spends."""
+    chunk_size: int | None = None
+    """How many rows are held at once, if whoever asks says so."""
+
+    @property
+    @abstractmethod
+    def releases(self) -> tuple[str, ...]:
+        """The releases of which it spends a step each, in order; the last one is named in what is said of it."""
+
+    def check(self, curator: LedgerCurator) -> None:  # noqa: B027  # most have nothing to refuse
+        """Refuse what this curator cannot answer, before anything is spent.
+
+        Raises:
+            SpecError: says what.
         """
-        with self.guard.judging(), closing(self._none()) as none:
-            blocks = self.guard.over_none(rows, next(none), release)
-            totals = [block.integers(bound) for block, bound in _paired(blocks, clips, release)]
-            for total in totals:
-                total.expect_room(len(self.rows))
-            return totals
 
-    def _candidates(self, losses: RowFn, choice: Choice) -> int:
-        """Return among how many a choice is, by losses over no rows: no private row has a part in that number."""
-        with self.guard.judging(), closing(self._none()) as none:
-            ((block, _),) = _paired(self.guard.over_none(losses, next(none), choice.name), (1.0,), choice.name)
-            return choices.counted(block, choice.candidates)
-
-    def _total(
-        self, rows: RowFn, release: str, draws: Draws, integers: Callable[[Contribution], IntegerSum], limit: int | None
-    ) -> IntegerSum:
-        """Return the sum over all rows of what `integers` makes of each chunk of them."""
-        limit = min(limit or len(self.rows), self.rows.per_chunk(CHUNK_BYTES))
-        chunks = self.rows.chunks(np.arange(len(self.rows)), draws.row_base(), limit, self.task.device)
-        total: IntegerSum | None = None
-        with self.guard.judging(), closing(chunks):
-            for blocks in self.guard.contributions(rows, chunks, release, (1.0,)):
-                ((block, _),) = _paired(blocks, (1.0,), release)
-                part = integers(block)
-                total = part if total is None else total + part
-                del blocks, block  # or two chunks of rows would be held at once
-        assert total is not None  # there is one chunk at least
-        return total
-
-    def _chosen(self, lost: IntegerSum, parts: int, choice: Choice, draws: Draws) -> Tensor:
-        """Return the choice for each part, given total losses (parts * N,)."""
-        if self.ledger.spent[choice.name] == 1 and self.sigma[choice.name]:
-            draws.afford(lost.total.numel(), choice.steps)
-        chosen = choices.choose(lost.total.reshape(parts, -1), self.sigma[choice.name], float(lost.grid), draws)
-        self.witness.chose(Chosen(choice.name, lost, parts, chosen))
-        return chosen
-
-    def _counts(self, teacher: Teacher, queries: Tensor, release: str, dealt: votes.Dealt) -> Tensor:
-        """Return the votes of a teacher a shard, (m, classes) int64."""
-        counts = torch.zeros(len(queries), self.task.classes, dtype=torch.int64, device=self.task.device)
-        shards = dealt.shards(self.rows, self.task.device)
-        with self.guard.judging(), closing(shards):
-            for labels in self.guard.labels(lambda shard: teacher(shard, queries), shards, release, len(queries)):
-                votes.add(counts, labels)
-        return counts
-
-    def _noised(self, counts: Tensor, release: str, spread: float, draws: Draws) -> Tensor:
-        """Return counts with noise of `spread` times the release's sigma, float32."""
-        std = self.sigma[release] * spread
-        if not std:
-            return counts.float()
-        draws.afford(counts.numel(), 1)
-        summed = votes.sum_of(counts)
-        answer = noised(summed, std, draws)
-        _, planted = self.witness.split(np.arange(len(self.rows) + self.witness.members), len(self.rows))
-        self.witness.answered(release, [summed], [(spread, std)], draws, len(self.rows), planted)
-        return answer
-
-    @own_arithmetic()
-    def map(self, transform: Callable[[Tensor], Tensor]) -> LedgerCurator:
-        """Transform every row once, held to purity; see `Curator.map`."""
-        sample = torch.arange(len(self.rows)).numpy()
-        exact = any(self.sigma.values())
-        gathering = Gathering(len(self.rows))
-        chunks = self.rows.chunks(sample, 0, self.rows.per_chunk(MAPPED_BYTES), self.task.device)
-        with self.guard.judging(), closing(self._none()) as none:
-            shapes = [block.dense().shape[1:] for (block,) in self.guard.mapped(transform, none)]
-        with self.guard.judging(), closing(chunks):
-            for (block,) in self.guard.mapped(transform, chunks):
-                kept = block.dense().to(self.rows.held.device, torch.float32)
-                if [kept.shape[1:]] != shapes:
-                    raise misfit()
-                gathering.add(quantise(kept) if exact else kept)
-        x = gathering.rows()
-        task = dataclasses.replace(self.task, example_shape=tuple(x.shape[1:]))
-        rows = PrivateRows(x, self.rows.y, torch.arange(len(self.rows)))
-        return dataclasses.replace(self, rows=rows, task=task, mapped=True)
-
-
-class Handle(Curator):
-    """The learner's side: no attribute of it leads to a private row."""
-
-    __slots__ = ("_ask", "_map", "_sigma", "_task")
-
-    def __init__(
-        self,
-        task: Task,
-        sigma: Mapping[str, float],
-        answers: Mapping[str, Callable[..., Any]],
-        mapped: Callable[[Callable[[Tensor], Tensor]], Curator],
-    ) -> None:
-        self._task, self._sigma, self._map = task, sigma, mapped
-
-        def ask(question: str, rows: Any, *others: Any, **keywords: Any) -> Any:  # a bound method would carry __self__
-            return answers[question](rows, *others, **keywords)
-
-        self._ask = ask
+    @abstractmethod
+    def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> Any:
+        """Return the answer; `spent` are the releases as planned, each with a step spent."""
 
     @property
-    def task(self) -> Task:
-        """What is public about the rows behind this handle."""
-        return self._task
+    def rows_asked(self) -> RowFn | None:
+        """What each row gives, as contributions or tensors; None where a question is about more than single rows."""
+        return None
 
     @property
-    def sigma(self) -> Mapping[str, float]:
-        """The noise multiplier of each planned release."""
-        return self._sigma
+    def clips_asked(self) -> tuple[float, ...]:
+        """The bounds on a row's contribution, one a block; none where the mechanism bounds it itself."""
+        return ()
 
-    def noisy_sum(
-        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
-    ) -> Tensor | tuple[Tensor, ...]:
-        """Ask the curator."""
-        answer: Tensor | tuple[Tensor, ...] = self._ask("sum", rows, release=release, clip=clip, chunk_size=chunk_size)
+    @property
+    def public(self) -> tuple[Any, ...]:
+        """What else it asks with: tensors and numbers."""
+        return ()
+
+    def candidates(self, curator: LedgerCurator) -> int | None:
+        """Return among how many an answer is chosen; None where it is numbers."""
+        return None
+
+    def told(self, answer: Any) -> Sequence[Told]:
+        """Return what an answer tells of each sum that noise was added to, in their order."""
+        return ()
+
+    def of_stand_ins(self, weight: float) -> Question:
+        """Return what to ask of public rows that stand for `weight` private rows each."""
+        return self
+
+    def weighed(self, answer: Any, weight: float) -> Any:
+        """Return the answer that as many private rows would give."""
         return answer
 
-    def noisy_choice(
-        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
-    ) -> int:
-        """Ask the curator."""
-        return int(self._ask("choice", losses, release=release, project=project, chunk_size=chunk_size))
 
-    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
-        """Ask the curator."""
-        chosen: Tensor = self._ask("choices", votes, release=release, chunk_size=chunk_size)
-        return chosen
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """The noisy blocks of one sum that a learner is told, and by how much a row may move each."""
 
-    def noisy_votes(
-        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
-        threshold: float = 0.0,
-    ) -> Tensor:  # fmt: skip
-        """Ask the curator."""
-        counts: Tensor = self._ask(
-            "votes", teacher, queries, release=release, shards=shards, confident=confident, threshold=threshold
-        )
-        return counts
-
-    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
-        """Return a handle on the transformed rows, on the same ledger."""
-        return self._map(transform)
+    answers: tuple[Tensor, ...]  # none where nobody is told
+    bounds: tuple[float, ...]
 
 
-def rows_at_once(rows: PrivateRows, scores: int) -> int:
-    """Return how many rows a chunk has that makes `scores` numbers of each; two, at least, can be compared."""
-    return min(rows.per_chunk(CHUNK_BYTES), max(2, SCORES // scores))
+def check_chunk_size(chunk_size: int | None) -> None:
+    """Refuse a number of rows that is none.
 
-
-def _check_chunk_size(chunk_size: int | None) -> None:
+    Raises:
+        SpecError: it is not a whole number from 1 on.
+    """
     if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
         raise SpecError(
             f"Expected chunk_size={chunk_size!r} to be a whole number >= 1: how many rows are held at once."
         )
 
 
-def checked_clips(clip: float | Sequence[float]) -> tuple[tuple[float, ...], bool]:
-    """Return the bounds, one a block, and whether a single one was given; or refuse one that bounds nothing.
+def added_up(
+    chunks: Generator[Chunk, None, None],
+    integers: Callable[[Iterable[Chunk]], Iterator[Sequence[IntegerSum]]],
+    totals: Sequence[IntegerSum] = (),
+) -> list[IntegerSum]:
+    """Return the sums, one a block, over all chunks of a sample of what `integers` makes of each, from `totals` on.
 
-    Raises:
-        SpecError: a clip that is no number, or not between the limits of `CLIPS`.
+    Chunks are wiped at once, whatever a traceback holds.
     """
-    given = _plain(clip)
-    several = isinstance(given, Sequence) and not isinstance(given, str)
-    bounds = [_plain(bound) for bound in given] if several else [given]
-    for bound in bounds:
-        number = isinstance(bound, Real) and not isinstance(bound, bool)
-        if not (number and CLIPS[0] <= bound <= CLIPS[1]):
-            raise SpecError(
-                f"Expected clip={bound!r} to be a number in [{CLIPS[0]:g}, {CLIPS[1]:g}]: the L2 bound on one "
-                "example's row, or one for each block."
-            )
-    return tuple(map(float, bounds)), not several
-
-
-def _plain(given: Any) -> Any:
-    return given.tolist() if isinstance(given, (Tensor, np.ndarray, np.generic)) else given
-
-
-def _paired(
-    blocks: tuple[Contribution, ...], clips: tuple[float, ...], release: str
-) -> list[tuple[Contribution, float]]:
-    if len(blocks) != len(clips):
-        raise SpecError(
-            f"Release {release!r} contributed {len(blocks)} block(s) with {len(clips)} clip(s); "
-            "expected one clip per block."
-        )
-    return list(zip(blocks, clips, strict=True))
+    found = list(totals)
+    with closing(chunks):
+        for parts in integers(chunks):
+            found = [total + part for total, part in zip(found, parts, strict=True)] if found else [*parts]
+    return found

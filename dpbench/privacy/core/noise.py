@@ -1,39 +1,22 @@
-"""The Gaussian mechanism: clip, sum, noise. Pure functions of arrays and draws."""
+"""Noise on an integer sum, in whole steps of its own grid. A pure function of arrays and draws."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.exact.sums import IntegerSum
-from dpbench.privacy.core.forms.contributions import Contribution
-from dpbench.privacy.core.forms.rounding import weights_for
 from dpbench.privacy.core.randomness import Noise, Std
 
 LARGEST = 2.0**56  # standard deviation of noise in grid steps: sums and noise stay inside 64 bits
 
 
-def clipped_sum(contribution: Contribution, clip: float) -> Tensor:
-    """Return the float64 sum of the rows, each scaled down to L2 norm at most `clip`: for epsilon = inf alone.
-
-    Norms are upper bounds (see `contributions`) and a row that is not finite counts as zero.
-
-    Not covered: anything. The sum rounds, in a way that depends on all rows; where noise is added, sums are taken by
-    `Contribution.integers`.
-    """
-    norms = contribution.norms()  # (c,) float64
-    finite = norms.isfinite()
-    if not bool(finite.all()):
-        kept = finite.nonzero().squeeze(1)
-        contribution, norms = contribution.take(kept), norms[kept]
-    return contribution.weighted_sum(weights_for(norms, clip))
-
-
 def noised(summed: IntegerSum, std: Std, draws: Noise) -> Tensor:
     """Return the sum in float32, with normal noise of standard deviation `std` in whole steps of the sum's own grid.
 
-    An array of standard deviations broadcasts with the sum.
+    An array of standard deviations broadcasts with the sum. At epsilon = inf all are 0, and nothing is drawn.
 
     The grid is public: the clip times a power of two that the row's shape decides (see `exact.sums`). Noise of some
     million steps is added in integers, so that the low bits of an answer tell nothing of the rows (Mironov 2012).
@@ -44,6 +27,8 @@ def noised(summed: IntegerSum, std: Std, draws: Noise) -> Tensor:
     Raises:
         SpecError: noise of some coordinate that 64 bits cannot hold; what does not fit would be no noise.
     """
+    if not np.any(std):
+        return summed.value().float()
     steps = std / summed.grid.cpu().numpy()
     if steps.size and not steps.max() <= LARGEST:
         raise SpecError(

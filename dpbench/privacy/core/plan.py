@@ -1,23 +1,178 @@
-"""What a plan must be, and the ledger that holds a fit to it."""
+"""What a plan is and must be, and the ledger that holds a fit to it. No torch here."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from dpbench.api import Budget, Choice, Planned, Release, Task
 from dpbench.errors import NotPlanned, PlanError, SpecError
+from dpbench.privacy.core.closed import is_closed
 from dpbench.support.messages import duration
 
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+Adjacency = Literal["add-or-remove-one"]
 MOST_STEPS = 1_000_000  # more is a slip: it would run for hours, and accountants for minutes
 
-P = TypeVar("P", bound=Planned)
 
-MOST_CANDIDATES = 2**22  # of a choice, over all parts
-_NUMBERS = (("steps", "sample_rate", "relative_noise"), ("candidates", "parts", "steps", "relative_noise"))
+@dataclass(frozen=True)
+class Task:
+    """What the protocol declares public about the private data."""
+
+    example_shape: tuple[int, ...]
+    classes: int
+    size: int  # n of the private split: public by declaration
+    device: torch.device
+    public: int = 0  # examples of public data that the learner sees
+    same_source: bool = True  # whether they are of the private data's own dataset, not of another (`--public-dataset`)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The target guarantee, fixed by the protocol. `epsilon` is in nats and may be infinite."""
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = "add-or-remove-one"
+
+
+class Pure(ABC):
+    """What a plan of one use costs that is epsilon-DP with delta 0, whatever accountant is asked."""
+
+    @abstractmethod
+    def epsilon(self, noise: float) -> float:
+        """Return epsilon at this noise multiplier."""
+
+    @abstractmethod
+    def lower(self, noise: float) -> float:
+        """Return what epsilon is at least, found without the formula of `epsilon`."""
+
+    @abstractmethod
+    def base_sigma(self, epsilon: float) -> float:
+        """Return the plan's base sigma at which it costs this epsilon."""
+
+
+class Planned(ABC):
+    """One planned use of the private data, of one mechanism: a frozen dataclass that says what it costs.
+
+    All that accountants, ledger, records and audit need of a mechanism is here, so that none of them names one. Noise
+    multipliers (`noise`) are this use's own: the plan's base sigma times its `relative_noise`.
+    """
+
+    name: str
+    steps: int
+    relative_noise: float
+
+    numbers: ClassVar[tuple[str, ...]]
+    """The fields that are numbers, in the order in which they are checked."""
+    word: ClassVar[str]
+    """What a learner calls to ask for it."""
+    gaussian: ClassVar[bool] = False
+    """Whether it is Gaussian noise on sums over Poisson samples, which accountants know closed forms of."""
+
+    @property
+    @abstractmethod
+    def sample_rate(self) -> float:
+        """The chance, per example and step, of being in a question."""
+
+    @property
+    def pure(self) -> Pure | None:
+        """What it costs if it is the whole plan, where that needs no delta."""
+        return None
+
+    def record(self) -> dict[str, Any]:
+        """Return what is stated of it in a result, beside its noise multiplier: its fields."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]  # each kind is a dataclass
+
+    @abstractmethod
+    def check(self, where: str) -> None:
+        """Refuse fields of its own that make no sense.
+
+        Raises:
+            PlanError: says which field, and `where`.
+        """
+
+    @abstractmethod
+    def event(self, noise: float) -> Any:
+        """Return dp-accounting's `DpEvent` of one step, sampling included: for Renyi accountants."""
+
+    @abstractmethod
+    def loss_distribution(self, noise: float, interval: float) -> Any:
+        """Return dp-accounting's privacy loss distribution of all steps, on a grid of this interval, from above."""
+
+    @abstractmethod
+    def loss_variables(self, noise: float) -> tuple[Any, int]:
+        """Return a privacy loss variable for Microsoft's prv-accountant, and how many of it compose."""
+
+    @abstractmethod
+    def renyi(self, noise: float, orders: Sequence[float]) -> np.ndarray:
+        """Return the Renyi divergence of all steps at these orders, by other code than `event` is composed by."""
+
+
+@dataclass(frozen=True)
+class Release(Planned):
+    """One planned use of the private data: `steps` noisy sums, each over a fresh Poisson sample.
+
+    `relative_noise` is this release's noise multiplier divided by the base sigma, which the harness calibrates for the
+    whole plan: at 2.0 this release spends less of the budget than one at 1.0.
+    """
+
+    numbers: ClassVar[tuple[str, ...]] = ("steps", "sample_rate", "relative_noise")
+    word: ClassVar[str] = "noisy_sum"
+    gaussian: ClassVar[bool] = True
+
+    name: str
+    steps: int = 1
+    sample_rate: float = 1.0  # probability per example and step, in (0, 1]
+    relative_noise: float = 1.0
+
+    def check(self, where: str) -> None:
+        """Refuse a rate that is none."""
+        if not 0 < self.sample_rate <= 1:
+            raise PlanError(
+                f"Expected sample_rate={self.sample_rate} in (0, 1] {where}. "
+                "A rate is a chance per example, not a batch size."
+            )
+
+    def event(self, noise: float) -> Any:
+        """Return a Gaussian, of a Poisson sample where the rate is below 1."""
+        import dp_accounting as dp
+
+        event = dp.GaussianDpEvent(noise)
+        return dp.PoissonSampledDpEvent(self.sample_rate, event) if self.sample_rate < 1 else event
+
+    def loss_distribution(self, noise: float, interval: float) -> Any:
+        """Return that of a Gaussian over Poisson samples."""
+        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+        step = from_gaussian_mechanism(noise, value_discretization_interval=interval, sampling_prob=self.sample_rate)
+        return step.self_compose(self.steps)
+
+    def loss_variables(self, noise: float) -> tuple[Any, int]:
+        """Return a subsampled Gaussian a step; steps at rate 1 are one Gaussian of smaller noise."""
+        import prv_accountant as prv
+
+        if self.sample_rate == 1:
+            return prv.GaussianMechanism(noise / math.sqrt(self.steps)), 1
+        return prv.PoissonSubsampledGaussianMechanism(self.sample_rate, noise), self.steps
+
+    def renyi(self, noise: float, orders: Sequence[float]) -> np.ndarray:
+        """Return Opacus' curve."""
+        from opacus.accountants.analysis.rdp import compute_rdp
+
+        curve: np.ndarray = compute_rdp(
+            q=float(self.sample_rate), noise_multiplier=noise, steps=self.steps, orders=orders
+        )
+        return curve
+
+
+P = TypeVar("P", bound=Planned)
 
 
 def check_budget(budget: Budget, task: Task) -> None:
@@ -52,18 +207,20 @@ def check_plan(plan: Sequence[P], who: str) -> tuple[P, ...]:
 
 def _in_numbers(release: P, who: str) -> P:
     """Return a release whose numbers are Python's own: those of numpy are written otherwise."""
-    if not isinstance(release, (Release, Choice)):
+    if not isinstance(release, Planned) or not is_closed(type(release)):
         raise PlanError(f"Expected Release or Choice in the plan of {who}, got a {type(release).__name__}.")
     if not isinstance(release.name, str):
         raise PlanError(f"Expected name={release.name!r} of a release of {who} to be text.")
     numbers: dict[str, Any] = {}
-    for field in _NUMBERS[isinstance(release, Choice)]:
+    for field in release.numbers:
         if not isinstance(value := getattr(release, field), Real) or isinstance(value, bool):
             raise PlanError(
                 f"Expected {field} to be one number in release {release.name!r} of {who}, got a {type(value).__name__}."
             )
         numbers[field] = int(value) if isinstance(value, Integral) else float(value)
-    return replace(release, **numbers)
+    changed: Any = replace(release, **numbers)  # type: ignore[type-var]  # each kind is a dataclass
+    plain: P = changed
+    return plain
 
 
 def _checked(plan: Sequence[P], who: str) -> tuple[P, ...]:
@@ -75,13 +232,7 @@ def _checked(plan: Sequence[P], who: str) -> tuple[P, ...]:
         seen.add(release.name)
         if not (release.steps >= 1 and release.steps % 1 == 0):  # neither holds of nan, nor the second of inf
             raise PlanError(f"Expected steps={release.steps} to be a whole number >= 1 {where}.")
-        if isinstance(release, Choice):
-            _check_candidates(release, where)
-        elif not 0 < release.sample_rate <= 1:
-            raise PlanError(
-                f"Expected sample_rate={release.sample_rate} in (0, 1] {where}. "
-                "A rate is a chance per example, not a batch size."
-            )
+        release.check(where)
         if not 0 < release.relative_noise < math.inf:
             raise PlanError(f"Expected relative_noise={release.relative_noise} to be positive and finite {where}.")
     total = sum(release.steps for release in plan)
@@ -93,26 +244,9 @@ def _checked(plan: Sequence[P], who: str) -> tuple[P, ...]:
     return tuple(plan)
 
 
-def _check_candidates(choice: Choice, where: str) -> None:
-    counts = {"candidates": (choice.candidates, 2), "parts": (choice.parts, 1)}
-    for field, (count, least) in counts.items():
-        if not (count >= least and count % 1 == 0):
-            raise PlanError(f"Expected {field}={count} to be a whole number >= {least} {where}.")
-    if choice.candidates * choice.parts > MOST_CANDIDATES:
-        raise PlanError(
-            f"Expected at most {MOST_CANDIDATES:,} candidates over all parts {where}, got "
-            f"{choice.candidates * choice.parts:,}: each has a total that is held. Cover the class with fewer."
-        )
-
-
 def sigmas(plan: Sequence[Planned], sigma: float) -> dict[str, float]:
     """Return the noise multiplier of each release: the plan's base sigma times the release's relative noise."""
     return {release.name: sigma * release.relative_noise for release in plan}
-
-
-def eps0_of(sigma: float) -> float:
-    """Return the eps0 of a choice with this noise multiplier: eps0^2 / 8 is the zCDP of a Gaussian release with it."""
-    return 2 / sigma
 
 
 class Ledger:
@@ -127,28 +261,23 @@ class Ledger:
         """Steps spent so far, by release."""
         return dict(self._spent)
 
-    def spend(self, name: str) -> Release:
-        """Spend one step of a release of sums and return the release.
+    def spend(self, name: str, kind: type[P]) -> P:
+        """Spend one step of a release that is planned as this kind of use, and return it.
 
         Raises:
-            NotPlanned: no such release, none of its steps is left, or it is a choice.
+            NotPlanned: no such release, none of its steps is left, or it is planned as another kind.
         """
         release = self.planned(name)
-        if isinstance(release, Choice):
-            raise NotPlanned(f"Release {name!r} is planned as a Choice. Ask noisy_choice, or plan a Release.")
-        self._spend(release)
-        return release
-
-    def spend_choice(self, name: str) -> Choice:
-        """Spend one step of a choice and return it.
-
-        Raises:
-            NotPlanned: no such release, none of its steps is left, or it is one of sums.
-        """
-        release = self.planned(name)
-        if not isinstance(release, Choice):
-            raise NotPlanned(f"Release {name!r} is planned as a Release. Ask noisy_sum, or plan a Choice.")
-        self._spend(release)
+        if not isinstance(release, kind):
+            raise NotPlanned(
+                f"Release {name!r} is planned as a {type(release).__name__}. Ask {release.word}, or plan a "
+                f"{kind.__name__}."
+            )
+        if self._spent[name] >= release.steps:
+            raise NotPlanned(
+                f"All {release.steps} planned steps of release {name!r} are spent. Plan more steps; sigma follows."
+            )
+        self._spent[name] += 1
         return release
 
     def planned(self, name: str) -> Planned:
@@ -161,11 +290,3 @@ class Ledger:
         if release is None:
             raise NotPlanned(f"Release {name!r} is not in the plan, which has: {', '.join(self._plan)}.")
         return release
-
-    def _spend(self, release: Planned) -> None:
-        if self._spent[release.name] >= release.steps:
-            raise NotPlanned(
-                f"All {release.steps} planned steps of release {release.name!r} are spent. Plan more steps; sigma "
-                "follows."
-            )
-        self._spent[release.name] += 1

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Chunk
 from dpbench.errors import NotPerExample
+from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.exact.quantised import Quantised, floats, measured
 from dpbench.privacy.core.randomness import row_seeds
 

@@ -26,11 +26,10 @@ from typing import Protocol
 
 import numpy as np
 
-from dpbench.api import Budget, Choice, Planned
 from dpbench.errors import AccountantsDisagree, SpecError
 from dpbench.privacy.core.accounting import crosscheck
 from dpbench.privacy.core.accounting.accountant import ORDERS, events, first_guess, quiet, smallest_sigma
-from dpbench.privacy.core.plan import eps0_of
+from dpbench.privacy.core.plan import Budget, Planned
 
 _MOST_RUNS = 1e6
 _LOOSE = 0.02  # what two Renyi accounts of one search may differ by, relative
@@ -203,16 +202,8 @@ def _eta_over_expm1(u: float, shape: float) -> float:
 def _curve(plan: Sequence[Planned], sigma: float) -> np.ndarray:
     """Return the Rényi divergence of one run at every order, infinite where Opacus overflows."""
     with quiet():
-        from opacus.accountants.analysis.rdp import compute_rdp
-
         total = np.zeros(len(ORDERS))
         for release in plan:
-            noise = sigma * release.relative_noise
-            if isinstance(release, Choice):
-                total += release.steps * eps0_of(noise) ** 2 / 8 * np.array(ORDERS)
-                continue
-            total += compute_rdp(
-                q=float(release.sample_rate), noise_multiplier=noise, steps=release.steps, orders=ORDERS
-            )
+            total += release.renyi(sigma * release.relative_noise, ORDERS)
     # Far below rounding, a divergence may come out negative.
     return np.where(np.isfinite(total), np.maximum(total, 0.0), np.inf)

@@ -27,21 +27,144 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Chunk
 from dpbench.errors import SpecError
+from dpbench.privacy.core.binding import bind
+from dpbench.privacy.core.chunk import Chunk, Teacher
+from dpbench.privacy.core.curator import LedgerCurator, Question, Told
 from dpbench.privacy.core.exact.sums import IntegerSum
+from dpbench.privacy.core.noise import noised
+from dpbench.privacy.core.plan import Planned, Release
+from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.witness import Seen, Witness
+from dpbench.privacy.mechanisms.replay import REPLAY, SMALL, Moved, Neighbours, joined, one
 
 BITS = 20  # noise comes in steps of 2^-20 votes
 BATCH = 1_024  # rows that are hashed at once
+SHARDS, LEAST = 8, 4  # of a replay, with so many rows in each
+REMOVED = 6  # rows that are taken away again, one by one: of each, all teachers are fitted anew
+QUERIES = 64  # that are voted on in a replay
+
+
+@dataclass(frozen=True)
+class TeacherVotes(Question):
+    """Noisy counts of teachers' votes; see `Curator.noisy_votes`.
+
+    Raises:
+        SpecError: no queries, or a threshold or a release as confident that cannot be.
+    """
+
+    kind: ClassVar[type[Planned]] = Release
+
+    teacher: Teacher
+    queries: Tensor  # (m, *query_shape), public
+    release: str
+    shards: int
+    confident: str | None = None
+    threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what could be asked of no rows."""
+        if not isinstance(self.queries, Tensor) or self.queries.ndim < 1 or not len(self.queries):
+            raise SpecError("Expected public queries (m, ...), one or more, for the teachers to vote on.")
+        if self.threshold and self.confident is None:
+            raise SpecError(
+                f"Expected a release as confident beside threshold={self.threshold}, got none: it answers whether "
+                "votes reach the threshold. Plan one and name it, or leave the threshold out."
+            )
+        if self.confident == self.release:
+            raise SpecError(f"Expected another release for confident than {self.release!r}, which answers. Plan two.")
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """What decides which queries are answered, if there is one, and what answers them."""
+        return (self.release,) if self.confident is None else (self.confident, self.release)
+
+    def check(self, curator: LedgerCurator) -> None:
+        """Refuse shards that cannot be, and rows that a map may have rounded by their place."""
+        if curator.mapped:
+            raise SpecError(
+                "Expected votes over rows as they came, got a curator whose rows are mapped: a map may round a row by "
+                "its place, so that one row less would deal others to other shards. Map each shard inside the teacher."
+            )
+        size = curator.task.size
+        if not (isinstance(self.shards, Integral) and 1 <= self.shards <= size):
+            raise SpecError(
+                f"Expected shards={self.shards!r} to be a whole number in [1, {size:,}], the number of private "
+                "examples: a teacher needs one to learn from."
+            )
+
+    def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
+        """Deal, teach, count, noise."""
+        for planned in spent:
+            if planned.sample_rate < 1:
+                raise SpecError(
+                    f"Expected sample_rate=1 of votes, got {planned.sample_rate:g} in release {planned.name!r}."
+                )
+        draws = {name: curator.draws(name) for name in self.releases}
+        counts = self._counts(curator, deal(curator.rows, self.shards, draws[self.release].row_base()))
+        answered = torch.arange(len(counts), device=counts.device)
+        if self.confident is not None:
+            spread = largest_spread(len(counts))
+            largest = _noised(curator, counts.amax(1), self.confident, spread, draws[self.confident])
+            answered = (largest >= self.threshold).nonzero().squeeze(1)
+        answers = torch.full(counts.shape, math.nan, device=counts.device)
+        if len(answered):
+            spread = counts_spread(len(answered))
+            answers[answered] = _noised(curator, counts[answered], self.release, spread, draws[self.release])
+        return answers
+
+    def _counts(self, curator: LedgerCurator, dealt: Dealt) -> Tensor:
+        """Return the votes of a teacher a shard, (m, classes) int64."""
+        device, queries = curator.task.device, self.queries
+        counts = torch.zeros(len(queries), curator.task.classes, dtype=torch.int64, device=device)
+        teacher = lambda shard: self.teacher(shard, queries)
+        with closing(dealt.shards(curator.rows, device)) as shards:
+            checked = lambda labels: checked_labels(labels, len(queries))
+            for labels in curator.guard.labels(teacher, shards, self.release, checked):
+                add(counts, labels)
+        return counts
+
+    @property
+    def public(self) -> tuple[Any, ...]:
+        """Queries, shards and what decides which are answered."""
+        return self.queries, self.shards, self.confident, self.threshold
+
+    def told(self, answer: Any) -> Sequence[Told]:
+        """Return the counts that were answered; nobody is told how far the largest were from the threshold."""
+        answered = answer[~answer.isnan().any(1)]
+        largest = (Told((), (largest_spread(len(answer)),)),) if self.confident is not None else ()
+        return (*largest, Told((answered,), (counts_spread(len(answered)),)))
+
+    def of_stand_ins(self, weight: float) -> TeacherVotes:
+        """Return as many fewer teachers, over shards of the real size."""
+        return replace(self, shards=max(1, round(self.shards / weight)), threshold=self.threshold / weight)
+
+    def weighed(self, answer: Any, weight: float) -> Any:
+        """Return the counts times the weight."""
+        return weight * answer
+
+
+def _noised(curator: LedgerCurator, counts: Tensor, release: str, spread: float, draws: Draws) -> Tensor:
+    """Return counts with noise of `spread` times the release's sigma, float32."""
+    std, witness, rows = curator.sigma[release] * spread, curator.witness, len(curator.rows)
+    if std:
+        draws.afford(counts.numel(), 1)
+    summed = sum_of(counts)
+    answer = noised(summed, std, draws)
+    _, planted = witness.split(np.arange(rows + witness.members), rows)
+    witness.answered(release, [summed], [(spread, std)], draws, rows, planted)
+    return answer
 
 
 @dataclass(frozen=True)
@@ -98,34 +221,6 @@ def largest_spread(queries: int) -> float:
     return math.sqrt(queries)
 
 
-def check(
-    queries: Tensor, shards: int, size: int, mapped: bool, confident: str | None = None, threshold: float = 0.0
-) -> None:
-    """Refuse what no teachers could be fitted for, before any private row is read.
-
-    Raises:
-        SpecError: no queries, a number of shards outside [1, n], a threshold that no release is compared with, or rows
-            that a map may round by their place.
-    """
-    if mapped:
-        raise SpecError(
-            "Expected votes over rows as they came, got a curator whose rows are mapped: a map may round a row by its "
-            "place, so that one row less would deal others to other shards. Map each shard inside the teacher."
-        )
-    if not isinstance(queries, Tensor) or queries.ndim < 1 or not len(queries):
-        raise SpecError("Expected public queries (m, ...), one or more, for the teachers to vote on.")
-    if threshold and confident is None:
-        raise SpecError(
-            f"Expected a release as confident beside threshold={threshold}, got none: it answers whether votes reach "
-            "the threshold. Plan one and name it, or leave the threshold out."
-        )
-    if not (isinstance(shards, Integral) and 1 <= shards <= size):
-        raise SpecError(
-            f"Expected shards={shards!r} to be a whole number in [1, {size:,}], the number of private examples: a "
-            "teacher needs one to learn from."
-        )
-
-
 def checked_labels(labels: object, queries: int) -> Tensor:
     """Return a teacher's labels, (m,) int64.
 
@@ -136,3 +231,35 @@ def checked_labels(labels: object, queries: int) -> Tensor:
         found = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
         raise SpecError(f"Expected labels from a teacher, int64 ({queries},), one a query, got {found}.")
     return labels.detach().as_subclass(Tensor).clone()
+
+
+def replay(question: TeacherVotes, near: Neighbours) -> Moved:
+    """Have teachers vote over the base rows, with and without each of some odd ones in their middle."""
+    base = near.base(max(SMALL, SHARDS * LEAST))
+    odd, moved, key = near.odd(base), Moved(), near.key()
+    without = _replayed(question, near, base, key)
+    for place in near.generator.permutation(len(odd))[:REMOVED]:
+        among = _replayed(question, near, _between(base, one(odd, int(place))), key)
+        votes = (among.total - without.total).double() * without.grid  # (m, classes)
+        moved.tried += 1
+        moved.largest = max(moved.largest, float(votes.norm()) / counts_spread(len(votes)))
+        if float(votes.abs().max()) > 1 or float(torch.linalg.vector_norm(votes, dim=1).max()) > math.sqrt(2) + 1e-9:
+            moved.complaints.append("an example moved more than one vote of a query")
+    return moved
+
+
+def _replayed(question: TeacherVotes, near: Neighbours, rows: PrivateRows, key: int) -> IntegerSum:
+    """Return the counts over other rows."""
+    seen: list[Seen] = []
+    randomness = Randomness.research(key, "replayed votes")
+    curator = bind(rows, near.task, (Release(REPLAY),), 1.0, randomness, Witness(seen.append))
+    queries, shards = question.queries[:QUERIES], min(question.shards, SHARDS)
+    curator.answer(TeacherVotes(question.teacher, queries, REPLAY, shards))
+    return seen[0].sums[0]
+
+
+def _between(rows: PrivateRows, row: PrivateRows) -> PrivateRows:
+    """Return the rows with one more in their middle: it moves the positions of half of them."""
+    half = len(rows) // 2
+    ends = [PrivateRows(rows.held[part], rows.y[part], torch.arange(half)) for part in (slice(half), slice(half, None))]
+    return joined(joined(ends[0], row), ends[1])

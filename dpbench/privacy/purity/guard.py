@@ -25,17 +25,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Chunk
 from dpbench.errors import ComponentFailed, DpbenchError, NotPerExample, NotPure
+from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.forms.blocks import blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution
 from dpbench.privacy.core.rows import wipe
-from dpbench.privacy.mechanisms.votes import checked_labels
 from dpbench.privacy.purity.failures import withheld
 from dpbench.privacy.purity.reach import Reach, Reading
 from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, Moments, set_aside
 
 Evaluate = Callable[[Chunk], Any]
+Checked = Callable[[object], Tensor]
 
 ADVICE = (
     "A row function may read its rows, their seeds and public values, and remember nothing. Make caches, buffers and "
@@ -81,9 +81,9 @@ class Guard:
             return held.blocks(none)
 
     def labels(
-        self, teacher: Callable[[Chunk], Any], shards: Iterable[Chunk], release: str, queries: int
+        self, teacher: Callable[[Chunk], Any], shards: Iterable[Chunk], release: str, checked: Checked
     ) -> Iterator[Tensor]:
-        """Yield what a teacher says of each shard, (queries,) int64.
+        """Yield what a teacher says of each shard, as `checked` reads it.
 
         Raises:
             NotPure: the teacher remembers, or reaches what cannot be compared.
@@ -92,7 +92,7 @@ class Guard:
         """
         with self.judging():
             held = self._hold(teacher, f"A teacher of release {release!r}")
-            yield from held.teaching(shards, queries, self._moments[release])
+            yield from held.teaching(shards, checked, self._moments[release])
 
     def mapped(
         self, transform: Callable[[Tensor], Tensor], chunks: Iterable[Chunk]
@@ -182,21 +182,21 @@ class Held:
                 )
         return blocks
 
-    def teaching(self, shards: Iterable[Chunk], queries: int, moments: Moments) -> Iterator[Tensor]:
+    def teaching(self, shards: Iterable[Chunk], checked: Checked, moments: Moments) -> Iterator[Tensor]:
         """Yield what the function says of each shard, having it say so again after another one where that is due."""
         for shard in shards:
             due = moments.due()
             again = shard.take(torch.arange(len(shard), device=shard.y.device)) if due else None
-            labels = checked_labels(self(shard, thorough=due), queries)
+            labels = checked(self(shard, thorough=due))
             if again:
-                self._repeats(again, labels)
+                self._repeats(again, labels, checked)
             yield labels
 
-    def _repeats(self, shard: Chunk, labels: Tensor) -> None:
+    def _repeats(self, shard: Chunk, labels: Tensor, checked: Checked) -> None:
         half = shard.take(torch.arange(-(-len(shard) // 2), device=shard.y.device))
         try:
             self(half)
-            same = torch.equal(checked_labels(self(shard), len(labels)), labels)
+            same = torch.equal(checked(self(shard)), labels)
         finally:
             for each in (half, shard):
                 wipe(each.rows, each.y, each.seeds)

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Curator
+from dpbench.privacy.core.chunk import Answerer
 from dpbench.support.code import package_of
 
 LIBRARIES = frozenset(sys.stdlib_module_names) | {
@@ -254,7 +254,7 @@ def kinds_of(cls: Any) -> tuple[Kind, ...] | None:
 
     The harness's own curators are left alone: they hold what changes with every question, and nothing else.
     """
-    own = package_of(cls.__module__) == "dpbench" and issubclass(cls, Curator)
+    own = package_of(cls.__module__) == "dpbench" and issubclass(cls, Answerer)
     constant = issubclass(cls, _CONSTANT) and package_of(cls.__module__) in LIBRARIES
     if own or constant or cls in _EXACTLY or issubclass(cls, type) or cls.__module__ == "pybind11_builtins":
         return ()

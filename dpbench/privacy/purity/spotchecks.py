@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Chunk
 from dpbench.errors import NotPerExample
+from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.exact.quantised import Quantised
 from dpbench.privacy.core.forms.blocks import blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution

@@ -27,12 +27,13 @@ from dpbench.harness.shared import Shared
 from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.curator import handle_of
 from dpbench.records.result import interval
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import written
 from dpbench.studies.explain.explanation import Explained, Explanation, Lift, Stage
-from dpbench.studies.explain.lifted import Kept, Lifted, only_sums
+from dpbench.studies.explain.lifted import Kept, lifted, only_sums
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
 
@@ -212,8 +213,9 @@ class World:
         randomness = Randomness.research(seed, base.identity)
         start = randomness.initialisation.get_state()
         curator = bind(base.roles.private, task, plan, 0.0, randomness)
-        lifted = Lifted(curator.handle(), sigmas(plan, base.privacy.sigma), kept, torch.Generator().manual_seed(seed))
-        fit_ = lambda own: fit_learner(base, own, lifted, randomness.initialisation)
+        noise = torch.Generator().manual_seed(seed)
+        curator_ = lifted(handle_of(curator), sigmas(plan, base.privacy.sigma), kept, noise)
+        fit_ = lambda own: fit_learner(base, own, curator_, randomness.initialisation)
         predict = fit_isolated(learner, who("fit"), fit_, curator.guard)
         scores = predict_isolated(learner, who("predict"), predict, base.test.x, task)
         sampled = any(release.sample_rate < 1 for release in plan)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpbench.api import Chunk, Curator, RowFn, Teacher
+from dpbench.api import Chunk, Curator
 from dpbench.errors import SpecError
-from dpbench.harness.stated import Stated
-from dpbench.privacy.core.curator import CLIPS, checked_clips
+from dpbench.privacy.core.curator import Question
 from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
-from dpbench.privacy.core.forms.rounding import weights_for
+from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
+from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.sum import CLIPS, Sum
+
+RANGES, RATIO = 5, 16.0  # of norms, in clips: rows above 16^4 clips are clipped there
 
 
 @dataclass(frozen=True)
@@ -25,71 +28,81 @@ class Kept:
     clipping: bool
 
 
-class Lifted(Stated):
-    """Asks a curator without noise, and says of sigma what the private run's did: a learner cannot tell them apart.
+def lifted(curator: Curator, sigma: Mapping[str, float], kept: Kept, noise: torch.Generator) -> Curator:
+    """Return one that asks a curator without noise, and says of sigma what the private run's did.
 
-    Without clipping, rows are scaled by one factor for all of them, the mean of those that clipping would give each.
-    So a sum keeps about the length that steps and learning rates were made for, and loses what clipping bends: that
-    long rows count for less.
+    So a learner cannot tell them apart. Without clipping, rows are scaled by one factor for all of them, the mean of
+    those that clipping would give each: a sum keeps about the length that steps and learning rates were made for, and
+    loses what clipping bends, that long rows count for less.
 
     Not covered: anything. Noise, where it is kept, is added in floating point to a sum that is exact for no neighbour.
     """
 
-    __slots__ = ("_curator", "_kept", "_noise")
+    def answer(question: Question) -> Any:
+        if isinstance(question, Map):
+            return lifted(curator.answer(question), sigma, kept, noise)
+        if not isinstance(question, Sum):
+            raise only_sums(question.releases[-1])
+        clips = question.clips
+        sums = [*curator.answer(replace(question, clip=clips))] if kept.clipping else _scaled(curator, question)
+        if kept.noise:
+            spread = sigma[question.release] * len(clips) ** 0.5
+            sums = [one + _normal(one, noise) * spread * bound for one, bound in zip(sums, clips, strict=True)]
+        return tuple(sums) if isinstance(question.clip, tuple) else sums[0]
 
-    def __init__(self, curator: Curator, sigma: Mapping[str, float], kept: Kept, noise: torch.Generator) -> None:
-        super().__init__(curator.task, sigma)
-        self._curator, self._kept, self._noise = curator, kept, noise
+    return Curator(curator.task, sigma, answer)
 
-    def noisy_sum(
-        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
-    ) -> Any:
-        """Ask for the sum, with what is kept; see `Curator.noisy_sum`."""
-        clips, single = checked_clips(clip)
-        ask = self._clipped if self._kept.clipping else self._scaled
-        answers = ask(rows, release, clips, chunk_size)
-        if self._kept.noise:
-            spread = self._sigma[release] * len(clips) ** 0.5
-            answers = [one + self._normal(one) * spread * bound for one, bound in zip(answers, clips, strict=True)]
-        return answers[0] if single else tuple(answers)
 
-    def noisy_choice(
-        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
-    ) -> int:
-        """Refuse."""
-        raise only_sums(release)
+def _scaled(curator: Curator, question: Sum) -> list[Tensor]:
+    """Return the sums without clipping, times their factors: rows of like norms are added up on a grid of their own."""
+    clips, bounds = question.clips, [RATIO**power for power in range(RANGES)]
 
-    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
-        """Refuse."""
-        raise only_sums(release)
+    def ranges(chunk: Chunk) -> Blocks:
+        blocks = blocks_of(question.rows(chunk))
+        norms = [block.norms() / clip for block, clip in zip(blocks, clips, strict=True)]
+        ends = [
+            (low, bound if bound < bounds[-1] else torch.inf)
+            for low, bound in zip([-1.0, *bounds], bounds, strict=False)
+        ]
+        parts = [
+            _where(block, (low < norm) & (norm <= high))
+            for block, norm in zip(blocks, norms, strict=True)
+            for low, high in ends
+        ]
+        factors = [(1 / norm).clamp(max=1).nan_to_num(0.0) for norm in norms]
+        return Blocks((*parts, torch.stack([*factors, torch.ones_like(factors[0])], 1)))  # (c, blocks + 1)
 
-    def noisy_votes(
-        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
-        threshold: float = 0.0,
-    ) -> Tensor:  # fmt: skip
-        """Refuse."""
-        raise only_sums(release)
+    limits = (*(min(clip * bound, CLIPS[1]) for clip in clips for bound in bounds), (len(clips) + 1) ** 0.5)
+    *sums, factors = curator.answer(replace(question, rows=ranges, clip=limits))
+    count = float(factors[-1])
+    return [
+        torch.stack(sums[place * RANGES : (place + 1) * RANGES]).sum(0) * (float(factor) / count if count else 1.0)
+        for place, factor in enumerate(factors[:-1])
+    ]
 
-    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
-        """Return a curator over the transformed rows, with the same things lifted."""
-        return Lifted(self._curator.map(transform), self._sigma, self._kept, self._noise)
 
-    def _clipped(self, rows: RowFn, release: str, clips: tuple[float, ...], chunk_size: int | None) -> list[Tensor]:
-        return list(self._curator.noisy_sum(rows, release=release, clip=clips, chunk_size=chunk_size))
+def _where(block: Contribution, rows: Tensor) -> Contribution:
+    """Return the contribution with all other rows zero."""
+    if isinstance(block, Joined):
+        return Joined(tuple(_zeroed(part, rows) for part in block.parts))
+    if isinstance(block, Rows):
+        return Rows(_zeroed(block.rows, rows))
+    if isinstance(block, Scaled):
+        return Scaled(_outer(block.outer, rows), block.scale)
+    outer: Any = block
+    return _outer(block, rows) if isinstance(block, RankOne) else replace(outer, outer=_outer(outer.outer, rows))
 
-    def _scaled(self, rows: RowFn, release: str, clips: tuple[float, ...], chunk_size: int | None) -> list[Tensor]:
-        def beside(chunk: Chunk) -> Blocks:
-            blocks = blocks_of(rows(chunk))
-            factors = [weights_for(block.norms(), bound) for block, bound in zip(blocks, clips, strict=True)]
-            return Blocks((*blocks, torch.stack([*factors, torch.ones_like(factors[0])], 1)))  # (c, blocks + 1)
 
-        free = (CLIPS[1],) * (len(clips) + 1)
-        *sums, factors = self._curator.noisy_sum(beside, release=release, clip=free, chunk_size=chunk_size)
-        count = float(factors[-1])
-        return [total * (float(factor) / count if count else 1.0) for total, factor in zip(sums, factors, strict=False)]
+def _outer(outer: RankOne, rows: Tensor) -> RankOne:
+    return RankOne(_zeroed(outer.left, rows), outer.right, outer.bias)
 
-    def _normal(self, like: Tensor) -> Tensor:
-        return torch.randn(like.shape, generator=self._noise).to(like.device)
+
+def _zeroed(part: Tensor, rows: Tensor) -> Tensor:
+    return part.masked_fill(~rows.reshape(-1, *(1,) * (part.ndim - 1)), 0)
+
+
+def _normal(like: Tensor, noise: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=noise).to(like.device)
 
 
 def only_sums(release: str) -> SpecError:

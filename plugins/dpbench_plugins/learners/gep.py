@@ -178,7 +178,7 @@ def anchors_at(head: Tensor, features: Tensor, generator: torch.Generator) -> Ra
 
     labels = torch.randint(len(head), (len(features),), generator=generator).to(head.device)
     gradients = residuals(logits(head, features), labels)
-    return RankOne(gradients, features if features.dtype == torch.float64 else quantise(features), bias=True)
+    return RankOne(gradients, quantise(features), bias=True)
 
 
 def subspace(anchors: RankOne, k: int, iterations: int, generator: torch.Generator) -> AnchorBasis | DenseBasis:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-CLIP = 1e9  # the largest that a curator takes: nothing is clipped
+LARGEST = 1e9  # clip that a curator takes
+LOSS = 128.0  # a row's loss is clipped there: only heads that a line search gives up have larger ones
+EXPONENTS = 56  # norms are told apart by their powers of two, from 2^-28 to 2^27
 QUESTIONS, LINE_SEARCH = 2000, 20  # of one optimisation, and of one line search at most
 NEVER = -1e4  # the logit of a class without a private example
 FOLDS = 5
@@ -71,7 +73,7 @@ class NonPrivate(Learner):
                 f"Learner 'non-private' has no guarantee; it runs at epsilon=inf, not at {budget.epsilon:g}. "
                 "Add --epsilon inf."
             )
-        asked = [Release("moments", steps=3), Release("loss", steps=QUESTIONS)]
+        asked = [Release("moments", steps=6), Release("loss", steps=QUESTIONS)]
         if self.regularisation is None:
             asked += [Release("folds", steps=len(STRENGTHS) * QUESTIONS), Release("held-out", steps=len(STRENGTHS) + 1)]
         return asked
@@ -100,14 +102,14 @@ class _Problem:
         import torch
 
         salt = int(torch.randint(2**62, (1,), generator=generator)) | 1
-        mapped = lambda x: torch.cat([standardise(x), _fold(x, salt).unsqueeze(1)], 1)  # the fold is the last column
-        self._curator, self._mask = curator.map(mapped), mask
+        self._curator, self._mask, self._salt = curator.map(standardise), mask, salt
         self._features = len(standardise.scale)
+        self._longest = _longest(self._curator, lambda chunk: chunk.x)
         self._values, self._vectors = self._spectrum()
 
     def cross_validated(self, factor: float) -> tuple[float, Tensor]:
         """Return the best strength, and the heads (f, k, d + 1) that each leave out one fold."""
-        best, right, heads, worse = STRENGTHS[0], -1, None, 0
+        best, right, heads, worse = STRENGTHS[0], -math.inf, None, 0
         found: Tensor | None = None
         for strength in STRENGTHS:
             heads = self.fitted("folds", factor / strength, 1e-3, heads, FOLDS)
@@ -133,7 +135,8 @@ class _Problem:
         import torch
         from scipy.optimize import minimize
 
-        objective = _Objective(self._curator, self._mask, release, self._scaling(penalty), penalty, heads)
+        scaling, most = self._scaling(penalty), math.hypot(self._longest, 1)  # of a row with its constant 1
+        objective = _Objective(self._curator, self._mask, release, scaling, penalty, heads, self._salt, most)
         first = torch.zeros(heads, len(self._mask), self._features + 1) if start is None else start
         first = first.mean(0, keepdim=True) if heads == 1 else first
         options = {"maxfun": QUESTIONS - LINE_SEARCH, "maxiter": QUESTIONS, "maxls": LINE_SEARCH, "gtol": enough}
@@ -148,8 +151,8 @@ class _Problem:
 
         if self._features > SQUARE:
             return torch.ones(self._features).double(), torch.ones(0)
-        square = lambda chunk: RankOne(chunk.x[:, :-1], chunk.x[:, :-1])
-        moments = self._curator.noisy_sum(square, release="moments", clip=CLIP).double().cpu() / self._curator.task.size
+        square, clip = lambda chunk: RankOne(chunk.x, chunk.rows), min(self._longest**2, LARGEST)
+        moments = self._curator.noisy_sum(square, release="moments", clip=clip).double().cpu() / self._curator.task.size
         values, vectors = torch.linalg.eigh(moments)
         return values.clamp(min=0), vectors
 
@@ -164,10 +167,10 @@ class _Problem:
 
         def rows(chunk: Chunk) -> Tensor:
             logits = _logits(chunk.x, heads, self._mask)  # (c, f, k)
-            own = logits[torch.arange(len(chunk), device=chunk.x.device), chunk.x[:, -1].long()]  # (c, k)
+            own = logits[torch.arange(len(chunk), device=chunk.y.device), _fold(chunk.x, self._salt)]  # (c, k)
             return (own.argmax(1) == chunk.y).double().unsqueeze(1)
 
-        return round(float(self._curator.noisy_sum(rows, release="held-out", clip=CLIP)))
+        return round(float(self._curator.noisy_sum(rows, release="held-out", clip=2.0)))
 
 
 @dataclass(frozen=True)
@@ -187,10 +190,13 @@ class _Objective:
     """The sum over heads of their penalised mean losses, and its gradient by scaled weights, flat in float64."""
 
     def __init__(
-        self, curator: Curator, mask: Tensor, release: str, scaling: _Scaling, penalty: float, count: int
-    ) -> None:
+        self, curator: Curator, mask: Tensor, release: str, scaling: _Scaling, penalty: float, count: int, salt: int,
+        longest: float,
+    ) -> None:  # fmt: skip
         self._curator, self._mask, self._release = curator, mask, release
-        self._scaling, self._penalty, self._count = scaling, penalty, count
+        self._scaling, self._penalty, self._count, self._salt = scaling, penalty, count, salt
+        root = math.sqrt(count)
+        self._clips = (root * math.sqrt(2) * longest, root * LOSS)  # the residuals of one head are at most sqrt(2) long
         self._size = curator.task.size * (1.0 if count == 1 else 1 - 1 / FOLDS)  # of what a head learns from
         self._level = 0.0  # of a single head the last mean loss: answers are float32, and what lies above it is small
 
@@ -223,11 +229,12 @@ class _Objective:
             y = chunk.y.repeat_interleave(count)  # (c * f,)
             logits = _logits(chunk.x, heads, mask).flatten(0, 1)  # (c * f, k)
             losses = cross_entropy(logits.double(), y, reduction="none").reshape(-1, count) - level
-            seen = torch.ones_like(losses) if count == 1 else (chunk.x[:, -1:] != folds).double()  # (c, f)
-            gradients = residuals(logits, y).reshape(len(chunk), count, -1) * seen.float().unsqueeze(2)
-            return Blocks((RankOne(gradients.flatten(1), chunk.x[:, :-1], bias=True), losses * seen))
+            own = _fold(chunk.x, self._salt).unsqueeze(1)
+            seen = torch.ones_like(losses) if count == 1 else (own != folds).double()  # (c, f)
+            gradients = residuals(logits, y).reshape(len(chunk), count, len(mask)) * seen.float().unsqueeze(2)
+            return Blocks((RankOne(gradients.flatten(1), chunk.rows, bias=True), losses * seen))
 
-        gradient, above = self._curator.noisy_sum(rows, release=self._release, clip=(CLIP, CLIP))
+        gradient, above = self._curator.noisy_sum(rows, release=self._release, clip=self._clips)
         if count == 1:
             self._level += float(above) / self._size
         weights = heads.double().cpu()
@@ -239,17 +246,31 @@ class _Objective:
 
 
 def _logits(x: Tensor, heads: Tensor, mask: Tensor) -> Tensor:
-    """Return (c, f, k) logits of mapped rows (c, d + 1), whose last column is their fold, under heads (f, k, d + 1)."""
+    """Return (c, f, k) logits of mapped rows (c, d) under heads (f, k, d + 1)."""
     flat = heads.flatten(0, 1)  # (f * k, d + 1)
-    return (x[:, :-1] @ flat[:, :-1].T + flat[:, -1]).reshape(len(x), *heads.shape[:2]) + mask
+    return (x @ flat[:, :-1].T + flat[:, -1]).reshape(len(x), *heads.shape[:2]) + mask
 
 
 def _fold(x: Tensor, salt: int) -> Tensor:
-    """Return the fold of each row, (c,) float32: a hash of its features' bits, so that equal rows share theirs."""
+    """Return the fold of each row, (c,) int64: a hash of its features' bits, so that equal rows share theirs."""
     import torch
 
     bits = x.flatten(1).contiguous().view(torch.int32).sum(1)  # int64
-    return ((bits * salt) >> 40).remainder(FOLDS).float()
+    return ((bits * salt) >> 40).remainder(FOLDS)
+
+
+def _longest(curator: Curator, rows: Callable[[Chunk], Tensor]) -> float:
+    """Return a power of two that no finite row (c, ...) is longer than, and half of which one is."""
+    import torch
+    from torch.nn.functional import one_hot
+
+    def exponents(chunk: Chunk) -> Tensor:
+        norms = rows(chunk).flatten(1).double().norm(dim=1)
+        powers = norms.nan_to_num(1.0, posinf=1.0).clamp(min=2.0 ** -(EXPONENTS // 2)).log2().ceil().long()
+        return one_hot((powers + EXPONENTS // 2).clamp(max=EXPONENTS - 1), EXPONENTS).double()
+
+    counts = curator.noisy_sum(exponents, release="moments", clip=2.0)
+    return float(2.0 ** (int(torch.nonzero(counts > 0.5).max()) - EXPONENTS // 2))
 
 
 def _moments(curator: Curator) -> tuple[Standardise, Tensor]:
@@ -262,10 +283,12 @@ def _moments(curator: Curator) -> tuple[Standardise, Tensor]:
     def first(chunk: Chunk) -> Blocks:
         return Blocks((chunk.x.flatten(1).double(), one_hot(chunk.y, classes).double()))
 
-    sums, counts = curator.noisy_sum(first, release="moments", clip=(CLIP, CLIP))
+    longest = _longest(curator, lambda chunk: chunk.x)
+    sums, counts = curator.noisy_sum(first, release="moments", clip=(2 * longest, 2.0))  # twice: none is at its clip
     mean = sums / size
     second = lambda chunk: (chunk.x.flatten(1).double() - mean).square()
-    deviation = (curator.noisy_sum(second, release="moments", clip=CLIP) / size).clamp(min=0).sqrt()
+    clip = 2 * _longest(curator, second)
+    deviation = (curator.noisy_sum(second, release="moments", clip=clip) / size).clamp(min=0).sqrt()
     scale = torch.where(deviation > 1e-6 * deviation.max(), 1 / deviation, 1.0)
     return Standardise(-mean * scale, scale), counts > 0.5
 

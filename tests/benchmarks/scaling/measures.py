@@ -41,6 +41,7 @@ def fit(learner: Learner, n: int, d: int, classes: int) -> Found:
     from dpbench.privacy.core.binding import bind
     from dpbench.privacy.core.randomness import Randomness
     from dpbench.privacy.core.rows import PrivateRows
+    from dpbench.privacy.curator import handle_of
     from dpbench.support.phases import Phases
 
     draw = torch.Generator().manual_seed(0)
@@ -59,7 +60,7 @@ def fit(learner: Learner, n: int, d: int, classes: int) -> Found:
         with phases(name):
             randomness = Randomness.research(0, "scaling")
             curator = bind(rows, task, settled.plan(task, budget), 3.0, randomness)
-            settled.fit(curator.handle(), public, randomness.initialisation)
+            settled.fit(handle_of(curator), public, randomness.initialisation)
     few, peak = phases.cpu_seconds["few"], phases.peak_bytes["all"]
     beyond = peak - phases.peak_bytes["before all"]
     return {"private": phases.cpu_seconds["all"] - few, "public": few, "beyond": beyond, "peak": peak}

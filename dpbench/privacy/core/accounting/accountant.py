@@ -8,7 +8,7 @@ name   method                                             use it
 ====== ================================================== ======================================================
 pld    privacy loss distributions, dp-accounting          always: a certified upper bound, and the tightest;
        (connect the dots)                                 where every rate is 1, the exact Gaussian instead;
-                                                          choices by the pair of `bounded_range`
+                                                          others by the pair of their mechanism's module
 rdp    Renyi orders up to 2,048, dp-accounting            to compare with papers that used RDP
 prv    Opacus' PRV with its error of 0.01                 to reproduce papers that used Opacus
 ====== ================================================== ======================================================
@@ -27,9 +27,8 @@ from contextlib import contextmanager
 from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
-from dpbench.api import Budget, Choice, Planned, Release
 from dpbench.errors import PlanError, SpecError
-from dpbench.privacy.core.plan import eps0_of
+from dpbench.privacy.core.plan import Budget, Planned, Pure, Release
 
 AccountantName = Literal["pld", "rdp", "prv"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "rdp", "prv")
@@ -53,15 +52,23 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, accountant: Acc
         return 0.0
     if sigma == 0:
         return math.inf
-    if is_pure(plan):
-        return eps0_of(sigma * plan[0].relative_noise)
+    if (pure := pure_of(plan)) is not None:
+        return pure.epsilon(sigma * plan[0].relative_noise)
     with quiet():
         return float(_EPSILON[accountant](plan, sigma, delta))
 
 
+def pure_of(plan: Sequence[Planned]) -> Pure | None:
+    """Return what a plan costs whose delta is 0, by every accountant; None if it needs one.
+
+    One choice, asked once, is such a plan.
+    """
+    return plan[0].pure if len(plan) == 1 else None
+
+
 def is_pure(plan: Sequence[Planned]) -> bool:
-    """Say whether a plan is one choice, asked once: its epsilon is eps0, by every accountant, and its delta is 0."""
-    return len(plan) == 1 and isinstance(plan[0], Choice) and plan[0].steps == 1
+    """Say whether the delta of a plan is 0."""
+    return pure_of(plan) is not None
 
 
 def calibrate(
@@ -151,8 +158,8 @@ def first_guess(plan: Sequence[Planned], budget: Budget) -> float:
     Raises:
         PlanError: delta is no smaller than the chance of being sampled at all, so that any sigma would do.
     """
-    if is_pure(plan):
-        return 2 / (budget.epsilon * plan[0].relative_noise)
+    if (pure := pure_of(plan)) is not None:
+        return pure.base_sigma(budget.epsilon)
     chance = sum(release.steps * release.sample_rate for release in plan)
     if chance <= budget.delta:
         raise PlanError(
@@ -169,17 +176,10 @@ def _rounded_up(sigma: float) -> float:
 
 
 def events(plan: Sequence[Planned], sigma: float) -> list[Any]:
-    """Return the `DpEvent` of each release: what composes, for Renyi accountants; a choice by its zCDP alone."""
+    """Return the `DpEvent` of each release: what composes, for Renyi accountants."""
     import dp_accounting as dp
 
-    made = []
-    for release in plan:
-        noise = sigma * release.relative_noise
-        event = dp.ZCDpEvent(eps0_of(noise) ** 2 / 8) if isinstance(release, Choice) else dp.GaussianDpEvent(noise)
-        if release.sample_rate < 1:
-            event = dp.PoissonSampledDpEvent(release.sample_rate, event)
-        made.append(dp.SelfComposedDpEvent(event, release.steps))
-    return made
+    return [dp.SelfComposedDpEvent(one.event(sigma * one.relative_noise), one.steps) for one in plan]
 
 
 @contextmanager
@@ -200,10 +200,8 @@ def _pld(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     import dp_accounting as dp
     from dp_accounting.pld import PLDAccountant
 
-    choices = [release for release in plan if isinstance(release, Choice)]
-    sums = [release for release in plan if isinstance(release, Release)]
-    if choices:
-        return _finest(lambda interval: _with_choices(sums, choices, sigma, delta, interval))
+    if not all(release.gaussian for release in plan):
+        return _finest(lambda interval: _mixed(plan, sigma, delta, interval))
     if all(release.sample_rate == 1 for release in plan):
         total = sum(release.steps / release.relative_noise**2 for release in plan)
         return float(dp.get_epsilon_gaussian(sigma / math.sqrt(total), delta))
@@ -231,27 +229,14 @@ def _finest(epsilon_at: Callable[[float], float]) -> float:
         interval = finer
 
 
-def _with_choices(
-    sums: Sequence[Release], choices: Sequence[Choice], sigma: float, delta: float, interval: float
-) -> float:
-    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
-
-    from dpbench.privacy.mechanisms import bounded_range
-
-    losses = [
-        from_gaussian_mechanism(
-            sigma * one.relative_noise, value_discretization_interval=interval, sampling_prob=one.sample_rate
-        ).self_compose(one.steps)
-        for one in _joined(sums)
-    ]
-    for choice in choices:
-        eps0 = eps0_of(sigma * choice.relative_noise)
-        losses.append(bounded_range.loss_distribution(eps0, interval).self_compose(choice.steps))
+def _mixed(plan: Sequence[Planned], sigma: float, delta: float, interval: float) -> float:
+    parts = [*_joined([one for one in plan if one.gaussian]), *(one for one in plan if not one.gaussian)]
+    losses = [one.loss_distribution(sigma * one.relative_noise, interval) for one in parts]
     return float(functools.reduce(lambda one, other: one.compose(other), losses).get_epsilon_for_delta(delta))
 
 
-def _joined(sums: Sequence[Release]) -> list[Release]:
-    """Return the releases with all steps at rate 1 as one Gaussian of smaller noise, which they are."""
+def _joined(sums: Sequence[Planned]) -> list[Planned]:
+    """Return Gaussian releases with all steps at rate 1 as one Gaussian of smaller noise, which they are."""
     sampled = [one for one in sums if one.sample_rate < 1]
     whole = sum(one.steps / one.relative_noise**2 for one in sums if one.sample_rate == 1)
     return [*sampled, *([Release("all", relative_noise=1 / math.sqrt(whole))] if whole else [])]
@@ -269,8 +254,10 @@ def _rdp(plan: Sequence[Planned], sigma: float, delta: float) -> float:
 def _opacus(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     from opacus.accountants import PRVAccountant
 
-    if any(isinstance(release, Choice) for release in plan):
-        raise PlanError("Accountant 'prv' composes Gaussian releases alone, and this plan has a Choice. Use 'pld'.")
+    if others := {type(release).__name__ for release in plan if not release.gaussian}:
+        raise PlanError(
+            f"Accountant 'prv' composes Gaussian releases alone, and this plan has a {min(others)}. Use 'pld'."
+        )
     accountant = PRVAccountant()
     accountant.history = [(sigma * r.relative_noise, r.sample_rate, r.steps) for r in plan]
     try:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from dpbench.api import Budget, Planned
 from dpbench.errors import OutputError
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.accountant import AccountantName
+from dpbench.privacy.core.plan import Budget, Planned
 from dpbench.support.files import canonical_digest, write_json
 from dpbench.support.paths import cache_folder
 
@@ -34,7 +34,7 @@ def calibrate(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> 
 def _file(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> Path:
     library = "opacus" if name == "prv" else "dp-accounting"
     question = {
-        "plan": [dataclasses.asdict(release) for release in plan],
+        "plan": [release.record() for release in plan],
         "budget": {**dataclasses.asdict(budget), "epsilon": str(budget.epsilon)},
         "accountant": [name, library, version(library)],
         "precision": accountant.PRECISION,

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError
+from dpbench.privacy.core.closed import is_closed
 from dpbench.privacy.core.exact.quantised import Quantised, floats
-from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
-from dpbench.privacy.mechanisms.cells import Cells
-from dpbench.privacy.mechanisms.gep.residual import Residual
+from dpbench.privacy.core.forms.contributions import Contribution, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-_CLOSED = (Rows, Joined, RankOne, Scaled, Residual, Cells)
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ def blocks_of(contribution: Tensor | Quantised | Contribution | Blocks) -> tuple
     for part in parts:
         if isinstance(part, torch.Tensor | Quantised):
             blocks.append(Rows(floats(part)))
-        elif type(part) in _CLOSED:
+        elif isinstance(part, Contribution) and is_closed(type(part)):
             blocks.append(part)
         else:
             raise PrivacyError(

@@ -1,6 +1,6 @@
 """The closed set of forms in which one example may contribute to a noisy sum.
 
-Each form knows its rows' norms and weighted sum without ever materialising a row, so a linear head never holds
+Each form knows its rows' norms and clipped sum without ever materialising a row, so a linear head never holds
 per-example gradients (c, m, d): only its two factors (c, m) and (c, d).
 
 Norms are never under-estimated, rounding included: see `rounding`.
@@ -46,10 +46,6 @@ class Contribution(ABC):
         """
 
     @abstractmethod
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the float64 sum of the rows, row i times `weights[i]` (c,): for epsilon = inf and for checks."""
-
-    @abstractmethod
     def take(self, rows: Tensor) -> Contribution:
         """Return the contribution of the rows with these indices."""
 
@@ -87,10 +83,6 @@ class Rows(Contribution):
 
         found = dense_sum((self.rows,), self.norms(), clip)
         return IntegerSum(found.total.reshape(self.rows.shape[1:]), found.grid)
-
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return weights @ rows, shaped like one row."""
-        return (weights.to(self.rows.dtype) @ self.rows.flatten(1)).reshape(self.rows.shape[1:]).double()
 
     def take(self, rows: Tensor) -> Rows:
         """Return the rows with these indices."""
@@ -135,13 +127,6 @@ class Joined(Contribution):
         from dpbench.privacy.core.exact.sums import dense_sum
 
         return dense_sum(self.parts, self.norms(), clip)
-
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return (p,): weights @ rows, part after part."""
-        import torch
-
-        weights = weights.to(self.parts[0].dtype)
-        return torch.cat([(weights @ part.flatten(1)).double() for part in self.parts])
 
     def take(self, rows: Tensor) -> Joined:
         """Return the rows with these indices."""
@@ -194,11 +179,6 @@ class RankOne(Contribution):
         found = outer_sum(self.columns(), self.quantised(), self.bias, (clip,))
         return IntegerSum(found.total[0], found.grid[0])
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return (weights * left).T @ right, (m, d) or, with bias, (m, d + 1)."""
-        left = (self.left * weights.to(self.left.dtype).unsqueeze(1)).T  # (m, c)
-        return (left @ self.whole_right()).double()
-
     def take(self, rows: Tensor) -> RankOne:
         """Return the outer products with these indices."""
         return RankOne(self.left.index_select(0, rows), self.right.index_select(0, rows), self.bias)
@@ -232,7 +212,7 @@ class RankOne(Contribution):
 class Scaled(Contribution):
     """Row i contributes an outer product divided elementwise by a public `scale` (a diagonal preconditioner).
 
-    Norm: sqrt(left^2 @ (1 / scale^2) . right^2). Weighted sum: that of the outer product, divided by `scale`.
+    Norm: sqrt(left^2 @ (1 / scale^2) . right^2).
     `scale` must lie in [1e-8, 1e8]: outside it float32 squares would vanish and norms be under-estimated.
     """
 
@@ -275,11 +255,6 @@ class Scaled(Contribution):
         from dpbench.privacy.core.exact.sums import scaled_sum
 
         return scaled_sum(self.outer.columns(), self.outer.quantised(), self.outer.bias, self.scale, clip)
-
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the outer products' weighted sum divided by the scale."""
-        total = self.outer.weighted_sum(weights)
-        return total.div_(self.scale)
 
     def take(self, rows: Tensor) -> Scaled:
         """Return the scaled products with these indices."""

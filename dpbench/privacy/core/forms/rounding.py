@@ -17,8 +17,6 @@ from dpbench.privacy.core.exact.quantised import LARGEST
 if TYPE_CHECKING:
     from torch import Tensor
 
-LEAST_WEIGHT = 1e-30  # a row that would need a smaller one counts as not finite
-
 
 def check_precision(*factors: Tensor) -> None:
     """Refuse kinds of numbers that the bounds of this module do not cover.
@@ -53,17 +51,6 @@ def joined_norms(norms: Tensor) -> Tensor:
 def _finite(norms: Tensor) -> Tensor:
     """Make the norms of rows that count as not finite infinite."""
     return norms.masked_fill_(~(norms <= LARGEST), math.inf)
-
-
-def weights_for(norms: Tensor, clip: float | Tensor) -> Tensor:
-    """Return float64 weights that bring rows of these norms to `clip` at most: 0 for rows that count as zero.
-
-    Weights are applied in the rows' own precision. Below `LEAST_WEIGHT` a float32 weight may be rounded up to twice
-    itself, and with factors above `LARGEST` a product of weight and factor may: such rows, like those that are not
-    finite, are weighed 0.
-    """
-    weights = (clip / norms).clamp_(max=1)
-    return weights.masked_fill_(~(weights >= LEAST_WEIGHT), 0)
 
 
 def unit_roundoff(values: Tensor) -> float:

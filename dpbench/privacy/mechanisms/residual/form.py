@@ -10,7 +10,7 @@ from dpbench.privacy.core.exact.elementwise import TINY
 from dpbench.privacy.core.exact.quantised import LARGEST, Quantised, quantise
 from dpbench.privacy.core.forms.contributions import Contribution, RankOne
 from dpbench.privacy.core.forms.rounding import check_precision
-from dpbench.privacy.mechanisms.gep.bases import AnchorBasis, Basis, DenseBasis
+from dpbench.privacy.mechanisms.residual.bases import AnchorBasis, Basis, DenseBasis, expect_float32
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,20 +61,17 @@ class Residual(Contribution):
 
     def _norms(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return (c,) float64 each: bounds on the norms of residuals and whole rows, and the embeddings' norms."""
-        import torch
-
         from dpbench.privacy.core.exact.elementwise import folded
 
-        basis, exact = self.basis, self.outer.left.dtype == torch.float32
+        basis = self.basis
         whole = self.outer.norms()
         embedded = folded(self._embedding.double().square(), 1).sqrt_()
-        error, defect = basis.rounding(exact), basis.defect
-        if exact:  # V was rounded after the embedding was fixed: both ways of writing a residual are covered
-            error, defect = error + basis.shift, defect + 3 * basis.shift
+        # V may be rounded after the embedding was fixed: both ways of writing a residual are covered
+        error, defect = basis.rounding + basis.shift, basis.defect + 3 * basis.shift
         squared = whole.square() - (1 - defect) * embedded.square() + 2 * error * whole * embedded
         rounding = 2 * (basis.k + 8) * 2**-53  # of these float64 squares themselves
         norms = squared.add_(rounding * whole.square()).clamp_(min=0).sqrt_().add_(TINY)
-        return norms.add_(basis.shift * embedded) if exact else norms, whole, embedded
+        return norms.add_(basis.shift * embedded), whole, embedded
 
     def integers(self, clip: float) -> IntegerSum:
         """Return the sum of the outer products less V times the sum of the embeddings, both in integers.
@@ -85,10 +82,8 @@ class Residual(Contribution):
         import torch
 
         from dpbench.privacy.core.exact import sums
-        from dpbench.privacy.mechanisms.gep.residual_sum import ResidualSum
+        from dpbench.privacy.mechanisms.residual.total import ResidualSum
 
-        if self.outer.left.dtype != torch.float32:
-            raise SpecError("Expected residuals in float32, got float64. Call .float() on the factors.")
         right, bias = self.outer.right, self.outer.bias
         if not isinstance(right, Quantised):  # what is embedded must be what is summed
             return Residual(RankOne(self.outer.left, quantise(right), bias), self.basis).integers(clip)
@@ -112,11 +107,6 @@ class Residual(Contribution):
         outer = sums.IntegerSum(found.total[0], found.grid[0])
         return ResidualSum(outer, along, step / entries, self.basis)
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the outer products' weighted sum less its part along the basis."""
-        along = weights.to(self._embedding.dtype) @ self._embedding  # (k,)
-        return self.outer.weighted_sum(weights).sub_(self.basis.expand(along))
-
     def take(self, rows: Tensor) -> Residual:
         """Return the residuals of the rows with these indices."""
         taken = Residual(self.outer.take(rows), self.basis)
@@ -133,15 +123,10 @@ class Residual(Contribution):
 
 
 def _check_fit(outer: RankOne, basis: Basis) -> None:
+    check_precision(outer.left, basis.tensors[0])
+    expect_float32(outer.left)
     expected = (outer.left.shape[1], outer.right.shape[1] + outer.bias)
-    if isinstance(basis, DenseBasis):
-        shape = tuple(basis.vectors.shape[:2])
-        check_precision(outer.left, basis.vectors)
-    elif isinstance(basis, AnchorBasis):
-        anchors = basis.anchors
-        shape = (anchors.left.shape[1], anchors.right.shape[1] + anchors.bias)
-        check_precision(outer.left, anchors.left)
-        if anchors.bias != outer.bias and shape == expected:
-            raise SpecError(f"Expected a basis of rows with bias={outer.bias}, like the contributions.")
-    if shape != expected:
-        raise SpecError(f"Expected a basis of rows shaped {expected}, like the contributions, got {shape}.")
+    if basis.row_shape != expected:
+        raise SpecError(f"Expected a basis of rows shaped {expected}, like the contributions, got {basis.row_shape}.")
+    if isinstance(basis, AnchorBasis) and basis.anchors.bias != outer.bias:
+        raise SpecError(f"Expected a basis of rows with bias={outer.bias}, like the contributions.")

@@ -12,13 +12,14 @@ Rounding. With the computed embedding ê = V^T G + δ the residual that is summe
 η = |V^T V - I| (Frobenius) and |δ| <= γ spread |G|, γ the bound on a sum of all the terms in an entry of ê (Higham,
 section 3.1) and spread >= | |V|^T |G| | / |G|: sqrt(k) for a dense basis, | |mixing|^T anchor norms | for anchors.
 
-In float32, as in every run, V is rounded to integers times a power of two and ê follows from integer products, so that
+V is rounded to integers times a power of two and ê follows from integer products, so that
 a row's embedding has the same bits wherever the row stands and γ counts the last roundings alone; the part along the
-basis is then taken off a sum in integers too (`Basis.along`). Float64 serves closed forms.
+basis is then taken off a sum in integers too (`Basis.along`).
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -77,12 +78,10 @@ class Basis(ABC):
     def shift(self) -> float:
         """Frobenius norm of what rounding to `integers` changes in V after the embedding was fixed, at most."""
 
-    def rounding(self, exact: bool) -> float:
-        """Return a bound on |δ| / |G|; `exact` where rows are in float32, and products those of integers.
-
-        Then what is rounded to float32 is ê itself, and slices leave out 2^-33 sqrt(terms) of a product's factors.
-        """
-        return 2**-22 + 2**-32 * self.terms**0.5 * self.spread if exact else (self.terms + 8) * 2**-53 * self.spread
+    @property
+    def rounding(self) -> float:
+        """A bound on |δ| / |G|: ê is rounded to float32, and slices leave out 2^-33 sqrt(terms) of their factors."""
+        return 2.0**-22 + 2.0**-32 * math.sqrt(self.terms) * self.spread
 
     def along(self, embedding: Tensor, step: Tensor) -> Tensor:
         """Return V @ embedding (k,) int64, times `step` a column, rounded down to whole numbers: int64, like one row.
@@ -109,9 +108,14 @@ class Basis(ABC):
             total, dropped = total >> now, dropped + now
         return total >> (drop - dropped)
 
+    @property
+    @abstractmethod
+    def row_shape(self) -> tuple[int, int]:
+        """The shape of the rows that it is a basis of."""
+
     @abstractmethod
     def embed(self, outer: RankOne) -> Tensor:
-        """Return V^T G of every row, (c, k)."""
+        """Return V^T G of every row, (c, k) float32."""
 
     @abstractmethod
     def expand(self, coefficients: Tensor) -> Tensor:
@@ -145,23 +149,20 @@ class DenseBasis(Basis):
         SpecError: the vectors are not orthonormal.
     """
 
-    vectors: Tensor  # (m, d, k), or (m, d + 1, k) for rows with bias; float32 is rounded to 19 bits of the largest
+    vectors: Tensor  # (m, d, k), or (m, d + 1, k) for rows with bias, float32: rounded to 19 bits of the largest
     _unit: float = field(init=False)
     _versions: list[tuple[int, int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse vectors that are not orthonormal: residual norms would be under-estimated."""
-        import torch
-
         if self.vectors.ndim != 3:
             raise SpecError(f"Expected the vectors of a basis to be (m, d, k), got {tuple(self.vectors.shape)}.")
-        check_precision(self.vectors)
+        expect_float32(self.vectors)
         if self.vectors.shape[2] > MOST:
             raise SpecError(f"Expected at most {MOST} directions in a basis, got {self.vectors.shape[2]}.")
         vectors, unit = rounded(self.vectors)
         object.__setattr__(self, "_unit", unit)
-        kept = vectors if self.vectors.dtype == torch.float32 else self.vectors.clone()
-        object.__setattr__(self, "vectors", kept)  # a copy
+        object.__setattr__(self, "vectors", vectors)  # a copy
         object.__setattr__(self, "_versions", versions(*self.tensors))
         self._refuse_skew()
 
@@ -174,6 +175,11 @@ class DenseBasis(Basis):
     def k(self) -> int:
         """How many directions."""
         return self.vectors.shape[2]
+
+    @property
+    def row_shape(self) -> tuple[int, int]:
+        """The shape of a vector."""
+        return self.vectors.shape[0], self.vectors.shape[1]
 
     @property
     def integers(self) -> tuple[Tensor, float]:
@@ -207,16 +213,13 @@ class DenseBasis(Basis):
         """Return sum_c left_c (right @ V[c]), one output c at a time: nothing larger than (c, k) is made."""
         import torch
 
-        left, kind = outer.left.T.double(), outer.left.dtype  # (m, c)
+        left = outer.left.T.double()  # (m, c)
         total = torch.zeros(self.k, len(outer), dtype=torch.float64, device=left.device)
         for weight, vectors in zip(left, self.vectors, strict=True):
-            if kind == torch.float64:
-                product = (outer.whole_right() @ vectors).T
-            else:
-                product = exact_product(vectors[: outer.right.shape[1]].T, outer.right, WIDE)  # (k, c)
-                product = product.add_(vectors[-1].double().unsqueeze(1)) if outer.bias else product
+            product = exact_product(vectors[: outer.right.shape[1]].T, outer.right, WIDE)  # (k, c)
+            product = product.add_(vectors[-1].double().unsqueeze(1)) if outer.bias else product
             total.add_(product.mul_(weight))
-        return total.T.to(kind)
+        return total.T.float()
 
     def expand(self, coefficients: Tensor) -> Tensor:
         """Return V @ coefficients."""
@@ -252,6 +255,7 @@ class AnchorBasis(Basis):
             shape = tuple(self.mixing.shape)
             raise SpecError(f"Expected mixing ({len(anchors)}, k), a row for each anchor, got {shape}.")
         check_precision(self.mixing, anchors.left)
+        expect_float32(self.mixing)
         everything = torch.arange(len(anchors), device=anchors.left.device)
         object.__setattr__(self, "anchors", anchors.take(everything))  # a copy
         object.__setattr__(self, "mixing", self.mixing.clone())
@@ -270,6 +274,11 @@ class AnchorBasis(Basis):
         return self.mixing.shape[1]
 
     @property
+    def row_shape(self) -> tuple[int, int]:
+        """The shape of an anchor."""
+        return self.anchors.left.shape[1], self.anchors.right.shape[1] + self.anchors.bias
+
+    @property
     def terms(self) -> int:
         """One product for each entry along d and along m, then one for each anchor."""
         return sum(self.anchors.left.shape) + self.anchors.right.shape[1] + self.anchors.bias
@@ -285,16 +294,12 @@ class AnchorBasis(Basis):
         import torch
 
         mixing = self.mixing.double()
-        gram = mixing.T @ inner_products(self.anchors, self.anchors, torch.float64) @ mixing
+        gram = mixing.T @ _inner_products(self.anchors) @ mixing
         rounding = (self.terms + 2 * len(self.anchors) + 8) * 2**-53 * self.spread**2
         return float(torch.linalg.matrix_norm(gram - torch.eye(self.k, device=mixing.device))) + rounding
 
     def embed(self, outer: RankOne) -> Tensor:
         """Return the inner products with the anchors, mixed."""
-        import torch
-
-        if outer.left.dtype == torch.float64:
-            return inner_products(outer, self.anchors, torch.float64) @ self.mixing
         anchors = self.anchors
         products = exact_product(anchors.right, outer.right, WIDE)  # (s, c)
         products = products.add_(1) if outer.bias else products
@@ -303,8 +308,9 @@ class AnchorBasis(Basis):
 
     def expand(self, coefficients: Tensor) -> Tensor:
         """Return the anchors' sum weighted by mixing @ coefficients."""
-        anchors = RankOne(self.anchors.left.double(), floats(self.anchors.right).double(), self.anchors.bias)
-        return anchors.weighted_sum(self.mixing.double() @ coefficients.double())
+        weights = self.mixing.double() @ coefficients.double()  # (s,)
+        left = (self.anchors.left.double() * weights.unsqueeze(1)).T  # (m, s)
+        return left @ self.anchors.whole_right().double()
 
     @property
     def integers(self) -> tuple[Tensor, float]:
@@ -316,12 +322,11 @@ class AnchorBasis(Basis):
         """What that rounding changed."""
         return self._written_out[2]
 
-    def rounding(self, exact: bool) -> float:
-        """Return a bound on |δ| / |G|: also of the numbers that `WIDE` slices of left factors and mixing leave out."""
-        if not exact:
-            return super().rounding(exact)
+    @property
+    def rounding(self) -> float:
+        """A bound on |δ| / |G|: also of the numbers that `WIDE` slices of left factors and mixing leave out."""
         largest = float(self.mixing.double().abs().amax(0).norm()) * float(self.anchors.norms().max())
-        return super().rounding(exact) + 2**-32 * len(self.mixing) * largest
+        return super().rounding + 2**-32 * len(self.mixing) * largest
 
     @cached_property
     def _written_out(self) -> tuple[Tensor, float, float]:
@@ -333,9 +338,21 @@ class AnchorBasis(Basis):
         return vectors, unit, float((whole - vectors).norm()) * (1 + 2**-20) + 2**-40
 
 
-def inner_products(rows: RankOne, others: RankOne, dtype: object) -> Tensor:
-    """Return (c, s) inner products of rank-one rows: (left . left') (right . right')."""
-    left = rows.left.to(dtype) @ others.left.to(dtype).T  # type: ignore[call-overload]
-    right = floats(rows.right).to(dtype) @ floats(others.right).to(dtype).T  # type: ignore[call-overload]
-    product: Tensor = left.mul_(right.add_(1) if rows.bias else right)
-    return product
+def _inner_products(rows: RankOne) -> Tensor:
+    """Return (s, s) float64 inner products of rank-one rows: (left . left') (right . right')."""
+    left, right = rows.left.double(), floats(rows.right).double()
+    product = right @ right.T
+    return (left @ left.T).mul_(product.add_(1) if rows.bias else product)
+
+
+def expect_float32(*tensors: Tensor) -> None:
+    """Refuse what is not in float32: products are those of integers that come of it.
+
+    Raises:
+        SpecError: another kind of numbers.
+    """
+    import torch
+
+    check_precision(*tensors)
+    if tensors[0].dtype != torch.float32:
+        raise SpecError("Expected bases and residuals in float32, got float64. Call .float() on all of their tensors.")

@@ -7,23 +7,22 @@ read, and `private-unaccounted`, which is never ranked. No fit that a result sta
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from dpbench.api import Chunk, Task
-from dpbench.privacy.core.curator import LedgerCurator, checked_clips, rows_at_once
-from dpbench.privacy.core.exact.quantised import LARGEST, Quantised, floats, quantise
-from dpbench.privacy.core.exact.sums import IntegerSum, lengths, outer_sum
+from dpbench.api import Chunk, Release, Task
+from dpbench.privacy.core.curator import LedgerCurator, added_up
+from dpbench.privacy.core.exact.quantised import Quantised, quantise
+from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum
 from dpbench.privacy.core.exact.surroundings import own_arithmetic
-from dpbench.privacy.core.forms.rounding import row_norms, weights_for
+from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.noise import noised
 from dpbench.privacy.core.randomness import Draws, Std
 from dpbench.privacy.core.rows import Scratch
+from dpbench.privacy.core.sum import checked_clips, rows_at_once
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,6 @@ class Stacked:
         """Return the clipped sums (s, m, d + 1) under clips (s,), each as its own fit's `RankOne` gives it."""
         right = self.right if isinstance(self.right, Quantised) else quantise(self.right)
         return outer_sum(self.left, right, True, clips)
-
-    def norms(self) -> Tensor:
-        """Return (s, c) float64: each row's norm under each setting, never under-estimated."""
-        right = row_norms(floats(self.right)).square_().add_(1).sqrt_().mul_(1 + 2.0**-40)
-        norms = lengths(self.left).mul_(right)
-        return norms.masked_fill_(~(norms <= LARGEST**2), torch.inf)
 
 
 @dataclass(frozen=True)
@@ -83,27 +76,22 @@ class Stack:
     @own_arithmetic()
     def noisy_sums(self, rows: Callable[[Chunk], Stacked], *, release: str, clips: Sequence[float]) -> Tensor:
         """Return the clipped, noised sums under every setting, float32 (s, m, d + 1), over one Poisson sample."""
-        steps = [curator.ledger.spend(release) for curator in self.curators]
+        steps = [curator.ledger.spend(release, Release) for curator in self.curators]
         bounds, _ = checked_clips(clips)
-        limits = torch.tensor(bounds, dtype=torch.float64, device=self.task.device)
-        draws = [curator.randomness.draws(release, curator.ledger.spent[release]) for curator in self.curators]
-        lead = self.curators[0]
+        draws, lead = [curator.draws(release) for curator in self.curators], self.curators[0]
         sample = draws[0].sample(len(lead.rows), steps[0].sample_rate)
-        exact = any(curator.sigma[release] > 0 for curator in self.curators)
-        parts: list[Any] = []
         limit = rows_at_once(lead.rows, len(draws) * self.task.classes)
-        for chunk in lead.rows.chunks(sample, draws[0].row_base(), limit, self.task.device):
-            part = rows(chunk).integers(bounds) if exact else _clipped_sums(rows(chunk), limits)
-            parts = [parts[0] + part] if parts else [part]
-        if not exact:
-            return torch.as_tensor(parts[0]).float() * self.weight
+
+        def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
+            return ([rows(chunk).integers(bounds)] for chunk in chunks)
+
+        (total,) = added_up(lead.rows.chunks(sample, draws[0].row_base(), limit, self.task.device), integers)
         stds = [curator.sigma[release] * clip for curator, clip in zip(self.curators, bounds, strict=True)]
-        return noised(parts[0], np.array(stds).reshape(-1, 1, 1), SideBySide(draws)).mul_(self.weight)
+        return noised(total, np.array(stds).reshape(-1, 1, 1), SideBySide(draws)).mul_(self.weight)
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Stack:
         """Return the stack over the transformed rows, which all fits share; see `Curator.map`."""
-        mapped = self.curators[0].map(transform)
-        return self.over(dataclasses.replace(self, curators=(mapped,)))
+        return self.over(dataclasses.replace(self, curators=(self.curators[0].answer(Map(transform)),)))
 
     def over(self, other: Stack) -> Stack:
         """Return these fits over the rows of another stack, with buffers of their own: a fit may fail halfway."""
@@ -115,14 +103,3 @@ class Stack:
     def take(self, places: Sequence[int]) -> Stack:
         """Return some of the fits."""
         return dataclasses.replace(self, curators=tuple(self.curators[place] for place in places))
-
-
-def _clipped_sums(stacked: Stacked, bounds: Tensor) -> Tensor:
-    """Return the float64 sums (s, m, d + 1) of rows scaled down to norm at most `bounds` (s,): for epsilon = inf."""
-    norms, left = stacked.norms(), stacked.left
-    broken = ~norms.isfinite()
-    if bool(broken.any()):  # zero times NaN would be NaN, so both factors are emptied
-        left = left.masked_fill(broken.unsqueeze(1), 0)
-    right = torch.nn.functional.pad(floats(stacked.right).nan_to_num(0, 0, 0), (0, 1), value=1.0)
-    weights = weights_for(norms, bounds.unsqueeze(1))  # (s, c)
-    return ((left * weights.to(left.dtype).unsqueeze(1)) @ right).double()

@@ -1,0 +1,53 @@
+"""What a row function is given and what it is: the types of a question, before anything is computed. No torch here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dpbench.privacy.core.exact.quantised import Quantised
+    from dpbench.privacy.core.forms.blocks import Blocks
+    from dpbench.privacy.core.forms.contributions import Contribution
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Part of one private sample. It exists only while a row function runs and is overwritten afterwards."""
+
+    rows: Tensor | Quantised  # (c, *example_shape) float32, in 8 bits once mapped; c may be 0
+    y: Tensor  # (c,) int64
+    seeds: Tensor  # (c,) int64: the only randomness row i may use (augmentation)
+
+    def __len__(self) -> int:
+        """Return c, the number of rows."""
+        return len(self.y)
+
+    @property
+    def x(self) -> Tensor:
+        """The rows as a float32 tensor; of mapped rows a copy, where `RankOne` and `exact_linear` take `rows`."""
+        return self.rows.float()
+
+    def take(self, rows: Tensor) -> Chunk:
+        """Return a copy of the rows with these indices."""
+        return Chunk(self.rows.index_select(0, rows), self.y.index_select(0, rows), self.seeds.index_select(0, rows))
+
+
+RowFn = Callable[[Chunk], "Tensor | Contribution | Blocks"]
+"""One contribution per row of the chunk."""
+Teacher = Callable[[Chunk, "Tensor"], "Tensor"]
+"""A shard and public queries (m, ...) -> a label for each query, (m,) int64."""
+
+
+class Answerer(ABC):
+    """Whoever answers questions. The guard leaves those of dpbench alone: they change with every question."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def answer(self, question: Any) -> Any:
+        """Return the answer, or refuse the question."""

@@ -1,0 +1,155 @@
+"""The Gaussian mechanism: a noisy sum of clipped rows over one Poisson sample. What most learners ask.
+
+Sensitivity (add or remove one): a row of the sample moves the integer sum of a block by at most its clip
+(`forms.contributions`, `exact.sums`), whatever the other rows are; divided by their clips, b blocks move by at most
+sqrt(b) together. Shape and grid of a sum are those of no rows, so that no private row has a part in them.
+
+Privacy: noise of std sigma * clip * sqrt(blocks) on each block is one Gaussian release of noise multiplier sigma, over
+a Poisson sample where the rate is below 1. At epsilon = inf sigma is 0: the same sums, and nothing is added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dpbench.errors import SpecError
+from dpbench.privacy.core.chunk import Chunk, RowFn
+from dpbench.privacy.core.curator import LedgerCurator, Question, Told, added_up, check_chunk_size
+from dpbench.privacy.core.exact.sums import IntegerSum
+from dpbench.privacy.core.forms.contributions import Contribution
+from dpbench.privacy.core.noise import noised
+from dpbench.privacy.core.plan import Planned, Release
+from dpbench.privacy.core.rows import CHUNK_BYTES, PrivateRows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CLIPS = (1e-9, 1e9)
+SCORES = 2**20  # numbers by row and class that a chunk makes room for: so memory does not grow with the classes
+
+
+@dataclass(frozen=True)
+class Sum(Question):
+    """A noisy sum of what `rows` gives, each row clipped; see `Curator.noisy_sum`. May be asked again, step by step.
+
+    Raises:
+        SpecError: a clip that is no number, or not between the limits of `CLIPS`; a chunk size that is none.
+    """
+
+    kind: ClassVar[type[Planned]] = Release
+
+    rows: RowFn
+    release: str
+    clip: float | Sequence[float]
+    chunk_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Read the clips."""
+        check_chunk_size(self.chunk_size)
+        clips, single = checked_clips(self.clip)
+        object.__setattr__(self, "clip", clips[0] if single else clips)
+
+    @property
+    def clips(self) -> tuple[float, ...]:
+        """The bounds, one a block."""
+        return self.clip if isinstance(self.clip, tuple) else (self.clip,)
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The one that pays."""
+        return (self.release,)
+
+    def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor | tuple[Tensor, ...]:
+        """Sample, clip, sum, noise."""
+        step: Release = spent[0]
+        draws, witness, clips = curator.draws(self.release), curator.witness, self.clips
+        whole = draws.sample(len(curator.rows) + witness.members, step.sample_rate)
+        sample, planted = witness.split(whole, len(curator.rows))
+        limit = self.chunk_size or rows_at_once(curator.rows, curator.task.classes)
+        chunks = curator.rows.chunks(sample, draws.row_base(), limit, curator.task.device)
+
+        def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
+            for blocks in curator.guard.contributions(self.rows, chunks, self.release, clips):
+                yield self._integers(blocks)
+                del blocks  # or two chunks of rows would be held at once
+
+        totals = added_up(chunks, integers, self._over_none(curator))
+        stds = [curator.sigma[self.release] * math.sqrt(len(clips)) * clip for clip in clips]
+        if curator.ledger.spent[self.release] == 1 and any(stds):
+            draws.afford(sum(summed.total.numel() for summed in totals), step.steps)
+        answers = tuple(noised(summed, std, draws) for summed, std in zip(totals, stds, strict=True))
+        witness.answered(self.release, totals, [*zip(clips, stds, strict=True)], draws, len(sample), planted)
+        return answers if isinstance(self.clip, tuple) else answers[0]
+
+    def _over_none(self, curator: LedgerCurator) -> list[IntegerSum]:
+        """Return the sums over no rows, one a block: whatever is added to them has their shapes and grids.
+
+        So no private row has a part in the shape of an answer, or in the grid that its noise is rounded to.
+        """
+        with closing(curator.none()) as none:
+            totals = self._integers(curator.guard.over_none(self.rows, next(none), self.release))
+            for total in totals:
+                total.expect_room(len(curator.rows))
+            return totals
+
+    def _integers(self, blocks: Sequence[Contribution]) -> list[IntegerSum]:
+        if len(blocks) != len(self.clips):
+            raise SpecError(
+                f"Release {self.release!r} contributed {len(blocks)} block(s) with {len(self.clips)} clip(s); "
+                "expected one clip per block."
+            )
+        return [block.integers(clip) for block, clip in zip(blocks, self.clips, strict=True)]
+
+    @property
+    def rows_asked(self) -> RowFn:
+        """The row function."""
+        return self.rows
+
+    @property
+    def clips_asked(self) -> tuple[float, ...]:
+        """The clips."""
+        return self.clips
+
+    def told(self, answer: Any) -> Sequence[Told]:
+        """Return all of it."""
+        return (Told(answer if isinstance(answer, tuple) else (answer,), self.clips),)
+
+    def weighed(self, answer: Any, weight: float) -> Any:
+        """Return the answer times the weight."""
+        return tuple(part * weight for part in answer) if isinstance(answer, tuple) else answer * weight
+
+
+def rows_at_once(rows: PrivateRows, scores: int) -> int:
+    """Return how many rows a chunk has that makes `scores` numbers of each; two, at least, can be compared."""
+    return min(rows.per_chunk(CHUNK_BYTES), max(2, SCORES // scores))
+
+
+def checked_clips(clip: float | Sequence[float]) -> tuple[tuple[float, ...], bool]:
+    """Return the bounds, one a block, and whether a single one was given; or refuse one that bounds nothing.
+
+    Raises:
+        SpecError: a clip that is no number, or not between the limits of `CLIPS`.
+    """
+    given = _plain(clip)
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    bounds = [_plain(bound) for bound in given] if several else [given]
+    for bound in bounds:
+        number = isinstance(bound, Real) and not isinstance(bound, bool)
+        if not (number and CLIPS[0] <= bound <= CLIPS[1]):
+            raise SpecError(
+                f"Expected clip={bound!r} to be a number in [{CLIPS[0]:g}, {CLIPS[1]:g}]: the L2 bound on one "
+                "example's row, or one for each block."
+            )
+    return tuple(map(float, bounds)), not several
+
+
+def _plain(given: Any) -> Any:
+    import numpy as np
+    import torch
+
+    return given.tolist() if isinstance(given, (torch.Tensor, np.ndarray, np.generic)) else given

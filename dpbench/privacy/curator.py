@@ -1,0 +1,174 @@
+"""The learner's side of a curator: the only access to private rows that a learner has. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+from dpbench.privacy.core.chunk import Answerer, RowFn, Teacher
+from dpbench.privacy.core.curator import LedgerCurator, Question
+from dpbench.privacy.core.plan import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@final
+class Curator(Answerer):
+    """The only access to private rows: it answers noisy questions within the plan.
+
+    Each word below makes a question (a class of `dpbench.privacy`, one a mechanism) and calls `answer`. Whoever stands
+    between a learner and its rows (an audit, a search on public data, a law) is a function from question to answer.
+    """
+
+    __slots__ = ("_answer", "_sigma", "_task")
+
+    def __init__(self, task: Task, sigma: Mapping[str, float], answer: Callable[[Question], Any]) -> None:
+        """State a task and the noise multipliers, and have `answer` answer; of a `Map` it gives a curator."""
+        self._task, self._sigma, self._answer = task, dict(sigma), answer
+
+    @property
+    def task(self) -> Task:
+        """What is public about the private data."""
+        return self._task
+
+    @property
+    def sigma(self) -> Mapping[str, float]:
+        """The noise multiplier of each planned release (0 when epsilon is infinite)."""
+        return self._sigma
+
+    def answer(self, question: Question) -> Any:
+        """Return the answer to a question; the words below make them."""
+        return self._answer(question)
+
+    def noisy_sum(
+        self, rows: RowFn, *, release: str, clip: float | Sequence[float], chunk_size: int | None = None
+    ) -> Any:
+        """Return the noisy sum of clipped `rows` over one fresh Poisson sample.
+
+        Args:
+            rows: maps a `Chunk` to one contribution per row: a tensor (c, ...), `Joined`, `RankOne`, `Scaled`,
+                `Residual` or `Blocks`. Row i may read row i of the chunk, `seeds[i]` and public values, nothing else.
+                It is called over no rows first (c = 0): shape and grid of the answer are those.
+            release: the name of a planned release with steps left; a step is spent before any private row is read.
+            clip: L2 bound on one example's contribution; for `Blocks`, one bound per block.
+            chunk_size: maximum rows per chunk; it affects memory only, never the distribution of the answer.
+
+        Returns:
+            A float32 tensor with the shape of one contribution (a tuple of them for `Blocks`). The noise has std
+            ``sigma[release] * clip``, times the square root of the number of blocks.
+
+        Raises:
+            NotPlanned: the release is not in the plan, or all its steps are spent.
+            SpecError: a clip or a chunk size that is none, or a number of clips that is not that of the blocks.
+            NotPerExample: a row differs when it is evaluated beside other rows, or among fewer; or what a chunk
+                contributes has another form, shape or scale than what no rows contribute.
+            NotPure: `rows` changed what it can reach, or reaches what cannot be compared, such as an iterator.
+            ComponentFailed: `rows` failed; type and line are told, its text may hold private values.
+        """
+        from dpbench.privacy.core.sum import Sum
+
+        return self.answer(Sum(rows, release, clip, chunk_size))
+
+    def noisy_choice(
+        self, losses: RowFn, *, release: str, project: Tensor | None = None, chunk_size: int | None = None
+    ) -> int:
+        """Return a candidate j in [0, N), with chance proportional to exp(-eps0 L_j) and eps0 = 2 / sigma[release].
+
+        Args:
+            losses: maps a `Chunk` to what each row loses by each candidate, (c, N) float32, N as over no rows (c = 0).
+                An entry is clamped to [0, 1] and rounded to 2^-20; NaN counts as 0. With `project` it returns the cell
+                of each row instead, (c,) int64, and a row in no cell of the matrix loses nothing by any candidate.
+            release: the name of a planned `Choice` of one part, with steps left; a step is spent first.
+            project: a public matrix (cells, N) in [0, 1]: what a row in each cell loses by each candidate.
+            chunk_size: as in `noisy_sum`.
+
+        Raises:
+            NotPlanned: the choice is not in the plan, or all its steps are spent.
+            SpecError: more candidates than planned, or none; a matrix or a row function's answer that does not fit.
+            NotPerExample, NotPure, ComponentFailed: as `noisy_sum` does.
+        """
+        from dpbench.privacy.mechanisms.choice.question import LeastLoss
+
+        chosen: int = self.answer(LeastLoss(losses, release, project, chunk_size))
+        return chosen
+
+    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
+        """Return a candidate for each part, (parts,) int64 in [0, candidates), each part chosen on its own.
+
+        Part p becomes v with chance proportional to exp(eps0 * votes for v of p), eps0 = 2 / sigma[release]: the
+        exponential mechanism over all combinations, where a row loses 1 by each that is not what it voted for.
+
+        Args:
+            votes: maps a `Chunk` to what each row votes for, (c,) int64: p * candidates + v, or any other number, such
+                as -1, for nothing. Each row touches one part, so that all parts together cost one choice.
+            release: the name of a planned `Choice` with steps left; a step is spent first.
+            chunk_size: as in `noisy_sum`.
+
+        Raises:
+            NotPlanned, SpecError, NotPerExample, NotPure, ComponentFailed: as `noisy_choice` does.
+        """
+        from dpbench.privacy.mechanisms.choice.question import Majorities
+
+        chosen: Tensor = self.answer(Majorities(votes, release, chunk_size))
+        return chosen
+
+    def noisy_votes(
+        self, teacher: Teacher, queries: Tensor, *, release: str, shards: int, confident: str | None = None,
+        threshold: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """Return noisy counts of teachers' votes, float32 (m, classes): PATE (Papernot et al. 2017, 2018).
+
+        Each example belongs to one of `shards` shards, by a hash of its content, so equal examples share one. The
+        curator calls `teacher` with each shard that is not empty, and adds up one vote per shard and query.
+
+        Args:
+            teacher: maps a shard and the queries to labels, (m,) int64; one outside [0, classes) is no vote. It may fit
+                whatever it likes on the shard, remembers nothing, and draws from nothing but what it makes itself, say
+                a generator seeded by `shard.seeds`. Gradients are off around it.
+            queries: public examples (m, *query_shape).
+            release: a planned `Release` of sample rate 1, with steps left. Noise has std sigma[release] * sqrt(2 m).
+            shards: how many, at most one per private example.
+            confident: another such release. A query is answered if its largest count, with noise of std
+                sigma[confident] * sqrt(m), reaches `threshold`; the others are rows of NaN. With a answered the noise
+                of the counts has std sigma[release] * sqrt(2 a).
+            threshold: in votes; with `confident` alone.
+
+        Raises:
+            NotPlanned: a release is not in the plan, or all its steps are spent.
+            SpecError: a number of shards or queries that cannot be, labels of another shape or kind, or mapped rows,
+                whose last bits may follow their place: a teacher maps its own shard.
+            NotPerExample: the teacher answers differently over the same shard.
+            NotPure, ComponentFailed: as `noisy_sum` does, of the teacher.
+        """
+        from dpbench.privacy.mechanisms.votes import TeacherVotes
+
+        counts: Tensor = self.answer(TeacherVotes(teacher, queries, release, shards, confident, threshold))
+        return counts
+
+    def map(self, transform: Callable[[Tensor], Tensor]) -> Curator:
+        """Return a curator over the transformed rows, on the same ledger.
+
+        `transform` maps (c, *example_shape) float32 to (c, *new_shape), each row independently and using public values
+        only: neighbouring datasets stay neighbouring, so the transform costs no privacy. It is applied once, so that a
+        projection makes every later step cheaper. Mapped rows are kept in 8 bits, each with a scale of its own
+        (`Chunk.rows`): a quarter of the memory, and integers to add up. A library's product may round a row
+        otherwise where it stands elsewhere in a chunk: use `exact_linear`.
+
+        Raises:
+            NotPerExample, NotPure, ComponentFailed: as `noisy_sum` does, of `transform`.
+        """
+        from dpbench.privacy.core.map import Map
+
+        mapped: Curator = self.answer(Map(transform))
+        return mapped
+
+
+def handle_of(curator: LedgerCurator) -> Curator:
+    """Return what a learner may hold of a curator: no attribute of it leads to a private row."""
+
+    def answer(question: Question) -> Any:  # a bound method would carry __self__
+        found = curator.answer(question)
+        return handle_of(found) if isinstance(found, LedgerCurator) else found
+
+    return Curator(curator.task, curator.sigma, answer)

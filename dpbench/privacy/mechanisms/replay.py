@@ -1,0 +1,122 @@
+"""Asking a question again over other rows: what an audit has each mechanism do, and what it finds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpbench.privacy.core.chunk import Chunk
+from dpbench.privacy.core.exact.quantised import Quantised, measured, quantise
+from dpbench.privacy.core.plan import Planned, Task
+from dpbench.privacy.core.rows import PrivateRows
+
+REPLAY = "replay"
+"""The name of a release that a replay is planned as."""
+SEED = 0x5DEECE66D
+BASE, SMALL = 1_000, 16  # private rows that a question is put to again: of features, and of images, which cost more
+LABELS = 24  # labels that a copy of a real row is given
+SIZES = (1e-30, 1e-8, 1e-2, 1.0, 1e4, 1e10, 1e20, 1e30)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """What neighbouring sets of rows are made of, and how the question was planned that is put to them."""
+
+    held: PrivateRows
+    task: Task
+    planned: Planned
+    sigma: float  # the noise multiplier that was stated for it
+    generator: np.random.Generator
+
+    @property
+    def features(self) -> bool:
+        """Whether rows are vectors, which cost little."""
+        return len(self.held.example_shape) == 1
+
+    def base(self, most: int) -> PrivateRows:
+        """Return some of the rows that are held."""
+        return some(self.held, most, self.generator)
+
+    def odd(self, base: PrivateRows) -> PrivateRows:
+        """Return rows that nobody expects and data may hold."""
+        return adversaries(base, self.task.classes, self.generator, self.features)
+
+    def key(self) -> int:
+        """Return what the randomness of one replay is derived from."""
+        return int(self.generator.integers(2**31))
+
+
+@dataclass
+class Moved:
+    """By how much rows moved answers: in what the mechanism says one row can move them."""
+
+    tried: int = 0
+    largest: float = 0.0
+    shift: float = 0.0  # between what a row moves others by and what it gives alone
+    complaints: list[str] = field(default_factory=list)
+
+
+def seedless(chunk: Chunk) -> Chunk:
+    """Return the chunk with one seed for all rows: a row that stands elsewhere would have another."""
+    return Chunk(chunk.rows, chunk.y, torch.full_like(chunk.seeds, SEED))
+
+
+def one(rows: PrivateRows, place: int) -> PrivateRows:
+    """Return one row alone."""
+    return PrivateRows(rows.held[place : place + 1], rows.y[place : place + 1], torch.arange(1))
+
+
+def joined(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
+    """Return all rows of both."""
+    held: Tensor | Quantised
+    if isinstance(rows.held, Quantised) and isinstance(more.held, Quantised):
+        parts = [torch.cat(pair) for pair in zip(rows.held.parts, more.held.parts, strict=True)]
+        held = measured(*parts)
+    else:
+        held = torch.cat([rows.x, more.x])
+    return PrivateRows(held, torch.cat([rows.y, more.y]), torch.arange(len(rows) + len(more)))
+
+
+def some(rows: PrivateRows, most: int, generator: np.random.Generator) -> PrivateRows:
+    """Return a copy of some rows that were drawn."""
+    picked = torch.from_numpy(np.sort(generator.permutation(len(rows))[:most]))
+    place = rows.index[picked]
+    held = rows.held[place] if isinstance(rows.held, Quantised) else rows.held[place].clone()
+    return PrivateRows(held, rows.y[picked], torch.arange(len(picked)))
+
+
+def adversaries(base: PrivateRows, classes: int, generator: np.random.Generator, many: bool) -> PrivateRows:
+    """Return rows that nobody expects and data may hold: sizes, numbers that are none, copies under all labels."""
+    x = base.x
+    flat = x.flatten(1).nan_to_num(0, 0, 0)
+    direction = torch.from_numpy(generator.normal(size=flat.shape[1])).float()
+    direction /= direction.norm()
+    unit = torch.zeros_like(direction)
+    unit[int(generator.integers(len(unit)))] = 1
+    rows = [direction * size for size in (SIZES if many else SIZES[::2])]
+    rows += [unit * 1e4, _leading(flat), _leading(flat) * -1e4, direction * 0]
+    rows += [torch.full_like(direction, number) for number in (math.nan, math.inf, -math.inf, 3e38)]
+    spoiled = flat[0].clone()
+    spoiled[0] = math.nan
+    labels = generator.permutation(classes)[: LABELS if many else 4]
+    rows += [spoiled, *[flat[int(generator.integers(len(flat)))]] * len(labels)]
+    stacked = torch.stack(rows).reshape(-1, *base.example_shape)
+    y = torch.from_numpy(generator.integers(classes, size=len(rows)))
+    y[len(y) - len(labels) :] = torch.from_numpy(labels)
+    held = quantise(stacked) if isinstance(base.held, Quantised) else stacked
+    return PrivateRows(held, y, torch.arange(len(rows)))
+
+
+def _leading(rows: Tensor) -> Tensor:
+    """Return the direction in which rows vary most, by power iteration."""
+    rows = rows.double()
+    rows = rows / rows.abs().max().clamp(min=1e-300)
+    found = rows.abs().sum(0) + 1e-12
+    for _ in range(8):
+        found = rows.T @ (rows @ (found / found.norm().clamp(min=1e-300)))
+    leading: Tensor = (found / found.norm().clamp(min=1e-300)).float()
+    return leading

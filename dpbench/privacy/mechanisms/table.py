@@ -1,0 +1,74 @@
+"""The closed table: every mechanism there is, what is asked by it, and what an audit does about it.
+
+A new mechanism is one module (or package) beside this one, and a line here. Nothing in `core` names one: accountants,
+ledger and records ask its `Planned`, `LedgerCurator` its `Question`, sums its form. What no line names is refused
+wherever it counts (`core.closed`), and a test holds this table to all that is defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpbench.privacy.core.curator import Question
+from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
+from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.plan import Planned, Release, Task
+from dpbench.privacy.core.sum import Sum
+from dpbench.privacy.mechanisms import votes
+from dpbench.privacy.mechanisms.choice import replay as choices
+from dpbench.privacy.mechanisms.choice.plan import Choice
+from dpbench.privacy.mechanisms.choice.question import Cells, LeastLoss, Majorities
+from dpbench.privacy.mechanisms.replay import Moved, Neighbours
+from dpbench.privacy.mechanisms.residual.form import Residual
+from dpbench.privacy.mechanisms.votes import TeacherVotes
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How an audit puts a mechanism's questions again, where it does not compare sums (`audit.sensitivity`)."""
+
+    replay: Callable[[Any, Neighbours], Moved]
+    costly: bool = False  # to ask again, whatever rows are
+    probe: Callable[[Neighbours], Moved] | None = None  # a question of the audit's own
+    laws: Callable[[float, Task, np.random.Generator], Iterator[choices.Drawn]] | None = None
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One mechanism."""
+
+    module: str  # or package, below dpbench.privacy
+    planned: type[Planned] | None  # how its uses are planned; None where it costs nothing
+    questions: tuple[type[Question], ...] = ()
+    forms: tuple[type[Contribution], ...] = ()  # what rows may contribute to them
+    audit: Audit | None = None
+
+
+TABLE = (
+    Mechanism("core.sum", Release, (Sum,), (Rows, Joined, RankOne, Scaled)),
+    Mechanism("core.map", None, (Map,)),
+    Mechanism("mechanisms.residual", Release, forms=(Residual,)),
+    Mechanism(
+        "mechanisms.choice",
+        Choice,
+        (LeastLoss, Majorities),
+        (Cells,),
+        Audit(choices.replay, probe=choices.probe, laws=choices.laws),
+    ),
+    Mechanism("mechanisms.votes", Release, (TeacherVotes,), audit=Audit(votes.replay, costly=True)),
+    Mechanism("mechanisms.private_selection", None),  # of whole fits: it asks nothing itself
+)
+
+
+def audit_of(question: type[Question]) -> Audit | None:
+    """Return how questions of this type are put again; None of sums."""
+    return next(one.audit for one in TABLE if question in one.questions)
+
+
+def audits_of(planned: type[Planned]) -> tuple[Audit, ...]:
+    """Return how an audit puts questions again that are planned so."""
+    return tuple(one.audit for one in TABLE if one.planned is planned and one.audit is not None)

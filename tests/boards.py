@@ -26,8 +26,8 @@ from dpbench.records import provenance
 from dpbench.records.board import Board
 from dpbench.records.result import Result, SeedResult, not_covered, summarise
 from dpbench.records.spec import Spec
-from dpbench.registry.boards import entry_spec, spelled_out
-from dpbench.registry.components import written
+from dpbench.registry.boards import entry_spec, spell_out_board
+from dpbench.registry.components import write_component
 
 PRIVATE, PUBLIC, TEST = 45_000, 5_000, 1_000
 STEPS = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500)
@@ -41,7 +41,7 @@ def synthetic(board: Board, count: int, seed: int) -> list[Result]:
 
 def made(board: Board, count: int, seed: int) -> Iterator[Result]:
     """Yield them one by one, for more than fit into memory."""
-    whole = spelled_out(board, _plugins())
+    whole = spell_out_board(board, _plugins())
     classes = tuple(_plugins().find("dataset", board.dataset.name).cls.classes)
     chance = np.random.default_rng(seed)
     labels, hardness = chance.integers(len(classes), size=TEST), chance.normal(size=TEST)
@@ -74,7 +74,7 @@ def _plugins() -> registry.Registry:
 def _asked(place: int) -> dict[str, Any]:
     """Return what an entry chooses for itself."""
     if place == 0:
-        ceiling = written(_plugins().find("learner", "non-private").cls())
+        ceiling = write_component(_plugins().find("learner", "non-private").cls())
         return {"learner": ceiling, "epsilon": math.inf}
     options = {"k": 10 * (1 + place % 12), "steps": STEPS[place % len(STEPS)], "learning_rate": 0.1}
     asked: dict[str, Any] = {"learner": {"name": f"synthetic-{place:05}", "options": options}}

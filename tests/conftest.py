@@ -155,7 +155,7 @@ def real_data() -> Path:
 @pytest.fixture
 def telling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let learners tell a test what they saw: a fit that leaves something behind is not refused."""
-    monkeypatch.setattr("dpbench.harness.fitting.forgetting", contextlib.nullcontext)
+    monkeypatch.setattr("dpbench.harness.fitting.refuse_leftovers", contextlib.nullcontext)
 
 
 @pytest.fixture(autouse=True)

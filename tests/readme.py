@@ -20,7 +20,7 @@ from dpbench.records.result import Interval, Result
 from dpbench.studies.figures import published
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Prediction
-from dpbench.studies.reproduce.document import compared, coverage
+from dpbench.studies.reproduce.document import count_compared, coverage
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "dpbench" / "docs"
@@ -340,7 +340,7 @@ def verdicts_table() -> str:
     lines = ["| figure | compared | verdict | found |", "|---|---|---|---|"]
     for one in coverage(LEADERBOARD, registry.load()):
         if one.study.finding:
-            lines.append(f"| `{one.study.name}` | {compared(one)} | {one.verdict} | {one.study.finding} |")
+            lines.append(f"| `{one.study.name}` | {count_compared(one)} | {one.verdict} | {one.study.finding} |")
     return "\n".join(lines)
 
 

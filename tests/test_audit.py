@@ -15,16 +15,16 @@ import pytest
 import torch
 
 from dpbench.api import PublicData
-from dpbench.audit.figures import figures
+from dpbench.audit.figures import compute_figures
 from dpbench.audit.run import audit, audit_of
 from dpbench.cli import main
 from dpbench.errors import NotReproducible, PrivacyError, SpecError
 from dpbench.harness.fit import fit
 from dpbench.harness.prepare import PreparedRun, prepare
 from dpbench.harness.run import run
-from dpbench.privacy.core.binding import bind
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.witness import Canaries, Seen, Witness
+from dpbench.privacy.core.witness import Canaries, SumObservation, Witness
 from dpbench.records.audit import Audit
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
@@ -82,7 +82,7 @@ def test_figures_follow_from_the_statistics_in_the_file(tmp_path: Path) -> None:
     found = audit_of(prepared("class-means"), 0, CANARIES)
     read = Audit.read(found.write(tmp_path))
     assert read == found
-    assert read.figures == figures(read.epsilon, read.delta, read.sensitivity, read.noise, read.attack)
+    assert read.figures == compute_figures(read.epsilon, read.delta, read.sensitivity, read.noise, read.attack)
     assert (tmp_path / "audit" / f"{found.digest[:16]}.json").exists()
 
 
@@ -135,7 +135,7 @@ def test_a_learner_that_plans_and_never_asks_is_refused(monkeypatch: pytest.Monk
 
 
 def test_a_witness_never_stands_beside_secure_randomness() -> None:
-    rows, seen = private_rows(), list[Seen]()
+    rows, seen = private_rows(), list[SumObservation]()
     task = prepared("class-means").roles.task
     with pytest.raises(PrivacyError, match="research randomness"):
         bind(rows, task, (), 1.0, Randomness.secure(0), Witness(seen.append))

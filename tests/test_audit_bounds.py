@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from dpbench.audit import bounds
-from dpbench.audit.attack import Scores, members
-from dpbench.audit.figures import figures, interval
+from dpbench.audit.attack import CanaryScores, draw_members
+from dpbench.audit.figures import compute_figures, interval
 from dpbench.records.audit import Attack, Check, Noise
 
 # canaries, guesses, correct, delta -> by Steinke et al., by Mahloujifar et al.: what jax_privacy 2.0 gives
@@ -100,20 +100,20 @@ ATTACK = Attack(canaries=10_000, members=5_000, guesses=300, correct=200, mean=0
 
 
 def test_the_estimate_is_withheld_where_noise_is_in_doubt() -> None:
-    fine = figures(1.0, 1e-5, None, _noise(Check(name="steps", p=0.4)), ATTACK)
-    doubted = figures(1.0, 1e-5, None, _noise(Check(name="steps", p=0.0005)), ATTACK)
+    fine = compute_figures(1.0, 1e-5, None, _noise(Check(name="steps", p=0.4)), ATTACK)
+    doubted = compute_figures(1.0, 1e-5, None, _noise(Check(name="steps", p=0.0005)), ATTACK)
     assert fine.gauss is not None
     assert doubted.gauss is None and doubted.steinke == fine.steinke
-    assert figures(1.0, 1e-5, None, None, ATTACK).gauss is None
+    assert compute_figures(1.0, 1e-5, None, None, ATTACK).gauss is None
 
 
 def test_how_many_guesses_are_made_depends_on_no_score() -> None:
     """Of the best of several numbers of guesses 0.143 came out, for an epsilon of 0.1."""
     generator = np.random.default_rng(1)
-    member = members(10_000, generator)
+    member = draw_members(10_000, generator)
     made = []
     for strength in (0.0, 0.1, 100.0):
-        scores = Scores(member)
+        scores = CanaryScores(member)
         scores.add([strength * member + generator.normal(size=len(member))], 1.0, 1.0)
         made.append(scores.stated().guesses)
     assert made == [300, 300, 300]
@@ -122,8 +122,8 @@ def test_how_many_guesses_are_made_depends_on_no_score() -> None:
 
 def test_scores_weigh_a_release_by_its_own_noise() -> None:
     generator = np.random.default_rng(2)
-    member = members(200_000, generator)
-    scores = Scores(member)
+    member = draw_members(200_000, generator)
+    scores = CanaryScores(member)
     for sigma in (0.8, 8.0, 8.0):
         scores.add([member + sigma * generator.normal(size=len(member))], sigma, 1.0)
     found = scores.stated()
@@ -133,16 +133,16 @@ def test_scores_weigh_a_release_by_its_own_noise() -> None:
 
 def test_blocks_of_one_question_add_up() -> None:
     generator = np.random.default_rng(3)
-    member = members(100_000, generator)
-    scores, sigma = Scores(member), 2.0
+    member = draw_members(100_000, generator)
+    scores, sigma = CanaryScores(member), 2.0
     scores.add([member + sigma * math.sqrt(2) * generator.normal(size=len(member)) for _ in range(2)], sigma, 1.0)
     assert scores.stated().mean == pytest.approx(1 / sigma, rel=0.05)
 
 
 def test_under_sampling_scores_are_at_least_as_good_as_a_sum() -> None:
     generator, rate, sigma, steps = np.random.default_rng(4), 0.1, 0.7, 40
-    member = members(50_000, generator)
-    scores = Scores(member)
+    member = draw_members(50_000, generator)
+    scores = CanaryScores(member)
     for _ in range(steps):
         sampled = member & (generator.random(len(member)) < rate)
         scores.add([sampled + sigma * generator.normal(size=len(member))], sigma, rate)
@@ -162,6 +162,6 @@ def test_the_interval_of_sigma_is_that_of_chi_square() -> None:
 
 
 def test_what_no_epsilon_allows_is_rejected() -> None:
-    most = figures(1.0, 1e-7, None, None, ATTACK.model_copy(update={"correct": 300, "mean": 4.0}))
+    most = compute_figures(1.0, 1e-7, None, None, ATTACK.model_copy(update={"correct": 300, "mean": 4.0}))
     assert len(most.failed) == 3 and most.level == pytest.approx(0.001 / 3)
-    assert figures(1.0, 1e-5, None, _noise(), ATTACK).failed == ()
+    assert compute_figures(1.0, 1e-5, None, _noise(), ATTACK).failed == ()

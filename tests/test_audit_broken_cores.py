@@ -16,11 +16,12 @@ from torch import Tensor
 from dpbench.audit import listening
 from dpbench.audit.run import audit_of
 from dpbench.harness.prepare import PreparedRun, prepare
-from dpbench.privacy.core import binding, randomness
+from dpbench.privacy import binding
 from dpbench.privacy.core import plan as plans
+from dpbench.privacy.core import randomness
 from dpbench.privacy.core import sum as questions
 from dpbench.privacy.core.exact import sums
-from dpbench.privacy.core.exact.quantised import Quantised
+from dpbench.privacy.core.exact.quantised import QuantisedRows
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms import contributions
 from dpbench.privacy.core.forms.contributions import RankOne
@@ -35,7 +36,7 @@ WHOLE = "dp-sgd:steps=12"
 GEP = "gep:steps=6,k=20"
 BROKEN: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {}
 Patch = pytest.MonkeyPatch
-Seeded: Any = randomness._Seeded
+Seeded: Any = randomness._SeededDraws
 
 
 @functools.cache
@@ -202,7 +203,7 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     plain = sums.rounded_outer_sum
 
-    def rounded(left: Tensor, right: Quantised, weights: Tensor, grids: sums.OuterGrids) -> IntegerSum:
+    def rounded(left: Tensor, right: QuantisedRows, weights: Tensor, grids: sums.OuterGrids) -> IntegerSum:
         found = plain(left, right, weights, grids)
         return IntegerSum(found.total.float().to(torch.int64), found.grid)
 

@@ -112,7 +112,7 @@ def test_nothing_but_bind_makes_a_curator_or_changes_its_noise_and_ledger() -> N
                     makers.append(file.relative_to(ROOT.parent).as_posix())
                 if called.rpartition(".")[2] == "replace" and {one.arg for one in node.keywords} & {"sigma", "ledger"}:
                     changers.append(f"{file.relative_to(ROOT.parent)}: {ast.unparse(node)}")
-    assert makers == ["dpbench/privacy/core/binding.py"]
+    assert makers == ["dpbench/privacy/binding.py"]
     assert changers == []
 
 

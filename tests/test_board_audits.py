@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dpbench import registry
-from dpbench.board.build import index_of, verified
-from dpbench.board.verify.known import Known
+from dpbench.board.build import index_of, verify_leaderboard
+from dpbench.board.verify.known import Expectations
 from dpbench.cli import main
 from dpbench.registry import Registry
 from dpbench.site import build_site
@@ -52,7 +52,7 @@ def audit_of(root: Path, learner: str) -> Path:
 
 
 def complaints(root: Path, plugins: Registry) -> list[str]:
-    return [f"{one.file} {one}" for one in verified(root, Known.here(root, plugins)).complaints]
+    return [f"{one.file} {one}" for one in verify_leaderboard(root, Expectations.here(root, plugins)).complaints]
 
 
 def change(file: Path, field: str, value: Any) -> None:
@@ -137,8 +137,8 @@ def test_an_audit_that_failed_stands_in_the_way_until_the_result_is_disputed(
     with monkeypatch.context() as patch:
         from dpbench.privacy.core import randomness
 
-        plain = randomness._Seeded.noise
-        patch.setattr(randomness._Seeded, "noise", lambda self, shape, std: plain(self, shape, std * 0.9))
+        plain = randomness._SeededDraws.noise
+        patch.setattr(randomness._SeededDraws, "noise", lambda self, shape, std: plain(self, shape, std * 0.9))
         asked = ["audit", f"tiny/{entry}", "--root", str(root), "--canaries", "2000", "--device", "cpu"]
         assert main_(asked) == 1
     assert any("figures.failed: noise: size of" in line for line in complaints(root, plugins))

@@ -17,7 +17,7 @@ from dpbench import registry
 from dpbench.board import build
 from dpbench.board.build import INDEX, index_of
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.verify.known import Known
+from dpbench.board.verify.known import Expectations
 from dpbench.board.verify.rerun import keep, rerun
 from dpbench.errors import ChecksFailed, DataError
 from dpbench.records.board import find_board
@@ -76,16 +76,16 @@ def test_the_same_files_give_the_same_bytes_wherever_they_lie(root: Path, world:
     for file in root.rglob("*.json"):
         file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")), indent=3), encoding="utf-8")
         os.utime(file, (0, 0))
-    first, second = (build.written(index_of(one, plugins)) for one in (world, root))
+    first, second = (build.encode_index(index_of(one, plugins)) for one in (world, root))
     assert first == second
     assert str(world).encode() not in first
 
 
 def test_what_is_written_is_read_as_it_was(root: Path, plugins: Registry) -> None:
     index = index_of(root, plugins)
-    assert not build.current(index, root)
+    assert not build.is_current(index, root)
     assert Index.read(build.write(index, root)) == index
-    assert build.current(index, root)
+    assert build.is_current(index, root)
 
 
 def test_every_number_is_that_of_its_result_to_the_last_digit(root: Path, plugins: Registry) -> None:
@@ -145,7 +145,7 @@ def test_an_entry_says_what_it_read_and_that_nobody_ran_it_again(root: Path, plu
 
 
 def test_a_result_that_was_run_again_is_re_run_until_it_changes(root: Path, plugins: Registry) -> None:
-    (stored,) = [one.stored for one in build.verified(root, Known.here(root, plugins)).results
+    (stored,) = [one.stored for one in build.verify_leaderboard(root, Expectations.here(root, plugins)).results
                 if one.stored.path == boards.file_of(root, "class-means")]  # fmt: skip
     keep(rerun(Result.read(stored.path), None, plugins, "cpu"), stored, root)
     found = entry(index_of(root, plugins), "class-means")
@@ -179,9 +179,9 @@ def test_the_command_of_an_entry_repeats_its_spec(root: Path, plugins: Registry)
 
 
 def build_component(part: Any) -> Component:
-    from dpbench.registry.components import written
+    from dpbench.registry.components import write_component
 
-    return written(part)
+    return write_component(part)
 
 
 def test_the_command_of_a_search_names_what_was_searched(synthetic: Path, plugins: Registry) -> None:
@@ -256,8 +256,8 @@ def test_the_index_and_every_result_follow_the_schema(root: Path, synthetic: Pat
 
 @pytest.mark.parametrize("value", ["NaN", -1, None, "high"])
 def test_what_does_not_follow_the_schema_is_refused(root: Path, plugins: Registry, value: object) -> None:
-    made = json.loads(build.written(index_of(root, plugins)))
-    validator = jsonschema.Draft202012Validator(build.schema())
+    made = json.loads(build.encode_index(index_of(root, plugins)))
+    validator = jsonschema.Draft202012Validator(build.make_schema())
     assert validator.is_valid(made)
     (tiny,) = [one for one in made["standings"] if one["board"]["name"] == "tiny"]
     tiny["entries"][0]["sigma"] = value

@@ -13,10 +13,10 @@ import pytest
 
 from dpbench import registry
 from dpbench.api import Release
-from dpbench.board.build import verified
+from dpbench.board.build import verify_leaderboard
 from dpbench.board.verify.declared import check_selection
-from dpbench.board.verify.derive import Question, derive
-from dpbench.board.verify.known import Known
+from dpbench.board.verify.derive import EpsilonQuestion, derive
+from dpbench.board.verify.known import Expectations
 from dpbench.board.verify.rerun import record_of, rerun
 from dpbench.board.verify.review import MANY, review_of
 from dpbench.errors import AccountantsDisagree, Complaint, DataMissing, SpecError
@@ -34,8 +34,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def known(world: Path) -> Known:
-    return Known.here(world, registry.load())
+def known(world: Path) -> Expectations:
+    return Expectations.here(world, registry.load())
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def content(root: Path, learner: str) -> dict[str, Any]:
     return found
 
 
-def complaints(root: Path, known: Known) -> list[Complaint]:
-    return list(verified(root, known).complaints)
+def complaints(root: Path, known: Expectations) -> list[Complaint]:
+    return list(verify_leaderboard(root, known).complaints)
 
 
-def changed(root: Path, known: Known, learner: str, edits: Mapping[str, Change], sealed: bool) -> list[str]:
+def changed(root: Path, known: Expectations, learner: str, edits: Mapping[str, Change], sealed: bool) -> list[str]:
     """Change a result and return the fields that are complained about."""
     file, made = boards.file_of(root, learner), content(root, learner)
     for field, value in edits.items():
@@ -63,7 +63,7 @@ def changed(root: Path, known: Known, learner: str, edits: Mapping[str, Change],
     return [one.field for one in found]
 
 
-def test_results_as_the_harness_wrote_them_pass(root: Path, known: Known) -> None:
+def test_results_as_the_harness_wrote_them_pass(root: Path, known: Expectations) -> None:
     assert complaints(root, known) == []
     assert len(list(root.rglob("results/*/*.json"))) == len(boards.LEARNERS)
 
@@ -101,7 +101,7 @@ SLIPS: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("field", SLIPS)
-def test_a_slip_is_found_by_the_seal_which_names_the_field(root: Path, known: Known, field: str) -> None:
+def test_a_slip_is_found_by_the_seal_which_names_the_field(root: Path, known: Expectations, field: str) -> None:
     found = changed(root, known, "class-means", {field: SLIPS[field]}, sealed=False)
     named = ".".join(field.split(".")[:2])
     assert any(one == named or one.startswith(f"{named}.") for one in found), found
@@ -204,7 +204,7 @@ FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("learner", "edits", "field"), FORGERIES, ids=lambda value: value if isinstance(value, str) else "+".join(value)
 )
 def test_a_forgery_that_was_sealed_anew_is_found_by_what_contradicts_it(
-    root: Path, known: Known, learner: str, edits: Mapping[str, Change], field: str
+    root: Path, known: Expectations, learner: str, edits: Mapping[str, Change], field: str
 ) -> None:
     assert field in changed(root, known, learner, edits, sealed=True)
 
@@ -231,7 +231,7 @@ ASKED = {"rule": "public-validation", "space": {"k": [5, 9]}}
     ],
 )
 def test_a_search_is_on_record_as_it_was_asked_for(
-    root: Path, known: Known, edits: Mapping[str, Change], field: str | None
+    root: Path, known: Expectations, edits: Mapping[str, Change], field: str | None
 ) -> None:
     searched = {"settled": {}, "spec.search": ASKED, "search": SEARCH, "selection": "public-validation", **edits}
     made = content(root, "class-means")
@@ -264,7 +264,7 @@ SOURCE = {"digest": "0" * 64, "dataset": "digits", "extractor": "pixels", "epsil
     ],
 )
 def test_settings_from_elsewhere_come_from_elsewhere_and_are_those_that_ran(
-    root: Path, known: Known, source: Mapping[str, Any], chosen: Mapping[str, Any], field: str | None
+    root: Path, known: Expectations, source: Mapping[str, Any], chosen: Mapping[str, Any], field: str | None
 ) -> None:
     taken = {"rule": "transfer", "trials": [], "chosen": dict(chosen), "source": {**SOURCE, **source}}
     edits = {"selection": "transfer", "search": {**SEARCH, **taken}}
@@ -275,17 +275,17 @@ def test_settings_from_elsewhere_come_from_elsewhere_and_are_those_that_ran(
 @pytest.mark.parametrize(
     "field", ["privacy.epsilon", "privacy.independent.upper", "privacy.plan.0.sigma", "seeds.0.accuracy"]
 )
-def test_a_computed_number_may_differ_by_less_than_a_millionth(root: Path, known: Known, field: str) -> None:
+def test_a_computed_number_may_differ_by_less_than_a_millionth(root: Path, known: Expectations, field: str) -> None:
     assert changed(root, known, "class-means", {field: lambda value: value * (1 - 1e-8)}, sealed=True) == []
     assert field in changed(root, known, "class-means", {field: lambda value: value * (1 - 3e-6)}, sealed=True)
 
 
-def test_epsilon_above_its_target_is_refused_however_little_it_is(root: Path, known: Known) -> None:
+def test_epsilon_above_its_target_is_refused_however_little_it_is(root: Path, known: Expectations) -> None:
     just_above = math.nextafter(1.0, 2.0)
     assert "privacy.epsilon" in changed(root, known, "class-means", {"privacy.epsilon": just_above}, sealed=True)
 
 
-def test_of_trials_that_scored_the_same_either_may_be_chosen(root: Path, known: Known) -> None:
+def test_of_trials_that_scored_the_same_either_may_be_chosen(root: Path, known: Expectations) -> None:
     tied = [{"setting": {"k": k}, "accuracy": accuracy} for k, accuracy in ((5, 0.3), (9, 0.1 + 0.2))]
     result = Result.read(boards.file_of(root, "class-means"))
     for k in (5, 9):
@@ -297,7 +297,7 @@ def test_of_trials_that_scored_the_same_either_may_be_chosen(root: Path, known: 
         assert [field for field, _ in check_selection(Result.model_validate(made))] == []
 
 
-def test_a_strangers_learner_needs_no_commit_but_a_clean_tree(root: Path, known: Known) -> None:
+def test_a_strangers_learner_needs_no_commit_but_a_clean_tree(root: Path, known: Expectations) -> None:
     stranger = {"plugin": "mine", "distribution": "dpbench-mine", "version": "9"}
     edits = {"components.learner": stranger, "provenance.commit": None, "provenance.dirty": None}
     assert changed(root, known, "class-means", edits, sealed=True) == []
@@ -306,8 +306,8 @@ def test_a_strangers_learner_needs_no_commit_but_a_clean_tree(root: Path, known:
 
 def test_epsilon_of_a_private_search_is_that_of_the_whole_search() -> None:
     plan = (Release("gradient", 10),)
-    one = derive(Question(plan, 30.0, 1e-5, "rdp", None, 1.0))
-    searched = derive(Question(plan, 30.0, 1e-5, "rdp", Repeats(10.0), 1.0))
+    one = derive(EpsilonQuestion(plan, 30.0, 1e-5, "rdp", None, 1.0))
+    searched = derive(EpsilonQuestion(plan, 30.0, 1e-5, "rdp", Repeats(10.0), 1.0))
     assert searched.error == "" and searched.accountant == "opacus-rdp"
     assert searched.lower <= searched.epsilon <= searched.upper
     assert searched.epsilon > 1.5 * one.epsilon
@@ -315,7 +315,7 @@ def test_epsilon_of_a_private_search_is_that_of_the_whole_search() -> None:
 
 def test_a_plan_that_would_cost_gigabytes_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crosscheck, "cross_check", lambda *_: pytest.fail("it was accounted for"))
-    answer = derive(Question((Release("gradient", 1000, 0.5),), 1e-3, 1e-5, "pld", None, 1.0))
+    answer = derive(EpsilonQuestion((Release("gradient", 1000, 0.5),), 1e-3, 1e-5, "pld", None, 1.0))
     assert "by Renyi divergences" in answer.error
 
 
@@ -324,13 +324,13 @@ def test_accountants_that_contradict_each_other_are_a_complaint(monkeypatch: pyt
         raise AccountantsDisagree("They do.")
 
     monkeypatch.setattr(crosscheck, "cross_check", refuse)
-    answer = derive(Question((Release("gradient", 10),), 30.0, 1e-5, "pld", None, 1.0))
+    answer = derive(EpsilonQuestion((Release("gradient", 10),), 30.0, 1e-5, "pld", None, 1.0))
     assert answer.error == "it cannot be derived: They do."
 
 
-def test_many_files_on_processes_give_the_complaints_of_one(root: Path, known: Known) -> None:
+def test_many_files_on_processes_give_the_complaints_of_one(root: Path, known: Expectations) -> None:
     changed(root, known, "class-means", {"privacy.epsilon": last_digit}, sealed=False)
-    stored = [one.stored for one in verified(root, known).results]
+    stored = [one.stored for one in verify_leaderboard(root, known).results]
     many = stored * (MANY // len(stored) + 1)
     one, spread = review_of(stored, known), review_of(many, known)
     assert spread.results[: len(stored)] == one.results
@@ -344,7 +344,7 @@ def test_a_seed_that_is_run_again_gives_the_same_predictions(root: Path) -> None
     assert record.predictions == result.seeds[1].predictions
 
 
-def test_a_forgery_that_all_else_passes_is_found_by_running_it_again(root: Path, known: Known) -> None:
+def test_a_forgery_that_all_else_passes_is_found_by_running_it_again(root: Path, known: Expectations) -> None:
     better, spent = content(root, "pillar")["seeds"], content(root, "class-means")["seeds"][0]["spent"]
     edits = {f"seeds.{place}": {**seed, "spent": spent} for place, seed in enumerate(better)}
     edits["metrics"] = content(root, "pillar")["metrics"]
@@ -404,10 +404,12 @@ def test_secure_noise_is_compared_within_noise(root: Path) -> None:
     assert "99 times in 100" in record.tolerance
 
 
-def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, known: Known) -> None:
+def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, known: Expectations) -> None:
     from dpbench.board.verify.rerun import keep
 
-    (stored,) = [one.stored for one in verified(root, known).results if one.stored.path.name.startswith("class-means")]
+    (stored,) = [
+        one.stored for one in verify_leaderboard(root, known).results if one.stored.path.name.startswith("class-means")
+    ]
     result = Result.read(stored.path)
     record = rerun(result, None, registry.load(), "cpu")
     keep(record, stored, root)

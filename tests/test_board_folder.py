@@ -13,8 +13,8 @@ import pytest
 
 from dpbench import registry
 from dpbench.board import folder
-from dpbench.board.folder import ResultFile, boards_of, content_of, stored_at
-from dpbench.board.verify.known import Known
+from dpbench.board.folder import ResultFile, boards_of, content_of, locate_result
+from dpbench.board.verify.known import Expectations
 from dpbench.board.verify.review import review
 from dpbench.errors import Complaint, MalformedFile, SpecError
 from dpbench.records.board import find_board
@@ -25,8 +25,8 @@ BOARD = "digits-eps1"
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
-    return Known.here(made(tmp_path_factory.mktemp("known")), registry.load())
+def known(tmp_path_factory: pytest.TempPathFactory) -> Expectations:
+    return Expectations.here(made(tmp_path_factory.mktemp("known")), registry.load())
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,11 @@ def filed(root: Path, good: dict[str, Any], **changed: Any) -> Path:
     return file
 
 
-def complaints(root: Path, known: Known) -> list[Complaint]:
+def complaints(root: Path, known: Expectations) -> list[Complaint]:
     return list(review(root, known).complaints)
 
 
-def test_a_good_file_has_no_complaint(tmp_path: Path, known: Known, good: dict[str, Any]) -> None:
+def test_a_good_file_has_no_complaint(tmp_path: Path, known: Expectations, good: dict[str, Any]) -> None:
     filed(made(tmp_path), good)
     assert complaints(tmp_path, known) == []
 
@@ -83,7 +83,7 @@ HOSTILE: dict[str, tuple[bytes, str, str]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_file_that_is_no_result_is_one_complaint(tmp_path: Path, known: Known, name: str) -> None:
+def test_a_file_that_is_no_result_is_one_complaint(tmp_path: Path, known: Expectations, name: str) -> None:
     raw, field, said = HOSTILE[name]
     (made(tmp_path) / "results" / BOARD / "x.json").write_bytes(raw)
     (found,) = complaints(tmp_path, known)
@@ -107,7 +107,7 @@ def test_a_file_that_is_no_result_is_one_complaint(tmp_path: Path, known: Known,
     ],
 )
 def test_a_field_that_does_not_fit_is_named(
-    tmp_path: Path, known: Known, good: dict[str, Any], change: dict[str, Any], field: str
+    tmp_path: Path, known: Expectations, good: dict[str, Any], change: dict[str, Any], field: str
 ) -> None:
     content = {key: value for key, value in {**good, **change}.items() if key != "file"}
     filed(made(tmp_path), {**(content if "seal" in change else boards.resealed(content)), "file": good["file"]})
@@ -117,14 +117,14 @@ def test_a_field_that_does_not_fit_is_named(
 @pytest.mark.parametrize("name", ["../../../evil", "/etc/passwd", "<script>", "a" * 200, "A", ""])
 @pytest.mark.parametrize("role", ["learner", "dataset"])
 def test_a_name_that_is_no_components_is_refused(
-    tmp_path: Path, known: Known, good: dict[str, Any], role: str, name: str
+    tmp_path: Path, known: Expectations, good: dict[str, Any], role: str, name: str
 ) -> None:
     spec = {**good["spec"], role: {"name": name, "options": {}}}
     filed(made(tmp_path), good, spec=spec)
     assert f"spec.{role}.name" in [one.field for one in complaints(tmp_path, known)]
 
 
-def test_a_result_under_another_name_is_refused(tmp_path: Path, known: Known, good: dict[str, Any]) -> None:
+def test_a_result_under_another_name_is_refused(tmp_path: Path, known: Expectations, good: dict[str, Any]) -> None:
     file = filed(made(tmp_path), good)
     file.rename(file.with_name("better.json"))
     (found,) = complaints(tmp_path, known)
@@ -132,10 +132,12 @@ def test_a_result_under_another_name_is_refused(tmp_path: Path, known: Known, go
     assert str(good["file"]) in found.said
 
 
-def test_a_result_on_another_board_is_refused_key_by_key(tmp_path: Path, known: Known, good: dict[str, Any]) -> None:
+def test_a_result_on_another_board_is_refused_key_by_key(
+    tmp_path: Path, known: Expectations, good: dict[str, Any]
+) -> None:
     file = filed(made(tmp_path), good)
     board = known.boards[BOARD].model_copy(update={"epsilon": 2.0, "split_seed": 7})
-    other = Known({BOARD: board}, known.installed)
+    other = Expectations({BOARD: board}, known.installed)
     found = complaints(tmp_path, other)
     assert [(one.file, one.field) for one in found] == [
         (f"results/{BOARD}/{file.name}", "spec.epsilon"),
@@ -161,7 +163,7 @@ def a_link_to_nothing(place: Path, target: Path) -> None:
 
 @pytest.mark.parametrize("make", [a_link, a_pipe, a_folder, a_link_to_nothing])
 def test_only_regular_files_are_read(
-    tmp_path: Path, known: Known, good: dict[str, Any], make: Callable[[Path, Path], None]
+    tmp_path: Path, known: Expectations, good: dict[str, Any], make: Callable[[Path, Path], None]
 ) -> None:
     file = filed(made(tmp_path / "root"), good)
     outside = tmp_path / file.name
@@ -171,7 +173,7 @@ def test_only_regular_files_are_read(
     assert found.field == "file" and "expected a regular file" in found.said
 
 
-def test_a_folder_that_is_no_board_and_what_is_no_result_are_named(tmp_path: Path, known: Known) -> None:
+def test_a_folder_that_is_no_board_and_what_is_no_result_are_named(tmp_path: Path, known: Expectations) -> None:
     root = made(tmp_path)
     (root / "results" / "no-board").mkdir()
     (root / "results" / "loose.json").touch()
@@ -189,7 +191,9 @@ def test_a_folder_that_is_no_board_and_what_is_no_result_are_named(tmp_path: Pat
     ]
 
 
-def test_a_result_of_a_figure_is_checked_without_a_board(tmp_path: Path, known: Known, good: dict[str, Any]) -> None:
+def test_a_result_of_a_figure_is_checked_without_a_board(
+    tmp_path: Path, known: Expectations, good: dict[str, Any]
+) -> None:
     root = made(tmp_path)
     (root / "figures" / "sweep").mkdir(parents=True)
     shutil.move(filed(root, good), root / "figures" / "sweep")
@@ -198,7 +202,9 @@ def test_a_result_of_a_figure_is_checked_without_a_board(tmp_path: Path, known: 
     assert checked.stored.board is None
 
 
-def test_the_plot_of_a_figure_lies_beside_its_results_and_nothing_else_does(tmp_path: Path, known: Known) -> None:
+def test_the_plot_of_a_figure_lies_beside_its_results_and_nothing_else_does(
+    tmp_path: Path, known: Expectations
+) -> None:
     root = made(tmp_path)
     (root / "figures" / "sweep").mkdir(parents=True)
     for name in ("sweep.png", "sweep.svg", "other.png", "sweep.txt"):
@@ -208,9 +214,9 @@ def test_the_plot_of_a_figure_lies_beside_its_results_and_nothing_else_does(tmp_
 
 def test_a_file_lies_under_its_board_only_inside_the_leaderboard(tmp_path: Path) -> None:
     inside = tmp_path / "results" / BOARD / "x.json"
-    assert stored_at(inside, tmp_path) == ResultFile(inside, f"results/{BOARD}/x.json", BOARD)
-    assert stored_at(tmp_path / "x.json", tmp_path / "root").board is None
-    assert stored_at(tmp_path / "results" / ".." / BOARD / "x.json", tmp_path).board is None
+    assert locate_result(inside, tmp_path) == ResultFile(inside, f"results/{BOARD}/x.json", BOARD)
+    assert locate_result(tmp_path / "x.json", tmp_path / "root").board is None
+    assert locate_result(tmp_path / "results" / ".." / BOARD / "x.json", tmp_path).board is None
 
 
 def test_no_more_of_a_file_is_read_than_it_may_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpbench import registry
-from dpbench.board.verify.checks import departures
+from dpbench.board.verify.checks import find_departures
 from dpbench.cli import main
 from dpbench.errors import SpecError
 from dpbench.records.board import Board, board_files, find_board
@@ -60,7 +60,7 @@ def spelled_out(spec: Spec, plugins: Registry) -> Spec:
 def test_a_committed_board_can_be_read_and_asks_for_what_is_installed(name: str, plugins: Registry) -> None:
     board = find_board(name)
     spec = spelled_out(entry_spec(board, {"learner": "dp-sgd"}, plugins, "the test"), plugins)
-    assert departures(boards.spelled_out(board, plugins), spec) == []
+    assert find_departures(boards.spell_out_board(board, plugins), spec) == []
     assert ("public-validation" in board.selection) == (board.public_fraction > 0)
 
 
@@ -82,7 +82,7 @@ def test_the_ceiling_runs_without_privacy_and_is_no_departure(tmp_path: Path, pl
     board = Board.read(written(tmp_path))
     spec = spelled_out(entry_spec(board, {"learner": "non-private"}, plugins, "the test"), plugins)
     assert math.isinf(spec.epsilon)
-    assert departures(boards.spelled_out(board, plugins), spec) == []
+    assert find_departures(boards.spell_out_board(board, plugins), spec) == []
 
 
 def test_a_selection_that_the_board_does_not_rank_is_refused_before_it_runs(tmp_path: Path, plugins: Registry) -> None:
@@ -107,7 +107,7 @@ def test_a_departure_is_named_with_what_was_expected(
     board = Board.read(written(tmp_path))
     whole = json.loads(entry_spec(board, {"learner": "pillar"}, plugins, "the test").model_dump_json())
     spec = spelled_out(make_spec({**whole, key: value}, "the test"), plugins)
-    ((at, expected, got),) = departures(boards.spelled_out(board, plugins), spec)
+    ((at, expected, got),) = find_departures(boards.spell_out_board(board, plugins), spec)
     assert re.match(said, f"{at}: expected {expected}, got {got}")
 
 
@@ -145,7 +145,7 @@ def test_run_takes_everything_from_a_board_and_seals_what_it_writes(tmp_path: Pa
     file = written(tmp_path)
     main_of("run", "--board", str(file), "--learner", "class-means", "--out", str(tmp_path / "out"))
     (found,) = (tmp_path / "out").glob("*.json")
-    assert departures(boards.spelled_out(Board.read(file), plugins), Result.read(found).spec) == []
+    assert find_departures(boards.spell_out_board(Board.read(file), plugins), Result.read(found).spec) == []
     assert broken_fields(json.loads(found.read_text(encoding="utf-8"))) == []
 
 

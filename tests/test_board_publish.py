@@ -20,7 +20,7 @@ import yaml  # type: ignore[import-untyped]
 from pytest_socket import enable_socket, socket_allow_hosts
 
 from dpbench.board import build
-from dpbench.board.index import Entry, Index, Made, Standing
+from dpbench.board.index import Entry, Index, Origin, Standing
 from dpbench.board.verify import rerun
 from dpbench.board.verify.rerun import Rerun
 from dpbench.cli import main
@@ -493,7 +493,7 @@ def test_what_is_on_the_hub_verifies_itself(root: Path, tmp_path: Path, plugins:
     for path, content in there(hub).items():
         (tmp_path / "copy" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "copy" / path).write_bytes(content)
-    assert build.written(build.index_of(tmp_path / "copy", plugins)) == (root / "leaderboard.json").read_bytes()
+    assert build.encode_index(build.index_of(tmp_path / "copy", plugins)) == (root / "leaderboard.json").read_bytes()
     assert {path: content for path, content in there(hub).items() if path != "README.md"} == state(root)
     assert b"synthetic-00001" in there(hub)["README.md"]
     assert b'"re-run"' in there(hub)["leaderboard.json"]
@@ -589,7 +589,7 @@ def entry(board: str, learner: str, rank: int | None = 1) -> Entry:
         trust="audited",
         rng="research",
         mechanism=MECHANISM,
-        made=Made(date=None, version=None, commit=None, dirty=None),
+        made=Origin(date=None, version=None, commit=None, dirty=None),
         metrics={"accuracy": interval(0.8125, 0.01)},
         class_accuracy=(),
         seeds=5,

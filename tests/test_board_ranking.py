@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpbench.analysis.paired import Compared, Scores, over_examples, over_seeds, scores_of
+from dpbench.analysis.paired import PairedComparison, Scores, compare_over_examples, compare_over_seeds, scores_of
 from dpbench.board.ranking import order_of, ranks
 from dpbench.records.board import find_board
 from tests import boards
@@ -39,21 +39,21 @@ def anova(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float]:
 def test_the_comparison_is_that_of_a_two_way_analysis_of_variance(case: int) -> None:
     shape = (2 + case % 4, 50 + 37 * case)
     first, second = drawn(case, 0.6, shape), drawn(case + 1, 0.65, shape)
-    found = over_examples(first, second)
+    found = compare_over_examples(first, second)
     difference, error, freedom = anova(first, second)
     assert (found.difference, found.error, found.freedom) == pytest.approx((difference, error, freedom), rel=1e-9)
     assert found.p == pytest.approx(2 * stats.t.sf(abs(difference) / error, freedom), rel=1e-6)
 
 
 def test_equal_entries_are_told_apart_about_one_time_in_twenty() -> None:
-    told = [over_examples(drawn(2 * case, 0.7), drawn(2 * case + 1, 0.7)).differs for case in range(400)]
+    told = [compare_over_examples(drawn(2 * case, 0.7), drawn(2 * case + 1, 0.7)).differs for case in range(400)]
     assert 0.01 < np.mean(told) < 0.09
 
 
 def test_learners_without_noise_are_compared_over_examples_alone() -> None:
     chance = np.random.default_rng(0)
     first, second = (np.tile(chance.random(200) < p, (5, 1)) for p in (0.8, 0.6))
-    found = over_examples(first, second)
+    found = compare_over_examples(first, second)
     paired = stats.ttest_rel(first[0].astype(float), second[0].astype(float))
     assert found.error == pytest.approx(abs(found.difference / paired.statistic), rel=1e-9)
     assert found.p == pytest.approx(paired.pvalue, rel=1e-6)
@@ -62,48 +62,48 @@ def test_learners_without_noise_are_compared_over_examples_alone() -> None:
 def test_a_single_seed_is_compared_over_examples_alone() -> None:
     first, second = drawn(0, 0.8, (1, 200)), drawn(1, 0.6, (1, 200))
     paired = stats.ttest_rel(first[0].astype(float), second[0].astype(float))
-    assert over_examples(first, second).p == pytest.approx(paired.pvalue, rel=1e-6)
+    assert compare_over_examples(first, second).p == pytest.approx(paired.pvalue, rel=1e-6)
 
 
 def test_the_same_predictions_are_no_difference() -> None:
     bits = drawn(0, 0.7)
-    assert over_examples(bits, bits).p == 1.0
+    assert compare_over_examples(bits, bits).p == 1.0
 
 
 @pytest.mark.parametrize("seeds", [1, 5])
 def test_one_that_is_always_right_differs_from_one_that_never_is(seeds: int) -> None:
     right = np.ones((seeds, 20), bool)
-    assert over_examples(right, ~right).p == 0.0
+    assert compare_over_examples(right, ~right).p == 0.0
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_a_single_test_example_tells_nothing_apart(seeds: int) -> None:
     right = np.ones((seeds, 1), bool)
-    assert not over_examples(right, ~right).differs
+    assert not compare_over_examples(right, ~right).differs
 
 
 def test_noise_over_seeds_counts_where_every_example_moves_with_it() -> None:
     rows = np.array([0.9, 0.5, 0.9, 0.5, 0.9])
     first = np.random.default_rng(0).random((5, 10_000)) < rows[:, None]
     second = np.random.default_rng(1).random((5, 10_000)) < 0.6
-    found = over_examples(first, second)
+    found = compare_over_examples(first, second)
     assert found.difference > 0.1 and not found.differs
     assert found.freedom == pytest.approx(4, abs=0.1)
 
 
 def test_other_metrics_are_compared_over_paired_seeds() -> None:
     first, second = (0.71, 0.72, 0.74, 0.70), (0.69, 0.71, 0.71, 0.69)
-    assert over_seeds(first, second).p == pytest.approx(stats.ttest_rel(first, second).pvalue)
+    assert compare_over_seeds(first, second).p == pytest.approx(stats.ttest_rel(first, second).pvalue)
 
 
 def test_a_single_seed_of_another_metric_tells_nothing_apart() -> None:
-    assert not over_seeds((0.9,), (0.1,)).differs
+    assert not compare_over_seeds((0.9,), (0.1,)).differs
 
 
 def test_the_level_is_five_percent() -> None:
     edge = stats.t.ppf(0.975, 9)
-    assert Compared(edge * 1.001, 1.0, 9).differs
-    assert not Compared(edge * 0.999, 1.0, 9).differs
+    assert PairedComparison(edge * 1.001, 1.0, 9).differs
+    assert not PairedComparison(edge * 0.999, 1.0, 9).differs
 
 
 def scored(*means: float, spread: float = 0.01) -> list[Scores]:
@@ -151,7 +151,7 @@ def test_a_result_is_compared_by_its_bits_for_accuracy_and_by_its_seeds_otherwis
 def test_seeds_that_score_the_same_but_for_rounding_are_one_rank() -> None:
     first = (0.3, 0.6, 0.9)
     second = tuple(math.nextafter(value, 0) for value in first)
-    assert over_seeds(first, second).p == 1.0
+    assert compare_over_seeds(first, second).p == 1.0
     assert ranks([Scores(first, None), Scores(second, None)]) == [1, 1]
 
 
@@ -173,11 +173,11 @@ def test_ranks_cost_one_comparison_an_entry() -> None:
     entries = [Scores(tuple(m + chance.normal(0, 0.01, 5)), None) for m in np.linspace(1, 0, 2000)]
     counted = []
 
-    def count(first: tuple[float, ...], second: tuple[float, ...]) -> Compared:
+    def count(first: tuple[float, ...], second: tuple[float, ...]) -> PairedComparison:
         counted.append(1)
-        return over_seeds(first, second)
+        return compare_over_seeds(first, second)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpbench.analysis.paired.over_seeds", count)
+        patch.setattr("dpbench.analysis.paired.compare_over_seeds", count)
         ranks(entries)
     assert len(counted) == len(entries) - 1

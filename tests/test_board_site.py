@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dpbench.board.index import Entry, Index, Made, Role, Standing
+from dpbench.board.index import Entry, Index, Origin, Role, Standing
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board, find_board
@@ -27,7 +27,7 @@ from dpbench.site.home_page import EPSILONS
 from dpbench.site.lines import epsilon_charts, k_chart
 from dpbench.site.looks import DARK, LIGHT, SHAPES, looks
 from dpbench.site.picture import Chart
-from dpbench.studies.explain.explanation import STAGES, Explained, Explanation, Lift
+from dpbench.studies.explain.explanation import STAGES, Explanation, LearnerExplanation, Lift
 from tests.boards import synthetic, write
 
 HOSTILE = (
@@ -47,7 +47,7 @@ def entry_of(result: Result, board: str, rank: int | None = None) -> Entry:
         settings={key: str(value) for key, value in result.spec.learner.options.items()},
         command=f"dpbench run --board {board} --learner {result.spec.learner}", selection=result.selection, tried=None,
         reads="features", reads_private=True, status=result.status, trust="submitted", rng="research",
-        mechanism=MECHANISM, made=Made(date=None, version="0.1.0", commit="0" * 40, dirty=False),
+        mechanism=MECHANISM, made=Origin(date=None, version="0.1.0", commit="0" * 40, dirty=False),
         metrics=result.metrics, class_accuracy=tuple(one[0] for one in classes), seeds=len(result.seeds),
         epsilon=result.privacy.epsilon, independent=result.privacy.independent, sigma=result.privacy.sigma,
         steps=sum(release.steps for release in result.privacy.plan), seconds=result.seconds["fit"],
@@ -147,8 +147,8 @@ def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_
     for entry in index.standings[0].entries[1:]:
         if entry.role == "entry":
             assert text.spread(entry.metrics["accuracy"]) in page
-            assert text.upward(entry.epsilon) in page
-            assert f"{text.downward(entry.independent.lower)}–{text.upward(entry.independent.upper, 3)}" in page
+            assert text.round_up(entry.epsilon) in page
+            assert f"{text.round_down(entry.independent.lower)}–{text.round_up(entry.independent.upper, 3)}" in page
 
 
 def test_an_open_board_says_what_would_fill_it(index: Index, tmp_path: Path) -> None:
@@ -531,7 +531,7 @@ def _explanation(learner: str) -> Explanation:
         return Interval(mean=mean, low=mean - 0.01, high=mean + 0.01)
 
     ladder = [Lift(stage=stage, accuracy=at(0.6), points=at(0.05)) for stage in STAGES]
-    one = Explained(
+    one = LearnerExplanation(
         learner=Component(name=learner),
         digest="0" * 64,
         epsilon=0.5,
@@ -580,8 +580,8 @@ def test_the_documentation_stands_beside_the_board_where_it_is_built_along(index
 def test_an_interval_says_what_is_known() -> None:
     assert text.spread(Interval(mean=0.5, low=None, high=None)) == "50.00"
     assert text.spread(None) == "–"
-    assert text.upward(0.69999) == "0.7000"
-    assert text.upward(math.inf) == "∞"
+    assert text.round_up(0.69999) == "0.7000"
+    assert text.round_up(math.inf) == "∞"
 
 
 def test_many_entries_are_written_by_several_processes_as_by_one(

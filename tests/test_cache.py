@@ -77,7 +77,7 @@ def both(first: int = 2, second: int = 3) -> Concat:
 def features(photos: Photos, extractor: Extractor | Concat | None = None) -> Tensor:
     extractor = extractor or Doubled()
     split = Split(photos, np.zeros(ROWS, np.int64))
-    return cache.features(split, cache.source_of("data", "train", ROWS, extractor), extractor, CPU)
+    return cache.load_features(split, cache.source_of("data", "train", ROWS, extractor), extractor, CPU)
 
 
 def entry(folder: Path, ending: str = "") -> Path:
@@ -117,7 +117,7 @@ def test_the_manifest_says_what_the_key_was_made_of(fresh_cache: Path) -> None:
     features(Photos())
     manifest = json.loads((entry(fresh_cache) / "manifest.json").read_text())
     del manifest["sha256"], manifest["code"], manifest["all_options"]
-    assert cache.Source(**manifest).key == entry(fresh_cache).name
+    assert cache.FeatureSource(**manifest).key == entry(fresh_cache).name
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux lists a process's maps")
@@ -281,7 +281,7 @@ def test_features_of_parts_are_an_entry_of_their_own(fresh_cache: Path) -> None:
     key = cache.source_of("data", "train", ROWS, both()).key
     manifest = json.loads((fresh_cache / "features" / key / "manifest.json").read_text())
     del manifest["sha256"], manifest["code"], manifest["all_options"]
-    assert cache.Source(**manifest).key == key
+    assert cache.FeatureSource(**manifest).key == key
 
 
 def test_a_damaged_part_is_named_and_rebuilt(fresh_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

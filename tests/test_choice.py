@@ -34,28 +34,28 @@ from dpbench import (
     Task,
 )
 from dpbench.audit.run import CHOSEN, audit, audit_of
-from dpbench.board.build import schema
+from dpbench.board.build import make_schema
 from dpbench.board.verify import audits, checks
-from dpbench.board.verify.derive import compare, derive, question_of
+from dpbench.board.verify.derive import compare_answer, derive, question_of
 from dpbench.cli import main
 from dpbench.errors import ComponentFailed, LawBroken, NotPerExample, NotPlanned, NotPure
 from dpbench.harness.guarantee import state
 from dpbench.harness.tuning.simulated import simulated
 from dpbench.museum.exhibits.elections import Prototypes, Stumps
-from dpbench.museum.strangers import prepared, ran, registry
+from dpbench.museum.strangers import extend_registry, prepare_learner, run_learner
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.crosscheck import cross_check
 from dpbench.privacy.core.forms.contributions import Rows
 from dpbench.privacy.core.plan import check_plan
-from dpbench.privacy.core.randomness import Draws, Randomness, _Seeded
+from dpbench.privacy.core.randomness import Draws, Randomness, _SeededDraws
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.mechanisms import private_selection
 from dpbench.privacy.mechanisms.choice.plan import divergence, eps0_of, loss_variable
-from dpbench.privacy.mechanisms.choice.question import Cells, checked, choose, losses, projected
+from dpbench.privacy.mechanisms.choice.question import Cells, check_matrix, choose, losses, project_totals
 from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.audit import Audit
 from dpbench.records.result import PlannedChoice, Result
-from dpbench.studies.explain.lifted import Kept, lifted
+from dpbench.studies.explain.lifted import Protection, lifted
 from dpbench.testing import LearnerLaws
 from tests.worlds import curator_over, private_rows
 
@@ -138,7 +138,7 @@ def test_rows_in_cells_lose_what_a_public_matrix_says(index: list[int]) -> None:
     matrix = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
     cells = Cells(torch.tensor(index, dtype=torch.int64), 4)
     inside = [one for one in index if 0 <= one < 4]
-    found = projected(cells.integers(1.0), checked(matrix, 3))
+    found = project_totals(cells.integers(1.0), check_matrix(matrix, 3))
     direct = losses(Rows(matrix[torch.tensor(inside, dtype=torch.int64)]), 3)
     assert torch.equal(found.total, direct.total)
     assert cells.norms().tolist() == [float(0 <= one < 4) for one in index]
@@ -417,7 +417,7 @@ class Mixed(Stumps):
 
 
 def test_a_run_of_one_choice_states_pure_epsilon_and_is_derived_again(tmp_path: Path) -> None:
-    result = ran(Prototypes, epsilon=1.0)
+    result = run_learner(Prototypes, epsilon=1.0)
     assert result.metrics["accuracy"].mean > 0.7
     (planned,) = result.privacy.plan
     assert isinstance(planned, PlannedChoice)
@@ -426,14 +426,14 @@ def test_a_run_of_one_choice_states_pure_epsilon_and_is_derived_again(tmp_path: 
     assert read == result
     answer = derive(question_of(read))
     assert answer.epsilon == result.privacy.epsilon == eps0_of(planned.sigma)
-    assert [*compare(read.privacy, answer)] == []
+    assert [*compare_answer(read.privacy, answer)] == []
     assert 0.999 * result.privacy.epsilon < result.privacy.independent.lower <= result.privacy.epsilon
-    assert jsonschema.Draft202012Validator(schema()).is_valid(json.loads(read.model_dump_json()))
+    assert jsonschema.Draft202012Validator(make_schema()).is_valid(json.loads(read.model_dump_json()))
 
 
 def test_an_audit_of_choices_stands_on_a_leaderboard_beside_its_result() -> None:
-    result = ran(Prototypes)
-    found = audit(result, canaries=1_000, plugins=registry(Prototypes), device="cpu")
+    result = run_learner(Prototypes)
+    found = audit(result, canaries=1_000, plugins=extend_registry(Prototypes), device="cpu")
     assert found.repeats is True
     assert [*audits._wrong(found, result)] == []
     missing = found.model_copy(update={"noise": None})
@@ -441,7 +441,7 @@ def test_an_audit_of_choices_stands_on_a_leaderboard_beside_its_result() -> None
 
 
 def test_a_result_that_claims_more_of_a_choice_than_holds_is_found() -> None:
-    result = ran(Prototypes)
+    result = run_learner(Prototypes)
     assert [*checks._checks(result)] == []
     (planned,) = result.privacy.plan
     for plan, delta in (((planned,), DELTA), ((planned, planned.model_copy(update={"name": "other"})), 0.0)):
@@ -453,34 +453,34 @@ def test_a_result_that_claims_more_of_a_choice_than_holds_is_found() -> None:
 
 
 def test_a_run_of_choices_and_a_sum_repeats_and_is_derived_again() -> None:
-    one, other = (ran(Mixed, epsilon=1.0) for _ in range(2))
+    one, other = (run_learner(Mixed, epsilon=1.0) for _ in range(2))
     assert one.seeds[0].predictions == other.seeds[0].predictions
     assert one.seeds[0].spent == {"classes": 1, "pixel": 1, "mean": 1}
-    assert [*compare(one.privacy, derive(question_of(one)))] == []
+    assert [*compare_answer(one.privacy, derive(question_of(one)))] == []
     assert one.privacy.delta == DELTA
 
 
 def test_a_choice_of_secure_randomness_runs() -> None:
-    result = ran(Mixed, secure_rng=True)
+    result = run_learner(Mixed, secure_rng=True)
     assert result.privacy.rng == "secure"
     assert result.metrics["accuracy"].mean > 0.7
 
 
 def test_a_choice_without_privacy_takes_the_least() -> None:
-    result = ran(Stumps, epsilon=math.inf)
+    result = run_learner(Stumps, epsilon=math.inf)
     assert (result.privacy.epsilon, result.privacy.sigma) == (math.inf, 0.0)
     assert result.metrics["accuracy"].mean > 0.7
 
 
 def test_an_audit_of_choices_and_sums_passes_and_says_what_it_leaves_out() -> None:
-    found = audit_of(prepared(Mixed, epsilon=1.0), 0, 2_000)
+    found = audit_of(prepare_learner(Mixed, epsilon=1.0), 0, 2_000)
     assert found.figures.failed == ()
     assert found.noise is not None
     assert {one.name for one in found.noise.checks if one.name.startswith("law")} == {
         f"law of {name!r}, {how}" for name in ("classes", "pixel") for how in ("part by part", "one by one")
     }
     assert found.left_out == (CHOSEN,)
-    alone = audit_of(prepared(Prototypes), 0, 2_000)
+    alone = audit_of(prepare_learner(Prototypes), 0, 2_000)
     assert alone.figures.failed == ()
     assert alone.attack is None
     assert alone.part("attack") is None
@@ -502,8 +502,8 @@ def test_a_learner_that_chooses_keeps_the_laws() -> None:
 
 
 def test_the_law_of_choices_notices_a_broken_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    least = _Seeded.least
-    monkeypatch.setattr(_Seeded, "least", lambda draws, totals, scale: least(draws, totals, scale * 4))
+    least = _SeededDraws.least
+    monkeypatch.setattr(_SeededDraws, "least", lambda draws, totals, scale: least(draws, totals, scale * 4))
     with pytest.raises(LawBroken, match="A choice is not drawn by its law"):
         laws_of(Prototypes()).test_choices_follow_their_law()
 
@@ -516,7 +516,9 @@ def test_a_search_on_stand_ins_knows_choices() -> None:
 def test_what_noise_costs_a_choice_is_not_explained() -> None:
     curator = curator_over(private_rows(), [Choice("any", 3)]).handle()
     with pytest.raises(SpecError, match="Expected release 'any' to ask for sums"):
-        lifted(curator, {}, Kept(True, True), torch.Generator()).noisy_choice(lambda chunk: chunk.x, release="any")
+        lifted(curator, {}, Protection(True, True), torch.Generator()).noisy_choice(
+            lambda chunk: chunk.x, release="any"
+        )
 
 
 def test_the_command_line_states_the_cost_of_a_plan_with_choices(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,11 +14,11 @@ import pytest
 
 from dpbench import registry
 from dpbench.board import build
-from dpbench.board.add import _nearest, unfound
+from dpbench.board.add import _nearest, find_untraceable_plugins
 from dpbench.board.diff import diff
 from dpbench.board.export import table
 from dpbench.board.index import Index
-from dpbench.board.verify.known import Known
+from dpbench.board.verify.known import Expectations
 from dpbench.cli import main
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import board_files, find_board
@@ -288,12 +288,15 @@ def test_a_plugin_whose_code_nobody_finds_is_said(tmp_path: Path, capsys: Captur
     said = "nobody can find the code of plugin 'synthetic' (dpbench-synthetic 1.0), unless a package index has it"
     assert said in capsys.readouterr().err
     noted = {"dpbench-synthetic": {"repository": "https://a.example/b", "commit": "1" * 40, "dirty": False}}
-    assert unfound(result.model_copy(update={"provenance": {**result.provenance, "sources": noted}})) == []
+    assert (
+        find_untraceable_plugins(result.model_copy(update={"provenance": {**result.provenance, "sources": noted}}))
+        == []
+    )
 
 
 def test_of_boards_from_which_as_much_departs_the_nearest_has_the_nearest_epsilon(empty: Path) -> None:
     result = Result.read(elsewhere(empty, "class-means"))
-    known = Known.here(empty, registry.load())
+    known = Expectations.here(empty, registry.load())
     board = known.boards["tiny"]
     far, near = (board.model_copy(update={"epsilon": times * result.spec.epsilon}) for times in (0.01, 3.0))
     said = [words for _, words in _nearest(result, replace(known, boards={"far": far, "near": near}))]

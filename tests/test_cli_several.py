@@ -24,22 +24,22 @@ def called(*arguments: str) -> int:
 
 
 def test_learners_with_options_are_told_apart_at_commas() -> None:
-    assert request.components(["pillar:k=40,steps=30,dp-sgd:clip=2,jl"], "--learner") == [
+    assert request.split_components(["pillar:k=40,steps=30,dp-sgd:clip=2,jl"], "--learner") == [
         "pillar:k=40,steps=30",
         "dp-sgd:clip=2",
         "jl",
     ]
-    assert request.components(["torchvision:resnet18,tag=DEFAULT,pixels:size=8+scatternet"], "--extractor") == [
+    assert request.split_components(["torchvision:resnet18,tag=DEFAULT,pixels:size=8+scatternet"], "--extractor") == [
         "torchvision:resnet18,tag=DEFAULT",
         "pixels:size=8+scatternet",
     ]
-    assert request.components(["a", "b,c"], "--learner") == ["a", "b", "c"]
-    assert request.components(None, "--learner") == []
+    assert request.split_components(["a", "b,c"], "--learner") == ["a", "b", "c"]
+    assert request.split_components(None, "--learner") == []
 
 
 def test_the_same_value_twice_is_refused() -> None:
     with pytest.raises(SpecError, match=r"each value of --epsilon once, got 1\.0 twice"):
-        request.with_several({"epsilon": request.numbers(["1,2", "1.0"], "--epsilon")})
+        request.with_several({"epsilon": request.split_numbers(["1,2", "1.0"], "--epsilon")})
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from dpbench import AnchorBasis, Chunk, Curator, DenseBasis, Learner, PublicData, Task
 from dpbench.privacy.core.curator import Question
-from dpbench.privacy.core.exact.quantised import Quantised, floats, quantise
+from dpbench.privacy.core.exact.quantised import QuantisedRows, floats, quantise
 from dpbench.privacy.core.forms.blocks import blocks_of
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.sum import Sum
@@ -40,7 +40,7 @@ CLIPS = st.sampled_from([0.3, 1.0, 100.0])
 class Exact:
     """Answers by sums in floating point, over all rows and without noise."""
 
-    x: Tensor | Quantised
+    x: Tensor | QuantisedRows
     y: Tensor
     classes: int
 

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dpbench import Split, registry
-from dpbench.board.verify.checks import departures
+from dpbench.board.verify.checks import find_departures
 from dpbench.board.verify.declared import check_provenance
-from dpbench.board.verify.known import Known
+from dpbench.board.verify.known import Expectations
 from dpbench.board.verify.rerun import rerun
 from dpbench.cli import main
 from dpbench.data import cache
-from dpbench.data.concat import Concat, side_by_side
+from dpbench.data.concat import Concat, concatenate
 from dpbench.errors import ComponentFailed, NotReproducible, SpecError
 from dpbench.harness.run import run
 from dpbench.records.board import Board
@@ -32,10 +32,10 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec, read_toml
 from dpbench.registry import boards
-from dpbench.registry.components import build, resolve, written
-from dpbench.studies.inspect.report import ask
+from dpbench.registry.components import build, resolve, write_component
+from dpbench.studies.inspect.report import make_request
 from dpbench.sweep import read_grid
-from dpbench.testing.checking import check
+from dpbench.testing.checking import check_laws
 
 CPU = torch.device("cpu")
 JOINED = "pixels:size=4,flat=false+pixels:mode=L"
@@ -56,7 +56,7 @@ def whole(extractor: Any) -> Spec:
 
 def features(extractor: Any, images: list[Image.Image]) -> torch.Tensor:
     source = cache.source_of("data", "train", len(images), extractor)
-    return cache.features(Split(images, np.zeros(len(images), np.int64)), source, extractor, CPU)
+    return cache.load_features(Split(images, np.zeros(len(images), np.int64)), source, extractor, CPU)
 
 
 def pictures(n: int) -> list[Image.Image]:
@@ -169,8 +169,8 @@ def test_features_are_those_of_the_parts_side_by_side_each_of_norm_1(fresh_cache
 
 def test_scales_of_the_parts_do_not_count() -> None:
     rows = torch.rand(8, 3)
-    assert torch.allclose(side_by_side([rows, 1000 * rows]), side_by_side([rows, rows]))
-    assert torch.equal(side_by_side([torch.zeros(2, 3), torch.zeros(2, 1, 2)]), torch.zeros(2, 5))
+    assert torch.allclose(concatenate([rows, 1000 * rows]), concatenate([rows, rows]))
+    assert torch.equal(concatenate([torch.zeros(2, 3), torch.zeros(2, 1, 2)]), torch.zeros(2, 5))
 
 
 def test_a_part_shares_its_cache_with_the_extractor_alone(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,7 @@ def test_who_brought_a_part_is_checked(result: Result) -> None:
         other = result.model_copy(update={"components": {role: one for role, one in components.items() if one}})
         return [field for field, _ in check_provenance(other, installed) if field.startswith("components")]
 
-    installed = Known.here(Path("leaderboard"), registry.load()).installed
+    installed = Expectations.here(Path("leaderboard"), registry.load()).installed
     second = result.components["extractor.2"]
     assert said() == []
     assert said(**{"extractor.2": None}) == ["components"]
@@ -241,12 +241,14 @@ def test_a_board_fixes_several_extractors(tmp_path: Path, result: Result) -> Non
         text.replace('"pixels"', '"pixels+pixels:size=4"').replace("seeds = 5", "seeds = 1"), encoding="utf-8"
     )
     plugins, asked = registry.load(), {"learner": "dp-sgd:steps=3"}
-    board = boards.spelled_out(Board.read(file), plugins)
+    board = boards.spell_out_board(Board.read(file), plugins)
     assert board == Board.model_validate_json(board.model_dump_json())
-    assert board.extractor == written(build(plugins, "extractor", Component.parse_extractor("pixels+pixels:size=4")))
+    assert board.extractor == write_component(
+        build(plugins, "extractor", Component.parse_extractor("pixels+pixels:size=4"))
+    )
     entry = boards.entry_spec(board, asked, plugins, "the test")
-    assert departures(board, result.spec.model_copy(update={"public_labels": entry.public_labels})) == []
-    assert [key for key, *_ in departures(board, whole("pixels:size=4+pixels"))][:1] == ["extractor"]
+    assert find_departures(board, result.spec.model_copy(update={"public_labels": entry.public_labels})) == []
+    assert [key for key, *_ in find_departures(board, whole("pixels:size=4+pixels"))][:1] == ["extractor"]
 
 
 def test_a_sweep_walks_extractors_that_are_joined() -> None:
@@ -268,18 +270,18 @@ def test_a_sweep_walks_extractors_that_are_joined() -> None:
 
 
 def test_check_holds_each_part_to_the_laws() -> None:
-    laws = list(check(registry.load(), "pixels+pixels:size=4"))
+    laws = list(check_laws(registry.load(), "pixels+pixels:size=4"))
     assert {law.partition(": ")[0] for law, _ in laws} == {"extractor pixels", "extractor pixels:size=4"}
     assert not [complaint for _, complaint in laws if complaint]
     for text in ("pixels+pixles", "pixles+pixels"):
         with pytest.raises(SpecError, match=r"^Unknown extractor 'pixles'"):
-            list(check(registry.load(), text))
-    folder = dict(check(registry.load(), "imagefolder:/a+b"))
+            list(check_laws(registry.load(), text))
+    folder = dict(check_laws(registry.load(), "imagefolder:/a+b"))
     assert "Expected images in /a+b" in str(folder["dataset imagefolder: loading repeats"])
 
 
 def test_an_inspection_takes_them_too() -> None:
-    asked = ask({"extractor": JOINED}, (), read_private=False, pairs=50, svm_c=100.0)
+    asked = make_request({"extractor": JOINED}, (), read_private=False, pairs=50, svm_c=100.0)
     assert str(asked.spec.extractor) == str(asked.extractor) == JOINED
 
 

@@ -20,7 +20,7 @@ from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.core.sum import SCORES, checked_clips
+from dpbench.privacy.core.sum import SCORES, check_clips
 from tests.worlds import curator_over, note, noted, private_rows
 
 GRADIENT = Release("gradient", steps=50, sample_rate=0.3)
@@ -198,8 +198,8 @@ def test_a_clip_that_is_no_number_is_refused(clip: Any) -> None:
     ],
 )
 def test_a_clip_is_any_kind_of_number_or_one_a_block(clip: Any, found: tuple[tuple[float, ...], bool]) -> None:
-    assert checked_clips(clip) == found
-    assert all(type(bound) is float for bound in checked_clips(clip)[0])
+    assert check_clips(clip) == found
+    assert all(type(bound) is float for bound in check_clips(clip)[0])
 
 
 def test_one_clip_per_block_is_asked_for() -> None:

@@ -17,7 +17,7 @@ from dpbench_plugins.learners.dp_sgd import DPSGD
 from dpbench_plugins.learners.gep import GEP
 from dpbench_plugins.learners.jl import JL
 from dpbench_plugins.learners.pillar import Pillar
-from dpbench_plugins.learners.whitened import Whitened
+from dpbench_plugins.learners.whitened import WhitenedProbe
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ from dpbench.registry import load
 from dpbench.registry.components import selection
 from tests.test_cli import Output, called, refusal
 
-LEARNERS = (AdaDPS, ClassMeans, DPRAFT, DPSGD, GEP, JL, Pillar, ScatterNetLinear, Whitened)
+LEARNERS = (AdaDPS, ClassMeans, DPRAFT, DPSGD, GEP, JL, Pillar, ScatterNetLinear, WhitenedProbe)
 SIZES, EPSILONS = st.integers(1, 10**6), st.floats(1e-3, 1e3) | st.just(math.inf)
 
 
@@ -97,7 +97,7 @@ def test_dp_rafts_travel_is_that_of_its_table_at_the_tables_size() -> None:
 
 @pytest.mark.parametrize("public", [1, 3, 40, 300])
 def test_defaults_fit_public_splits_of_any_size(public: int) -> None:
-    for learner in (Pillar(), ClassMeans(), Whitened()):
+    for learner in (Pillar(), ClassMeans(), WhitenedProbe()):
         assert (learner.settle(task(10**6, public), budget(8.0)).k or 0) <= max(1, public // 4)
 
 

@@ -19,7 +19,7 @@ from PIL import Image
 import dpbench
 from dpbench import registry
 from dpbench.cli import app, main
-from dpbench.cli.request import components
+from dpbench.cli.request import split_components
 from dpbench.privacy import MECHANISM
 from dpbench.records.result import Result
 from dpbench.studies.figures import ready
@@ -110,7 +110,7 @@ def _globbed(word: str) -> list[str]:
 
 def _cells(arguments: list[str]) -> int:
     given = dict(itertools.pairwise(arguments))
-    learners = components([given.get("--learner", "pillar")], "--learner")
+    learners = split_components([given.get("--learner", "pillar")], "--learner")
     return len(learners) * len(given.get("--epsilon", "1").split(","))
 
 

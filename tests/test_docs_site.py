@@ -199,7 +199,7 @@ def test_the_search_finds_pages_on_a_disk_without_a_network(site: Path, chromium
 def test_a_site_that_is_up_to_date_is_not_built_again(documentation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPBENCH_CACHE", str(documentation / "cache"))
     monkeypatch.setattr(building, "_sphinx", None)
-    assert (docs.built(typer.main.get_command(app)) / "index.html").is_file()
+    assert (docs.build_cached(typer.main.get_command(app)) / "index.html").is_file()
 
 
 def _tiny(tmp_path: Path, text: str) -> Path:
@@ -257,7 +257,7 @@ def test_without_the_generator_one_sentence_says_how_to_install_it(
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
-    monkeypatch.setattr(building, "built", lambda command, *, root: tmp_path)
+    monkeypatch.setattr(building, "build_cached", lambda command, *, root: tmp_path)
     with pytest.raises(OutputError, match="absent, empty or a site"):
         docs.build(tmp_path, None)
     assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"

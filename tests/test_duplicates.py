@@ -16,7 +16,7 @@ from PIL import Image, ImageEnhance, ImageFilter
 from dpbench import DataError, Dataset, SpecError, Split, Splits
 from dpbench.board import folder
 from dpbench.data import duplicates
-from dpbench.data.duplicates import Hashes, hashes, overlap_of, overlap_within
+from dpbench.data.duplicates import Hashes, compute_hashes, overlap_of, overlap_within
 from dpbench.data.survey import survey
 from dpbench.errors import OutputError
 from dpbench.records.overlap import Overlap
@@ -50,7 +50,7 @@ def split(images: Sequence[Picture]) -> Split:
 
 
 def hashed(images: Sequence[Picture], name: str = "") -> Hashes:
-    return hashes(split(images), name or str(id(images)), "train")
+    return compute_hashes(split(images), name or str(id(images)), "train")
 
 
 def counted(of: Sequence[Picture], among: Sequence[Picture]) -> tuple[int, int]:
@@ -238,16 +238,16 @@ class Counted:
 
 def test_a_second_look_reads_no_image() -> None:
     images = Counted(PHOTOS)
-    first = hashes(Split(images, np.zeros(40, np.int64)), "data", "train")
-    again = hashes(Split(images, np.zeros(40, np.int64)), "data", "train")
+    first = compute_hashes(Split(images, np.zeros(40, np.int64)), "data", "train")
+    again = compute_hashes(Split(images, np.zeros(40, np.int64)), "data", "train")
     assert images.read == 40
     assert first.digest == again.digest
     assert first.exact.tolist() == again.exact.tolist()
     assert overlap_within(again) == overlap_within(first)
     for data, name, size in (("other", "train", 40), ("data", "test", 40), ("data", "train", 39)):
         images.read = 0
-        hashes(Split(Counted(PHOTOS[:size]), np.zeros(size, np.int64)), data, name)
-        hashes(Split(images, np.zeros(size, np.int64)), data, name)
+        compute_hashes(Split(Counted(PHOTOS[:size]), np.zeros(size, np.int64)), data, name)
+        compute_hashes(Split(images, np.zeros(size, np.int64)), data, name)
         assert images.read == 0
 
 
@@ -255,15 +255,15 @@ def test_a_second_look_reads_no_image() -> None:
 def test_a_damaged_cache_is_computed_again(fresh_cache: Path, damage: str) -> None:
     images = Counted(PHOTOS[:5])
     given = Split(images, np.zeros(5, np.int64))
-    first = hashes(given, "data", "train")
+    first = compute_hashes(given, "data", "train")
     (file,) = fresh_cache.rglob("*.bin")
     content = file.read_bytes()
     flipped = content[:100] + bytes([content[100] ^ 1]) + content[101:]
     damaged = {"empty": b"", "cut": content[:-9], "long": content + b"1", "flipped": flipped, "text": b"PK\x03" * 99}
     file.write_bytes(damaged[damage])
-    assert hashes(given, "data", "train").digest == first.digest
+    assert compute_hashes(given, "data", "train").digest == first.digest
     assert images.read == 10
-    hashes(given, "data", "train")
+    compute_hashes(given, "data", "train")
     assert images.read == 10
 
 
@@ -294,7 +294,7 @@ class Broken(Counted):
 
 def test_an_image_that_does_not_decode_is_named(fresh_cache: Path) -> None:
     with pytest.raises(DataError, match=r"^Image 7 of the test split cannot be decoded: broken data stream"):
-        hashes(Split(Broken(PHOTOS), np.zeros(40, np.int64)), "data", "test")
+        compute_hashes(Split(Broken(PHOTOS), np.zeros(40, np.int64)), "data", "test")
     assert list(fresh_cache.rglob("*.bin")) == []
 
 
@@ -312,7 +312,7 @@ def _hash_slowly(reads: str) -> None:
                 file.write(f"{index}\n")
             return super().__getitem__(index)
 
-    hashes(Split(Slow(PHOTOS), np.zeros(40, np.int64)), "shared", "train")
+    compute_hashes(Split(Slow(PHOTOS), np.zeros(40, np.int64)), "shared", "train")
 
 
 def test_of_two_processes_one_reads_the_images(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dpbench.errors import PrivacyError, SpecError
 from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.elementwise import exp_, folded, softmax_
 from dpbench.privacy.core.exact.products import by_float, by_int8, by_narrow_int8, is_right, product, way
-from dpbench.privacy.core.exact.quantised import Quantised, exact_product, rounded, sliced
+from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_product, round_numbers, slice_numbers
 from dpbench.privacy.core.exact.sums import lengths
 
 LENGTHS = (1, 2, 3, 7, 16, 17, 33, 64, 100, 129)
@@ -218,7 +218,7 @@ def test_rows_that_were_changed_in_place_are_refused() -> None:
 
 def test_rows_made_by_hand_get_lengths_of_their_own() -> None:
     q = torch.tensor([[3, 4]], dtype=torch.int8)
-    assert Quantised(q, torch.ones(1)).lengths.tolist() == pytest.approx([5.0])
+    assert QuantisedRows(q, torch.ones(1)).lengths.tolist() == pytest.approx([5.0])
 
 
 def test_lengths_are_taken_from_no_caller_and_integers_from_no_other_range() -> None:
@@ -228,16 +228,16 @@ def test_lengths_are_taken_from_no_caller_and_integers_from_no_other_range() -> 
     with pytest.raises(TypeError):
         type(kept)(kept.q, kept.scale, kept.lengths)  # type: ignore[call-arg]
     with pytest.raises(SpecError, match="-128"):
-        Quantised(torch.full((1, 2), -128, dtype=torch.int8), torch.ones(1))
+        QuantisedRows(torch.full((1, 2), -128, dtype=torch.int8), torch.ones(1))
     with pytest.raises(SpecError, match="int8"):
-        Quantised(torch.ones(1, 2), torch.ones(1))
+        QuantisedRows(torch.ones(1, 2), torch.ones(1))
 
 
 @given(st.integers(1, 4), st.integers(1, 30), st.integers(-20, 20), SEEDS)
 @settings(max_examples=60, deadline=None)
 def test_slices_add_up_to_the_numbers(count: int, width: int, power: int, seed: int) -> None:
     numbers = torch.randn(5, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 10.0**power
-    slices, scale = sliced(numbers, count)
+    slices, scale = slice_numbers(numbers, count)
     found = sum(part.double() * 2.0 ** (-7 * i) for i, part in enumerate(slices)) * scale.unsqueeze(1)
     assert bool(((found - numbers).abs() <= scale.unsqueeze(1) * 2.0 ** (-7 * (count - 1) - 1)).all())
     assert bool((scale <= numbers.abs().amax(1) / 32).all())
@@ -247,7 +247,7 @@ def test_slices_add_up_to_the_numbers(count: int, width: int, power: int, seed: 
 
 def test_numbers_are_rounded_to_whole_units() -> None:
     numbers = torch.randn(7, 11, generator=torch.Generator().manual_seed(0))
-    found, unit = rounded(numbers)
+    found, unit = round_numbers(numbers)
     assert torch.equal(found / unit, (found / unit).round())
     torch.testing.assert_close(found, numbers, rtol=0, atol=float(numbers.abs().max()) * 2**-19)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpbench import registry
 from dpbench.board.build import index_of
-from dpbench.board.curve import curves, sizes_up_to
+from dpbench.board.curve import sizes_up_to, write_curves
 from dpbench.board.exchange import Curve, crossings, worth
 from dpbench.board.index import Worth
 from dpbench.errors import ChecksFailed, SpecError
@@ -99,7 +99,7 @@ def test_numbers_of_labels_end_with_all_of_them() -> None:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = boards.world(tmp_path_factory.mktemp("exchange") / "leaderboard")
-    assert [file.name for file in curves((), root, "cpu", registry.load())] == ["tiny.json"]
+    assert [file.name for file in write_curves((), root, "cpu", registry.load())] == ["tiny.json"]
     return root
 
 
@@ -133,7 +133,9 @@ def test_an_entry_that_learns_from_public_labels_is_worth_none_of_them(root: Pat
 
 
 def test_boards_that_differ_in_epsilon_alone_share_their_fits(root: Path) -> None:
-    made = [json.loads(file.read_text("utf-8")) for file in curves(("tiny", "tiny-2"), root, "cpu", registry.load())]
+    made = [
+        json.loads(file.read_text("utf-8")) for file in write_curves(("tiny", "tiny-2"), root, "cpu", registry.load())
+    ]
     assert made[0]["scores"] == made[1]["scores"]
     assert made[0]["digest"] != made[1]["digest"]
 

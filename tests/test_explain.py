@@ -19,9 +19,9 @@ from dpbench.errors import SpecError
 from dpbench.harness.run import run
 from dpbench.records.spec import make_spec
 from dpbench.studies.explain.chart import stairs
-from dpbench.studies.explain.explanation import Explained, Explanation
+from dpbench.studies.explain.explanation import Explanation, LearnerExplanation
 from dpbench.studies.explain.ladder import explain
-from dpbench.studies.explain.lifted import Kept, lifted
+from dpbench.studies.explain.lifted import Protection, lifted
 from tests.test_cli import Output, called, refusal
 from tests.worlds import curator_over, private_rows
 
@@ -33,7 +33,7 @@ def explained() -> Explanation:
     return explain(specs, device="cpu", plugins=registry.load())
 
 
-def lifts(one: Explained) -> dict[str, Any]:
+def lifts(one: LearnerExplanation) -> dict[str, Any]:
     return {lift.stage: lift for lift in one.ladder}
 
 
@@ -116,7 +116,7 @@ def test_the_ceiling_is_refused_before_its_epsilon_is() -> None:
         explain([spec], device="cpu", plugins=registry.load())
 
 
-def _curator(kept: Kept, sigma: float = 3.0, seed: int = 0) -> Curator:
+def _curator(kept: Protection, sigma: float = 3.0, seed: int = 0) -> Curator:
     plan = [Release("sums", steps=9)]
     inner = curator_over(private_rows(), plan)
     return lifted(inner.handle(), {"sums": sigma}, kept, torch.Generator().manual_seed(seed))
@@ -129,7 +129,7 @@ def _rows(chunk: Chunk) -> Tensor:
 def test_without_clipping_all_rows_are_scaled_alike() -> None:
     x = private_rows().x
     factor = (0.5 / x.norm(dim=1)).clamp(max=1).mean()
-    found = _curator(Kept(noise=False, clipping=False)).noisy_sum(_rows, release="sums", clip=0.5)
+    found = _curator(Protection(noise=False, clipping=False)).noisy_sum(_rows, release="sums", clip=0.5)
     torch.testing.assert_close(found, factor * x.sum(0), rtol=1e-4, atol=1e-4)
 
 
@@ -139,20 +139,20 @@ def test_each_block_without_clipping_has_its_own_factor() -> None:
     def rows(chunk: Chunk) -> Blocks:
         return Blocks((chunk.x, RankOne(torch.ones(len(chunk), 1), chunk.x)))
 
-    found = _curator(Kept(noise=False, clipping=False)).noisy_sum(rows, release="sums", clip=(0.5, 8.0))
+    found = _curator(Protection(noise=False, clipping=False)).noisy_sum(rows, release="sums", clip=(0.5, 8.0))
     torch.testing.assert_close(found[0], (0.5 / x.norm(dim=1)).clamp(max=1).mean() * x.sum(0), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found[1], x.sum(0, keepdim=True), rtol=0, atol=0.2)  # rows in 8 bits
 
 
 def test_noise_that_is_kept_has_the_scale_of_the_private_run() -> None:
-    quiet = _curator(Kept(noise=False, clipping=True)).noisy_sum(_rows, release="sums", clip=0.5)
-    draws = [_curator(Kept(noise=True, clipping=True), seed=seed) for seed in range(200)]
+    quiet = _curator(Protection(noise=False, clipping=True)).noisy_sum(_rows, release="sums", clip=0.5)
+    draws = [_curator(Protection(noise=True, clipping=True), seed=seed) for seed in range(200)]
     noise = torch.stack([one.noisy_sum(_rows, release="sums", clip=0.5) - quiet for one in draws])
     assert float(noise.std()) == pytest.approx(3.0 * 0.5, rel=0.1)
 
 
 def test_a_lifted_curator_says_the_sigma_of_the_private_run_however_it_is_mapped() -> None:
-    curator = _curator(Kept(noise=False, clipping=True))
+    curator = _curator(Protection(noise=False, clipping=True))
     assert curator.map(lambda x: 2 * x).sigma == curator.sigma == {"sums": 3.0}
 
 

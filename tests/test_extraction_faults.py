@@ -68,7 +68,7 @@ class Greys:
 def features(extractor: Extractor | Concat | None = None) -> Tensor:
     extractor = extractor or Logged()
     source = cache.source_of("data", "train", ROWS, extractor)
-    return cache.features(Split(Greys(), np.zeros(ROWS, np.int64)), source, extractor, torch.device("cpu"))
+    return cache.load_features(Split(Greys(), np.zeros(ROWS, np.int64)), source, extractor, torch.device("cpu"))
 
 
 def entry(extractor: Extractor | Concat | None = None) -> Path:

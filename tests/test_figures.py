@@ -22,7 +22,7 @@ from dpbench.registry import Registry
 from dpbench.site.figure_page import figure_of
 from dpbench.studies.figures import published, ready
 from dpbench.studies.figures.axis import x_axis
-from dpbench.studies.figures.collect import Collected, collect
+from dpbench.studies.figures.collect import FigureData, collect
 from dpbench.studies.figures.draw import COLOURS, draw, write_figure
 from dpbench.studies.reproduce.catalogue import studies
 from dpbench.sweep import Grid, read_grid
@@ -75,7 +75,7 @@ def kept(grid: Grid, example: Result, folder: Path, means: Mapping[Any, float]) 
 
 
 @pytest.fixture
-def collected(sweep: Path, example: Result, plugins: Registry, tmp_path: Path) -> Collected:
+def collected(sweep: Path, example: Result, plugins: Registry, tmp_path: Path) -> FigureData:
     kept(read_grid(sweep, plugins), example, tmp_path / "results", MEANS)
     example.write(tmp_path / "results")  # a stranger's
     return collect(sweep, tmp_path / "results", plugins)
@@ -93,7 +93,7 @@ def test_a_ready_sweep_is_a_grid_and_a_plot_where_no_data_is(name: str, plugins:
     grid = read_grid(file, plugins)
     assert grid.name == name
     assert grid.plot is not None
-    assert len(published.chosen(grid.plot, name)) == len(grid.plot.published)
+    assert len(published.choose_series(grid.plot, name)) == len(grid.plot.published)
     assert file.read_text().startswith("# ")
 
 
@@ -146,7 +146,7 @@ def test_a_figure_on_the_page_is_the_one_that_is_plotted_bound_and_formula_inclu
     assert len(shown.measured) == 15
 
 
-def test_means_intervals_and_published_figures_stand_in_the_plot(collected: Collected) -> None:
+def test_means_intervals_and_published_figures_stand_in_the_plot(collected: FigureData) -> None:
     assert collected.missing == 1
     (axes,) = draw(collected).axes
     beyond = 40 * 4**0.15  # where cells without k stand
@@ -161,14 +161,14 @@ def test_means_intervals_and_published_figures_stand_in_the_plot(collected: Coll
     assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "k (dimensions kept)")
 
 
-def test_published_figures_are_hollow_and_have_the_colour_of_their_line(collected: Collected) -> None:
+def test_published_figures_are_hollow_and_have_the_colour_of_their_line(collected: FigureData) -> None:
     (axes,) = draw(collected).axes
     (line,) = [line for line in axes.get_lines() if line.get_label() == "published"]
     assert (to_hex(line.get_color()).upper(), line.get_linestyle()) == (COLOURS[0], "--")
     assert line.get_markerfacecolor() == "white"
 
 
-def test_a_figure_at_the_best_x_is_a_line_across_and_one_that_says_more_than_a_triangle(collected: Collected) -> None:
+def test_a_figure_at_the_best_x_is_a_line_across_and_one_that_says_more_than_a_triangle(collected: FigureData) -> None:
     at = {"epsilon": 0.1}
     told = [
         {"at": {**at, "learner.k": "best"}, "percent": 83},
@@ -178,7 +178,7 @@ def test_a_figure_at_the_best_x_is_a_line_across_and_one_that_says_more_than_a_t
         {"paper": "A", "place": "section 1", "features": "B", "protocol": "C", "points": told}
     )
     assert series.label == "published: A, section 1 (B; ▲: more than; line: best k)"
-    figure = draw(Collected(**{**vars(collected), "series": [series]}))
+    figure = draw(FigureData(**{**vars(collected), "series": [series]}))
     (axes,) = figure.axes
     lines = [line for line in axes.get_lines() if line.get_label() == "published"]
     assert [(line.get_marker(), np.asarray(line.get_ydata()).tolist()) for line in lines] == [
@@ -200,7 +200,7 @@ def test_a_panel_shows_its_own_cells_and_figures_and_says_where_there_are_none(
     assert [text.get_text() for text in third.texts] == ["no result yet"]
 
 
-def test_the_same_results_give_the_same_bytes_and_an_svg_keeps_its_words(collected: Collected, tmp_path: Path) -> None:
+def test_the_same_results_give_the_same_bytes_and_an_svg_keeps_its_words(collected: FigureData, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a.svg", "b.svg", "a.png")]
     for file in files:
         write_figure(collected, file)
@@ -309,7 +309,7 @@ rate = "a theorem"
 """
 
 
-def _with_bound(plugins: Registry, example: Result, tmp_path: Path, text: str = BOUND) -> Collected:
+def _with_bound(plugins: Registry, example: Result, tmp_path: Path, text: str = BOUND) -> FigureData:
     file = tmp_path / "tiny.toml"
     file.write_text(text)
     means = {(0.1, 10): 0.8, (0.1, 40): 0.9, (0.2, 10): 0.85, (0.2, 40): 1.0}

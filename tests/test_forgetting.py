@@ -21,10 +21,10 @@ import dpbench
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench.audit.run import audit
 from dpbench.errors import DpbenchError, LawBroken, NotPure
+from dpbench.harness.code_imports import import_named
 from dpbench.harness.fitting import fit_isolated
 from dpbench.harness.run import run
 from dpbench.privacy.purity.guard import Guard
-from dpbench.privacy.purity.imports import import_named
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry, load
@@ -315,7 +315,7 @@ def test_an_explanation_lifts_fits_that_leave_nothing_behind() -> None:
 
         def asked(self, curator: Curator) -> Tensor:
             answer = super().asked(curator)
-            if type(curator).__name__ == "Lifted":
+            if type(curator).__name__ == "LiftedCurator":
                 START[len(START)] = answer
             return answer
 
@@ -335,7 +335,7 @@ def test_whoever_makes_a_curator_fits_through_the_one_way() -> None:
         imports = {one.module for one in nodes if isinstance(one, ast.ImportFrom)}
         replayed = file.parent.name == "audit" and file.name in REPLAYS
         binds |= {place} if "bind" in calls and not replayed else set()
-        ways = imports & {"dpbench.harness.fitting", "dpbench.privacy.purity.leftovers"}
+        ways = imports & {"dpbench.harness.fitting", "dpbench.harness.leftovers"}
         held |= {place} if ways and calls & {"fit_isolated", "Leftovers"} else set()
     assert binds - held == {"testing/learners.py"}  # whose fits go through `_fitted` of testing/worlds.py
     assert held <= binds

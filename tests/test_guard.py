@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dpbench.errors import ComponentFailed
-from dpbench.support.guard import guarded
+from dpbench.support.guard import call_plugin
 
 
 def reads() -> object:
@@ -22,16 +22,16 @@ def test_the_line_is_that_of_the_plugin_and_not_of_the_library_that_it_called() 
     with pytest.raises(
         ComponentFailed, match=r"^load failed: JSONDecodeError: Expecting .*, in test_guard.py, line "
     ) as told:
-        guarded("load", lambda: reads())
+        call_plugin("load", lambda: reads())
     assert f"line {reads.__code__.co_firstlineno + 1}. Add --debug" in str(told.value)
 
 
 def test_a_failure_without_text_is_told_by_its_type_and_line() -> None:
     line = says_nothing.__code__.co_firstlineno + 1
     with pytest.raises(ComponentFailed, match=rf"^fit failed: ValueError in test_guard.py, line {line}\. Add --debug"):
-        guarded("fit", says_nothing)
+        call_plugin("fit", says_nothing)
 
 
 def test_a_failure_of_a_call_that_runs_no_line_of_a_plugin_is_told_all_the_same() -> None:
     with pytest.raises(ComponentFailed, match=r"^fit failed: TypeError: .*, in guard.py, line "):
-        guarded("fit", int, [])  # type: ignore[arg-type]
+        call_plugin("fit", int, [])  # type: ignore[arg-type]

@@ -20,9 +20,9 @@ from dpbench.errors import DpbenchError, OutputError
 from dpbench.registry import Registration, Registry
 from dpbench.studies.inspect import machines, spectrum
 from dpbench.studies.inspect.inspection import inspect
-from dpbench.studies.inspect.margins import margins, over_classes, satisfied
+from dpbench.studies.inspect.margins import collect_by_class, largest_margin, margins
 from dpbench.studies.inspect.panels import write_plot
-from dpbench.studies.inspect.report import MARK, Asked, Inspection, Margins, ask
+from dpbench.studies.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
 from dpbench.studies.inspect.separability import pairs, separability, xi
 from tests import gallery
 
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.usefixtures("fresh_cache")
 NAMES = tuple("abcdefghijkl")
 
 
-def asked(k: Sequence[int] = (1, 2), **values: Any) -> Asked:
-    found = ask({}, [str(one) for one in k], read_private=False, pairs=values.pop("pairs", 50), svm_c=1e4)
+def asked(k: Sequence[int] = (1, 2), **values: Any) -> InspectionRequest:
+    found = make_request({}, [str(one) for one in k], read_private=False, pairs=values.pop("pairs", 50), svm_c=1e4)
     return found.model_copy(update=values)
 
 
@@ -185,7 +185,7 @@ def test_more_pairs_than_asked_for_are_drawn_by_the_seed() -> None:
 
 
 def margins_of(x: np.ndarray, y: np.ndarray, k: Sequence[int] = (1, 2)) -> Margins:
-    return over_classes(margins(x, y, spectrum.components(x, centre=True), k, 1e4), NAMES[: len(np.unique(y))])
+    return collect_by_class(margins(x, y, spectrum.components(x, centre=True), k, 1e4), NAMES[: len(np.unique(y))])
 
 
 def test_margins_of_a_separable_set_are_its_distance_to_the_border() -> None:
@@ -205,13 +205,13 @@ def test_a_margin_is_negative_where_too_many_rows_are_on_the_wrong_side() -> Non
     wrong[[0, 20, 40, 60]] = 1 - y[[0, 20, 40, 60]]  # 5% of the rows, balanced: the border stays
     found = margins_of(x, wrong, (2,))
     assert [values[0] for values in found.smallest] == [pytest.approx(-0.6, abs=1e-6)] * 2
-    assert satisfied(machines.distances(x, np.where(wrong == 0, 1, -1), 1e4), 0.95) == pytest.approx(0.6, abs=1e-6)
+    assert largest_margin(machines.distances(x, np.where(wrong == 0, 1, -1), 1e4), 0.95) == pytest.approx(0.6, abs=1e-6)
 
 
 def test_the_margin_of_a_share_is_the_largest_that_so_many_rows_reach() -> None:
     distances = np.arange(100.0)
-    assert (satisfied(distances, 0.99), satisfied(distances, 0.96), satisfied(distances, 1)) == (1, 4, 0)
-    assert satisfied(np.arange(25.0), 0.96) == 1
+    assert (largest_margin(distances, 0.99), largest_margin(distances, 0.96), largest_margin(distances, 1)) == (1, 4, 0)
+    assert largest_margin(np.arange(25.0), 0.96) == 1
 
 
 def test_the_smallest_margin_is_over_classes() -> None:
@@ -305,7 +305,7 @@ def inspected(k: Sequence[str] = (), *, read_private: bool = False, pairs: int =
     values = {"dataset": "tinted", "extractor": "flat", "public_fraction": 0.5, **values}
     if "public_dataset" in values:
         del values["public_fraction"]
-    wanted = ask(values, k, read_private=read_private, pairs=pairs, svm_c=10)
+    wanted = make_request(values, k, read_private=read_private, pairs=pairs, svm_c=10)
     return inspect(wanted, device="cpu", plugins=registry())
 
 

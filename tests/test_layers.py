@@ -29,7 +29,6 @@ def _place(file: Path) -> str:
     return str(file.relative_to(HOUSE.folder))
 
 
-@pytest.mark.xfail(strict=True, reason="the rings of privacy and api import each other until the core is mended")
 def test_imports_point_down_and_in_no_circle_also_those_for_types_and_in_functions() -> None:
     assert [*HOUSE.complaints()] == []
 

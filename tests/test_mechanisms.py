@@ -15,7 +15,7 @@ from dpbench.api import Release
 from dpbench.errors import SpecError
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution, RankOne, Rows, Scaled
-from dpbench.privacy.core.noise import noised
+from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.randomness import Draws, Randomness, poisson_sample
 from dpbench.privacy.core.rows import PrivateRows
 from tests.worlds import curator_over
@@ -98,33 +98,33 @@ def _summed(value: float, count: int, grid: float = 2.0**-20) -> IntegerSum:
 
 def test_noise_is_normal_with_the_stated_deviation() -> None:
     std = 2.5
-    noise = noised(_summed(0, 100_000), std, _draws(3)).double().numpy()
+    noise = add_noise(_summed(0, 100_000), std, _draws(3)).double().numpy()
     assert stats.kstest(noise / std, "norm").pvalue > 1e-3
     assert abs(noise.std() / std - 1) < 4 / math.sqrt(2 * len(noise))
     assert abs(noise.mean()) < 4 * std / math.sqrt(len(noise))
 
 
 def test_noise_is_centred_on_the_sum() -> None:
-    answer = noised(_summed(1234.5, 100_000), 1.0, _draws(4))
+    answer = add_noise(_summed(1234.5, 100_000), 1.0, _draws(4))
     assert float(answer.double().mean()) == pytest.approx(1234.5, abs=4 / math.sqrt(1e5))
 
 
 def test_each_entry_has_the_same_noise_on_whatever_grid() -> None:
     grids = 2.0 ** -torch.arange(10, 26, dtype=torch.float64)
-    answer = noised(IntegerSum(torch.zeros(20_000, 16, dtype=torch.int64), grids), 3.0, _draws(6)).double()
+    answer = add_noise(IntegerSum(torch.zeros(20_000, 16, dtype=torch.int64), grids), 3.0, _draws(6)).double()
     assert bool(((answer.std(0) / 3 - 1).abs() < 4.5 / math.sqrt(2 * 20_000)).all())
     assert torch.equal((answer / grids).round()[answer.abs() < 0.5], (answer / grids)[answer.abs() < 0.5])
 
 
 def test_a_grid_of_one_entry_is_one_number_whatever_its_shape() -> None:
     sums = [IntegerSum(torch.zeros(3, 1, dtype=torch.int64), torch.full(shape, 2.0**-20)) for shape in ((), (1, 1))]
-    flat, deep = (noised(one, 3.0, _draws(7)) for one in sums)
+    flat, deep = (add_noise(one, 3.0, _draws(7)) for one in sums)
     assert torch.equal(flat, deep)
 
 
 def test_answers_are_multiples_of_the_sums_own_grid() -> None:
     for value in (0.0, 0.1234567890123):
-        answer = noised(_summed(value, 1000), 3.0, _draws(5)).double()
+        answer = add_noise(_summed(value, 1000), 3.0, _draws(5)).double()
         inside = answer[answer.abs() < 8]  # beyond, float32 itself is coarser than the grid
         assert torch.equal(inside * 2**20, (inside * 2**20).round())
 
@@ -154,4 +154,4 @@ def test_noise_that_64_bits_cannot_hold_is_refused(sign: float) -> None:
         huge.noisy_sum(lambda chunk: chunk.x, release="sum", clip=1.0)
     wide = Scaled(RankOne(torch.ones(4, 1), torch.ones(4, 2)), torch.tensor([[2e-8, 9e7]]))
     with pytest.raises(SpecError, match="scale varies less"):
-        noised(wide.integers(1.0), 10.0, Randomness.research(0, "a test").draws("sum", 1))
+        add_noise(wide.integers(1.0), 10.0, Randomness.research(0, "a test").draws("sum", 1))

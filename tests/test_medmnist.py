@@ -16,7 +16,7 @@ from dpbench_plugins.datasets.medmnist import DermaMnist, PathMnist, PneumoniaMn
 
 from dpbench import DataError, DataMissing, SpecError
 from dpbench.support.messages import bytes_in_words
-from dpbench.support.paths import only_in
+from dpbench.support.paths import restrict_data
 from dpbench.testing import DatasetLaws
 
 ALL = (DermaMnist, PathMnist, PneumoniaMnist)
@@ -140,7 +140,7 @@ def test_missing_data_says_what_to_fetch_and_where_it_looked(data_folder: Path, 
 
 def test_only_the_folder_of_an_import_is_looked_in(data_folder: Path, tmp_path: Path) -> None:
     dataset = lay_out(Path("~/.medmnist").expanduser())
-    with only_in(tmp_path), pytest.raises(DataMissing):
+    with restrict_data(tmp_path), pytest.raises(DataMissing):
         dataset.load()
 
 

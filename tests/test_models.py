@@ -23,9 +23,9 @@ from dpbench.models import Model
 from dpbench.models.program import BATCH, record
 from dpbench.privacy.core.exact.quantised import exact_linear
 from dpbench.registry import load
-from dpbench.support.device import device_named
+from dpbench.support.device import find_device
 
-CPU = device_named("cpu")
+CPU = find_device("cpu")
 
 
 def called(*arguments: str) -> int:

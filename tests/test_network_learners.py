@@ -11,11 +11,11 @@ import pytest
 import torch
 from dpbench_plugins.learners.networks import DPRandP, DPSGDNet, NetworkLearner
 from dpbench_plugins.learners.networks.gradients import Gradients, Layout
-from dpbench_plugins.learners.networks.models import build, initial
+from dpbench_plugins.learners.networks.models import build, draw_parameters
 from dpbench_plugins.learners.networks.randp import TABLE
 from dpbench_plugins.learners.networks.training import Phase, Training
 from dpbench_plugins.learners.networks.views import Views
-from dpbench_plugins.learners.networks.weights import FORMAT, Checkpoint, located
+from dpbench_plugins.learners.networks.weights import FORMAT, Checkpoint, find_checkpoint
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -81,13 +81,13 @@ def _fit(learner: NetworkLearner, sigma: float = 0.0) -> tuple[Callable[[Tensor]
 def _training(momentum: float = 0.0, ema: float = 0.9999, chunk_size: int | None = 7) -> tuple[Training, Tensor]:
     network = build("tiny", TASK.example_shape, TASK.classes)
     layout = Layout(network)
-    theta = layout.vector(initial(network, torch.Generator().manual_seed(0)))
+    theta = layout.vector(draw_parameters(network, torch.Generator().manual_seed(0)))
     return Training(Gradients(layout, Views(0)), momentum, 1.0, ema, chunk_size), theta
 
 
 def _saved(folder: Path, **changed: Any) -> Path:
     network = build("tiny", TASK.example_shape, TASK.classes)
-    state = initial(network, torch.Generator().manual_seed(5))
+    state = draw_parameters(network, torch.Generator().manual_seed(5))
     trunk = {name: value for name, value in state.items() if name.startswith("trunk.")}
     state = {name: value for name, value in (trunk | changed).items() if value is not None}
     Checkpoint("tiny", state, {"generator": "noise", "steps": "12"}).save(folder / "phase1.safetensors")
@@ -149,7 +149,7 @@ def test_each_phase_trains_its_part_and_spends_its_steps(
         "dpbench_plugins.learners.networks.training.predictor", lambda network, named: ended.append(named)
     )
     _, curator = _fit(DPRandP(**COLD, **options), sigma=1.0)
-    start = initial(build("tiny", TASK.example_shape, 3), torch.Generator().manual_seed(0))
+    start = draw_parameters(build("tiny", TASK.example_shape, 3), torch.Generator().manual_seed(0))
     moved = {name for name, value in ended[0].items() if not torch.equal(value, start[name])}
     assert moved == {name for name in start if name.startswith(trained)}
     assert dict(curator.ledger.spent) == spent
@@ -295,7 +295,7 @@ def test_settings_that_cannot_train_are_refused(
 
 def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     network = build("tiny", TASK.example_shape, 3)
-    state = initial(network, torch.Generator().manual_seed(1))
+    state = draw_parameters(network, torch.Generator().manual_seed(1))
     Checkpoint("tiny", state, {"generator": "noise"}).save(tmp_path / "a.safetensors")
     found = Checkpoint.load(tmp_path / "a.safetensors")
     assert (found.network, found.about["generator"], found.about["format"]) == ("tiny", "noise", FORMAT)
@@ -304,7 +304,7 @@ def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
 
 def test_a_trunk_replaces_the_trunk_alone_in_the_networks_precision(tmp_path: Path) -> None:
     half = torch.full((16, 1, 3, 3), 0.5, dtype=torch.float16)
-    start = initial(build("tiny", TASK.example_shape, 3), torch.Generator().manual_seed(0))
+    start = draw_parameters(build("tiny", TASK.example_shape, 3), torch.Generator().manual_seed(0))
     found = Checkpoint.load(_saved(tmp_path, **{"trunk.0.weight": half})).over(start, "tiny")
     assert torch.equal(found["trunk.0.weight"], half.float())
     assert found["head.weight"] is start["head.weight"] or torch.equal(found["head.weight"], start["head.weight"])
@@ -382,6 +382,6 @@ def test_a_file_that_is_not_safetensors_is_refused(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_found_in_the_data_folders(data_folder: Path) -> None:
     file = _saved(data_folder)
-    assert located("phase1.safetensors") == file
+    assert find_checkpoint("phase1.safetensors") == file
     with pytest.raises(DataMissing, match="no such file"):
-        located("phase9.safetensors")
+        find_checkpoint("phase9.safetensors")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from dpbench_plugins.learners.networks.gradients import Gradients, Layout, Trains
-from dpbench_plugins.learners.networks.models import Network, WSConv2d, build, initial, standardise
-from dpbench_plugins.learners.networks.views import Views, hashed, normalised
+from dpbench_plugins.learners.networks.models import Network, WSConv2d, build, draw_parameters, standardise
+from dpbench_plugins.learners.networks.views import Views, hash_seeds, normalise
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, pad
@@ -32,7 +32,7 @@ def _chunk(count: int, shape: tuple[int, ...] = SHAPE) -> Chunk:
 def _start(name: str, views: Views, shape: tuple[int, ...] = SHAPE) -> tuple[Gradients, Tensor]:
     network = build(name, shape, 3)
     layout = Layout(network)
-    theta = layout.vector(initial(network, torch.Generator().manual_seed(0))).double()
+    theta = layout.vector(draw_parameters(network, torch.Generator().manual_seed(0))).double()
     # Away from the start, where gains and scales are 1 and biases 0, which would hide a factor that is left out.
     theta = theta * (1 + 0.3 * torch.rand(theta.shape, generator=torch.Generator().manual_seed(2)).double()) + 0.01
     return Gradients(layout, views), theta
@@ -49,7 +49,7 @@ def _one_at_a_time(gradients: Gradients, theta: Tensor, chunk: Chunk) -> Tensor:
     """Return (c, p) gradients by autograd on the network itself, one example and one view at a time, then the mean."""
     rows = []
     for i in range(len(chunk)):
-        views = normalised(gradients.views(chunk.x[i : i + 1].double(), chunk.seeds[i : i + 1])[0])
+        views = normalise(gradients.views(chunk.x[i : i + 1].double(), chunk.seeds[i : i + 1])[0])
         parts = []
         for view in views:
             at = theta.clone().requires_grad_()
@@ -81,7 +81,7 @@ def test_nothing_in_a_network_reads_other_images(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_any_number_of_channels_and_any_size_give_one_score_a_class(name: str, shape: tuple[int, ...]) -> None:
     network = build(name, shape, 7)
-    start = initial(network, torch.Generator().manual_seed(0))
+    start = draw_parameters(network, torch.Generator().manual_seed(0))
     assert functional_call(network, start, (torch.rand(2, *shape),)).shape == (2, 7)
 
 
@@ -106,13 +106,15 @@ def test_standardised_filters_have_mean_zero_and_the_norm_of_their_gain() -> Non
 
 def test_the_start_follows_the_generator_alone() -> None:
     network = build("tiny", SHAPE, 3)
-    first, second, other = (initial(network, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    first, second, other = (draw_parameters(network, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not torch.equal(first["head.weight"], other["head.weight"])
 
 
 def test_the_start_has_variance_one_over_fan_in() -> None:
-    weight = initial(build("wrn-16-4", (3, 32, 32), 10), torch.Generator().manual_seed(0))["trunk.5.conv2.weight"]
+    weight = draw_parameters(build("wrn-16-4", (3, 32, 32), 10), torch.Generator().manual_seed(0))[
+        "trunk.5.conv2.weight"
+    ]
     assert float(weight.var()) * 9 * 256 == pytest.approx(1, rel=0.02)
     assert float(weight.abs().max()) <= 2 * (9 * 256) ** -0.5 / 0.8796 + 1e-6
 
@@ -204,7 +206,7 @@ def test_without_mirroring_views_are_crops_alone() -> None:
 
 
 def test_every_place_of_a_crop_is_drawn_about_as_often() -> None:
-    drawn = hashed(torch.arange(2000), 4).flatten()
+    drawn = hash_seeds(torch.arange(2000), 4).flatten()
     counts = torch.bincount((drawn & (2**20 - 1)) % 9, minlength=9)
     assert int((counts - 8000 / 9).abs().max()) < 6 * (8000 / 9) ** 0.5
 
@@ -217,11 +219,11 @@ def test_a_view_depends_on_its_seed_and_number_alone() -> None:
 
 
 def test_different_seeds_see_different_views() -> None:
-    assert len(set(hashed(torch.arange(1000), 3).flatten().tolist())) == 3000
+    assert len(set(hash_seeds(torch.arange(1000), 3).flatten().tolist())) == 3000
 
 
 def test_normalising_reads_no_data() -> None:
-    assert normalised(torch.tensor([0.0, 0.5, 1.0])).tolist() == [-2.0, 0.0, 2.0]
+    assert normalise(torch.tensor([0.0, 0.5, 1.0])).tolist() == [-2.0, 0.0, 2.0]
 
 
 @pytest.mark.parametrize("views", [Views(0), Views(16)], ids=["plain", "16 views"])
@@ -241,13 +243,13 @@ from pathlib import Path
 from dpbench import Release
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench_plugins.learners.networks.gradients import Gradients, Layout
-from dpbench_plugins.learners.networks.models import build, initial
+from dpbench_plugins.learners.networks.models import build, draw_parameters
 from dpbench_plugins.learners.networks.views import Views
 from tests.worlds import curator_over
 
 network = build("wrn-10-1", (1, 16, 16), 3)
 layout = Layout(network)
-theta = layout.vector(initial(network, torch.Generator().manual_seed(0)))
+theta = layout.vector(draw_parameters(network, torch.Generator().manual_seed(0)))
 rows = PrivateRows(torch.rand(240, 1, 16, 16), torch.zeros(240, dtype=torch.int64), torch.arange(240))
 for rate, chunk in ((0.1, 16), (1.0, 16), (1.0, 240)):
     curator = curator_over(rows, [Release("gradient", sample_rate=rate)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.records.overlap import Overlap, too_much
+from dpbench.records.overlap import Overlap, find_excess
 
 
 def _pairs(exact: int, near: int, pair: str = "test in public", test: int = 1000, public: int = 500) -> list[str]:
@@ -13,7 +13,7 @@ def _pairs(exact: int, near: int, pair: str = "test in public", test: int = 1000
         "public in private": Overlap(exact=0, near=0, among=public),
     }  # fmt: skip
     counted = Overlap(exact=exact, near=near, among=none[pair].among)
-    return [found for found, _ in too_much({**none, pair: counted}, private=5000)]
+    return [found for found, _ in find_excess({**none, pair: counted}, private=5000)]
 
 
 def test_a_public_split_that_repeats_the_test_split_is_too_much() -> None:
@@ -41,10 +41,10 @@ def test_public_images_that_repeat_private_ones_change_no_score() -> None:
 
 def test_without_public_images_nothing_is_compared() -> None:
     assert _pairs(0, 0, public=0) == []
-    assert list(too_much({}, 10)) == []
+    assert list(find_excess({}, 10)) == []
 
 
 def test_the_sentence_names_the_share_and_the_numbers() -> None:
     counted = Overlap(exact=30, near=30, among=1000)
-    ((_, said),) = too_much({"test in private": counted}, private=2000)
+    ((_, said),) = find_excess({"test in private": counted}, private=2000)
     assert said == "expected at most 1% of the 1,000 images of the smaller split to be exact copies, got 30"

@@ -16,7 +16,7 @@ from dpbench_plugins.learners.gep import GEP
 from dpbench_plugins.learners.jl import JL
 from dpbench_plugins.learners.pillar import Pillar
 from dpbench_plugins.learners.thrift import Thrift
-from dpbench_plugins.learners.whitened import Whitened
+from dpbench_plugins.learners.whitened import WhitenedProbe
 from torch import Tensor
 
 from dpbench import Budget, Chunk, Learner, PublicData, Task, quantise
@@ -37,7 +37,7 @@ LEARNERS: list[Learner] = [
     DPSGD(steps=2, scaling="norm"),
     Pillar(k=7, steps=2),
     JL(k=7, steps=2),
-    Whitened(k=7, steps=2, distil=False),
+    WhitenedProbe(k=7, steps=2, distil=False),
     AdaDPS(steps=2, refresh=1),
     Thrift(k=7, graph=0.5, steps=2, learning_rate=1.0),
     DPRAFT(steps=2, private_mean=True),

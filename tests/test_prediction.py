@@ -8,7 +8,7 @@ import pytest
 
 from dpbench.studies.inspect.inspection import inspect
 from dpbench.studies.inspect.prediction import predict
-from dpbench.studies.inspect.report import Inspection, Pair, Range, Separability, Spectrum, ask
+from dpbench.studies.inspect.report import Inspection, Pair, Range, Separability, Spectrum, make_request
 
 
 def _found(xi: tuple[float, ...], gamma: float) -> Separability:
@@ -37,7 +37,7 @@ def test_a_margin_that_no_k_keeps_is_said() -> None:
 
 def _inspected(dataset: str) -> Inspection:
     values = {"dataset": dataset, "extractor": "pixels", "public_fraction": 0.5}
-    return inspect(ask(values, ["1,5,20,50"], read_private=False, pairs=5, svm_c=100.0), device="cpu")
+    return inspect(make_request(values, ["1,5,20,50"], read_private=False, pairs=5, svm_c=100.0), device="cpu")
 
 
 def test_drawn_features_of_low_rank_are_seen_through(fresh_cache: object) -> None:

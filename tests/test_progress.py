@@ -49,7 +49,7 @@ def test_a_sweep_says_as_much_as_was_asked_for(
     monkeypatch.setattr(display, "INTERVAL", 0.05)
     progress.say(**{"nothing": False, "everything": False, **flags})
     try:
-        with display.shown("moods", display.Count(3, LocalPool(1, 1, "cpu", (), Folder(tmp_path)))):
+        with display.show_count("moods", display.Count(3, LocalPool(1, 1, "cpu", (), Folder(tmp_path)))):
             time.sleep(0.2)
     finally:
         progress.say(nothing=False, everything=False)

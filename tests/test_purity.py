@@ -28,7 +28,7 @@ from dpbench.errors import ComponentFailed, DpbenchError, NotPerExample, NotPure
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
 from dpbench.privacy.mechanisms.residual.bases import AnchorBasis
 from dpbench.privacy.purity.reach import Reach
-from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, Moments, set_aside
+from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, CheckSchedule, set_aside
 from tests.worlds import curator_over, note, noted, private_rows
 
 Row = Callable[[Chunk], Any]
@@ -437,13 +437,13 @@ class TestSpotChecks:
 
     def test_one_chunk_of_every_run_of_chunks_is_drawn(self) -> None:
         for lengths in (QUESTIONS, MAPS):
-            moments = Moments(lengths, np.random.default_rng(0))
+            moments = CheckSchedule(lengths, np.random.default_rng(0))
             for length in (*lengths, lengths[-1], lengths[-1]):
                 assert sum(moments.due() for _ in range(length)) == 1
 
     def test_the_moments_are_those_of_the_stream(self) -> None:
         def drawn(seed: int) -> int:
-            moments = Moments((64,), np.random.default_rng(seed))
+            moments = CheckSchedule((64,), np.random.default_rng(seed))
             return [moments.due() for _ in range(64)].index(True)
 
         assert len({drawn(seed) for seed in range(20)}) > 10

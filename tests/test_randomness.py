@@ -12,7 +12,7 @@ from scipy import stats
 
 from dpbench.errors import PrivacyError
 from dpbench.privacy.core import randomness as chance
-from dpbench.privacy.core.randomness import Randomness, choosing, poisson_sample, row_seeds, secure_sample
+from dpbench.privacy.core.randomness import Randomness, poisson_sample, row_seeds, secure_sample, selection_generator
 
 ONE, OTHER = "1" * 64, "2" * 64
 MANY = 20_000
@@ -158,7 +158,7 @@ def test_a_secure_fit_touches_no_seeded_generator(monkeypatch: pytest.MonkeyPatc
     draws.sample(1_000, 0.1)
     draws.row_base()
     draws.noise((3, 4), 1e6)
-    choosing("secure", 0, ONE).random()
+    selection_generator("secure", 0, ONE).random()
     assert torch.equal(before[0], torch.get_rng_state())
     assert np.array_equal(before[1], np.random.get_state()[1])  # type: ignore[index]
 
@@ -172,10 +172,10 @@ def test_secure_draws_differ_each_time_and_leave_nothing_behind() -> None:
 
 
 def test_the_choice_of_runs_follows_the_identity_and_seed() -> None:
-    drawn = [choosing("research", seed, of).random() for seed in (0, 1) for of in (ONE, OTHER)]
+    drawn = [selection_generator("research", seed, of).random() for seed in (0, 1) for of in (ONE, OTHER)]
     assert len(set(drawn)) == 4
-    assert choosing("research", 0, ONE).random() == drawn[0]
-    assert choosing("secure", 0, ONE).random() != choosing("secure", 0, ONE).random()
+    assert selection_generator("research", 0, ONE).random() == drawn[0]
+    assert selection_generator("secure", 0, ONE).random() != selection_generator("secure", 0, ONE).random()
 
 
 def test_draws_of_a_step_cost_little() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from dpbench_plugins.extractors.randp.encoder import loaded, started
+from dpbench_plugins.extractors.randp.encoder import load_encoder, start_encoder
 from dpbench_plugins.extractors.randp.extractor import RandPWRN
-from dpbench_plugins.learners.networks.views import normalised
+from dpbench_plugins.learners.networks.views import normalise
 from dpbench_plugins.learners.networks.weights import SHIPPED, Checkpoint
 from PIL import Image
 from torch import Tensor
@@ -54,7 +54,7 @@ def features(extractor: RandPWRN, image: Image.Image) -> Tensor:
 
 def test_features_are_those_of_the_exported_weights(folder: Path) -> None:
     image, extractor = picture(), Tiny(path=NAME)
-    encoder = loaded("tiny", 16, tensors(folder / NAME))
+    encoder = load_encoder("tiny", 16, tensors(folder / NAME))
     found = features(extractor, image)
     assert found.shape == (1, Tiny.dimension)
     last = encoder.features(extractor.prepare(image)[None])
@@ -63,11 +63,11 @@ def test_features_are_those_of_the_exported_weights(folder: Path) -> None:
 
 
 def test_every_stage_is_read_before_the_resolution_halves() -> None:
-    encoder = started("wrn-16-4", 32, 0, CPU).requires_grad_(False)
+    encoder = start_encoder("wrn-16-4", 32, 0, CPU).requires_grad_(False)
     images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     found = encoder.stages(images)
     assert found.shape == (2, 64 + 128 + 256)
-    layers, x = list(encoder.trunk.children()), normalised(images)  # a convolution, six blocks, ReLU
+    layers, x = list(encoder.trunk.children()), normalise(images)  # a convolution, six blocks, ReLU
     for part, columns in ((layers[:3], slice(0, 64)), (layers[3:5], slice(64, 192))):
         x = torch.nn.Sequential(*part)(x)
         assert torch.allclose(found[:, columns], group_norm(x.relu(), 16).mean((2, 3)))

@@ -202,7 +202,7 @@ def test_wavelet_marginals_have_heavy_tails_and_grow_with_the_octave() -> None:
 
 
 def test_ranks_decide_where_values_go() -> None:
-    placed = statistical.ranked(torch.tensor([[0.3, -2.0, 7.0]]), torch.tensor([1.0, 2.0, 3.0]))
+    placed = statistical.match_ranks(torch.tensor([[0.3, -2.0, 7.0]]), torch.tensor([1.0, 2.0, 3.0]))
     assert placed.tolist() == [[2.0, 1.0, 3.0]]
 
 

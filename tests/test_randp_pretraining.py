@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from dpbench_plugins.extractors.randp import pretraining
-from dpbench_plugins.extractors.randp.augment import augmented
+from dpbench_plugins.extractors.randp.augment import augment_images
 from dpbench_plugins.extractors.randp.checkpoints import digest, state_file
 from dpbench_plugins.extractors.randp.draws import Draws
 from dpbench_plugins.extractors.randp.encoder import KEPT, Encoder
@@ -18,7 +18,7 @@ from dpbench_plugins.extractors.randp.losses import TEMPERATURE, alignment, info
 from dpbench_plugins.extractors.randp.pretraining import Training
 from dpbench_plugins.extractors.randp.probe import Probe
 from dpbench_plugins.extractors.randp.recipe import Recipe
-from dpbench_plugins.learners.networks.models import build, initial
+from dpbench_plugins.learners.networks.models import build, draw_parameters
 from dpbench_plugins.learners.networks.weights import Checkpoint
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -60,7 +60,7 @@ def test_info_nce_is_the_surprise_of_the_own_key() -> None:
 
 def test_views_are_of_the_size_and_range_that_was_asked_for() -> None:
     images = torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    view = augmented(images, Draws(0, torch.arange(6), 1), 16)
+    view = augment_images(images, Draws(0, torch.arange(6), 1), 16)
     assert view.shape == (6, 3, 16, 16)
     assert 0 <= float(view.min()) < float(view.max()) <= 1
 
@@ -68,15 +68,15 @@ def test_views_are_of_the_size_and_range_that_was_asked_for() -> None:
 def test_views_of_an_image_differ_and_depend_on_its_number_alone() -> None:
     images = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     numbers = torch.arange(6)
-    together = augmented(images, Draws(0, numbers, 1), 16)
-    assert bool(((together - augmented(images, Draws(0, numbers, 2), 16)).abs().mean((1, 2, 3)) > 0.01).all())
-    alone = torch.cat([augmented(images[[row]], Draws(0, numbers[[row]], 1), 16) for row in range(6)])
+    together = augment_images(images, Draws(0, numbers, 1), 16)
+    assert bool(((together - augment_images(images, Draws(0, numbers, 2), 16)).abs().mean((1, 2, 3)) > 0.01).all())
+    alone = torch.cat([augment_images(images[[row]], Draws(0, numbers[[row]], 1), 16) for row in range(6)])
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
 
 
 def test_a_fifth_of_the_views_is_grey() -> None:
     images = torch.rand(400, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    view = augmented(images, Draws(0, torch.arange(400), 1), 8)
+    view = augment_images(images, Draws(0, torch.arange(400), 1), 8)
     assert float(((view - view.mean(1, keepdim=True)).abs().amax((1, 2, 3)) < 1e-4).float().mean()) == pytest.approx(
         0.2, abs=0.06
     )
@@ -190,7 +190,7 @@ def test_the_checkpoint_says_how_it_was_made_and_holds_no_projection(tmp_path: P
 
 def test_a_learner_of_whole_networks_starts_from_the_checkpoint(tmp_path: Path) -> None:
     checkpoint = Checkpoint.load(trained(tmp_path / "w.safetensors"))
-    start = initial(build("tiny", (3, 16, 16), 10), torch.Generator().manual_seed(0))
+    start = draw_parameters(build("tiny", (3, 16, 16), 10), torch.Generator().manual_seed(0))
     replaced = checkpoint.over(start, "tiny")
     changed = {name for name in start if not torch.equal(start[name], replaced[name])}
     assert {name for name in start if name.startswith("trunk.") and name.endswith("weight")} <= changed

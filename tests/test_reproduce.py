@@ -16,7 +16,7 @@ from dpbench.records.result import Interval
 from dpbench.studies.figures import published, ready
 from dpbench.studies.reproduce.catalogue import Study, find, studies
 from dpbench.studies.reproduce.document import coverage, page, remarks
-from dpbench.studies.reproduce.measured import Measured, Rate
+from dpbench.studies.reproduce.measured import Measurement, Rate
 from dpbench.studies.reproduce.verdict import Comparison, compare
 from tests import readme
 
@@ -29,9 +29,9 @@ def _study(**given: Any) -> Study:
     return Study(**{"name": "a", "paper": "P", "place": "Table 1", "shows": "Something.", "sweep": "s", **given})
 
 
-def _measured(accuracies: dict[str, float], half: float = 0.1) -> list[Measured]:
+def _measured(accuracies: dict[str, float], half: float = 0.1) -> list[Measurement]:
     return [
-        Measured(
+        Measurement(
             {"dataset": "cifar10", "epsilon": 0.7, "learner": learner},
             Interval(mean=percent / 100, low=(percent - half) / 100, high=(percent + half) / 100),
             True,
@@ -94,7 +94,7 @@ def test_a_stated_order_holds_or_does_not() -> None:
 def test_the_best_value_of_an_axis_that_the_paper_leaves_open_is_compared() -> None:
     at = {"dataset": "pneumonia", "epsilon": 0.1}
     ours = [
-        Measured({**at, **k}, Interval(mean=mean, low=mean, high=mean), True)
+        Measurement({**at, **k}, Interval(mean=mean, low=mean, high=mean), True)
         for k, mean in (({"learner.k": 10.0}, 0.80), ({"learner.k": 40.0}, 0.84), ({}, 0.66))
     ]
     found = compare(_study(published=["pillar-section-5-byol"]), ours)
@@ -105,7 +105,7 @@ def test_the_best_value_of_an_axis_that_the_paper_leaves_open_is_compared() -> N
 def _beside(errors: dict[int, float], half: float = 0.001, constant: float = 1.0, **given: Any) -> Comparison:
     """Return a theorem whose rate is constant / m, fitted at m = 10, beside errors by m."""
     ours = [
-        Measured(
+        Measurement(
             {}, Interval(mean=error, low=error - half, high=error + half), True,
             Rate({"dataset.m": m}, 1 / (constant * m), m == 10, 1e-4),
         )

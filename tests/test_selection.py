@@ -23,7 +23,7 @@ from dpbench.harness.run import run, tune
 from dpbench.harness.tuning import private
 from dpbench.harness.tuning.transfer import settings_from
 from dpbench.privacy.core.accounting import accountant
-from dpbench.privacy.core.randomness import choosing
+from dpbench.privacy.core.randomness import selection_generator
 from dpbench.privacy.mechanisms import private_selection
 from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.board import Board
@@ -207,7 +207,7 @@ def test_the_best_of_a_random_number_of_runs_wins_and_a_run_that_fails_counts_as
     EVENTS.clear()
     found = run(asked, device="cpu", plugins=plugins())
     for seed, won in zip(seeds, found.seeds, strict=True):
-        chance = choosing("research", seed, identity)
+        chance = selection_generator("research", seed, identity)
         tried = [rates[chance.randrange(3)] for _ in range(private_selection.draw(Repeats(8), chance))]
         runs += len(tried)
         assert won.setting == {"learning_rate": 0.5 if 0.5 in tried else 1e-7}  # 1e-5 fails, 1e-7 learns nothing

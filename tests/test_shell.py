@@ -25,7 +25,7 @@ from dpbench.records.result import Interval, Result
 from dpbench.registry import load
 from dpbench.support import charts, progress
 from dpbench.support.guard import DEBUG
-from dpbench.testing.checking import check
+from dpbench.testing.checking import check_laws
 
 Output = pytest.CaptureFixture[str]
 LEADERBOARD = Path(__file__).parents[1] / "leaderboard"
@@ -295,9 +295,9 @@ class Slips(Learner):
 def test_check_shows_the_line_of_the_plugin_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     plugins = load().with_own("learner", Slips)
     monkeypatch.delenv(DEBUG, raising=False)
-    assert not any("Traceback" in (said or "") for _, said in check(plugins, "slips"))
+    assert not any("Traceback" in (said or "") for _, said in check_laws(plugins, "slips"))
     monkeypatch.setenv(DEBUG, "1")
-    assert any("steps=steps + 1" in (said or "") for _, said in check(plugins, "slips"))
+    assert any("steps=steps + 1" in (said or "") for _, said in check_laws(plugins, "slips"))
 
 
 def test_debug_is_in_the_help_and_stands_anywhere(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
@@ -354,7 +354,7 @@ def test_a_run_for_a_board_says_that_the_tree_has_changes(
 ) -> None:
     from dpbench.records import provenance
 
-    monkeypatch.setattr(provenance, "tree", lambda root=None: ("0" * 40, True))
+    monkeypatch.setattr(provenance, "read_tree", lambda root=None: ("0" * 40, True))
     assert called("run", "--board", "digits-eps1", "--learner", "class-means", "--out", tmp_path) == 0
     assert "dpbench's tree has changes that are not committed: no board takes the result" in capsys.readouterr().err
 

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import pytest
 
 from dpbench import DataMissing, Dataset, Download, Source, Splits
-from dpbench.data.sources import check_present, find, homes_of, label, locate, missing
+from dpbench.data.sources import check_present, find, homes_of, label, locate, missing_data
 from dpbench.records.protocol import Component
 from dpbench.support.messages import bytes_in_words
-from dpbench.support.paths import only_in
+from dpbench.support.paths import restrict_data
 
 HOMES = [["x.zip"], ["x/train", "x/test"]]
 GIVEN = Download("http://127.0.0.1/x.zip", "md5:0", 5, "x", unpack=True)
@@ -122,9 +122,9 @@ def test_only_in_looks_nowhere_else_and_ends(data_folder: Path, tmp_path: Path) 
     dataset = at(elsewhere=[(str(tmp_path / "else"), HOMES)])
     make(data_folder, "x.zip")
     make(tmp_path / "else", "x.zip")
-    with pytest.raises(RuntimeError), only_in(tmp_path / "empty"):
+    with pytest.raises(RuntimeError), restrict_data(tmp_path / "empty"):
         assert find(dataset) is None
-        said = str(missing(dataset))
+        said = str(missing_data(dataset))
         assert str(tmp_path / "empty") in said
         assert str(data_folder) not in said
         assert str(tmp_path / "else") not in said
@@ -174,7 +174,7 @@ def test_a_dataset_of_the_hub_may_come_from_there_still(data_folder: Path) -> No
 
 
 def test_the_sentence_of_data_by_hand(data_folder: Path, tmp_path: Path) -> None:
-    assert str(missing(at(page="https://x.org", size=1_234_000_000))) == (
+    assert str(missing_data(at(page="https://x.org", size=1_234_000_000))) == (
         f"Dataset 'somewhere' is not on this machine: looked for x.zip or x/{{train,test}} in {data_folder}; "
         f"{tmp_path}/none/dpbench. Download it (1.2 GB, licence: CC0) from https://x.org, then run `dpbench data "
         "import somewhere FILE-OR-FOLDER`; or name the folder that holds it in DPBENCH_DATA."
@@ -199,15 +199,15 @@ def test_the_sentence_of_data_by_hand(data_folder: Path, tmp_path: Path) -> None
     ],
 )
 def test_the_sentence_says_every_way(data_folder: Path, more: dict[str, Any], said: str) -> None:
-    assert said in str(missing(at(**more)))
+    assert said in str(missing_data(at(**more)))
     if not more.keys() & {"downloads", "hub"}:
-        assert "dpbench data fetch" not in str(missing(at(**more)))
+        assert "dpbench data fetch" not in str(missing_data(at(**more)))
 
 
 def test_options_stand_in_the_commands_as_a_shell_takes_them(data_folder: Path) -> None:
     dataset = Optional(size=64, tag="it's (2)")
     command = f"`dpbench data import {shlex.quote(label(dataset))} FILE-OR-FOLDER`"
-    assert command in str(missing(dataset))
+    assert command in str(missing_data(dataset))
     assert shlex.split(command.strip("`"))[3] == "somewhere:size=64,tag=it's (2)"
 
 

@@ -15,7 +15,7 @@ import torch
 from dpbench_plugins.learners.dp_sgd import DPSGD
 from dpbench_plugins.learners.jl import JL
 from dpbench_plugins.learners.pillar import Pillar
-from dpbench_plugins.learners.whitened import Whitened
+from dpbench_plugins.learners.whitened import WhitenedProbe
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -25,10 +25,10 @@ import dpbench
 from dpbench.api import Chunk, Predict, PublicData, Release, Task
 from dpbench.errors import NotPlanned, SpecError
 from dpbench.harness.tuning.simulated import simulated
-from dpbench.harness.tuning.stack import Stack, Stacked
+from dpbench.harness.tuning.stack import Stack, StackedOuterProducts
 from dpbench.harness.tuning.together import MappedRows, fit_together
 from dpbench.learning.probes import ProbeLearner
-from dpbench.privacy.core.binding import bind
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
@@ -44,8 +44,8 @@ BASES = [
     DPSGD(scaling="norm", init="uniform"),
     Pillar(k=4, init="uniform"),
     JL(k=3, init="uniform"),
-    Whitened(k=4, distil=False, init="uniform"),
-    Whitened(k=4),
+    WhitenedProbe(k=4, distil=False, init="uniform"),
+    WhitenedProbe(k=4),
 ]
 
 
@@ -136,7 +136,7 @@ def test_a_map_made_for_other_settings_serves_these_too(base: ProbeLearner) -> N
         assert_same(together(learners, rows, maps=maps), alone(learners, rows))
 
 
-@pytest.mark.parametrize("base", [DPSGD(), Pillar(k=4), Whitened(k=4)])
+@pytest.mark.parametrize("base", [DPSGD(), Pillar(k=4), WhitenedProbe(k=4)])
 def test_a_setting_that_diverges_does_not_disturb_the_others(base: ProbeLearner) -> None:
     learners, rows = probes(base), private_rows(n=90, d=WIDTH)
     learners[3] = dataclasses.replace(learners[3], learning_rate=3e38, clip=1e4)  # and sigma 20
@@ -158,28 +158,28 @@ def test_a_row_that_is_not_finite_counts_as_no_row(base: ProbeLearner, value: fl
 def test_a_row_that_is_not_finite_under_one_setting_counts_under_the_others() -> None:
     left = torch.ones(2, 3, 4)
     left[0, 1, 2] = math.nan
-    sums = Stacked(left, torch.ones(4, 5)).integers((8.0, 8.0)).value()
+    sums = StackedOuterProducts(left, torch.ones(4, 5)).integers((8.0, 8.0)).value()
     torch.testing.assert_close(sums[:, 0, 0], torch.tensor([3.0, 4.0]).double(), rtol=1e-3, atol=0)
 
 
-def dense(stacked: Stacked) -> Tensor:
+def dense(stacked: StackedOuterProducts) -> Tensor:
     """Return the contributions themselves in float64, (s, c, m, d + 1)."""
     right = torch.nn.functional.pad(stacked.right.double(), (0, 1), value=1.0)
     return stacked.left.double().movedim(2, 1).unsqueeze(3) * right.unsqueeze(1)
 
 
 @st.composite
-def stackeds(draw: st.DrawFn, exponents: tuple[int, int] = (-3, 3)) -> Stacked:
+def stackeds(draw: st.DrawFn, exponents: tuple[int, int] = (-3, 3)) -> StackedOuterProducts:
     s, m, c, d = (draw(st.integers(1, most)) for most in (4, 5, 8, 40))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
     scales = st.integers(*exponents).map(lambda power: 10.0**power)
-    return Stacked(
+    return StackedOuterProducts(
         torch.randn(s, m, c, generator=generator) * draw(scales), torch.randn(c, d, generator=generator) * draw(scales)
     )
 
 
 @given(stackeds(), st.floats(1e-3, 1e3))
-def test_clipped_sums_are_those_of_the_rows_themselves(stacked: Stacked, clip: float) -> None:
+def test_clipped_sums_are_those_of_the_rows_themselves(stacked: StackedOuterProducts, clip: float) -> None:
     clips = clip * torch.logspace(0, 1, len(stacked.left), dtype=torch.float64)
     rows = dense(stacked)
     weights = (clips.unsqueeze(1) / rows.flatten(2).norm(dim=2)).clamp(max=1)  # (s, c)
@@ -197,8 +197,8 @@ def noise_of(sigmas: Sequence[float], clips: Sequence[float], seed: int = 0, ste
         bind(rows, task, plan, sigma, Randomness.tuning(seed, "a test", 0, place)) for place, sigma in enumerate(sigmas)
     )
 
-    def zeros(chunk: Chunk) -> Stacked:
-        return Stacked(torch.zeros(len(sigmas), 1, len(chunk)), torch.zeros(len(chunk), 19_999))
+    def zeros(chunk: Chunk) -> StackedOuterProducts:
+        return StackedOuterProducts(torch.zeros(len(sigmas), 1, len(chunk)), torch.zeros(len(chunk), 19_999))
 
     answers = [Stack(members).noisy_sums(zeros, release="gradient", clips=clips) for _ in range(steps)]
     return [answer[j].flatten().double().numpy() for answer in answers for j in range(len(sigmas))]
@@ -217,8 +217,8 @@ def test_noise_is_independent_across_settings_steps_and_seeds() -> None:
     assert np.abs(correlations).max() < 5 / math.sqrt(20_000)
 
 
-def ones(chunk: Chunk) -> Stacked:
-    return Stacked(torch.ones(4, 1, len(chunk)), chunk.x)
+def ones(chunk: Chunk) -> StackedOuterProducts:
+    return StackedOuterProducts(torch.ones(4, 1, len(chunk)), chunk.x)
 
 
 def test_every_ledger_is_spent_and_none_is_spent_beyond_its_plan() -> None:
@@ -245,9 +245,9 @@ def test_one_row_moves_each_settings_sum_by_at_most_its_clip(magnitude: float, l
     heads, evil = torch.randn(4, CLASSES, WIDTH, generator=draw), torch.randn(1, WIDTH, generator=draw) * magnitude
     joined = PrivateRows(torch.cat([rows.x, evil]), torch.cat([rows.y, torch.tensor([label])]), torch.arange(31))
 
-    def gradient(chunk: Chunk) -> Stacked:
+    def gradient(chunk: Chunk) -> StackedOuterProducts:
         shares = torch.einsum("skd,cd->skc", heads, chunk.x).softmax(1)
-        return Stacked(shares - torch.nn.functional.one_hot(chunk.y, CLASSES).T, chunk.x)
+        return StackedOuterProducts(shares - torch.nn.functional.one_hot(chunk.y, CLASSES).T, chunk.x)
 
     without, with_it = (
         Stack(tuple(curators(probes(DPSGD()), world, 30, noise=0.0)))

@@ -33,7 +33,7 @@ from dpbench import (
     residuals,
 )
 from dpbench.errors import ComponentFailed, NotPerExample, PrivacyError
-from dpbench.harness.tuning.stack import Stacked
+from dpbench.harness.tuning.stack import StackedOuterProducts
 from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.sums import IntegerSum, _weighted_squares, weights_within
 from dpbench.privacy.core.forms.blocks import blocks_of
@@ -242,7 +242,7 @@ def test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks(
         rest = Residual(outer, basis)
         return Blocks((rest.embedding, rest)) if name == "residual" else outer
 
-    monkeypatch.setattr("dpbench.privacy.core.sum.noised", kept)
+    monkeypatch.setattr("dpbench.privacy.core.sum.add_noise", kept)
     clips = (0.3, 0.1) if name == "residual" else (0.3,)
     for size in (31, 30):
         private = PrivateRows(x[:size].clone(), y[:size], torch.arange(size))
@@ -261,7 +261,7 @@ def test_one_example_moves_a_curators_sum_by_its_own_integers(dense: bool, monke
         summed.append(one)
         return one.value()
 
-    monkeypatch.setattr("dpbench.privacy.core.sum.noised", kept)
+    monkeypatch.setattr("dpbench.privacy.core.sum.add_noise", kept)
     for part in (x, x[:-1], x[-1:]):
         curator = curator_over(PrivateRows(part, y[: len(part)], torch.arange(len(part))), [Release("sum")], sigma=1.0)
         rows: Callable[[Chunk], Any] = lambda chunk: chunk.x if dense else RankOne(chunk.x[:, :2], chunk.x)
@@ -276,7 +276,7 @@ def test_settings_together_have_the_integers_that_each_has_alone(s: int, m: int,
     draw = torch.Generator().manual_seed(seed)
     left, right = torch.randn(s, m, c, generator=draw), quantise(torch.randn(c, d, generator=draw))
     clips = tuple(torch.logspace(-1, 1, s, dtype=torch.float64).tolist())
-    together = Stacked(left, right).integers(clips)
+    together = StackedOuterProducts(left, right).integers(clips)
     for index, clip in enumerate(clips):
         alone = RankOne(left[index].T, right, bias=True).integers(clip)
         assert torch.equal(together.total[index], alone.total)

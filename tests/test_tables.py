@@ -15,7 +15,7 @@ from rich.console import Console
 
 from dpbench import cli
 from dpbench.analysis import description, formats
-from dpbench.analysis.reader import Filed, read
+from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.tables import Row, Table, arrange
 from dpbench.cli.results import show_tables
 from dpbench.errors import DataError, SpecError
@@ -30,14 +30,14 @@ DIGITS = RESULTS / "digits-eps1"
 
 
 def table(*places: Path) -> Table:
-    found, damaged = read(places)
+    found, damaged = read_results(places)
     (only,) = arrange(found)
     assert damaged == []
     return only
 
 
-def one(folder: Path, learner: str) -> Filed:
-    (found,) = (filed for filed in read([folder])[0] if filed.result.spec.learner.name == learner
+def one(folder: Path, learner: str) -> StoredResult:
+    (found,) = (filed for filed in read_results([folder])[0] if filed.result.spec.learner.name == learner
                 and filed.result.selection == "default")  # fmt: skip
     return found
 
@@ -68,18 +68,20 @@ def test_what_reads_no_private_row_or_has_no_privacy_is_a_reference_below_and_ne
 
 
 def test_all_that_the_paired_test_cannot_tell_from_the_best_are_best() -> None:
-    found = read([DIGITS])[0]
+    found = read_results([DIGITS])[0]
     entries = [row for row in arrange(found)[0].rows if not row.reference]
     leader = max(entries, key=lambda row: row.cells[0].score.mean if row.cells[0] else 0).cells[0]
     assert leader
     for row in entries:
         cell = row.cells[0]
-        assert cell and cell.best == (cell is leader or not description.compared(leader.filed, cell.filed).differs)
+        assert cell and cell.best == (
+            cell is leader or not description.compare_results(leader.filed, cell.filed).differs
+        )
     assert 1 < sum(bool(row.cells[0] and row.cells[0].best) for row in entries) < len(entries)
 
 
 def test_other_data_are_another_table() -> None:
-    titles = [found.title for found in arrange(read([LOW, DIGITS])[0])]
+    titles = [found.title for found in arrange(read_results([LOW, DIGITS])[0])]
     assert len(titles) == 2
     assert titles[0].startswith("digits, pixels")
     assert titles[1].startswith("pneumonia, efficientnet-lite0")
@@ -149,8 +151,8 @@ def test_a_table_that_is_wider_than_the_terminal_is_stacked_and_cuts_nothing() -
     text = cast("io.StringIO", shown.file).getvalue()
     assert "…" not in text
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines()[1:-1])
-    parts = formats.terminal(whole, 80)
-    assert len(parts) > 1 and len(formats.terminal(whole, 1000)) == 1
+    parts = formats.render_terminal(whole, 80)
+    assert len(parts) > 1 and len(formats.render_terminal(whole, 1000)) == 1
     cells = [formats.percent(cell.score) + " *" * cell.best for row in whole.rows for cell in row.cells if cell]
     assert all(cell in text for cell in cells)
     assert all(text.count(f"\n {row.label.split()[0]} ") >= len(parts) for row in whole.rows)
@@ -173,7 +175,7 @@ def test_a_result_that_was_changed_is_named_and_left_out(tmp_path: Path) -> None
     shutil.copy(original.file, tmp_path)
     text = original.file.read_text(encoding="utf-8")
     (tmp_path / "changed.json").write_text(text.replace('"epsilon": 1.0', '"epsilon": 0.1', 1), encoding="utf-8")
-    found, damaged = read([tmp_path])
+    found, damaged = read_results([tmp_path])
     assert [filed.file.name for filed in found] == [original.file.name]
     assert len(damaged) == 1 and "changed.json was changed after it was written, at " in damaged[0]
 
@@ -182,37 +184,37 @@ def test_damaged_files_are_named_and_other_files_passed_over(tmp_path: Path) -> 
     shutil.copy(one(DIGITS, "pillar").file, tmp_path)
     (tmp_path / "half.json").write_text('{"spec":', encoding="utf-8")
     (tmp_path / "settings.json").write_text('{"other": 1}', encoding="utf-8")
-    found, damaged = read([tmp_path])
+    found, damaged = read_results([tmp_path])
     assert len(found) == 1
     assert len(damaged) == 1 and "half.json is not JSON" in damaged[0]
 
 
 def test_nothing_to_show_says_so(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"found none\. dpbench run and dpbench sweep write them"):
-        read([tmp_path])
+        read_results([tmp_path])
     with pytest.raises(DataError, match="does not exist"):
-        read([tmp_path / "nowhere"])
+        read_results([tmp_path / "nowhere"])
 
 
 def test_every_form_has_every_cell() -> None:
     found = table(LOW, HIGH)
     cells = [formats.percent(cell.score) for row in found.rows for cell in row.cells if cell]
-    for text in (formats.markdown([found]), formats.web([found])):
+    for text in (formats.render_markdown([found]), formats.render_html([found])):
         assert all(cell in text for cell in cells)
-    assert all(cell.replace("±", r"$\pm$") in formats.latex([found]) for cell in cells)
-    rows = list(csv.DictReader(io.StringIO(formats.values(read([LOW, HIGH])[0]))))
+    assert all(cell.replace("±", r"$\pm$") in formats.render_latex([found]) for cell in cells)
+    rows = list(csv.DictReader(io.StringIO(formats.render_csv(read_results([LOW, HIGH])[0]))))
     assert len(rows) == len({file.name for folder in (LOW, HIGH) for file in folder.iterdir()})
     assert {row["target_epsilon"] for row in rows} == {"0.1", "0.7", "inf"}
 
 
 def test_html_of_a_strangers_names_runs_nothing() -> None:
     row = Row("<script>x</script>", (None,), reference=False)
-    text = formats.web([Table("<img src=x>", "accuracy", ("<b>",), (row,))])
+    text = formats.render_html([Table("<img src=x>", "accuracy", ("<b>",), (row,))])
     assert "<script" not in text and "<img" not in text and "<b>" not in text
 
 
 def test_the_difference_of_two_results_has_its_interval_and_a_verdict() -> None:
-    said = "\n".join(description.difference(one(LOW, "pillar"), one(LOW, "dp-raft")))
+    said = "\n".join(description.describe_difference(one(LOW, "pillar"), one(LOW, "dp-raft")))
     assert "A: pillar, ε 0.1: 82.31" in said
     assert "A - B: +10.22 ±" in said
     assert said.endswith("More than noise, at 5%.")
@@ -220,12 +222,12 @@ def test_the_difference_of_two_results_has_its_interval_and_a_verdict() -> None:
 
 def test_results_on_other_data_or_seeds_are_not_compared() -> None:
     with pytest.raises(SpecError, match=r"624 examples of pneumonia.*359 examples of digits"):
-        description.compared(one(LOW, "pillar"), one(DIGITS, "pillar"))
+        description.compare_results(one(LOW, "pillar"), one(DIGITS, "pillar"))
 
 
 def test_one_result_is_told_whole() -> None:
     filed = one(LOW, "pillar")
-    told = dict(description.told(filed))
+    told = dict(description.describe_result(filed))
     assert told["privacy"].startswith("ε 0.0999976 by pld, 0.09799 to 0.102 by prv-accountant")
     assert told["release gradient"] == "30 steps, each example with chance 1, σ 168.4"
     assert "k=27" in told["settings"]
@@ -237,11 +239,13 @@ def test_settings_are_told_as_they_ran_and_by_whom_they_were_chosen() -> None:
     options = {**filed.result.spec.learner.options, "steps": None}
     spec = filed.result.spec.model_copy(update={"learner": Component(name="pillar", options=options)})
     result = filed.result.model_copy(update={"spec": spec, "settled": {"steps": 37}, "selection": "by-hand"})
-    told = dict(description.told(Filed(filed.file, result)))["settings"]
+    told = dict(description.describe_result(StoredResult(filed.file, result)))["settings"]
     assert "steps=37" in told and told.endswith("(set by hand; steps by the budget)")
-    (row,) = csv.DictReader(io.StringIO(formats.values([Filed(filed.file, result)])))
+    (row,) = csv.DictReader(io.StringIO(formats.render_csv([StoredResult(filed.file, result)])))
     assert "steps=37" in row["settings"]
-    assert dict(description.told(filed))["settings"].endswith("(the defaults; k, learning_rate, steps by the budget)")
+    assert dict(description.describe_result(filed))["settings"].endswith(
+        "(the defaults; k, learning_rate, steps by the budget)"
+    )
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

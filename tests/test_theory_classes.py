@@ -7,7 +7,14 @@ import math
 
 import pytest
 import torch
-from dpbench_plugins.theory.learners.classes import CLASSES, Celled, HalfPlanes, Rectangles, Rowwise, class_named
+from dpbench_plugins.theory.learners.classes import (
+    CLASSES,
+    CellCandidates,
+    HalfPlanes,
+    Rectangles,
+    RowCandidates,
+    find_class,
+)
 from dpbench_plugins.theory.learners.graph import components_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,8 +27,8 @@ def _points(count: int, features: int, seed: int) -> Tensor:
     return torch.randn(count, features, generator=torch.Generator().manual_seed(seed))
 
 
-def _patterns(found: Celled | Rowwise, points: Tensor) -> list[tuple[bool, ...]]:
-    said = found.yes[found.cell(points)] if isinstance(found, Celled) else found.says(points)
+def _patterns(found: CellCandidates | RowCandidates, points: Tensor) -> list[tuple[bool, ...]]:
+    said = found.yes[found.cell(points)] if isinstance(found, CellCandidates) else found.says(points)
     return [tuple(column) for column in said.T.tolist()]
 
 
@@ -54,7 +61,7 @@ def _labelled(points: Tensor, name: str) -> set[tuple[bool, ...]]:
 @given(count=st.integers(1, 7), seed=st.integers(0, 10**6))
 @settings(max_examples=25, deadline=None)
 def test_every_pattern_of_the_class_is_represented(name: str, features: int, count: int, seed: int) -> None:
-    points, hypotheses = _points(count, features, seed), class_named(name, features, "sspp")
+    points, hypotheses = _points(count, features, seed), find_class(name, features, "sspp")
     patterns = _patterns(hypotheses.representatives(points), points)
     assert set(patterns) == _labelled(points, name)
     assert len(patterns) <= hypotheses.most(count, features)
@@ -96,7 +103,7 @@ def test_a_row_says_the_same_alone_and_among_others() -> None:
 
 def test_a_class_of_the_plane_takes_two_features() -> None:
     with pytest.raises(SpecError, match=r"Expected 2 feature\(s\) for hypotheses=rectangles in learner 'sspp', got 5"):
-        class_named("rectangles", 5, "sspp")
+        find_class("rectangles", 5, "sspp")
     assert all(name == "stumps" or hypotheses.dimension for name, hypotheses in CLASSES.items())
 
 

@@ -14,7 +14,7 @@ from dpbench_plugins.theory.datasets.synthetic import Synthetic
 from sklearn.linear_model import LogisticRegression
 
 from dpbench import Features, SpecError, Split, registry
-from dpbench.harness.prepare import of_seed, prepare
+from dpbench.harness.prepare import prepare, prepare_seed
 from dpbench.harness.run import run
 from dpbench.harness.source import draw_data
 from dpbench.records.spec import Spec, make_spec
@@ -144,7 +144,7 @@ def test_a_run_takes_features_as_they_are_with_public_ones_beside() -> None:
 def test_every_seed_of_a_run_draws_data_of_its_own_under_one_digest() -> None:
     spec = _spec("theory-lowrank:n=100,m=30,d=8,k=2,test=200")
     prepared, alone = prepare(spec), prepare(spec.model_copy(update={"seeds": (1,)}))
-    second = of_seed(prepared, 1)
+    second = prepare_seed(prepared, 1)
     assert not torch.equal(second.public.x, prepared.public.x)
     assert torch.equal(second.public.x, alone.public.x)
     assert prepared.roles.digests == second.roles.digests == alone.roles.digests
@@ -155,7 +155,7 @@ def test_every_seed_of_a_run_draws_data_of_its_own_under_one_digest() -> None:
 
 def test_a_seed_that_is_given_makes_one_draw_for_all() -> None:
     prepared = prepare(_spec("theory-lowrank:n=100,m=30,d=8,k=2,test=20,seed=5"))
-    assert of_seed(prepared, 1) is prepared
+    assert prepare_seed(prepared, 1) is prepared
 
 
 def test_images_that_are_not_drawn_are_those_of_every_seed() -> None:

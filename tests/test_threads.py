@@ -16,7 +16,7 @@ from dpbench.cli import main
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.run import run
-from dpbench.harness.shared import Shared
+from dpbench.harness.shared import SharedWork
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.support.threads import LARGE, computing
@@ -36,14 +36,14 @@ def three() -> Iterator[None]:
 
 def fitted(learner: str, threads: int | None) -> Result:
     spec = make_spec({"learner": learner, "dataset": "digits", "seeds": 1}, "a test")
-    return run(spec, device="cpu", shared=Shared(threads))
+    return run(spec, device="cpu", shared=SharedWork(threads))
 
 
 @pytest.mark.parametrize(("size", "expected"), [(LARGE // 50 - 1, 1), (LARGE // 50, 3)])
 def test_a_small_head_has_one_thread_and_a_large_one_all(size: int, expected: int) -> None:
     task = Task((5, 10), 3, size, torch.device("cpu"))
-    assert Shared().threads_for(task) == Shared().provenance(task)["threads"] == expected
-    assert Shared(2).threads_for(task) == Shared(2).provenance(task)["threads"] == 2
+    assert SharedWork().threads_for(task) == SharedWork().provenance(task)["threads"] == expected
+    assert SharedWork(2).threads_for(task) == SharedWork(2).provenance(task)["threads"] == 2
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(None, 1), (2, 2)])
@@ -93,7 +93,7 @@ def test_a_spec_file_may_give_the_threads_and_several_runs_share_them(tmp_path: 
 
 def test_no_threads_are_refused() -> None:
     with pytest.raises(SpecError, match="threads=0 to be at least 1"):
-        Shared(0)
+        SharedWork(0)
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "passive"), ("active", "active")])

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from dpbench_plugins.learners.thrift import Thrift, diffusion, even, graph_of, neighbourhood, spectrum
+from dpbench_plugins.learners.thrift import Thrift, diffusion, graph_of, neighbourhood, shrink_bias, spectrum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -105,9 +105,9 @@ def test_a_feature_that_hardly_varies_in_public_is_not_blown_up() -> None:
 
 def test_a_bias_that_noise_explains_goes_and_one_that_it_does_not_stays() -> None:
     head = torch.tensor([[1.0, 0.3], [2.0, -0.1], [3.0, -0.2]])
-    torch.testing.assert_close(even(head, 1.0), torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]))
-    torch.testing.assert_close(even(head, 0.0), head)
-    torch.testing.assert_close(even(head, 0.07 / 2)[:, 1], 0.5 * head[:, 1])
+    torch.testing.assert_close(shrink_bias(head, 1.0), torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]))
+    torch.testing.assert_close(shrink_bias(head, 0.0), head)
+    torch.testing.assert_close(shrink_bias(head, 0.07 / 2)[:, 1], 0.5 * head[:, 1])
 
 
 @given(st.floats(0, 1), st.integers(40, 80), st.integers(2, 9), st.integers(0, 2**32 - 1))

@@ -11,8 +11,8 @@ import huggingface_hub
 import pytest
 import timm
 import torch
-from dpbench_plugins.extractors.timm_models import FILES, Pretrained, ResNet50SSL, ResNet50SWSL, Timm
-from dpbench_plugins.extractors.weights import in_hub_cache
+from dpbench_plugins.extractors.timm_models import FILES, PretrainedNetwork, ResNet50SSL, ResNet50SWSL, Timm
+from dpbench_plugins.extractors.weights import find_in_hub_cache
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -83,7 +83,7 @@ def test_weights_are_found_in_the_hubs_cache(state: dict[str, Tensor], tmp_path:
     save_file(state, cached / "snapshots/abc/model.safetensors")
     assert Timm(MODEL).present()
     assert huggingface_hub.try_to_load_from_cache(f"timm/{MODEL}", "model.safetensors") == str(
-        in_hub_cache(f"timm/{MODEL}", "model.safetensors")
+        find_in_hub_cache(f"timm/{MODEL}", "model.safetensors")
     )
     digest = Timm(MODEL).weights()
     shutil.copy(cached / "snapshots/abc/model.safetensors", folder)
@@ -91,7 +91,7 @@ def test_weights_are_found_in_the_hubs_cache(state: dict[str, Tensor], tmp_path:
 
 
 @pytest.mark.parametrize("extractor", [ResNet50SSL(), ResNet50SWSL()], ids=lambda one: one.name)
-def test_presence_is_told_by_the_names_that_timm_records(extractor: Pretrained, tmp_path: Path) -> None:
+def test_presence_is_told_by_the_names_that_timm_records(extractor: PretrainedNetwork, tmp_path: Path) -> None:
     entry: Any = timm.get_pretrained_cfg(extractor.chosen)
     assert (extractor._hub_id, extractor._names) == (entry.hf_hub_id, FILES)
     assert entry.hf_hub_filename is None

@@ -148,8 +148,8 @@ def chosen(learner: Learner, space: dict[str, Any], rule: str = "public-validati
 @given(SPACES, st.integers(1, 20), st.integers(0, 9))
 def test_a_space_is_tried_whole_and_in_order_or_drawn_from(space: dict[str, list[int]], tries: int, seed: int) -> None:
     whole = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
-    found, draw = spaces.settings(space, tries, seed)
-    assert (found, draw) == spaces.settings(space, tries, seed)
+    found, draw = spaces.list_settings(space, tries, seed)
+    assert (found, draw) == spaces.list_settings(space, tries, seed)
     if len(whole) <= tries:
         assert (found, draw) == (whole, "grid")
         return
@@ -159,12 +159,12 @@ def test_a_space_is_tried_whole_and_in_order_or_drawn_from(space: dict[str, list
 
 def test_another_seed_draws_other_settings_even_of_a_huge_space() -> None:
     space = {letter: range(100) for letter in "abcdefgh"}
-    assert spaces.size(space) == 10**16
-    assert spaces.settings(space, 5, 0) != spaces.settings(space, 5, 1)
+    assert spaces.count_settings(space) == 10**16
+    assert spaces.list_settings(space, 5, 0) != spaces.list_settings(space, 5, 1)
 
 
 def test_a_space_beyond_64_bits_can_be_drawn_from() -> None:
-    assert len(spaces.settings({letter: range(100) for letter in "abcdefghij"}, 5, 0)[0]) == 5
+    assert len(spaces.list_settings({letter: range(100) for letter in "abcdefghij"}, 5, 0)[0]) == 5
 
 
 def spelled(space: Any, fixed: Mapping[str, Any]) -> dict[str, Any]:

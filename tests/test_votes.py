@@ -32,11 +32,11 @@ from dpbench.audit.run import audit_of
 from dpbench.errors import ComponentFailed, LawBroken, NotPerExample, NotPlanned, NotPure
 from dpbench.harness.tuning.simulated import simulated
 from dpbench.museum.exhibits.elections import Committee
-from dpbench.museum.strangers import prepared, ran
+from dpbench.museum.strangers import prepare_learner, run_learner
 from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.mechanisms import votes
-from dpbench.privacy.mechanisms.votes import Dealt, add, deal
+from dpbench.privacy.mechanisms.votes import ShardAssignment, add, deal
 from dpbench.records.audit import PARTS
 from dpbench.testing import LearnerLaws
 from tests.worlds import curator_over, note, private_rows
@@ -304,20 +304,20 @@ def laws_of(learner: Learner) -> LearnerLaws:
 
 
 def test_a_run_of_votes_states_the_epsilon_of_a_gaussian_release() -> None:
-    result = ran(Committee)
+    result = run_learner(Committee)
     assert result.metrics["accuracy"].mean > 0.6
     (planned,) = result.privacy.plan
     assert planned.sigma == pytest.approx(gaussian_sigma(Budget(4.0, 1e-5)), rel=1e-3)
-    assert ran(Committee).seeds[0].predictions == result.seeds[0].predictions
+    assert run_learner(Committee).seeds[0].predictions == result.seeds[0].predictions
 
 
 def test_votes_of_secure_randomness_run() -> None:
-    assert ran(Committee, secure_rng=True).metrics["accuracy"].mean > 0.6
+    assert run_learner(Committee, secure_rng=True).metrics["accuracy"].mean > 0.6
 
 
 @pytest.mark.parametrize("learner", [Committee, Confident])
 def test_an_audit_of_votes_passes_in_all_three_parts(learner: type[Learner]) -> None:
-    found = audit_of(prepared(learner), 0, 4_000)
+    found = audit_of(prepare_learner(learner), 0, 4_000)
     assert found.figures.failed == ()
     assert [found.part(part) for part in PARTS] == [True, True, True]
     assert found.attack is not None
@@ -329,7 +329,7 @@ def test_the_law_of_votes_notices_shards_by_position(monkeypatch: pytest.MonkeyP
     laws_of(Committee()).test_an_example_has_one_vote()
     dealt = votes.deal
 
-    def by_position(rows: PrivateRows, shards: int, salt: int) -> Dealt:
+    def by_position(rows: PrivateRows, shards: int, salt: int) -> ShardAssignment:
         return dataclasses.replace(dealt(rows, shards, salt), shard=np.arange(len(rows)) % shards)
 
     monkeypatch.setattr(votes, "deal", by_position)

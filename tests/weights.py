@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import timm
 import torch
-from dpbench_plugins.extractors.randp.encoder import KEPT, started
+from dpbench_plugins.extractors.randp.encoder import KEPT, start_encoder
 from dpbench_plugins.learners.networks.weights import Checkpoint
 from PIL import Image
 from safetensors.torch import save_file
@@ -62,7 +62,7 @@ def save_all(folder: Path) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         save_file(timm.create_model(SMALL, pretrained=False).state_dict(), folder / SMALL / "model.safetensors")
-    state = started("wrn-16-4", 32, 0, torch.device("cpu")).state_dict()
+    state = start_encoder("wrn-16-4", 32, 0, torch.device("cpu")).state_dict()
     kept = {name: value.half() for name, value in state.items() if name.startswith(KEPT)}
     Checkpoint("wrn-16-4", kept, {}).save(folder / "randp.safetensors")
 

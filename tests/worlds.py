@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Curator, Planned, Task
-from dpbench.privacy.core.binding import bind
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness

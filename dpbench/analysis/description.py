@@ -9,8 +9,8 @@ from pathlib import Path
 
 from dpbench.analysis import paired
 from dpbench.analysis.formats import percent
-from dpbench.analysis.reader import Filed
-from dpbench.analysis.tables import label, tested_on
+from dpbench.analysis.reader import StoredResult
+from dpbench.analysis.tables import label, test_key
 from dpbench.errors import DataError, SpecError
 from dpbench.privacy.mechanisms.choice.plan import eps0_of
 from dpbench.records.metrics import METRICS, Metric
@@ -20,7 +20,7 @@ from dpbench.support.messages import duration
 Line = tuple[str, str]
 
 
-def told(filed: Filed) -> Iterator[Line]:
+def describe_result(filed: StoredResult) -> Iterator[Line]:
     """Yield everything that a result says, as a heading and its text."""
     result = filed.result
     yield "learner", label(result)
@@ -80,7 +80,7 @@ def _guarantee(result: Result) -> Iterator[Line]:
     yield "not covered", "; ".join(privacy.not_covered)
 
 
-def _origin(filed: Filed) -> Iterator[Line]:
+def _origin(filed: StoredResult) -> Iterator[Line]:
     result, made = filed.result, filed.result.provenance
     took = duration(sum(result.seconds.values()))
     yield "time", f"{took} in all, {duration(result.seconds.get('fit', 0.0))} of it fitting"
@@ -95,7 +95,7 @@ def _origin(filed: Filed) -> Iterator[Line]:
     yield "digest", result.digest
 
 
-def replaced(result: Result, file: Path) -> str:
+def describe_replacement(result: Result, file: Path) -> str:
     """Say what a result is about to replace in its file: nothing, the same predictions, or others."""
     try:
         before = Result.read(file)
@@ -111,13 +111,13 @@ def _was(before: Result) -> str:
     return f" (accuracy {percent(before.metrics['accuracy'])}%)"
 
 
-def difference(first: Filed, second: Filed, metric: Metric = "accuracy") -> Iterator[str]:
+def describe_difference(first: StoredResult, second: StoredResult, metric: Metric = "accuracy") -> Iterator[str]:
     """Yield both scores, their difference with its 95% interval, and whether it is more than noise.
 
     Raises:
-        SpecError: see `compared`.
+        SpecError: see `compare_results`.
     """
-    found = compared(first, second, metric)
+    found = compare_results(first, second, metric)
     for name, filed in (("A", first), ("B", second)):
         result = filed.result
         yield f"{name}: {label(result)}, ε {result.spec.epsilon:g}: {percent(result.metrics[metric])}%"
@@ -126,7 +126,7 @@ def difference(first: Filed, second: Filed, metric: Metric = "accuracy") -> Iter
     yield "More than noise, at 5%." if found.differs else "Not more than noise, at 5%."
 
 
-def compared(first: Filed, second: Filed, metric: Metric = "accuracy") -> paired.Compared:
+def compare_results(first: StoredResult, second: StoredResult, metric: Metric = "accuracy") -> paired.PairedComparison:
     """Compare two results by the paired test of the boards (`analysis.paired`).
 
     Raises:
@@ -135,12 +135,12 @@ def compared(first: Filed, second: Filed, metric: Metric = "accuracy") -> paired
     for one in (first, second):
         if metric not in one.result.metrics:
             raise SpecError(f"Expected {metric} in {one.file}. Available: {', '.join(one.result.metrics)}.")
-    if tested_on(first.result) != tested_on(second.result):
+    if test_key(first.result) != test_key(second.result):
         raise SpecError(
             f"Expected two results on the same test examples and seeds: {first.file} ({_ground(first.result)}) and "
             f"{second.file} ({_ground(second.result)}) share too little to be paired."
         )
-    return paired.compared(paired.scores_of(first.result, metric), paired.scores_of(second.result, metric))
+    return paired.compare_entries(paired.scores_of(first.result, metric), paired.scores_of(second.result, metric))
 
 
 def _ground(result: Result) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dpbench.analysis import spreadsheet
-from dpbench.analysis.reader import Filed
-from dpbench.analysis.tables import Measured, Row, Table
+from dpbench.analysis.reader import StoredResult
+from dpbench.analysis.tables import Row, Table, TableCell
 from dpbench.records.result import Interval
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ def percent(score: Interval) -> str:
     >>> percent(Interval(mean=0.95, low=0.85, high=1.05))
     '95.00 (85.00 to 100)'
     """
-    low, high = bounded(score).low, bounded(score).high
+    low, high = clamp_interval(score).low, clamp_interval(score).high
     if low is not None and high is not None and (low != score.low or high != score.high):
         return f"{100 * score.mean:.2f} ({_end(low)} to {_end(high)})"
     half = "" if score.high is None else f"{100 * (score.high - score.mean):.2f}"
     return f"{100 * score.mean:.2f}" + (f" ± {half}" if half not in {"", "0.00"} else "")
 
 
-def bounded(score: Interval) -> Interval:
+def clamp_interval(score: Interval) -> Interval:
     """Return an interval whose ends are shares: Student's t knows no bounds."""
     low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (score.low, score.high))
     return Interval(mean=score.mean, low=low, high=high)
@@ -44,7 +44,7 @@ def _end(share: float) -> str:
     return f"{100 * share:.0f}" if share in (0, 1) else f"{100 * share:.2f}"
 
 
-def terminal(table: Table, width: int) -> list[RichTable]:
+def render_terminal(table: Table, width: int) -> list[RichTable]:
     """Return a table for a terminal, without its title: the best are starred. Columns beyond the width stand below.
 
     A long label is wrapped within a third of the width.
@@ -80,7 +80,7 @@ def _fitting(wide: Sequence[int], width: int) -> list[list[int]]:
     return parts
 
 
-def markdown(tables: Sequence[Table]) -> str:
+def render_markdown(tables: Sequence[Table]) -> str:
     """Return tables in Markdown, a heading before each."""
     parts = []
     for table in tables:
@@ -91,7 +91,7 @@ def markdown(tables: Sequence[Table]) -> str:
     return "\n\n".join([*parts, BOLD]) + "\n"
 
 
-def latex(tables: Sequence[Table]) -> str:
+def render_latex(tables: Sequence[Table]) -> str:
     """Return tables in LaTeX; they need the package booktabs."""
     parts = []
     for table in tables:
@@ -105,7 +105,7 @@ def latex(tables: Sequence[Table]) -> str:
     return "\n\n".join([*parts, f"% {BOLD}"]) + "\n"
 
 
-def web(tables: Sequence[Table]) -> str:
+def render_html(tables: Sequence[Table]) -> str:
     """Return tables in HTML, for a notebook."""
     parts = []
     for table in tables:
@@ -122,13 +122,13 @@ def web(tables: Sequence[Table]) -> str:
     return "".join([*parts, f"<p>{BOLD}</p>"])
 
 
-def values(filed: Sequence[Filed]) -> str:
+def render_csv(filed: Sequence[StoredResult]) -> str:
     """Return results as CSV: one row each, scores as shares of 1 at full precision."""
     rows = [_values(one) for one in filed]
     return spreadsheet.table(list(rows[0]), rows)
 
 
-def _values(filed: Filed) -> dict[str, object]:
+def _values(filed: StoredResult) -> dict[str, object]:
     result, spec = filed.result, filed.result.spec
     row: dict[str, object] = {
         "dataset": str(spec.dataset), "extractor": str(spec.extractor), "learner": spec.learner.name,
@@ -137,7 +137,7 @@ def _values(filed: Filed) -> dict[str, object]:
         "private": result.task.private, "public": result.task.public, "test": result.task.test,
         "public_labels": result.task.public_labels_seen,
     }  # fmt: skip
-    privacy, metrics = result.privacy, {name: bounded(one) for name, one in result.metrics.items()}
+    privacy, metrics = result.privacy, {name: clamp_interval(one) for name, one in result.metrics.items()}
     return {
         **row, **spreadsheet.scores(metrics), "epsilon": privacy.epsilon, "sigma": privacy.sigma, "rng": privacy.rng,
         "mechanism": privacy.mechanism, "seconds": sum(result.seconds.values()),
@@ -150,7 +150,7 @@ def heading(table: Table) -> str:
     return f"{table.title}: {table.metric.replace('_', ' ')}"
 
 
-def _text(cell: Measured | None) -> str:
+def _text(cell: TableCell | None) -> str:
     return percent(cell.score) if cell else ""
 
 

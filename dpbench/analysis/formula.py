@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpbench.errors import SpecError
-from dpbench.support.messages import unknown
+from dpbench.support.messages import unknown_name
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -23,10 +23,10 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = {
 }  # fmt: skip
 
 
-def value(text: str, settings: Mapping[str, float], where: str) -> float:
+def evaluate(text: str, settings: Mapping[str, float], where: str) -> float:
     """Return the value of a formula.
 
-    >>> value("sqrt(learner.k) / (2 * epsilon)", {"learner.k": 16, "epsilon": 0.5}, "a figure")
+    >>> evaluate("sqrt(learner.k) / (2 * epsilon)", {"learner.k": 16, "epsilon": 0.5}, "a figure")
     4.0
 
     Raises:
@@ -58,7 +58,7 @@ def _value(node: ast.expr, settings: Mapping[str, float], where: str) -> float:
 
 def _named(name: str, settings: Mapping[str, float], where: str) -> float:
     if name not in settings:
-        raise SpecError(unknown("number", name, settings, where))
+        raise SpecError(unknown_name("number", name, settings, where))
     return settings[name]
 
 

@@ -50,7 +50,7 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Compared:
+class PairedComparison:
     """A difference and what of it is noise."""
 
     difference: float
@@ -108,14 +108,14 @@ def correct_bits(seed: SeedResult, test: int) -> np.ndarray:
     return bits[:test]
 
 
-def compared(first: Scores, second: Scores) -> Compared:
+def compare_entries(first: Scores, second: Scores) -> PairedComparison:
     """Compare two entries on the same seeds and test examples: over those too, where the metric is a mean of them."""
     if first.bits is None or second.bits is None:
-        return over_seeds(first.per_seed, second.per_seed)
-    return over_examples(first.bits(), second.bits())
+        return compare_over_seeds(first.per_seed, second.per_seed)
+    return compare_over_examples(first.bits(), second.bits())
 
 
-def over_examples(first: np.ndarray, second: np.ndarray) -> Compared:
+def compare_over_examples(first: np.ndarray, second: np.ndarray) -> PairedComparison:
     """Compare (S, n) bools of two entries on the same seeds and test examples; see the module."""
     d = first.view(np.int8) - second.view(np.int8)  # (S, n) in -1, 0, 1
     seeds, n = d.shape
@@ -124,18 +124,18 @@ def over_examples(first: np.ndarray, second: np.ndarray) -> Compared:
     squares = float(np.square(by_example - mean).sum())
     example = squares / (n - 1) / n if n > 1 else math.nan
     if seeds == 1:
-        return Compared(mean, math.sqrt(example), n - 1)
+        return PairedComparison(mean, math.sqrt(example), n - 1)
     seed = float(np.square(by_seed - mean).sum()) / (seeds - 1) / seeds
     whole = float(np.count_nonzero(d)) - seeds * n * mean**2
     residual = max(0.0, whole - seeds * squares - n * seed * (seeds - 1) * seeds)
     left = residual / ((n - 1) * (seeds - 1)) / (n * seeds) if n > 1 else math.nan
     variance = max(example + seed - left, example, seed)
     parts = example**2 / (n - 1) + seed**2 / (seeds - 1) + left**2 / ((n - 1) * (seeds - 1)) if n > 1 else math.nan
-    return Compared(mean, math.sqrt(variance), variance**2 / parts if parts > 0 else n - 1)
+    return PairedComparison(mean, math.sqrt(variance), variance**2 / parts if parts > 0 else n - 1)
 
 
-def over_seeds(first: Sequence[float], second: Sequence[float]) -> Compared:
+def compare_over_seeds(first: Sequence[float], second: Sequence[float]) -> PairedComparison:
     """Compare scores of two entries, seed by seed; a single seed cannot tell them apart."""
     d = np.array([0.0 if close(*pair) else pair[0] - pair[1] for pair in zip(first, second, strict=True)])
     error = float(d.std(ddof=1)) / math.sqrt(len(d)) if len(d) > 1 else math.nan
-    return Compared(float(d.mean()), error, len(d) - 1)
+    return PairedComparison(float(d.mean()), error, len(d) - 1)

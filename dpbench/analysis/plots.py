@@ -30,11 +30,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dpbench.analysis.formula import is_formula, value
+from dpbench.analysis.formula import evaluate, is_formula
 from dpbench.errors import SpecError
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component
-from dpbench.support.messages import unknown
+from dpbench.support.messages import unknown_name
 
 X = float | str | None  # a number, a word, or None where a cell has no x
 
@@ -77,21 +77,21 @@ class Position:
 
 def position(plot: Plot, values: Mapping[str, Any], numbers: Mapping[str, float]) -> Position:
     """Return where the cell with these axis values, and these numbers in its spec, is drawn."""
-    x = value(plot.x, numbers, "x of [plot]") if is_formula(plot.x) else values.get(plot.x)
+    x = evaluate(plot.x, numbers, "x of [plot]") if is_formula(plot.x) else values.get(plot.x)
     number = isinstance(x, int | float) and not isinstance(x, bool)
     return Position(
-        tuple(text(values.get(axis)) for axis in plot.panels),
-        text(values.get(plot.lines)) if plot.lines else "",
-        float(x) if number else None if x is None else text(x),  # type: ignore[arg-type]
+        tuple(axis_text(values.get(axis)) for axis in plot.panels),
+        axis_text(values.get(plot.lines)) if plot.lines else "",
+        float(x) if number else None if x is None else axis_text(x),  # type: ignore[arg-type]
     )
 
 
-def text(value: object) -> str:
+def axis_text(value: object) -> str:
     """Return the text of an axis value in a plot.
 
-    >>> text(0.10), text(float("inf")), text({"name": "pillar", "options": {"k": 40}}), text(True)
+    >>> axis_text(0.10), axis_text(float("inf")), axis_text({"name": "pillar", "options": {"k": 40}}), axis_text(True)
     ('0.1', '∞', 'pillar:k=40', 'true')
-    >>> text({"rule": "public-validation"})
+    >>> axis_text({"rule": "public-validation"})
     'rule=public-validation'
     """
     if isinstance(value, Mapping):
@@ -104,7 +104,7 @@ def text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def check(plot: Plot, cells: Sequence[tuple[Mapping[str, Any], Mapping[str, float]]], origin: str) -> None:
+def check_plot(plot: Plot, cells: Sequence[tuple[Mapping[str, Any], Mapping[str, float]]], origin: str) -> None:
     """Refuse a plot that does not fit the cells, each its axis values and the numbers of its spec.
 
     Raises:
@@ -115,7 +115,7 @@ def check(plot: Plot, cells: Sequence[tuple[Mapping[str, Any], Mapping[str, floa
     known = dict.fromkeys(axis for values, _ in cells for axis in values)
     for axis in plot.axes:
         if axis not in known:
-            raise SpecError(unknown("axis", axis, known, where))
+            raise SpecError(unknown_name("axis", axis, known, where))
         if plot.axes.count(axis) > 1:
             raise SpecError(f"Expected {axis!r} in only one of x, lines and panels of {where}, got it in two.")
     taken: dict[Position, str] = {}
@@ -136,8 +136,8 @@ def _check_bound(
     plot: Plot, bound: str, cells: Sequence[tuple[Mapping[str, Any], Mapping[str, float]]], where: str
 ) -> None:
     for _, numbers in cells:
-        value(bound, numbers, f"the bound of {where}")
-    fitted = [values for values, _ in cells if fits(plot, values)]
+        evaluate(bound, numbers, f"the bound of {where}")
+    fitted = [values for values, _ in cells if matches_through(plot, values)]
     if len(fitted) != 1:
         raise SpecError(
             f"Expected 'through' in {where} to name one cell, at which the bound's constant is fitted, got "
@@ -145,9 +145,9 @@ def _check_bound(
         )
 
 
-def fits(plot: Plot, values: Mapping[str, Any]) -> bool:
+def matches_through(plot: Plot, values: Mapping[str, Any]) -> bool:
     """Say whether a cell with these axis values is one that `through` names."""
-    return all(text(values.get(axis)) == text(wanted) for axis, wanted in plot.through.items())
+    return all(axis_text(values.get(axis)) == axis_text(wanted) for axis, wanted in plot.through.items())
 
 
 def _check_x(plot: Plot, x: X, cell: str, where: str) -> None:

@@ -13,14 +13,14 @@ from dpbench.records.result import Result
 
 
 @dataclass(frozen=True)
-class Filed:
+class StoredResult:
     """A result and where it lies."""
 
     file: Path
     result: Result
 
 
-def read(places: Sequence[Path]) -> tuple[list[Filed], list[str]]:
+def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]:
     """Return the results in files and below folders, and why some files could not be read.
 
     JSON files that are no results are passed over. Of several results of one spec, the newest file counts.
@@ -28,14 +28,14 @@ def read(places: Sequence[Path]) -> tuple[list[Filed], list[str]]:
     Raises:
         DataError: a place does not exist, or there is no result in any of them.
     """
-    found: dict[str, Filed] = {}
+    found: dict[str, StoredResult] = {}
     damaged: list[str] = []
     for file in sorted(_files(places), key=lambda file: (file.stat().st_mtime_ns, file)):
         try:
             if file in places or _is_result(file):
                 result = Result.read(file)
                 check_seal(file, result)
-                found[result.digest] = Filed(file, result)
+                found[result.digest] = StoredResult(file, result)
         except DataError as error:
             damaged.append(str(error))
     if not found:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.analysis.paired import compared, scores_of
-from dpbench.analysis.reader import Filed
+from dpbench.analysis.paired import compare_entries, scores_of
+from dpbench.analysis.reader import StoredResult
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.result import Interval, Result
@@ -28,12 +28,12 @@ WORDS = {"epsilon": "ε", "delta": "δ"}
 
 
 @dataclass(frozen=True)
-class Measured:
+class TableCell:
     """One cell: a score, and whether it cannot be told from the best of its column."""
 
     score: Interval
     best: bool
-    filed: Filed
+    filed: StoredResult
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Row:
     """One learner: a cell for each column, None where there is no result."""
 
     label: str
-    cells: tuple[Measured | None, ...]
+    cells: tuple[TableCell | None, ...]
     reference: bool
 
 
@@ -59,15 +59,15 @@ Named = Callable[[Kind, Component], str]
 
 
 def arrange(
-    filed: Sequence[Filed], metric: Metric = "accuracy", named: Named = lambda _, part: str(part)
+    filed: Sequence[StoredResult], metric: Metric = "accuracy", named: Named = lambda _, part: str(part)
 ) -> list[Table]:
     """Return the tables of some results, in the order of their titles; results without the metric are left out.
 
     `named` says how titles write components: with all their options, or with those that are not at their default
-    (`registry.components.short`), as long as that tells them apart.
+    (`registry.components.shorten_component`), as long as that tells them apart.
     """
     having = [one for one in filed if metric in one.result.metrics]
-    grounds: dict[str, list[Filed]] = defaultdict(list)
+    grounds: dict[str, list[StoredResult]] = defaultdict(list)
     results = [one.result for one in having]
     whole, brief = _titles(results, lambda _, part: str(part)), _titles(results, named)
     short = dict(zip(whole, brief, strict=True))
@@ -81,9 +81,9 @@ def arrange(
     ]
 
 
-def _of_one_data(title: str, filed: Sequence[Filed]) -> dict[str, list[Filed]]:
+def _of_one_data(title: str, filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
     """Part results of data that have changed between them, which are no rivals: titles say which are whose."""
-    found = defaultdict[str, list[Filed]](list)
+    found = defaultdict[str, list[StoredResult]](list)
     for one in filed:
         task = one.result.task
         digests = "/".join(dict.fromkeys(digest[:8] for digest in task.digests.values()))
@@ -128,7 +128,7 @@ def _said(result: Result, names: Iterable[str]) -> Iterable[str]:
             yield f"{words} {f'{value:g}' if isinstance(value, float) else value}"
 
 
-def _table(title: str, filed: Sequence[Filed], metric: Metric) -> Table:
+def _table(title: str, filed: Sequence[StoredResult], metric: Metric) -> Table:
     ceilings = _only_without_privacy(filed)
     lines = [one for one in filed if one.result.spec.learner.name in ceilings or not one.result.privacy.plan]
     entries = [one for one in filed if one not in lines]
@@ -142,31 +142,31 @@ def _table(title: str, filed: Sequence[Filed], metric: Metric) -> Table:
     )
 
 
-def _only_without_privacy(filed: Sequence[Filed]) -> set[str]:
+def _only_without_privacy(filed: Sequence[StoredResult]) -> set[str]:
     """Return the learners that have results at ε = ∞ alone, beside others that have privacy."""
     without = {one.result.spec.learner.name for one in filed if math.isinf(one.result.spec.epsilon)}
     private = {one.result.spec.learner.name for one in filed if not math.isinf(one.result.spec.epsilon)}
     return without - private if private else set()
 
 
-def _by_label(filed: Sequence[Filed]) -> dict[str, list[Filed]]:
+def _by_label(filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
     """Group results by learner and how its settings were chosen; by settings too where those decide."""
-    groups: dict[str, list[Filed]] = defaultdict(list)
+    groups: dict[str, list[StoredResult]] = defaultdict(list)
     for one in filed:
         groups[label(one.result)].append(one)
     return {label: ones for name, group in groups.items() for label, ones in _apart(name, group).items()}
 
 
-def _apart(name: str, filed: list[Filed]) -> dict[str, list[Filed]]:
+def _apart(name: str, filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
     """Tell results of one column apart by the settings that differ, then by their seeds, and then by their digests."""
     if not _share_a_column(filed):
         return {name: filed}
-    differing, found = _differing(filed), defaultdict[str, list[Filed]](list)
+    differing, found = _differing(filed), defaultdict[str, list[StoredResult]](list)
     for one in filed:
         options = one.result.spec.learner.options
         parts = [f"{option}={_value(options[option])}" for option in differing if option in options]
         found[",".join(parts)].append(one)
-    split = defaultdict[str, list[Filed]](list)
+    split = defaultdict[str, list[StoredResult]](list)
     for settings, ones in found.items():
         called = f"{name}:{settings}" if settings else name
         for seeds, same in _by_seeds(ones).items():
@@ -176,12 +176,12 @@ def _apart(name: str, filed: list[Filed]) -> dict[str, list[Filed]]:
     return split
 
 
-def _by_seeds(filed: list[Filed]) -> dict[str, list[Filed]]:
+def _by_seeds(filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
     """Tell results of one column apart by how many seeds they have, or by which where they have as many."""
     seeds = {one.result.spec.seeds for one in filed}
     if not _share_a_column(filed) or len(seeds) == 1:
         return {"": filed}
-    counted, found = len({len(one) for one in seeds}) == len(seeds), defaultdict[str, list[Filed]](list)
+    counted, found = len({len(one) for one in seeds}) == len(seeds), defaultdict[str, list[StoredResult]](list)
     for one in filed:
         own = one.result.spec.seeds
         many = "s" * (len(own) > 1)
@@ -189,7 +189,7 @@ def _by_seeds(filed: list[Filed]) -> dict[str, list[Filed]]:
     return found
 
 
-def _share_a_column(filed: Sequence[Filed]) -> bool:
+def _share_a_column(filed: Sequence[StoredResult]) -> bool:
     return len({one.result.spec.epsilon for one in filed}) < len(filed)
 
 
@@ -210,44 +210,46 @@ def label(result: Result) -> str:
     return result.spec.learner.name + (f" ({', '.join(notes)})" if notes else "")
 
 
-def _differing(filed: Sequence[Filed]) -> list[str]:
+def _differing(filed: Sequence[StoredResult]) -> list[str]:
     options: list[dict[str, Any]] = [one.result.spec.learner.options for one in filed]
     names = dict.fromkeys(name for one in options for name in one)
     return [name for name in names if len({str(one.get(name)) for one in options}) > 1]
 
 
-def _row(label: str, filed: Sequence[Filed], columns: Sequence[float], entries: Sequence[Filed], metric: Metric) -> Row:
+def _row(
+    label: str, filed: Sequence[StoredResult], columns: Sequence[float], entries: Sequence[StoredResult], metric: Metric
+) -> Row:
     at = {one.result.spec.epsilon: one for one in filed}
-    cells: list[Measured | None] = []
+    cells: list[TableCell | None] = []
     for epsilon in columns:
         mine = at.get(epsilon)
         rivals = [one for one in entries if one.result.spec.epsilon == epsilon and one.result.selection not in UNRANKED]
         best = mine in rivals and _ties(mine, rivals, metric) if mine else False
-        cells.append(Measured(mine.result.metrics[metric], best, mine) if mine else None)
+        cells.append(TableCell(mine.result.metrics[metric], best, mine) if mine else None)
     return Row(label, tuple(cells), reference=False)
 
 
-def _ties(mine: Filed, rivals: Sequence[Filed], metric: Metric) -> bool:
+def _ties(mine: StoredResult, rivals: Sequence[StoredResult], metric: Metric) -> bool:
     """Say whether a result is the best of its column, or cannot be told from it by a test of the two."""
     best = max(rivals, key=lambda one: one.result.metrics[metric].mean)
     if mine is best:  # which is said where some other could be paired with it
-        return sum(tested_on(one.result) == tested_on(best.result) for one in rivals) > 1
-    if tested_on(mine.result) != tested_on(best.result):
+        return sum(test_key(one.result) == test_key(best.result) for one in rivals) > 1
+    if test_key(mine.result) != test_key(best.result):
         return False  # other seeds: nothing to pair
-    return not compared(scores_of(best.result, metric), scores_of(mine.result, metric)).differs
+    return not compare_entries(scores_of(best.result, metric), scores_of(mine.result, metric)).differs
 
 
-def tested_on(result: Result) -> tuple[object, ...]:
+def test_key(result: Result) -> tuple[object, ...]:
     """Return what two results must share to be paired: the data, how much of it is tested on, and the seeds."""
     return result.spec.seeds, result.task.digests.get("private"), result.task.test
 
 
-def _reference(name: str, filed: Sequence[Filed], columns: Sequence[float], metric: Metric) -> Row:
+def _reference(name: str, filed: Sequence[StoredResult], columns: Sequence[float], metric: Metric) -> Row:
     """Return a row that holds at every ε: in each column its result, or another where there is none at that ε."""
     at = {one.result.spec.epsilon: one for one in filed}
     chosen = [at.get(epsilon, filed[-1]) for epsilon in columns]
     note = "" if not filed[0].result.privacy.plan else " (no privacy)"
-    cells = tuple(Measured(one.result.metrics[metric], best=False, filed=one) for one in chosen)
+    cells = tuple(TableCell(one.result.metrics[metric], best=False, filed=one) for one in chosen)
     return Row(name + note, cells, reference=True)
 
 

@@ -20,7 +20,7 @@ COORDINATES = 40_000_000  # noise drawn for canaries in a whole fit, where that 
 FEWEST, MOST = 100_000, 1_000_000
 
 
-def how_many(numbers: int, epsilon: float) -> int:
+def count_canaries(numbers: int, epsilon: float) -> int:
     """Return how many canaries to plant in a fit that draws noise for each `numbers` times.
 
     Below epsilon 0.3 fewer than a million say nothing: more time is spent on them.
@@ -29,17 +29,17 @@ def how_many(numbers: int, epsilon: float) -> int:
     return min(MOST, max(FEWEST, affordable))
 
 
-def members(canaries: int, generator: np.random.Generator) -> np.ndarray:
+def draw_members(canaries: int, generator: np.random.Generator) -> np.ndarray:
     """Return who is in the data, (m,) bool: each with chance 1/2, on its own."""
     return generator.random(canaries) < 0.5
 
 
-def guesses_of(canaries: int) -> int:
+def count_guesses(canaries: int) -> int:
     """Return how many guesses are made about so many canaries."""
     return max(2, round(SHARE * canaries))
 
 
-class Scores:
+class CanaryScores:
     """The canaries' scores, answer by answer."""
 
     def __init__(self, member: np.ndarray) -> None:
@@ -70,7 +70,7 @@ class Scores:
         Where samples are drawn, a low score may be that of a member who was never sampled: only the highest are used.
         """
         m = len(self._member)
-        guesses = guesses_of(m)
+        guesses = count_guesses(m)
         low = 0 if self._sampled else guesses // 2
         order = np.argpartition(self._scores, sorted({max(low - 1, 0), m - guesses + low}))
         right = int(self._member[order[m - guesses + low :]].sum() + (~self._member[order[:low]]).sum())

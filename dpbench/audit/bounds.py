@@ -53,7 +53,7 @@ def _log_choose(guesses: int) -> np.ndarray:
 
 def steinke(delta: float, canaries: int, guesses: int, correct: int, significance: float = SIGNIFICANCE) -> float:
     """Return the largest epsilon that is rejected: a lower bound on that of any (epsilon, delta)-DP mechanism."""
-    return largest(lambda epsilon: steinke_p(epsilon, delta, canaries, guesses, correct) <= significance)
+    return bisect_largest(lambda epsilon: steinke_p(epsilon, delta, canaries, guesses, correct) <= significance)
 
 
 def rejects_mu(mu: float, canaries: int, guesses: int, correct: int, significance: float) -> bool:
@@ -72,7 +72,7 @@ def rejects_mu(mu: float, canaries: int, guesses: int, correct: int, significanc
 
 def mahloujifar(canaries: int, guesses: int, correct: int, significance: float = SIGNIFICANCE) -> float:
     """Return the largest mu that is rejected: a lower bound on that of any mu-Gaussian DP mechanism."""
-    return largest(lambda mu: rejects_mu(mu, canaries, guesses, correct, significance))
+    return bisect_largest(lambda mu: rejects_mu(mu, canaries, guesses, correct, significance))
 
 
 def gauss(mean: float, members: int, others: int, significance: float = SIGNIFICANCE) -> tuple[float, float]:
@@ -99,7 +99,7 @@ def mu_of(epsilon: float, delta: float) -> float:
     return 1 / float(get_sigma_gaussian(epsilon, delta)) if epsilon > 0 else 0.0
 
 
-def largest(rejected: Callable[[float], bool]) -> float:
+def bisect_largest(rejected: Callable[[float], bool]) -> float:
     """Return the largest number that is rejected, by bisection to 1e-9; 0 if none is.
 
     What is rejected is rejected below, too: chances of guessing right rise with epsilon.

@@ -19,7 +19,7 @@ MANY = 10  # steps from which on sample sizes that vary too little tell: a few m
 SHIFT = 1e-3  # clips that a row may move others by, where its learner computes rows in floats of its own
 
 
-def figures(
+def compute_figures(
     epsilon: float, delta: float, sensitivity: Sensitivity | None, noise: Noise | None, attack: Attack | None
 ) -> Figures:
     """Return what follows from the three parts of an audit of a run that states (epsilon, delta)."""

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Release
-from dpbench.audit.attack import Scores, members
-from dpbench.audit.figures import figures
+from dpbench.audit.attack import CanaryScores, draw_members
+from dpbench.audit.figures import compute_figures
 from dpbench.audit.noise import NoiseLog
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting import accountant
@@ -87,11 +87,11 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
         SpecError: the loop gives something else than it has to, or not the same with the same seed.
     """
     begin, generator = time.perf_counter(), np.random.default_rng(seed)
-    member = members(canaries, generator)
+    member = draw_members(canaries, generator)
     loop = _Loop(answers, claim, len(member) + FEATURES)
     sensitivity = _sensitivity(loop, size, seed, generator)
     x, y, labels = _planted(size, member, generator, claim.clip)
-    noise, scores = NoiseLog(claim.steps, member), Scores(member)
+    noise, scores = NoiseLog(claim.steps, member), CanaryScores(member)
     unit, nobody = claim.sigma * claim.clip, np.empty(0, np.int64)
     silent = FEATURES + np.flatnonzero(~member)
     for answer in loop(x, y, seed):
@@ -110,7 +110,7 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
         digest=canonical_digest([LOOP, claim.plan[0].__dict__, claim.sigma, claim.clip, size, canaries]), content=None,
         spec=None, seed=seed, repeats=None, epsilon=claim.stated, delta=claim.delta, sigma=claim.sigma, plan=plan,
         mechanism=LOOP, sensitivity=found[0], noise=found[1], attack=found[2],
-        figures=figures(claim.stated, claim.delta, *found),
+        figures=compute_figures(claim.stated, claim.delta, *found),
         left_out=("who is in a sample: another library does not tell",) * (claim.sample_rate < 1),
         seconds={"audit": time.perf_counter() - begin},
     )  # fmt: skip

@@ -45,7 +45,7 @@ class Independence:
         self._last: dict[tuple[str, int], np.ndarray] = {}
         self._sums: dict[tuple[str, int], np.ndarray] = {}
         self._first: dict[str, np.ndarray] = {}
-        self._search = Search()
+        self._search = RepetitionSearch()
 
     def add(
         self, release: str, answers: Sequence[np.ndarray], padding: Sequence[np.ndarray], sampled: np.ndarray
@@ -108,7 +108,7 @@ class Independence:
         return self._tallies.setdefault(name, Tally())
 
 
-class Search:
+class RepetitionSearch:
     """Looks for noise that repeats within an answer, at whatever distance."""
 
     def __init__(self) -> None:

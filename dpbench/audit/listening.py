@@ -11,19 +11,19 @@ import numpy as np
 import torch
 
 from dpbench.api import Curator, Planned, Task
-from dpbench.audit.attack import Scores
-from dpbench.audit.noise import NoiseLog, standardised
+from dpbench.audit.attack import CanaryScores
+from dpbench.audit.noise import NoiseLog, standardise
 from dpbench.audit.sensitivity import FEW, QUESTIONS, Replays
-from dpbench.privacy.core.binding import bind
-from dpbench.privacy.core.curator import LedgerCurator, Question, Told
+from dpbench.privacy.binding import bind
+from dpbench.privacy.core.curator import LedgerCurator, Question, ReleasedSum
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.sum import Sum
-from dpbench.privacy.core.witness import Seen
+from dpbench.privacy.core.witness import SumObservation
 from dpbench.privacy.curator import handle_of
-from dpbench.privacy.mechanisms.choice.replay import Drawn
+from dpbench.privacy.mechanisms.choice.replay import ChoiceCounts
 from dpbench.privacy.mechanisms.replay import Neighbours
 from dpbench.privacy.mechanisms.table import audit_of
 from dpbench.records.audit import Check
@@ -31,7 +31,7 @@ from dpbench.records.audit import Check
 FEWEST = 5  # draws that a candidate of a chi-square test should have
 
 
-class Ears:
+class FitEvidence:
     """What all curators of one audited fit share: the three parts, and what was stated."""
 
     def __init__(
@@ -41,13 +41,13 @@ class Ears:
         self.plan = {one.name: one for one in plan}
         self.stds, self.replays, self._elsewhere = stds, replays, elsewhere
         self.noise = NoiseLog(sum(one.steps for one in plan), member)
-        self.scores = Scores(member)
+        self.scores = CanaryScores(member)
         self.asked = dict.fromkeys(self.plan, 0)
-        self._seen: list[Seen] = []
+        self._seen: list[SumObservation] = []
         self._generator = generator
         self._again: dict[str, set[int]] = {}
 
-    def see(self, seen: Seen) -> None:
+    def see(self, seen: SumObservation) -> None:
         """Take what the witness tells of the question that is being answered."""
         self._seen.append(seen)
 
@@ -82,16 +82,16 @@ class Ears:
                 self._other_seed(seen.release, [tuple(part.shape) for part in told.answers], told.bounds)
         self._seen.clear()
 
-    def _hear(self, seen: Seen, told: Told, rate: float, rows: int) -> None:
+    def _hear(self, seen: SumObservation, told: ReleasedSum, rate: float, rows: int) -> None:
         release, bounds = seen.release, told.bounds
         spread = self.stds[release] * math.sqrt(len(bounds))
         noise = [
-            standardised(part, summed, spread * bound)
+            standardise(part, summed, spread * bound)
             for part, summed, bound in zip(told.answers, seen.sums, bounds, strict=False)
         ]
         padding, shares = [], []
         for (summed, noisy), bound in zip(seen.padding, bounds, strict=True):
-            padding.append(standardised(noisy, summed, spread * bound))
+            padding.append(standardise(noisy, summed, spread * bound))
             shares.append(noisy.double().div_(bound).cpu().numpy())
         self.noise.add(release, noise, padding, seen.sampled)
         self.noise.sampled(release, rate, rows, seen.size, seen.sampled)
@@ -118,7 +118,7 @@ class Ears:
         return self._again[release]
 
 
-def listen(curator: LedgerCurator, ears: Ears) -> Curator:
+def listen(curator: LedgerCurator, ears: FitEvidence) -> Curator:
     """Return a learner's curator during an audit: it asks the real one, asks again, and looks at answers."""
     handle = handle_of(curator)
 
@@ -136,7 +136,7 @@ def listen(curator: LedgerCurator, ears: Ears) -> Curator:
     return Curator(curator.task, curator.sigma, answer)
 
 
-def _check(name: str, drawn: Drawn) -> Check:
+def _check(name: str, drawn: ChoiceCounts) -> Check:
     """Return the chance of counts as far from what is expected; candidates that few draws should have are one."""
     from scipy.stats import chi2
 

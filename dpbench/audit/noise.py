@@ -21,7 +21,7 @@ FEWEST = 2_000  # numbers whose skewness and kurtosis are nearly normal themselv
 KEPT = 2**17  # numbers whose distribution is looked at
 
 
-def standardised(answer: Tensor, summed: IntegerSum, std: float) -> np.ndarray:
+def standardise(answer: Tensor, summed: IntegerSum, std: float) -> np.ndarray:
     """Return the noise in an answer, float64 of its shape, in units of `std`."""
     sums = summed.total.double().mul_(summed.grid)
     found: np.ndarray = answer.double().sub_(sums).div_(std).cpu().numpy()

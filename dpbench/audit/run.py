@@ -12,29 +12,29 @@ import numpy as np
 
 from dpbench import registry
 from dpbench.api import Learner, Predict
-from dpbench.audit.attack import how_many, members
-from dpbench.audit.figures import figures
-from dpbench.audit.listening import Ears, listen
+from dpbench.audit.attack import count_canaries, draw_members
+from dpbench.audit.figures import compute_figures
+from dpbench.audit.listening import FitEvidence, listen
 from dpbench.audit.sensitivity import Replays
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.fit import fit_learner
 from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.plans import settle
-from dpbench.harness.prepare import PreparedRun, of_seed, origins_of, prepare
+from dpbench.harness.prepare import PreparedRun, origins_of, prepare, prepare_seed
 from dpbench.harness.rerun import prepare_rerun
-from dpbench.harness.roles import own_copy
+from dpbench.harness.roles import copy_public
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.harness.tuning.private import MOST_SETTINGS
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting import accountant
-from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.witness import Canaries, Witness
 from dpbench.privacy.mechanisms.replay import Neighbours
 from dpbench.privacy.mechanisms.table import audits_of
 from dpbench.records.audit import Audit
-from dpbench.records.provenance import today
+from dpbench.records.provenance import current_day
 from dpbench.records.result import Privacy, Result
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
@@ -96,17 +96,17 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
         SpecError: the learner asks nothing.
         DpbenchError: the fit is refused.
     """
-    prepared = of_seed(prepared, seed)
+    prepared = prepare_seed(prepared, seed)
     privacy, begin = prepared.privacy, time.perf_counter()
     plan = privacy.releases
     epsilon = accountant.epsilon(plan, privacy.sigma, privacy.delta) if privacy.repeats else privacy.epsilon
     generator = _generator(prepared.identity, seed)
-    count = how_many(sum(one.steps for one in plan), epsilon) if canaries is None else canaries
-    member = members(count, generator)
+    count = count_canaries(sum(one.steps for one in plan), epsilon) if canaries is None else canaries
+    member = draw_members(count, generator)
     replays = Replays(prepared.roles.task, generator)
     other = partial(Randomness.research, seed + 1, prepared.identity)
     noise = {one.name: privacy.sigma * one.relative_noise for one in plan}  # as epsilon has it, whoever else says what
-    ears = Ears(plan, noise, member, replays, generator, other)
+    ears = FitEvidence(plan, noise, member, replays, generator, other)
     with progress.status(f"Auditing {prepared.parts.learner.name}"):
         predict, fold = _fit(prepared, seed, ears, Canaries(member))
         replays.probe()
@@ -124,14 +124,14 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
         spec=prepared.spec if result is None else result.spec, seed=seed, repeats=same, epsilon=epsilon,
         delta=privacy.delta, sigma=privacy.sigma, plan=privacy.plan, mechanism=privacy.mechanism,
         sensitivity=found[0], noise=found[1], attack=found[2],
-        figures=figures(epsilon, privacy.delta, *found), left_out=tuple(left_out),
+        figures=compute_figures(epsilon, privacy.delta, *found), left_out=tuple(left_out),
         seconds={**prepared.phases.seconds, "audit": time.perf_counter() - begin},
         components=origins_of(prepared.parts),
-        provenance={**prepared.shared.provenance(prepared.roles.task), "date": today()},
+        provenance={**prepared.shared.provenance(prepared.roles.task), "date": current_day()},
     )  # fmt: skip
 
 
-def _fit(prepared: PreparedRun, seed: int, ears: Ears, canaries: Canaries) -> tuple[Predict, Fold | None]:
+def _fit(prepared: PreparedRun, seed: int, ears: FitEvidence, canaries: Canaries) -> tuple[Predict, Fold | None]:
     """Fit as `harness.fit` does, listening; of a private search fit one run, on what each of its runs is fitted on."""
     roles, privacy = prepared.roles, prepared.privacy
     randomness = Randomness.research(seed, prepared.identity)
@@ -141,7 +141,7 @@ def _fit(prepared: PreparedRun, seed: int, ears: Ears, canaries: Canaries) -> tu
     if privacy.repeats:
         fold, learner = _one_of_many(prepared, seed)
         public = fold.public
-        fit = lambda own: own.fit(listening, own_copy(public), generator)
+        fit = lambda own: own.fit(listening, copy_public(public), generator)
     return fit_isolated(learner, prepared.parts.who("learner", "fit"), fit, curator.guard), fold
 
 
@@ -149,7 +149,7 @@ def _one_of_many(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
     search, learner = prepared.search, prepared.parts.learner
     if search is None:
         raise ValueError("Expected a search behind a guarantee of one.")
-    wanted, _ = spaces.settings(search.space, MOST_SETTINGS, search.seed)
+    wanted, _ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
     setting = wanted[random.Random(f"{prepared.identity} {seed}").randrange(len(wanted))]
     fold = folds_of(prepared.roles.private, prepared.roles.public, learner, search)[0]
     return fold, settle(spaces.candidate(learner, setting), prepared.who, prepared.roles.task, prepared.source.budget)

@@ -3,8 +3,8 @@
 A question of the run is put, through the one constructor, to small sets of rows: some private ones, with rows among
 them that nobody would expect. What a row contributes alone must be within the clip, and what it moves a sum by must be
 what it contributes alone: to a thousandth of the clip, for a learner's own floats may round a row by where it stands.
-`probes` does the same with row functions of the audit's own, whose rows are exact and at the clip, so that a sum that
-rounds shows: there not one integer may differ.
+`make_probes` does the same with row functions of the audit's own, whose rows are exact and at the clip, so that a sum
+that rounds shows: there not one integer may differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Release, RowFn, Task
 from dpbench.errors import DpbenchError
-from dpbench.privacy.core.binding import bind
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.blocks import Blocks
@@ -27,18 +27,18 @@ from dpbench.privacy.core.forms.contributions import Joined, RankOne, Scaled
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.sum import Sum
-from dpbench.privacy.core.witness import Seen, Witness
+from dpbench.privacy.core.witness import SumObservation, Witness
 from dpbench.privacy.mechanisms.replay import (
     BASE,
     REPLAY,
     SMALL,
-    Moved,
     Neighbours,
+    RowInfluence,
     adversaries,
-    joined,
+    join_rows,
     one,
-    seedless,
     some,
+    strip_seeds,
 )
 from dpbench.privacy.mechanisms.residual.total import ResidualSum
 from dpbench.records.audit import Sensitivity
@@ -77,7 +77,7 @@ class Replays:
         except DpbenchError as error:
             self._refused(error)
 
-    def put(self, replay: Callable[[Neighbours], Moved], near: Neighbours) -> None:
+    def put(self, replay: Callable[[Neighbours], RowInfluence], near: Neighbours) -> None:
         """Have a mechanism put its question again; what is found is added to the record."""
         self.questions += 1
         try:
@@ -106,12 +106,12 @@ class Replays:
         y = torch.from_numpy(self.generator.integers(self.task.classes, size=BASE))
         base = PrivateRows(quantise(x), y, torch.arange(BASE))
         odd = adversaries(base, self.task.classes, self.generator, True)
-        for clips, rows in probes(self.task.classes):
+        for clips, rows in make_probes(self.task.classes):
             self.questions += 1
             self._judge(Sum(rows, REPLAY, clips if clips[1:] else clips[0]), 1.0, base, odd, exact=True)
 
     def _judge(self, question: Sum, rate: float, base: PrivateRows, odd: PrivateRows, exact: bool) -> None:
-        both = joined(base, odd)
+        both = join_rows(base, odd)
         without, among = self._ask(question, base), self._ask(question, both, CHUNK)
         alone = [self._ask(question, one(odd, place)) for place in range(len(odd))]
         for seen in alone:
@@ -119,11 +119,11 @@ class Replays:
         self.tried += len(odd)
         self._compare(among, [without, *alone], question, exact)
         for place in self.generator.permutation(len(odd))[:3]:
-            more = self._ask(question, joined(base, one(odd, int(place))))
+            more = self._ask(question, join_rows(base, one(odd, int(place))))
             self._compare(more, [without, alone[place]], question, exact)
         self._answered(question, rate, base, both)
 
-    def _compare(self, whole: Seen, parts: Sequence[Seen], question: Sum, exact: bool) -> None:
+    def _compare(self, whole: SumObservation, parts: Sequence[SumObservation], question: Sum, exact: bool) -> None:
         """Hold a sum against those of its parts; residuals are rounded down once a sum, by a step in each entry."""
         for found, expected, clip in zip(whole.sums, _total(parts), question.clips, strict=True):
             steps = (found.total - expected.total).abs()
@@ -149,23 +149,23 @@ class Replays:
                         f"answers to neighbours differ by {float(moved.norm()) / clip:.3g} clips more than their sums"
                     )
 
-    def _ask(self, question: Sum, rows: PrivateRows, chunk_size: int | None = None) -> Seen:
+    def _ask(self, question: Sum, rows: PrivateRows, chunk_size: int | None = None) -> SumObservation:
         return self._whole(question, rows, chunk_size, 1.0, int(self.generator.integers(2**31)))[0]
 
     def _whole(
         self, question: Sum, rows: PrivateRows, chunk_size: int | None, rate: float, key: int
-    ) -> tuple[Seen, tuple[Tensor, ...]]:
-        seen: list[Seen] = []
+    ) -> tuple[SumObservation, tuple[Tensor, ...]]:
+        seen: list[SumObservation] = []
         task = dataclasses.replace(self.task, example_shape=rows.example_shape)
         randomness = Randomness.research(key, "a replayed question")
         plan = (Release(REPLAY, sample_rate=rate),)
         curator = bind(rows, task, plan, 1.0, randomness, Witness(seen.append))
-        rows_of = lambda chunk: question.rows(seedless(chunk))
+        rows_of = lambda chunk: question.rows(strip_seeds(chunk))
         answer = curator.answer(Sum(rows_of, REPLAY, question.clip, chunk_size or question.chunk_size))
         return seen[0], answer if isinstance(answer, tuple) else (answer,)
 
 
-def probes(classes: int) -> Iterator[tuple[tuple[float, ...], RowFn]]:
+def make_probes(classes: int) -> Iterator[tuple[tuple[float, ...], RowFn]]:
     """Yield clips and row functions of every form but residuals, exact in each row."""
 
     def left(chunk: Chunk) -> Tensor:
@@ -190,7 +190,7 @@ def _norm(summed: IntegerSum, clip: float) -> float:
     return float((summed.value() / clip).norm())
 
 
-def _total(parts: Sequence[Seen]) -> tuple[IntegerSum, ...]:
+def _total(parts: Sequence[SumObservation]) -> tuple[IntegerSum, ...]:
     """Return the sum of sums, by block, in integers."""
     found = []
     for blocks in zip(*(part.sums for part in parts), strict=True):

@@ -9,9 +9,9 @@ from typing import Any
 
 from dpbench.board.folder import ResultFile, content_of, results_of
 from dpbench.board.verify.audits import audit_file
-from dpbench.board.verify.checks import Checked, departures, today
+from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
 from dpbench.board.verify.declared import HARNESS
-from dpbench.board.verify.known import Known
+from dpbench.board.verify.known import Expectations
 from dpbench.board.verify.rerun import record_of
 from dpbench.board.verify.review import review_of
 from dpbench.errors import ChecksFailed, Complaint, MalformedFile
@@ -21,7 +21,7 @@ from dpbench.support.files import write_json
 
 
 @dataclass(frozen=True)
-class Filed:
+class Filing:
     """Where a result went."""
 
     source: Path
@@ -31,7 +31,7 @@ class Filed:
     removed: tuple[Path, ...] = ()  # audit and re-run of what it replaces
 
 
-def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool = False) -> list[Filed]:
+def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool = False) -> list[Filing]:
     """File results under the boards that they match: the ceiling under those of every epsilon.
 
     With `replace`, one takes the place of another result of the same spec, whose audit and re-run are removed: they
@@ -41,22 +41,22 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
         ChecksFailed: a file fails a check, matches no board, or its place is held by another result of the same spec.
         OutputError: the leaderboard cannot be written.
     """
-    known = Known.here(root, plugins)
+    known = Expectations.here(root, plugins)
     wrong: list[Complaint] = []
-    wanted: list[tuple[Filed, dict[str, Any]]] = []
+    wanted: list[tuple[Filing, dict[str, Any]]] = []
     for file in files:
-        checked, boards = matched(file, root, known)
+        checked, boards = match_boards(file, root, known)
         wrong += checked.complaints
         if checked.ok and checked.result is not None:
             content = _submitted(file)
-            held = taken(file, checked.result, boards, root)
+            held = find_taken_places(file, checked.result, boards, root)
             for board in boards:
                 target = _target(board, checked.result)
                 new = target in held or not (root / target).exists()
                 removed = _records(root, board, target) if target in held else ()
-                wanted.append((Filed(file, target, new, target in held, removed), content))
+                wanted.append((Filing(file, target, new, target in held, removed), content))
             if not replace:
-                wrong += [Complaint(str(file), "digest", held_by(target)) for target in held]
+                wrong += [Complaint(str(file), "digest", describe_occupant(target)) for target in held]
     if wrong:
         raise ChecksFailed("Nothing is added", wrong)
     for filed, content in wanted:
@@ -67,18 +67,18 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
     return [filed for filed, _ in wanted]
 
 
-def taken(file: Path, result: Result, boards: Sequence[str], root: Path) -> list[str]:
+def find_taken_places(file: Path, result: Result, boards: Sequence[str], root: Path) -> list[str]:
     """Return the places of a checked file on its boards that hold another result of the same spec."""
     content, places = _submitted(file), [_target(board, result) for board in boards]
     return [place for place in places if _content_there(root / place) not in (None, content)]
 
 
-def held_by(target: str) -> str:
+def describe_occupant(target: str) -> str:
     """Say what holds a place."""
     return f"{target} holds another result of the same spec: add --replace puts this one in its place"
 
 
-def unfound(result: Result) -> list[str]:
+def find_untraceable_plugins(result: Result) -> list[str]:
     """Say of which plugins nobody can look up the code: those of no repository that the result names."""
     sources = result.provenance.get("sources", {})
     strangers = {(one.distribution, one.version, one.plugin) for one in result.components.values()}
@@ -103,13 +103,13 @@ def _submitted(file: Path) -> dict[str, Any]:
     return {**content_of(file), "status": "submitted"}
 
 
-def matched(file: Path, root: Path, known: Known) -> tuple[Checked, list[str]]:
+def match_boards(file: Path, root: Path, known: Expectations) -> tuple[CheckedFile, list[str]]:
     """Check a file on its own, then beside the results of each board that it matches; return also those boards."""
     (alone,) = review_of([ResultFile(file, str(file), filed=False)], known).results
     if not alone.ok or alone.result is None:
         return alone, []
-    spec = today(alone.result.spec, known)
-    matches = [name for name, board in known.boards.items() if not departures(board, spec)]
+    spec = fill_new_options(alone.result.spec, known)
+    matches = [name for name, board in known.boards.items() if not find_departures(board, spec)]
     if not matches:
         return alone.but(_nearest(alone.result, known)), []
     there, _ = results_of(root, dict(known.boards))
@@ -121,10 +121,10 @@ def matched(file: Path, root: Path, known: Known) -> tuple[Checked, list[str]]:
     return alone, matches
 
 
-def _nearest(result: Result, known: Known) -> Iterator[tuple[str, str]]:
+def _nearest(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
     """Say what misses on the board that a result comes closest to."""
-    spec = today(result.spec, known)
-    found = {name: departures(board, spec) for name, board in known.boards.items()}
+    spec = fill_new_options(result.spec, known)
+    found = {name: find_departures(board, spec) for name, board in known.boards.items()}
     name = min(found, key=lambda one: (len(found[one]), _times(known.boards[one].epsilon, spec.epsilon), one))
     for key, expected, got in found[name]:
         yield f"spec.{key}", f"expected {expected}, as the nearest board {name} has it, got {got}: it matches none"

@@ -16,17 +16,17 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import core_schema
 
-from dpbench.analysis.paired import compared, scores_of
+from dpbench.analysis.paired import compare_entries, scores_of
 from dpbench.board.entry import entry_of
-from dpbench.board.exchange import curve_of, curves_wrong, worth
+from dpbench.board.exchange import check_curves, curve_of, worth
 from dpbench.board.folder import boards_of
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.ranking import SENTENCE, order_of, ranks
-from dpbench.board.verify.audits import audited, audits_wrong
-from dpbench.board.verify.audits import strays as stray_audits
-from dpbench.board.verify.checks import Checked
-from dpbench.board.verify.known import Known
-from dpbench.board.verify.rerun import recorded, records_wrong
+from dpbench.board.verify.audits import check_audits, find_audit
+from dpbench.board.verify.audits import find_stray_audits as stray_audits
+from dpbench.board.verify.checks import CheckedFile
+from dpbench.board.verify.known import Expectations
+from dpbench.board.verify.rerun import check_records, find_record
 from dpbench.board.verify.review import Review, review
 from dpbench.errors import ChecksFailed, Complaint, DpbenchError
 from dpbench.records.board import Board
@@ -37,24 +37,24 @@ from dpbench.support.files import write_atomically
 INDEX, SCHEMA = "leaderboard.json", "schema.json"
 
 
-def verified(root: Path, known: Known) -> Review:
+def verify_leaderboard(root: Path, known: Expectations) -> Review:
     """Check everything that a leaderboard is made of: results, re-runs, audits, and that no board was edited.
 
     Raises:
         DpbenchError: a board cannot be read.
     """
     found = review(root, known)
-    strays = list(found.strays) + edited(root, boards_of(root))
+    strays = list(found.strays) + find_edited_boards(root, boards_of(root))
     strays += stray_audits([one.stored for one in found.results], root)
     for one in found.results:
         if one.result is not None:
-            strays += records_wrong(one.stored, one.result, root) + audits_wrong(one.stored, one.result, root)
+            strays += check_records(one.stored, one.result, root) + check_audits(one.stored, one.result, root)
     filed = [(one.stored.board, one.result) for one in found.results if one.result and one.stored.board]
-    strays += curves_wrong(root, boards_of(root), filed)
+    strays += check_curves(root, boards_of(root), filed)
     return dataclasses.replace(found, strays=tuple(strays))
 
 
-def edited(root: Path, boards: dict[str, Board]) -> list[Complaint]:
+def find_edited_boards(root: Path, boards: dict[str, Board]) -> list[Complaint]:
     """Return the boards that changed since `leaderboard.json` was made, although they had results there."""
     file = root / INDEX
     if not file.exists():
@@ -80,11 +80,11 @@ def index_of(root: Path, plugins: Registry) -> Index:
         ChecksFailed: a check fails; nothing of the leaderboard is shown until it is mended.
         DpbenchError: a board cannot be read.
     """
-    known = Known.here(root, plugins)
-    found = verified(root, known)
+    known = Expectations.here(root, plugins)
+    found = verify_leaderboard(root, known)
     if not found.ok:
         raise ChecksFailed("Nothing is built", found.complaints)
-    by_board: dict[str, list[Checked]] = defaultdict(list)
+    by_board: dict[str, list[CheckedFile]] = defaultdict(list)
     for one in found.results:
         if one.stored.board is not None:
             by_board[one.stored.board].append(one)
@@ -93,7 +93,7 @@ def index_of(root: Path, plugins: Registry) -> Index:
     return Index(ranking=SENTENCE, standings=tuple(standings))
 
 
-def written(index: Index) -> bytes:
+def encode_index(index: Index) -> bytes:
     """Return an index as the bytes of `leaderboard.json`."""
     return index.model_dump_json(indent=1).encode() + b"\n"
 
@@ -104,22 +104,22 @@ def write(index: Index, root: Path) -> Path:
     Raises:
         OutputError: they cannot be written.
     """
-    for name, content in ((SCHEMA, _schema_text()), (INDEX, written(index))):
+    for name, content in ((SCHEMA, _schema_text()), (INDEX, encode_index(index))):
         write_atomically(root / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
     return root / INDEX
 
 
-def current(index: Index, root: Path) -> bool:
+def is_current(index: Index, root: Path) -> bool:
     """Return whether `leaderboard.json` and its schema are what `write` would make of them."""
-    wanted = {INDEX: written(index), SCHEMA: _schema_text()}
+    wanted = {INDEX: encode_index(index), SCHEMA: _schema_text()}
     return all((root / name).is_file() and (root / name).read_bytes() == content for name, content in wanted.items())
 
 
 def _schema_text() -> bytes:
-    return json.dumps(schema(), indent=2, sort_keys=True).encode() + b"\n"
+    return json.dumps(make_schema(), indent=2, sort_keys=True).encode() + b"\n"
 
 
-class _Spelled(GenerateJsonSchema):
+class _SchemaGenerator(GenerateJsonSchema):
     """A schema that knows how pydantic spells infinity in JSON."""
 
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
@@ -127,10 +127,12 @@ class _Spelled(GenerateJsonSchema):
         return plain if "le" in schema or "lt" in schema else {"anyOf": [plain, {"const": "Infinity"}]}
 
 
-def schema() -> dict[str, Any]:
+def make_schema() -> dict[str, Any]:
     """Return the JSON Schema that `leaderboard.json` and every result follow."""
     # A result may lack what was not kept when it was written; an index is always whole.
-    refs, found = models_json_schema([(Index, "serialization"), (Result, "validation")], schema_generator=_Spelled)
+    refs, found = models_json_schema(
+        [(Index, "serialization"), (Result, "validation")], schema_generator=_SchemaGenerator
+    )
     return {
         "$schema": GenerateJsonSchema.schema_dialect,
         "title": "dpbench leaderboard.json, and results",
@@ -139,11 +141,11 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _standing(board: Board, results: list[Checked], known: Known, root: Path, plugins: Registry) -> Standing:
+def _standing(board: Board, results: list[CheckedFile], known: Expectations, root: Path, plugins: Registry) -> Standing:
     entries, curve = [], curve_of(root, board)
     for one in results:
         assert one.result is not None
-        again, audit = recorded(one.stored, one.result, root), audited(one.stored, root)
+        again, audit = find_record(one.stored, one.result, root), find_audit(one.stored, root)
         entry = entry_of(one, board, known, again, audit)
         pays_once = entry.reads_private and entry.reads != "features and labels"
         if curve is not None and pays_once and entry.role != "ceiling":
@@ -168,7 +170,7 @@ def _above(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Regis
         return ""
     (best, result), (ceiling, reference) = ranked[0], ceilings[0]
     gap = best.metrics[board.metric].mean - ceiling.metrics[board.metric].mean
-    if gap <= 0 or not compared(scores_of(result, board.metric), scores_of(reference, board.metric)).differs:
+    if gap <= 0 or not compare_entries(scores_of(result, board.metric), scores_of(reference, board.metric)).differs:
         return ""
     differs = plugins.find("dataset", board.dataset.name).cls.test_differs
     metric = board.metric.replace("_", " ")

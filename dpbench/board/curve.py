@@ -16,19 +16,19 @@ from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.fit import fit
 from dpbench.harness.prepare import PreparedRun, origins_of, prepare
-from dpbench.harness.shared import Shared
+from dpbench.harness.shared import SharedWork
 from dpbench.records.board import Board
 from dpbench.registry import Registry
 from dpbench.registry.boards import entry_spec
-from dpbench.registry.components import written
+from dpbench.registry.components import write_component
 from dpbench.support import progress
-from dpbench.support.messages import unknown
+from dpbench.support.messages import unknown_name
 
 LEARNER = "public-only"
 DRAWS, FIRST = 5, 10
 
 
-def curves(names: Sequence[str], root: Path, device: str, plugins: Registry) -> Iterator[Path]:
+def write_curves(names: Sequence[str], root: Path, device: str, plugins: Registry) -> Iterator[Path]:
     """Write the learning curves of boards, by default of all that have public labels and results; yield the files.
 
     Boards that differ in what a fit without private data cannot tell (epsilon above all) share one set of fits.
@@ -37,10 +37,10 @@ def curves(names: Sequence[str], root: Path, device: str, plugins: Registry) -> 
         SpecError: there is no board of that name, or none with labels and results.
         DpbenchError: as `learning_curve` does.
     """
-    known, shared, made = boards_of(root), Shared(), dict[str, Curve]()
+    known, shared, made = boards_of(root), SharedWork(), dict[str, Curve]()
     for name in names:
         if name not in known:
-            raise SpecError(unknown("board", name, known))
+            raise SpecError(unknown_name("board", name, known))
     filled = [name for name, board in known.items() if board.public_labels and any((root / "results" / name).glob("*"))]
     if not (names or filled):
         raise SpecError(f"Expected a board with public labels and results in {root}, found none. Name boards.")
@@ -52,7 +52,7 @@ def curves(names: Sequence[str], root: Path, device: str, plugins: Registry) -> 
         yield made[same].model_copy(update={"board": name, "digest": board.digest}).write(root)
 
 
-def learning_curve(board: Board, *, device: str, plugins: Registry, shared: Shared) -> Curve:
+def learning_curve(board: Board, *, device: str, plugins: Registry, shared: SharedWork) -> Curve:
     """Return the scores of `public-only` on a board's test split for ten public labels, twenty, fifty ... and all.
 
     No private row is read, and nothing is chosen: the curve costs no privacy.
@@ -78,7 +78,7 @@ def learning_curve(board: Board, *, device: str, plugins: Registry, shared: Shar
                 advance(1)
             rows.append(tuple(row))
     return Curve(
-        board=board.name, digest=board.digest, metric=board.metric, learner=written(prepared.parts.learner),
+        board=board.name, digest=board.digest, metric=board.metric, learner=write_component(prepared.parts.learner),
         labels=sizes, scores=tuple(rows), split_digests=prepared.roles.digests, components=origins_of(prepared.parts),
         provenance=shared.provenance(prepared.roles.task),
     )  # fmt: skip

@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from dpbench.board.index import Again, Audited, Entry, Made, Reads, Role
-from dpbench.board.verify.checks import Checked
-from dpbench.board.verify.known import Known
+from dpbench.board.index import AuditSummary, Entry, Origin, Reads, RerunSummary, Role
+from dpbench.board.verify.checks import CheckedFile
+from dpbench.board.verify.known import Expectations
 from dpbench.board.verify.rerun import Rerun
 from dpbench.records.audit import Audit
 from dpbench.records.board import Board
@@ -18,7 +18,9 @@ from dpbench.records.result import Result
 from dpbench.records.search import Search
 
 
-def entry_of(checked: Checked, board: Board, known: Known, again: Rerun | None, audit: Audit | None = None) -> Entry:
+def entry_of(
+    checked: CheckedFile, board: Board, known: Expectations, again: Rerun | None, audit: Audit | None = None
+) -> Entry:
     """Return the entry of a result that passed every check, its rank left open."""
     result = checked.result
     assert result is not None and checked.ok
@@ -42,7 +44,7 @@ def entry_of(checked: Checked, board: Board, known: Known, again: Rerun | None, 
     )  # fmt: skip
 
 
-def command_of(result: Result, board: Board, known: Known) -> str:
+def command_of(result: Result, board: Board, known: Expectations) -> str:
     """Return the command that repeats a result, with the options that are not the learner's defaults.
 
     A search with folds or a shape other than the defaults needs a TOML file: flags do not name them.
@@ -59,7 +61,7 @@ def command_of(result: Result, board: Board, known: Known) -> str:
     return shlex.join(words + ["--secure-rng"] * spec.secure_rng)
 
 
-def _role(result: Result, board: Board, known: Known) -> tuple[Role, str]:
+def _role(result: Result, board: Board, known: Expectations) -> tuple[Role, str]:
     if result.status in {"disputed", "withdrawn"}:
         return "unranked", f"it is {result.status}"
     if not result.privacy.plan:
@@ -73,7 +75,7 @@ def _role(result: Result, board: Board, known: Known) -> tuple[Role, str]:
     return "entry", ""
 
 
-def _without_privacy(result: Result, known: Known) -> tuple[Role, str]:
+def _without_privacy(result: Result, known: Expectations) -> tuple[Role, str]:
     here = known.installed.get(("learner", result.spec.learner.name))
     if here is not None and here.reference:
         return "ceiling", "it has no privacy: a line, not an entry"
@@ -88,7 +90,7 @@ _CHOSEN = {
 }
 
 
-def _reads(result: Result, known: Known) -> Reads:
+def _reads(result: Result, known: Expectations) -> Reads:
     """Return what of the public data the learner was handed, by what it declares; labels by what the result says."""
     if result.task.public_labels_seen:
         return "features and labels"
@@ -96,26 +98,26 @@ def _reads(result: Result, known: Known) -> Reads:
     return "nothing" if here is not None and here.public == "none" else "features"
 
 
-def _again(record: Rerun) -> Again:
-    return Again(seed=record.seed, outcome=record.outcome, made=_made(record.provenance))
+def _again(record: Rerun) -> RerunSummary:
+    return RerunSummary(seed=record.seed, outcome=record.outcome, made=_made(record.provenance))
 
 
-def _audited(audit: Audit) -> Audited:
+def _audited(audit: Audit) -> AuditSummary:
     found, moved = audit.figures, audit.sensitivity
-    return Audited(
+    return AuditSummary(
         made=_made(audit.provenance), seed=audit.seed, noise_low=found.low, noise_high=found.high,
         steinke=found.steinke, mahloujifar=found.mahloujifar, gauss=found.gauss.epsilon if found.gauss else None,
         largest=moved.largest if moved else None, canaries=audit.attack.canaries if audit.attack else 0,
     )  # fmt: skip
 
 
-def _made(provenance: Mapping[str, Any]) -> Made:
+def _made(provenance: Mapping[str, Any]) -> Origin:
     """Return what a record says of its making, and nothing of what is not of the form that dpbench writes."""
     text = {
         name: str(provenance.get(name)) for name, form in _FORMS.items() if form.fullmatch(str(provenance.get(name)))
     }
     dirty = provenance.get("dirty")
-    return Made(
+    return Origin(
         date=text.get("date"), version=text.get("dpbench"), commit=text.get("commit"),
         dirty=dirty if isinstance(dirty, bool) else None,
     )  # fmt: skip

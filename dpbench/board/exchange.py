@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from dpbench.board.folder import content_of, fitted
+from dpbench.board.folder import content_of, validate_content
 from dpbench.board.index import Worth
 from dpbench.errors import Complaint, MalformedFile
 from dpbench.records import storage
@@ -65,7 +65,7 @@ def curve_of(root: Path, board: Board) -> Curve | None:
     file = root / FOLDER / f"{board.name}.json"
     if not file.exists():
         return None
-    curve = fitted(Curve, content_of(file))
+    curve = validate_content(Curve, content_of(file))
     if (curve.board, curve.digest, curve.metric) != (board.name, board.digest, board.metric):
         raise MalformedFile("digest", f"expected a curve of board {board.name} as it is: make it again")
     if list(curve.labels) != sorted(set(curve.labels)) or len(curve.labels) < 2 or len(curve.scores) < 2:
@@ -77,7 +77,7 @@ def curve_of(root: Path, board: Board) -> Curve | None:
     return curve
 
 
-def curves_wrong(root: Path, boards: dict[str, Board], results: Sequence[tuple[str, Result]]) -> list[Complaint]:
+def check_curves(root: Path, boards: dict[str, Board], results: Sequence[tuple[str, Result]]) -> list[Complaint]:
     """Return what is wrong with the curves of a leaderboard; `results` with the board that each is filed under."""
     wrong = []
     for file in sorted((root / FOLDER).glob("*.json")):

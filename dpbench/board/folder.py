@@ -95,7 +95,7 @@ def results_of(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile], 
     return stored, wrong
 
 
-def stored_at(file: Path, root: Path) -> ResultFile:
+def locate_result(file: Path, root: Path) -> ResultFile:
     """Return one file as it is filed: under its board where it lies in the leaderboard's folder, else under none."""
     try:
         inside = (file.parent.resolve() / file.name).relative_to(root.resolve())
@@ -125,7 +125,7 @@ def content_of(path: Path) -> dict[str, Any]:
     return content
 
 
-def fitted(kind: type[Read], content: dict[str, Any]) -> Read:
+def validate_content(kind: type[Read], content: dict[str, Any]) -> Read:
     """Return `content` as a model.
 
     Raises:

@@ -35,11 +35,11 @@ Role = Literal["entry", "control", "ceiling", "unranked"]
 Reads = Literal["nothing", "features", "features and labels"]
 
 
-class _Frozen(BaseModel):
+class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
-class Worth(_Frozen):
+class Worth(_Record):
     """How many public labels alone score as much; see `board.exchange`. None: more than all there are."""
 
     labels: int | None
@@ -56,7 +56,7 @@ class Worth(_Frozen):
         return f"{self.labels:,} ({self.low:,} to {high})"
 
 
-class Made(_Frozen):
+class Origin(_Record):
     """When and with which code something was made, as far as it is on record."""
 
     date: str | None  # of the day, YYYY-MM-DD
@@ -65,18 +65,18 @@ class Made(_Frozen):
     dirty: bool | None  # whether the tree had other changes
 
 
-class Again(_Frozen):
+class RerunSummary(_Record):
     """A seed that was run again, and agreed."""
 
     seed: int
     outcome: str
-    made: Made
+    made: Origin
 
 
-class Audited(_Frozen):
+class AuditSummary(_Record):
     """The figures of an audit that passed."""
 
-    made: Made
+    made: Origin
     seed: int
     noise_low: float  # sigma as found / sigma as stated: its 95% interval
     noise_high: float
@@ -87,7 +87,7 @@ class Audited(_Frozen):
     gauss: float | None  # an estimate
 
 
-class Entry(_Frozen):
+class Entry(_Record):
     """One result on one board."""
 
     id: str  # the result file's name without its ending: unique on its board, safe as a file name
@@ -105,11 +105,11 @@ class Entry(_Frozen):
     worth: Worth | None = None  # None where private data are not read, public labels are, or the board has no curve
     status: Literal["submitted", "disputed", "withdrawn"]
     trust: Trust
-    again: Again | None = None
-    audit: Audited | None = None
+    again: RerunSummary | None = None
+    audit: AuditSummary | None = None
     rng: Literal["research", "secure"]
     mechanism: str  # that answered
-    made: Made
+    made: Origin
     metrics: dict[str, Interval]
     class_accuracy: tuple[float | None, ...]  # mean over seeds
     seeds: int
@@ -128,7 +128,7 @@ class Entry(_Frozen):
         return self.seconds if self.cpu_seconds is None else self.cpu_seconds
 
 
-class Standing(_Frozen):
+class Standing(_Record):
     """One board, its task and its entries: ranked ones first, best first; then unranked ones and ceilings."""
 
     board: Board
@@ -144,7 +144,7 @@ class Standing(_Frozen):
     entries: tuple[Entry, ...]
 
 
-class Index(_Frozen):
+class Index(_Record):
     """The whole leaderboard."""
 
     schema_version: Literal[1] = 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
-from dpbench.analysis.paired import Scores, compared, correct_bits
+from dpbench.analysis.paired import Scores, compare_entries, correct_bits
 from dpbench.records.result import Result
 from dpbench.records.tolerance import CLOSE
 
@@ -35,7 +35,7 @@ def ranks(entries: Sequence[Scores]) -> list[int]:
     found: list[int] = []
     rank, leader = 0, None
     for place, entry in enumerate(entries, 1):
-        if leader is None or compared(leader, entry).differs:
+        if leader is None or compare_entries(leader, entry).differs:
             rank, leader = place, replace(entry, bits=cache(entry.bits) if entry.bits else None)  # unpacked once
         found.append(rank)
     return found

@@ -47,7 +47,8 @@ app = typer.Typer(
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run, "tune": tune.tune, "sweep": sweep.sweep, "plot": plot.plot, "compare": results.compare,
     "predict": predict.predict, "explain": explain.explain,
-    "list": components.list_components, "inspect": inspect.inspect, "check": check.check, "budget": budget.budget,
+    "list": components.list_components, "inspect": inspect.inspect, "check": check.check_component,
+    "budget": budget.budget,
     "audit": audit.audit, "museum": museum.museum, "reproduce": reproduce.reproduce, "pretrain": pretrain.pretrain,
     "docs": docs.docs,
 }  # fmt: skip

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags
-from dpbench.cli.output import interruptible, printed_if_unwritable
+from dpbench.cli.output import print_if_unwritable, report_interrupt
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.audit import PARTS, Audit, Bound, Part
 from dpbench.records.spec import Spec, make_spec, read_toml
-from dpbench.support.messages import unknown
+from dpbench.support.messages import unknown_name
 
 if TYPE_CHECKING:
     from dpbench.records.result import Result
@@ -74,7 +74,7 @@ def audit(
     plugins.report_broken()
     for target in wanted:
         try:
-            with interruptible("Audits that ended are kept."):
+            with report_interrupt("Audits that ended are kept."):
                 found = _audited(target, seed, canaries, device, plugins)
         except DpbenchError as error:
             if len(wanted) == 1:
@@ -82,7 +82,7 @@ def audit(
                 raise error if str(target.file) in said else type(error)(f"{target.name}: {said}") from error
             print(f"dpbench: {target.name}: not audited: {error}", file=sys.stderr)
             continue
-        with printed_if_unwritable(found):
+        with print_if_unwritable(found):
             written = found.write_to(target.filed) if target.filed else found.write(out)
         failed |= not found.passed
         done.append(found)
@@ -120,14 +120,14 @@ def _targets(name: str, root: Path) -> Iterator[Target]:
     board, _, entry = name.partition("/")
     boards = sorted(one.name for one in (root / "results").glob("*") if one.is_dir())
     if board not in boards:
-        said = unknown("board with results", board, boards)
+        said = unknown_name("board with results", board, boards)
         raise SpecError(
             f"{said} Or name a spec (.toml) or a result (.json), or with --root another folder than {root}."
         )
     entries = sorted((root / "results" / board).glob("*.json"))
     chosen = [one for one in entries if entry in {"", one.stem}]
     if not chosen:
-        raise SpecError(unknown(f"entry of board {board}", entry, [one.stem for one in entries]))
+        raise SpecError(unknown_name(f"entry of board {board}", entry, [one.stem for one in entries]))
     for one in chosen:
         yield Target(f"{board}/{one.stem}", one, root / "audits" / board / one.name)
 
@@ -141,7 +141,7 @@ def _show(name: str, found: Audit, written: Path, console: Console) -> None:
     )  # fmt: skip
     table = Table("part", "verdict", "figures", box=None)
     for part in PARTS:
-        table.add_row(part, verdicts[found.part(part)], said(found)[part])
+        table.add_row(part, verdicts[found.part(part)], describe_figures(found)[part])
     console.print(table)
     for line in found.figures.failed:
         console.print(f"FAILED {line}", soft_wrap=True, markup=False, highlight=False)
@@ -151,7 +151,7 @@ def _show(name: str, found: Audit, written: Path, console: Console) -> None:
     console.print(f"{found.seconds['audit']:.1f} s; {alarms}. Wrote {written}", soft_wrap=True, highlight=False)
 
 
-def said(found: Audit) -> dict[Part, str]:
+def describe_figures(found: Audit) -> dict[Part, str]:
     """Return the figures of each part in words."""
     figures, moved, noise, attack = found.figures, found.sensitivity, found.noise, found.attack
     words: dict[Part, str] = dict.fromkeys(PARTS, "")

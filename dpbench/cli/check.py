@@ -8,14 +8,14 @@ import typer
 from rich.console import Console
 
 
-def check(
+def check_component(
     component: Annotated[
         str, typer.Argument(help="A learner, extractor or dataset, like pillar or pillar:k=8; or extractors: A+B.")
     ],
 ) -> None:
     """Check one component against every law of dpbench.testing; exit 1 if it breaks one. --debug shows tracebacks."""
     from dpbench.registry import load
-    from dpbench.testing.checking import check as check_laws
+    from dpbench.testing.checking import check_laws
 
     registry = load()
     registry.report_broken()

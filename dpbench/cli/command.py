@@ -6,7 +6,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperOption
 
-from dpbench.cli.output import interruptible
+from dpbench.cli.output import report_interrupt
 from dpbench.errors import SpecError
 
 
@@ -31,5 +31,5 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; it may have a sentence of its own on what an interruption leaves."""
-        with interruptible("Nothing more is written; what ended before is kept."):
+        with report_interrupt("Nothing more is written; what ended before is kept."):
             return super().invoke(ctx)

@@ -33,7 +33,7 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
 }
 
 
-class Listed(StrEnum):
+class Listing(StrEnum):
     """What can be listed."""
 
     datasets = "datasets"
@@ -44,7 +44,7 @@ class Listed(StrEnum):
 
 
 def list_components(
-    what: Annotated[Listed | None, typer.Argument(help="Show only these.")] = None,
+    what: Annotated[Listing | None, typer.Argument(help="Show only these.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show every dataset, extractor and learner, where each comes from, and broken plugins; or boards or figures."""
@@ -93,7 +93,7 @@ def _figures() -> list[dict[str, str]]:
     return rows
 
 
-FILED: dict[Listed | None, Callable[[], list[dict[str, str]]]] = {Listed.boards: _boards, Listed.figures: _figures}
+FILED: dict[Listing | None, Callable[[], list[dict[str, str]]]] = {Listing.boards: _boards, Listing.figures: _figures}
 
 
 def _show_filed(rows: list[dict[str, str]], as_json: bool) -> None:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from dpbench.api import Dataset
-from dpbench.cli.output import interruptible
+from dpbench.cli.output import report_interrupt
 from dpbench.cli.presence import HERE, dataset_facts
 from dpbench.data import sources
 from dpbench.errors import SpecError
@@ -57,7 +57,7 @@ def fetch(name: Name, to: To = None) -> None:
     from dpbench.data.fetch import store
 
     folder = _folder(to)
-    with interruptible("The partial download is kept; repeat the command to continue."):
+    with report_interrupt("The partial download is kept; repeat the command to continue."):
         kept = store.fetch(dataset, folder)
     _say_kept(dataset, folder, kept)
 
@@ -102,7 +102,7 @@ def remove(
     from dpbench.data.fetch import store
 
     dataset, folder = _dataset(name), _folder(to)
-    kept = store.kept_in(dataset, folder)
+    kept = store.read_store_record(dataset, folder)
     if kept is not None and not yes:
         typer.confirm(f"Delete {kept} in {folder}?", abort=True)
     kept = store.remove(dataset, folder)

@@ -16,13 +16,13 @@ def docs(
     """Build the documentation, if it changed since, and open it; needs the extra `docs`, and no network."""
     import webbrowser
 
-    from dpbench.docs import build, built
+    from dpbench.docs import build, build_cached
     from dpbench.support.progress import status
 
     command = context.find_root().command
     with status("Building the documentation: a minute"):
         if out is None:
-            folder = built(command)
+            folder = build_cached(command)
         else:
             build(out, command)
             folder = out.resolve()

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from dpbench.cli import flags
-from dpbench.cli.output import check_outputs, interruptible, written
-from dpbench.cli.request import components
+from dpbench.cli.output import check_outputs, report_interrupt, write_record
+from dpbench.cli.request import split_components
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
 
@@ -46,7 +46,7 @@ def explain(
     plot: Annotated[Path | None, typer.Option(help="Also plot it, as this PNG or SVG file.")] = None,
 ) -> None:
     """Run again with noise, clipping, projection, too few steps lifted one by one. Reads private data: no guarantee."""
-    names = components(learner, "--learner")
+    names = split_components(learner, "--learner")
     if not names:
         raise SpecError("Expected --learner with dpbench explain: one, or several like pillar,dp-sgd.")
     if tries is not None and not tune:
@@ -73,9 +73,9 @@ def explain(
 
     search = {"rule": "public-validation", **({} if tries is None else {"tries": tries})}
     tuned = [make_spec({**spec.model_dump(), "search": search}, "dpbench explain") for spec in specs if tune]
-    with interruptible("Extracted features are kept; repeat the command to continue."):
+    with report_interrupt("Extracted features are kept; repeat the command to continue."):
         found = take_apart(specs, device=device, plugins=plugins, tuned=tuned)
-    files = written(found, out, plot, write_plot)
+    files = write_record(found, out, plot, write_plot)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:

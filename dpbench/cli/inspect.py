@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags
-from dpbench.cli.output import check_outputs, written
+from dpbench.cli.output import check_outputs, write_record
 
 if TYPE_CHECKING:
     from dpbench.studies.inspect.report import Inspection, Prediction, Range
@@ -41,14 +41,14 @@ def inspect(
 ) -> None:
     """Show whether a few dimensions of public features suffice: spectrum, separability, margins."""
     from dpbench.studies.inspect.panels import write_plot
-    from dpbench.studies.inspect.report import ask
+    from dpbench.studies.inspect.report import make_request
 
     given = {
         "dataset": dataset, "extractor": extractor, "public_fraction": public_fraction,
         "public_dataset": public_dataset, "split_seed": split_seed,
     }  # fmt: skip
     values = {key: value for key, value in given.items() if value is not None}
-    asked = ask(values, k or (), read_private=read_private, pairs=pairs, svm_c=svm_c)
+    asked = make_request(values, k or (), read_private=read_private, pairs=pairs, svm_c=svm_c)
 
     from dpbench.registry import load
 
@@ -62,7 +62,7 @@ def inspect(
     from dpbench.studies.inspect.inspection import inspect as analyse
 
     inspection = analyse(asked, device=device, plugins=plugins)
-    files = written(inspection, out, plot, write_plot)
+    files = write_record(inspection, out, plot, write_plot)
     if as_json:
         print(inspection.model_dump_json(indent=2))
     else:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench.cli import flags, publish
-from dpbench.cli.output import stoppable
+from dpbench.cli.output import stop_on_interrupt
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.privacy import MECHANISM
 
 if TYPE_CHECKING:
-    from dpbench.board.verify.checks import Checked
-    from dpbench.board.verify.known import Known
+    from dpbench.board.verify.checks import CheckedFile
+    from dpbench.board.verify.known import Expectations
     from dpbench.board.verify.review import Review
     from dpbench.records.result import Result
     from dpbench.registry import Registry
@@ -32,7 +32,7 @@ LEADERBOARD = Path("leaderboard")  # see `board.folder`
 @app.callback()
 def stop(context: typer.Context) -> None:
     """Results are checked by a pool of processes."""
-    context.with_resource(stoppable())
+    context.with_resource(stop_on_interrupt())
 
 
 @app.command()
@@ -48,10 +48,10 @@ def verify(
     """Check every result: epsilon derived again, scores counted again, digests, seals, boards; one line a result."""
     if seed is not None and not rerun:
         raise SpecError("--seed names the seed to run again: add --rerun.")
-    from dpbench.board.verify.known import Known
+    from dpbench.board.verify.known import Expectations
 
     plugins = _plugins()
-    known = Known.here(root, plugins)
+    known = Expectations.here(root, plugins)
     found = _found(files, root, known)
     failed = 0
     for one in found.results:
@@ -97,7 +97,7 @@ def build(
     entries = sum(len(standing.entries) for standing in index.standings)
     said = f"{entries} results on {len(index.standings)} boards"
     if check:
-        if not building.current(index, root):
+        if not building.is_current(index, root):
             raise SpecError(
                 f"Expected {root / building.INDEX} to be what its results give, and it is not. "
                 "Run dpbench leaderboard build, and commit what it writes."
@@ -140,23 +140,25 @@ def add(
         _say_whose_code_nobody_finds(Result.read(file))
 
 
-@app.command()
-def check(
+@app.command("check")
+def check_submission(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that dpbench run wrote.")],
     root: Root = LEADERBOARD,
 ) -> None:
     """Say whether results could be submitted, and to which boards; nothing is filed. No checkout is needed."""
-    from dpbench.board.add import held_by, matched, taken
-    from dpbench.board.verify.known import Known
+    from dpbench.board.add import describe_occupant, find_taken_places, match_boards
+    from dpbench.board.verify.known import Expectations
 
-    known, failed = Known.here(root, _plugins()), False
+    known, failed = Expectations.here(root, _plugins()), False
     for file in files:
-        checked, boards = matched(file, root, known)
+        checked, boards = match_boards(file, root, known)
         failed |= not checked.ok
         if not checked.ok or checked.result is None:
             print(_line(checked))
             continue
-        held = "".join(f"; {held_by(target)}" for target in taken(file, checked.result, boards, root))
+        held = "".join(
+            f"; {describe_occupant(target)}" for target in find_taken_places(file, checked.result, boards, root)
+        )
         print(f"ok {file}: for board {', '.join(boards)}{held}")
         _say_whose_code_nobody_finds(checked.result)
     if failed:
@@ -172,9 +174,9 @@ def exchange(
     root: Root = LEADERBOARD,
 ) -> None:
     """Fit public labels alone, from ten to all: a board's learning curve, which entries are exchanged at."""
-    from dpbench.board.curve import curves
+    from dpbench.board.curve import write_curves
 
-    for file in curves(boards or [], root, device, _plugins()):
+    for file in write_curves(boards or [], root, device, _plugins()):
         print(f"Wrote {file}")
     print("Run dpbench leaderboard build: it says what each entry is worth.")
 
@@ -218,9 +220,9 @@ def export(
 
 
 def _say_whose_code_nobody_finds(result: Result) -> None:
-    from dpbench.board.add import unfound
+    from dpbench.board.add import find_untraceable_plugins
 
-    for said in unfound(result):
+    for said in find_untraceable_plugins(result):
         print(f"dpbench: {said}", file=sys.stderr)
 
 
@@ -232,15 +234,15 @@ def _plugins() -> Registry:
     return plugins
 
 
-def _found(files: list[Path] | None, root: Path, known: Known) -> Review:
-    from dpbench.board.build import verified
-    from dpbench.board.folder import stored_at
+def _found(files: list[Path] | None, root: Path, known: Expectations) -> Review:
+    from dpbench.board.build import verify_leaderboard
+    from dpbench.board.folder import locate_result
     from dpbench.board.verify.review import review_of
 
-    return review_of([stored_at(file, root) for file in files], known) if files else verified(root, known)
+    return review_of([locate_result(file, root) for file in files], known) if files else verify_leaderboard(root, known)
 
 
-def _line(one: Checked) -> str:
+def _line(one: CheckedFile) -> str:
     if one.ok:
         unfiled = "" if one.stored.filed else " (of no board: no protocol to hold it against)"
         before = "" if one.result is None or one.result.privacy.repeatable else f" (by the code before {MECHANISM})"
@@ -250,7 +252,7 @@ def _line(one: Checked) -> str:
     return f"FAILED {one.stored.file}: {'; '.join(map(str, one.complaints[:most]))}{more}"
 
 
-def _again(one: Checked, seed: int | None, plugins: Registry, device: str, root: Path) -> str:
+def _again(one: CheckedFile, seed: int | None, plugins: Registry, device: str, root: Path) -> str:
     """Run a seed again, keep the record, and say what came out; nothing else than a difference is a failure."""
     from dpbench.board.verify import rerun
     from dpbench.errors import NotReproducible

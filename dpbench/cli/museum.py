@@ -44,14 +44,14 @@ def _list(as_json: bool) -> None:
 
 def _show(exhibit: Exhibit, as_json: bool) -> None:
     from dpbench.museum.exhibit import stopped_by
-    from dpbench.museum.matrix import recorded
+    from dpbench.museum.matrix import record_visit
 
     console = Console()
     if not as_json:
         console.print(f"{exhibit.summary}\n\nSource: {exhibit.source}\n", markup=False, highlight=False, soft_wrap=True)
         console.print(Syntax(exhibit.code, "python", background_color="default", word_wrap=True))
     findings = exhibit.visit()
-    found = recorded(exhibit, findings)
+    found = record_visit(exhibit, findings)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:

@@ -29,7 +29,7 @@ PATIENCE = 4.0  # seconds for a pool of processes to end; most need two
 
 
 @contextmanager
-def interruptible(kept: str) -> Iterator[None]:
+def report_interrupt(kept: str) -> Iterator[None]:
     """Turn Ctrl-C in the block into one line that says what is `kept`, and exit code 130."""
     try:
         yield
@@ -39,7 +39,7 @@ def interruptible(kept: str) -> Iterator[None]:
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
+def stop_on_interrupt() -> Iterator[None]:
     """Have Ctrl-C end the process soon even where a pool waits for workers that died as they heard of it too."""
     if threading.current_thread() is not threading.main_thread():  # which alone hears signals
         yield
@@ -66,7 +66,7 @@ def _end() -> None:
 
 
 @contextmanager
-def printed_if_unwritable(record: BaseModel) -> Iterator[None]:
+def print_if_unwritable(record: BaseModel) -> Iterator[None]:
     """Print `record` as JSON if the block cannot write it, so that the work is not lost; the error passes through."""
     try:
         yield
@@ -88,13 +88,13 @@ def check_outputs(out: Path, plot: Path | None) -> None:
         check_writable(plot.parent)
 
 
-def written(record: Plotted, out: Path, plot: Path | None, draw: Callable[[Plotted, Path], None]) -> list[Path]:
+def write_record(record: Plotted, out: Path, plot: Path | None, draw: Callable[[Plotted, Path], None]) -> list[Path]:
     """Write a record into `out`, and its plot if it is asked for; return the files.
 
     Raises:
         OutputError: one cannot be written; the record is printed.
     """
-    with printed_if_unwritable(record):
+    with print_if_unwritable(record):
         files = [record.write(out)]
         if plot is not None:
             draw(record, plot)

@@ -10,7 +10,7 @@ import typer
 from dpbench.studies.figures import ready
 
 if TYPE_CHECKING:
-    from dpbench.studies.figures.collect import Collected
+    from dpbench.studies.figures.collect import FigureData
 
 
 def plot(
@@ -44,7 +44,7 @@ def plot(
     print(_drawn(collected, sweep, results))
 
 
-def _drawn(collected: Collected, sweep: Path, results: Path | None) -> str:
+def _drawn(collected: FigureData, sweep: Path, results: Path | None) -> str:
     total = len(collected.positions)
     if not collected.missing:
         return f"All {total} cells have a result."

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.cli import flags
-from dpbench.cli.output import interruptible
+from dpbench.cli.output import report_interrupt
 from dpbench.errors import SpecError
 from dpbench.learning.trainable import Trainable
 from dpbench.records.protocol import Component
 from dpbench.registry import Registry, fields_from, load
 from dpbench.support import progress
-from dpbench.support.guard import guarded
+from dpbench.support.guard import call_plugin
 
 LINES = 20  # roughly how many progress lines to print
 
@@ -33,13 +33,13 @@ def pretrain(
 ) -> None:
     """Train an extractor's weights on images from random processes; continue after an interruption with --resume."""
     cls, recipe = _recipe(load(), Component.parse(extractor), {"steps": steps, "batch": batch})
-    from dpbench.support.device import device_named
+    from dpbench.support.device import find_device
 
-    chosen = device_named(device)
+    chosen = find_device(device)
     kept = "The last saved step is kept; repeat the command with --resume to continue."
-    with interruptible(kept), progress.meter(f"Pre-training {cls.name}", recipe.steps) as advance:
+    with report_interrupt(kept), progress.meter(f"Pre-training {cls.name}", recipe.steps) as advance:
         report = _teller(recipe.steps, advance)
-        guarded(f"Pre-training extractor {cls.name!r}", cls.pretrain, recipe, out, chosen, report, resume=resume)
+        call_plugin(f"Pre-training extractor {cls.name!r}", cls.pretrain, recipe, out, chosen, report, resume=resume)
     print(f"Wrote the weights of {cls.name}: {out}")
 
 

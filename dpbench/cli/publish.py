@@ -37,7 +37,7 @@ Docs = Annotated[bool, typer.Option("--docs/--no-docs", help="Build the document
 
 def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], None] | None:
     """Return what builds the documentation into a folder of the site, or None where it is not wanted or cannot be."""
-    from dpbench.docs import build, built
+    from dpbench.docs import build, build_cached
     from dpbench.errors import DocsMissing
     from dpbench.support.progress import status
 
@@ -46,7 +46,7 @@ def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], N
     command = context.find_root().command
     try:
         with status("Building the documentation: a minute"):
-            built(command, root=UP)
+            build_cached(command, root=UP)
     except DocsMissing as error:
         print(f"The site is without documentation. {error}", file=sys.stderr)
         return None
@@ -68,7 +68,7 @@ def publish(
     boards and schema, with the token that the environment variable HF_TOKEN holds.
     """
     from dpbench.registry import load
-    from dpbench.site.github_pages import published
+    from dpbench.site.github_pages import read_published_digests
     from dpbench.site.publishing import HUB
     from dpbench.site.publishing import publish as publish_to
 
@@ -76,7 +76,7 @@ def publish(
     plugins.report_broken()
     try:
         if not target.startswith(HUB):
-            published(Path(target))  # a place that does not fit is said before the documentation is built
+            read_published_digests(Path(target))  # a place that does not fit is said before the documentation is built
         made = None if target.startswith(HUB) else documentation(context, wanted=docs)
         changes = publish_to(target, root, plugins, made, dry_run=dry_run)
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from dpbench.cli.output import interruptible
+from dpbench.cli.output import report_interrupt
 
 if TYPE_CHECKING:
     from dpbench.registry import Registry
@@ -61,20 +61,20 @@ def _run(sweep: str, folder: Path, workers: int | None, plugins: Registry) -> No
     from dpbench import sweep as sweeps
     from dpbench.studies.figures import ready
 
-    with interruptible("Finished cells are kept; repeat the command to continue."):
+    with report_interrupt("Finished cells are kept; repeat the command to continue."):
         sweeps.sweep(ready.find(Path(sweep)), folder, resources=sweeps.Resources(workers=workers), plugins=plugins)
 
 
 def _compared(study: Study, folder: Path, plugins: Registry) -> Comparison:
-    from dpbench.studies.reproduce.document import kept_in
-    from dpbench.studies.reproduce.measured import measured
+    from dpbench.studies.reproduce.document import folder_of
+    from dpbench.studies.reproduce.measured import read_measurements
     from dpbench.studies.reproduce.verdict import compare
 
-    return compare(study, measured(study, folder if study.sweep else kept_in(folder, study), plugins))
+    return compare(study, read_measurements(study, folder if study.sweep else folder_of(folder, study), plugins))
 
 
 def _list(root: Path, plugins: Registry, markdown: bool) -> None:
-    from dpbench.studies.reproduce.document import compared, coverage, page
+    from dpbench.studies.reproduce.document import count_compared, coverage, page
 
     found = coverage(root, plugins)
     if markdown:
@@ -82,7 +82,7 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
         return
     table = Table(Column("name", no_wrap=True), "paper", "place", "compared", "verdict", box=None)
     for one in found:
-        table.add_row(one.study.name, one.study.paper, one.study.place, compared(one), one.verdict)
+        table.add_row(one.study.name, one.study.paper, one.study.place, count_compared(one), one.verdict)
     console = Console()
     console.print(table, highlight=False)
     source = f"By the results in {root}" if root.is_dir() else f"There is no {root} here to compare results of"

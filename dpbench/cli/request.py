@@ -66,21 +66,21 @@ class RunRequest:
 
 def _warn_of_changes(distribution: str) -> None:
     """Say before a run of hours what `dpbench leaderboard add` would refuse after it."""
-    from dpbench.records.provenance import source_of, tree
+    from dpbench.records.provenance import read_tree, source_of
 
     own = distribution == "dpbench-vision"
-    dirty = tree()[1] if own else (source_of(distribution) or {}).get("dirty")
+    dirty = read_tree()[1] if own else (source_of(distribution) or {}).get("dirty")
     if dirty:
         whose = "dpbench's tree" if own else f"The tree of {distribution}"
         print(f"dpbench: {whose} has changes that are not committed: no board takes the result.", file=sys.stderr)
 
 
-def components(texts: Sequence[str] | None, flag: str) -> list[str]:
+def split_components(texts: Sequence[str] | None, flag: str) -> list[str]:
     """Return the components that flags name, each of which may hold several, separated by commas.
 
     A part with `key=value` alone is one more option of the component before it.
 
-    >>> components(["pillar:k=40,steps=30,dp-sgd", "jl"], "--learner")
+    >>> split_components(["pillar:k=40,steps=30,dp-sgd", "jl"], "--learner")
     ['pillar:k=40,steps=30', 'dp-sgd', 'jl']
 
     Raises:
@@ -101,7 +101,7 @@ def components(texts: Sequence[str] | None, flag: str) -> list[str]:
     return found
 
 
-def numbers(texts: Sequence[str] | None, flag: str) -> list[float]:
+def split_numbers(texts: Sequence[str] | None, flag: str) -> list[float]:
     """Return the numbers that flags hold, separated by commas.
 
     Raises:
@@ -128,7 +128,7 @@ def with_several(given: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     return several
 
 
-def listed(name: str, written: Mapping[str, Any]) -> list[Any]:
+def list_values(name: str, written: Mapping[str, Any]) -> list[Any]:
     """Return the values that a file gives for a flag; one or several."""
     value = written.get(name)
     return [] if value is None else list(value) if isinstance(value, list) else [value]

@@ -17,14 +17,14 @@ from dpbench.errors import SpecError
 from dpbench.records.metrics import METRICS
 
 if TYPE_CHECKING:
-    from dpbench.analysis.reader import Filed
+    from dpbench.analysis.reader import StoredResult
     from dpbench.analysis.tables import Table as Tables
     from dpbench.records.metrics import Metric
 
 ScoredBy = StrEnum("ScoredBy", list(METRICS))  # type: ignore[misc]
 
 
-class _TableByDefault(TyperGroup):
+class _DefaultTableGroup(TyperGroup):
     """`dpbench results DIR` is `dpbench results table DIR`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
@@ -35,7 +35,7 @@ class _TableByDefault(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_TableByDefault,
+    cls=_DefaultTableGroup,
     help="Show results: a table of many (the default), or one in words. The flags of the table, like --csv, --metric "
     "and --learner: dpbench results table --help.",
 )
@@ -56,27 +56,27 @@ def table(
 ) -> None:
     """Show results as tables: learners by ε, best first, ties bold; one table for each protocol."""
     from dpbench.analysis import formats
-    from dpbench.analysis.reader import read
+    from dpbench.analysis.reader import read_results
     from dpbench.analysis.tables import arrange
     from dpbench.registry import load
-    from dpbench.registry.components import short
+    from dpbench.registry.components import shorten_component
 
     if csv + markdown + latex > 1:
         raise SpecError("Expected at most one of --csv, --markdown and --latex.")
-    filed, damaged = read(places or [Path("dpbench-results")])
+    filed, damaged = read_results(places or [Path("dpbench-results")])
     for said in damaged:
         typer.echo(f"dpbench: {said} Left out.", err=True)
     chosen = [one for one in filed if _wanted(one, learner, dataset, epsilon)]
     if not chosen:
         raise SpecError(f"Expected results of {_asked(learner, dataset, epsilon)}: none of the {len(filed)} found is.")
     if csv:
-        print(formats.values(chosen), end="")
+        print(formats.render_csv(chosen), end="")
         return
-    tables = arrange(chosen, _metric(metric), short(load()))
+    tables = arrange(chosen, _metric(metric), shorten_component(load()))
     if not tables:
         raise SpecError(f"Expected results with {metric.value}: none of the {len(chosen)} chosen has it.")
     if markdown or latex:
-        print((formats.markdown if markdown else formats.latex)(tables), end="")
+        print((formats.render_markdown if markdown else formats.render_latex)(tables), end="")
     else:
         show_tables(tables, Console())
 
@@ -85,11 +85,11 @@ def table(
 def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
     """Say everything that a result says, in words."""
     from dpbench.analysis import description
-    from dpbench.analysis.reader import read
+    from dpbench.analysis.reader import read_results
 
-    (filed,), _ = read([_file(file)])
+    (filed,), _ = read_results([_file(file)])
     table = Table.grid(Column(style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
-    for heading, text in description.told(filed):
+    for heading, text in description.describe_result(filed):
         table.add_row(heading, Text(text))
     Console().print(table)
 
@@ -101,10 +101,10 @@ def compare(
 ) -> None:
     """Say by how much two results differ, and whether that is more than noise, by the boards' paired test."""
     from dpbench.analysis import description
-    from dpbench.analysis.reader import read
+    from dpbench.analysis.reader import read_results
 
-    one, other = (read([_file(file)])[0][0] for file in (first, second))
-    for line in description.difference(one, other, _metric(metric)):
+    one, other = (read_results([_file(file)])[0][0] for file in (first, second))
+    for line in description.describe_difference(one, other, _metric(metric)):
         print(line)
 
 
@@ -114,7 +114,7 @@ def show_tables(tables: Sequence[Tables], console: Console) -> None:
 
     for one in tables:
         console.print(Text(formats.heading(one), style="bold"), soft_wrap=True)
-        for part in formats.terminal(one, console.width):
+        for part in formats.render_terminal(one, console.width):
             console.print(part, end="\n\n")
     console.print(formats.STAR, highlight=False, soft_wrap=True)
 
@@ -129,7 +129,7 @@ def _metric(chosen: ScoredBy) -> Metric:
     return next(metric for metric in METRICS if metric == chosen.value)
 
 
-def _wanted(one: Filed, learner: str | None, dataset: str | None, epsilon: str | None) -> bool:
+def _wanted(one: StoredResult, learner: str | None, dataset: str | None, epsilon: str | None) -> bool:
     spec = one.result.spec
     return (
         spec.learner.name in (learner or spec.learner.name).split(",")

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import file, flags
-from dpbench.cli.output import interruptible, printed_if_unwritable
-from dpbench.cli.request import RunRequest, components, listed, numbers, with_several
+from dpbench.cli.output import print_if_unwritable, report_interrupt
+from dpbench.cli.request import RunRequest, list_values, split_components, split_numbers, with_several
 from dpbench.cli.summary import show_summary
 from dpbench.errors import SpecError
 from dpbench.records.journal import Journal
@@ -76,11 +76,11 @@ def run(
     rule = flags.rule_of(tune, selection, also)
     search = flags.search_of(rule, space, tries, search_seed, repeats, also)
     axes: dict[str, list[Any]] = {
-        "learner": components(learner, "--learner"), "dataset": components(dataset, "--dataset"),
-        "extractor": components(extractor, "--extractor"), "epsilon": numbers(epsilon, "--epsilon"),
-        "train_fraction": numbers(train_fraction, "--train-fraction"),
+        "learner": split_components(learner, "--learner"), "dataset": split_components(dataset, "--dataset"),
+        "extractor": split_components(extractor, "--extractor"), "epsilon": split_numbers(epsilon, "--epsilon"),
+        "train_fraction": split_numbers(train_fraction, "--train-fraction"),
     }  # fmt: skip
-    axes = {name: values or listed(name, written) for name, values in axes.items()}
+    axes = {name: values or list_values(name, written) for name, values in axes.items()}
     many = with_several(axes)
     given = {
         **{name: values[0] for name, values in axes.items() if values and name not in many}, "delta": delta,
@@ -145,7 +145,7 @@ def _run_many(request: RunRequest, of_one: Mapping[str, Any]) -> None:
     for flag, is_given in of_one.items():
         if is_given:
             raise SpecError(f"Expected one value of {names} with {flag}, got several.")
-    with interruptible("Finished runs are kept; repeat the command to continue."):
+    with report_interrupt("Finished runs are kept; repeat the command to continue."):
         from dpbench import sweep as sweeps
         from dpbench.registry import load
 
@@ -171,16 +171,16 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
 
     from dpbench.analysis import description
     from dpbench.harness.run import run
-    from dpbench.harness.shared import Shared
+    from dpbench.harness.shared import SharedWork
 
     journal, kept = Journal(request.out), "Features and models that ended are kept." if keeper else KEPT
-    with interruptible(kept):
+    with report_interrupt(kept):
         result = run(
-            resolved, device=request.device, settings=request.settings, shared=Shared(request.threads),
+            resolved, device=request.device, settings=request.settings, shared=SharedWork(request.threads),
             for_board=request.board is not None, keep=keeper, journal=None if keeper else journal,
         )  # fmt: skip
-    replaced = description.replaced(result, request.out / result.file_name)
-    with printed_if_unwritable(result):
+    replaced = description.describe_replacement(result, request.out / result.file_name)
+    with print_if_unwritable(result):
         place = result.write(request.out)
     journal.end(result.file_name)
     return result, place, replaced
@@ -234,7 +234,7 @@ def _public(result: Result) -> str:
 
 def _settings(result: Result) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if result.search and result.search.chosen is not None:
-        yield "Chosen", result.search.chosen
+        yield "ChoiceObservation", result.search.chosen
     for seed in result.seeds:
         if seed.setting:
             yield f"Chosen by seed {seed.seed}", seed.setting

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from dpbench.analysis.reader import Filed
+    from dpbench.analysis.reader import StoredResult
     from dpbench.sweep import Summary
 
 
@@ -22,13 +22,13 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
     from dpbench.analysis.tables import arrange
     from dpbench.cli.results import show_tables
     from dpbench.registry import load
-    from dpbench.registry.components import short
+    from dpbench.registry.components import shorten_component
 
     for cell, error in summary.failed:
         console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
     filed = list(_filed(summary))
     if filed:
-        show_tables(arrange(filed, named=short(load())), console)
+        show_tables(arrange(filed, named=shorten_component(load())), console)
     console.print(
         f"{summary.grid.name}: {summary.ran} cells run, {summary.skipped} done before, {len(summary.failed)} failed"
         + (f"; {advice}" if summary.failed else ""),
@@ -48,10 +48,10 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
         raise typer.Exit(1)
 
 
-def _filed(summary: Summary) -> Iterator[Filed]:
-    from dpbench.analysis.reader import Filed
+def _filed(summary: Summary) -> Iterator[StoredResult]:
+    from dpbench.analysis.reader import StoredResult
 
     for cell in summary.grid.cells:
         result = summary.folder.result(cell)
         if result is not None:
-            yield Filed(summary.folder.path / cell.file_name, result)
+            yield StoredResult(summary.folder.path / cell.file_name, result)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import flags
-from dpbench.cli.output import interruptible
+from dpbench.cli.output import report_interrupt
 from dpbench.cli.summary import show_summary
 from dpbench.studies.figures import ready
 from dpbench.sweep.cell_files import STATES, TO_RUN
@@ -58,7 +58,7 @@ def sweep(
     if dry_run:
         _show_overview(sweeps.overview(definition, out, plugins, data=True), Console())
         return
-    with interruptible("Finished cells are kept; repeat the command to continue."):
+    with report_interrupt("Finished cells are kept; repeat the command to continue."):
         summary = sweeps.sweep(
             definition, out, resources=resources, retry_failed=retry_failed, refresh=refresh, plugins=plugins
         )

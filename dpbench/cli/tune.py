@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli import file, flags
-from dpbench.cli.output import printed_if_unwritable
+from dpbench.cli.output import print_if_unwritable
 from dpbench.errors import SpecError
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.spec import Spec, make_spec
@@ -73,7 +73,7 @@ def tune(
     from dpbench.harness import run
 
     tuning = run.tune(resolved, device=device or also.device or "auto")
-    with printed_if_unwritable(tuning):
+    with print_if_unwritable(tuning):
         written = tuning.write(out)
     if as_json:
         print(tuning.model_dump_json(indent=2))
@@ -89,9 +89,9 @@ def _refuse_others(also: file.RunOptions, spec: Path | None) -> None:
 
 def command_of(spec: Spec, file: Path, plugins: Registry) -> str:
     """Return the run that uses what a search found, on the search's own protocol; its settings are in the file."""
-    from dpbench.registry.components import kind_of, short
+    from dpbench.registry.components import kind_of, shorten_component
 
-    named, words = short(plugins), ["run", "--learner", spec.learner.name]
+    named, words = shorten_component(plugins), ["run", "--learner", spec.learner.name]
     implied = {"seeds"} if spec.public_dataset is None else {"seeds", "public_fraction"}
     for key, field in Protocol.model_fields.items():
         value = getattr(spec, key)

@@ -30,13 +30,13 @@ from torch import Tensor
 
 from dpbench.api import Extractor, Split
 from dpbench.data import extraction
-from dpbench.data.concat import Concat, side_by_side
+from dpbench.data.concat import Concat, concatenate
 from dpbench.errors import DamagedFile, OutputError
 from dpbench.records.protocol import CONCAT
 from dpbench.support.code import code_of
-from dpbench.support.fields import changed
+from dpbench.support.fields import changed_fields
 from dpbench.support.files import canonical_digest, sha256, write_json
-from dpbench.support.guard import guarded
+from dpbench.support.guard import call_plugin
 from dpbench.support.paths import cache_folder
 
 CHANGED = (
@@ -46,7 +46,7 @@ CHANGED = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class FeatureSource:
     """What a set of features is made of; its digest is the cache key."""
 
     data: str  # digest of the dataset's bytes
@@ -63,11 +63,11 @@ class Source:
         return canonical_digest(dataclasses.asdict(self))[:32]
 
 
-def features(split: Split, source: Source, extractor: Extractor | Concat, device: torch.device) -> Tensor:
+def load_features(split: Split, source: FeatureSource, extractor: Extractor | Concat, device: torch.device) -> Tensor:
     """Return (n, *example_shape) float32, memory-mapped; extract first if this machine never did.
 
     Two processes asking at once extract once. A damaged file is named on stderr and rebuilt. Features of several
-    extractors are put together of what is cached for each (`side_by_side`).
+    extractors are put together of what is cached for each (`concatenate`).
     """
     folder, code = cache_folder() / "features" / source.key, code_of(type(extractor))
     options = _options(extractor)
@@ -90,13 +90,13 @@ def features(split: Split, source: Source, extractor: Extractor | Concat, device
         ) from reason
 
 
-def source_of(data: str, split: str, rows: int, extractor: Extractor | Concat) -> Source:
+def source_of(data: str, split: str, rows: int, extractor: Extractor | Concat) -> FeatureSource:
     """Describe the features that `extractor` makes of one split; those of a concat by the sources of its parts."""
     if isinstance(extractor, Concat):
         made_of = [dataclasses.asdict(source_of(data, split, rows, part)) for part in extractor.parts]
-        return Source(data, split, rows, CONCAT, "2", {"parts": made_of}, "")
-    weights = guarded(f"The digest of the weights of extractor {extractor.name!r}", extractor.weights)
-    return Source(data, split, rows, extractor.name, extractor.version, changed(extractor), weights)
+        return FeatureSource(data, split, rows, CONCAT, "2", {"parts": made_of}, "")
+    weights = call_plugin(f"The digest of the weights of extractor {extractor.name!r}", extractor.weights)
+    return FeatureSource(data, split, rows, extractor.name, extractor.version, changed_fields(extractor), weights)
 
 
 def _options(extractor: Extractor | Concat) -> dict[str, Any]:
@@ -125,12 +125,14 @@ def _open(folder: Path, code: str | None, options: dict[str, Any]) -> Tensor:
         raise DamagedFile(f"The cache folder {folder} cannot be read ({error}).") from error
 
 
-def _build(folder: Path, split: Split, source: Source, extractor: Extractor | Concat, device: torch.device) -> None:
+def _build(
+    folder: Path, split: Split, source: FeatureSource, extractor: Extractor | Concat, device: torch.device
+) -> None:
     partial = folder.with_suffix(".partial")
     partial.mkdir(exist_ok=True)
     if isinstance(extractor, Concat):
         sources = [source_of(source.data, source.split, source.rows, part) for part in extractor.parts]
-        blocks = _blocks([features(split, *each, device) for each in zip(sources, extractor.parts, strict=True)])
+        blocks = _blocks([load_features(split, *each, device) for each in zip(sources, extractor.parts, strict=True)])
     else:
         blocks = extraction.extract(split.images, extractor, partial, device)
     file = partial / "features.npy"
@@ -145,7 +147,7 @@ def _build(folder: Path, split: Split, source: Source, extractor: Extractor | Co
 
 def _blocks(parts: list[Tensor]) -> Iterator[np.ndarray]:
     for start in range(0, len(parts[0]), extraction.SHARD):
-        yield side_by_side([part[start : start + extraction.SHARD] for part in parts]).numpy()
+        yield concatenate([part[start : start + extraction.SHARD] for part in parts]).numpy()
 
 
 def _write(blocks: Iterator[np.ndarray], rows: int, file: Path) -> None:

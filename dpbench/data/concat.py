@@ -22,7 +22,7 @@ class Concat:
     parts: tuple[Extractor, ...]
 
 
-def side_by_side(parts: Sequence[Tensor]) -> Tensor:
+def concatenate(parts: Sequence[Tensor]) -> Tensor:
     """Return rows (c, d) of the parts' rows (c, ...), each part's divided by its norm; a row of zeros stays.
 
     Networks differ in the scale of their features: as they are, the one of largest scale would decide distances and

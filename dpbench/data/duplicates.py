@@ -127,7 +127,7 @@ def overlap_within(hashes: Hashes) -> Overlap:
     return Overlap(exact=int(exact.sum()), near=int(near.sum()), among=len(hashes))
 
 
-def hashes(split: Split, data: str, name: str) -> Hashes:
+def compute_hashes(split: Split, data: str, name: str) -> Hashes:
     """Return the hashes of a split, computed once on this machine; `data` is the digest of the dataset's bytes.
 
     Features are the same where all their numbers are; none are near the same.

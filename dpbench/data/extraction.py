@@ -18,7 +18,7 @@ from dpbench.api import Extractor, Images
 from dpbench.errors import DataError, DpbenchError
 from dpbench.support import progress
 from dpbench.support.files import write_atomically
-from dpbench.support.guard import guarded
+from dpbench.support.guard import call_plugin
 
 SHARD = 1024  # images: what an interrupted extraction loses at most
 BATCH = 32  # images a network sees at once: larger ones are slower on a CPU, whose cache they leave
@@ -50,7 +50,7 @@ def extract(images: Images, extractor: Extractor, folder: Path, device: torch.de
             shard = folder / f"shard-{start:09d}.npy"
             features = _kept(shard, len(rows), device)
             if features is None:
-                network = network or guarded(f"Opening extractor {extractor.name!r}", extractor.open, device)
+                network = network or call_plugin(f"Opening extractor {extractor.name!r}", extractor.open, device)
                 parts = []
                 for part in _shard(images, rows, extractor, network, pool):
                     parts.append(part)
@@ -73,7 +73,7 @@ def embed(images: Images, extractor: Extractor, device: torch.device) -> Tensor:
         ComponentFailed: the extractor raised.
     """
     with progress.meter(f"Extracting {extractor.name}", len(images)) as advance, _threads() as pool:
-        network = guarded(f"Opening extractor {extractor.name!r}", extractor.open, device)
+        network = call_plugin(f"Opening extractor {extractor.name!r}", extractor.open, device)
         parts = []
         for part in _shard(images, range(len(images)), extractor, network, pool):
             parts.append(part)
@@ -162,7 +162,7 @@ def _prepare(images: Images, batch: range, extractor: Extractor) -> Tensor:
             raise DataError(
                 f"Image {index} cannot be decoded ({reason}). Remove or replace it at its source."
             ) from error
-        prepared.append(guarded(f"Extractor {extractor.name!r} on image {index}", extractor.prepare, image))
+        prepared.append(call_plugin(f"Extractor {extractor.name!r} on image {index}", extractor.prepare, image))
     _check_shapes({tuple(image.shape) for image in prepared}, extractor)
     return torch.stack(prepared)
 
@@ -199,7 +199,7 @@ def _expect_same(among: np.ndarray, beside: np.ndarray, extractor: Extractor) ->
 def _embed(network: Network, prepared: Tensor, batch: range, extractor: Extractor) -> np.ndarray:
     """Return the features of a batch's images, (len(batch), *example_shape): what fills `prepared` up is left out."""
     what = f"Extractor {extractor.name!r} on images {batch[0]} to {batch[-1]}"
-    features = guarded(what, lambda: network(prepared).to("cpu", torch.float32))
+    features = call_plugin(what, lambda: network(prepared).to("cpu", torch.float32))
     if len(features) != len(prepared):
         raise DataError(
             f"Extractor {extractor.name!r} returned {len(features)} rows for a batch of {len(prepared)} images; "

@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from dpbench.errors import OutputError, SpecError
-from dpbench.support.messages import unknown
+from dpbench.support.messages import unknown_name
 from dpbench.support.paths import cache_folder
 
 OTHERS = {
@@ -49,7 +49,7 @@ def clear(names: Sequence[str]) -> list[Holding]:
     known = {one.name: one for one in held}
     for name in names:
         if name not in known:
-            raise SpecError(unknown("cache entry", name, known))
+            raise SpecError(unknown_name("cache entry", name, known))
     chosen = [known[name] for name in names] if names else held
     for one in chosen:
         _delete(one)

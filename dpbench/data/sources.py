@@ -10,43 +10,43 @@ from pathlib import Path
 
 from dpbench.api import Dataset, Source
 from dpbench.errors import DataMissing
-from dpbench.support.fields import changed
-from dpbench.support.guard import guarded
+from dpbench.support.fields import changed_fields
+from dpbench.support.guard import call_plugin
 from dpbench.support.messages import bytes_in_words
-from dpbench.support.paths import data_folders, restricted
+from dpbench.support.paths import data_folders, is_restricted
 
 
 @dataclass(frozen=True)
-class Found:
+class DatasetLocation:
     """A dataset that is on this machine."""
 
     folder: Path  # the data folder, or one of `Source.elsewhere`
     paths: tuple[Path, ...]  # those of the home that is there, in its order
 
 
-def described(dataset: Dataset) -> Source | None:
+def describe_source(dataset: Dataset) -> Source | None:
     """Return what a dataset says of its source.
 
     Raises:
         ComponentFailed: the plugin's code raised.
     """
-    return guarded(f"source of dataset {dataset.name!r}", dataset.source)
+    return call_plugin(f"source of dataset {dataset.name!r}", dataset.source)
 
 
-def find(dataset: Dataset) -> Found | None:
+def find(dataset: Dataset) -> DatasetLocation | None:
     """Return where a dataset lies, of several places the first; None if it is nowhere, or comes with a package."""
-    source = described(dataset)
+    source = describe_source(dataset)
     if source is None:
         return None
     for folder, homes in _places(source):
         for home in homes:
             paths = tuple(folder / path for path in home)
             if all(map(_there, paths)):
-                return Found(folder, paths)
+                return DatasetLocation(folder, paths)
     return None
 
 
-def locate(dataset: Dataset) -> Found:
+def locate(dataset: Dataset) -> DatasetLocation:
     """Return where a dataset lies.
 
     Raises:
@@ -55,7 +55,7 @@ def locate(dataset: Dataset) -> Found:
     """
     found = find(dataset)
     if found is None:
-        raise missing(dataset)
+        raise missing_data(dataset)
     return found
 
 
@@ -66,14 +66,14 @@ def check_present(*datasets: Dataset) -> None:
         DataMissing: see `locate`.
     """
     for dataset in datasets:
-        source = described(dataset)
+        source = describe_source(dataset)
         if source is not None and not source.hub and find(dataset) is None:
-            raise missing(dataset)
+            raise missing_data(dataset)
 
 
-def missing(dataset: Dataset) -> DataMissing:
+def missing_data(dataset: Dataset) -> DataMissing:
     """Return the error that says how to get a dataset."""
-    source = described(dataset)
+    source = describe_source(dataset)
     assert source is not None, "a dataset that comes with a package is always here"
     name, written = label(dataset), shlex.quote(label(dataset))
     looked = "; ".join(str(folder) + _lacking(folder, homes) for folder, homes in _places(source))
@@ -94,7 +94,7 @@ def missing(dataset: Dataset) -> DataMissing:
 
 def label(dataset: Dataset) -> str:
     """Return the dataset as a user writes it: its name, and the options that are not the defaults."""
-    options = [f"{name}={value}" for name, value in changed(dataset).items()]
+    options = [f"{name}={value}" for name, value in changed_fields(dataset).items()]
     return f"{dataset.name}:{','.join(options)}" if options else dataset.name
 
 
@@ -118,7 +118,7 @@ def _braced(home: Sequence[str]) -> str:
 
 def _places(source: Source) -> list[tuple[Path, Sequence[Sequence[str]]]]:
     own = [(folder, source.homes) for folder in data_folders()]
-    if restricted():
+    if is_restricted():
         return own
     return own + [(Path(folder).expanduser(), homes) for folder, homes in source.elsewhere]
 

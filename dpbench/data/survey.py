@@ -9,10 +9,10 @@ from pydantic import BaseModel, ConfigDict
 
 from dpbench.api import Dataset, Split
 from dpbench.data import sources
-from dpbench.data.duplicates import hashes, overlap_of, overlap_within
+from dpbench.data.duplicates import compute_hashes, overlap_of, overlap_within
 from dpbench.errors import DataError
 from dpbench.records.overlap import Overlap
-from dpbench.support.guard import guarded
+from dpbench.support.guard import call_plugin
 
 
 class Survey(BaseModel):
@@ -57,15 +57,15 @@ def survey(dataset: Dataset) -> Survey:
     Raises:
         DataError, DataMissing: as its loader does, or an image does not decode.
     """
-    splits = guarded(f"load of dataset {dataset.name!r}", dataset.load)
+    splits = call_plugin(f"load of dataset {dataset.name!r}", dataset.load)
     counts = [_per_class(split, name, dataset) for name, split in (("train", splits.train), ("test", splits.test))]
     if not sum(counts[0]):
         raise DataError(f"The train split of dataset {dataset.name!r} has no images.")
-    train = hashes(splits.train, splits.digest, "train")
+    train = compute_hashes(splits.train, splits.digest, "train")
     overlap = {"train, repeated within": overlap_within(train)}
     if len(splits.test.labels):
-        overlap["test, repeated in train"] = overlap_of(hashes(splits.test, splits.digest, "test"), train)
-    first = guarded("Decoding image 0 of the train split", lambda: splits.train.images[0])
+        overlap["test, repeated in train"] = overlap_of(compute_hashes(splits.test, splits.digest, "test"), train)
+    first = call_plugin("Decoding image 0 of the train split", lambda: splits.train.images[0])
     source = dataset.source()
     return Survey(
         name=dataset.name, classes=dataset.classes, train=counts[0], test=counts[1],

@@ -6,7 +6,7 @@ licences, and what they write loads nothing from elsewhere; its search also work
 made from docstrings, commands and components when the site is built.
 """
 
-from dpbench.docs.site import build, built
+from dpbench.docs.site import build, build_cached
 from dpbench.errors import DocsMissing, DocsNotBuilt
 
-__all__ = ["DocsMissing", "DocsNotBuilt", "build", "built"]
+__all__ = ["DocsMissing", "DocsNotBuilt", "build", "build_cached"]

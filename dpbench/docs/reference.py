@@ -26,13 +26,13 @@ SAID: Mapping[str, str] = {
 READS = {"none": "nothing", "unlabelled": "features", "labelled": "features and labels"}
 
 
-def generated(command: Command, registry: Registry) -> Mapping[str, str]:
+def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
     """Return the text of every generated page by its path within the documentation."""
     listed = {f"reference/{kind}s.rst": components(kind, registry.components[kind]) for kind in KINDS}
     return {
         **listed,
         "reference/commands.md": commands(command),
-        "reference/names.rst": names(),
+        "reference/names.rst": list_names(),
         "reference/privacy.rst": _titled("The closed middle: claims, modules, tests") + _module("dpbench.privacy"),
         "reference/errors.rst": _titled("Errors") + _module("dpbench.errors"),
         "explanation/museum.md": matrix.page(museum.read()).replace("\n### ", "\n## "),
@@ -58,7 +58,7 @@ def components(kind: Kind, known: Mapping[str, Registration]) -> str:
     return "\n".join(parts)
 
 
-def names() -> str:
+def list_names() -> str:
     """Return the reference of every public name, each part in the order of the alphabet."""
     parts = [
         _titled("Public names"),

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from dpbench.docs.reference import Command, generated
+from dpbench.docs.reference import Command, generate_pages
 from dpbench.errors import DocsMissing, DocsNotBuilt
 from dpbench.registry import load
-from dpbench.site.layout import fresh
+from dpbench.site.layout import replace_site
 from dpbench.support.paths import PACKAGE, cache_folder
 
 SOURCE = Path(__file__).parent
@@ -37,12 +37,12 @@ def build(out: Path, command: Command, *, root: str | None = None) -> None:
         DocsNotBuilt: a page, a link or a notebook is broken; says which.
         OutputError: `out` is something else, or cannot be written.
     """
-    site = built(command, root=root)
-    with fresh(out) as folder:
+    site = build_cached(command, root=root)
+    with replace_site(out) as folder:
         shutil.copytree(site, folder, dirs_exist_ok=True)
 
 
-def built(command: Command, *, root: str | None = None) -> Path:
+def build_cached(command: Command, *, root: str | None = None) -> Path:
     """Return the folder in the cache where the site of these sources lies, and build it there if it is stale.
 
     Raises:
@@ -50,7 +50,7 @@ def built(command: Command, *, root: str | None = None) -> Path:
         DocsNotBuilt: a page, a link or a notebook is broken; says which.
     """
     versions = [_version(name) for name in GENERATOR]
-    made = generated(command, load())
+    made = generate_pages(command, load())
     site = cache_folder() / "docs" / _digest(made, versions, root)
     if not site.is_dir():
         _build(made, site, root)

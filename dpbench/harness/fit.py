@@ -10,11 +10,11 @@ import torch
 from dpbench.api import Curator, Learner, Predict
 from dpbench.harness import scoring
 from dpbench.harness.fitting import fit_isolated, predict_isolated
-from dpbench.harness.prepare import PreparedRun, of_seed
-from dpbench.harness.roles import own_copy
+from dpbench.harness.prepare import PreparedRun, prepare_seed
+from dpbench.harness.roles import copy_public
 from dpbench.harness.tuning import private
 from dpbench.harness.tuning.together import stackable
-from dpbench.privacy.core.binding import bind
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.curator import handle_of
 from dpbench.records.result import SeedResult
@@ -45,7 +45,7 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
         DpbenchError: the learner fails, asks for what it did not plan, or its scores do not fit.
     """
     with prepared.phases("load"):
-        prepared = of_seed(prepared, seed)
+        prepared = prepare_seed(prepared, seed)
     threads = prepared.shared.threads_for(prepared.roles.task)
     with prepared.phases("fit"), computing(threads):
         fit_as_planned = _fit_best if prepared.privacy.repeats else _fit_once
@@ -68,7 +68,7 @@ def _fit_once(prepared: PreparedRun, seed: int) -> tuple[Predict, dict[str, Any]
 
 def fit_learner(prepared: PreparedRun, learner: Learner, curator: Curator, generator: torch.Generator) -> Predict:
     """Have the learner fit; a probe with the map that an earlier run may have made of the same public data."""
-    public = own_copy(prepared.public)
+    public = copy_public(prepared.public)
     if not stackable(learner):
         return learner.fit(curator, public, generator)
     features = prepared.shared.features(learner, prepared.spec.data_key, curator.task, public, generator)

@@ -10,23 +10,23 @@ import numpy as np
 from torch import Tensor
 
 from dpbench.api import Learner, Predict, Task
+from dpbench.harness.leftovers import refuse_leftovers
 from dpbench.harness.scoring import predict_all
-from dpbench.privacy.purity.guard import Guard
-from dpbench.privacy.purity.leftovers import forgetting
-from dpbench.support.guard import guarded
+from dpbench.privacy.core.guarding import RowGuard
+from dpbench.support.guard import call_plugin
 
 T = TypeVar("T")
 
 
-def fit_isolated(learner: Learner, who: str, fit: Callable[[Learner], T], guard: Guard) -> T:
+def fit_isolated(learner: Learner, who: str, fit: Callable[[Learner], T], guard: RowGuard) -> T:
     """Have `fit` fit a learner of its own, made like `learner`; conclude what `guard` judged of its questions.
 
     Raises:
         NotPure: a fit of this class has left something behind; no later one in this process is believed.
         DpbenchError: the learner fails, or a question was refused.
     """
-    with forgetting(learner):
-        done = guarded(who, fit, dataclasses.replace(learner))  # type: ignore[type-var]
+    with refuse_leftovers(learner):
+        done = call_plugin(who, fit, dataclasses.replace(learner))  # type: ignore[type-var]
         guard.conclude()
     return done
 
@@ -38,5 +38,5 @@ def predict_isolated(learner: Learner, who: str, predict: Predict, x: Tensor, ta
         NotPure: it leaves something behind.
         ComponentFailed: it fails, or its scores do not fit.
     """
-    with forgetting(learner):
-        return guarded(who, predict_all, predict, x, task)
+    with refuse_leftovers(learner):
+        return call_plugin(who, predict_all, predict, x, task)

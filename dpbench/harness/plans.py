@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from dpbench.api import Budget, Learner, Planned, Task
 from dpbench.privacy.core.plan import check_plan
-from dpbench.support.guard import guarded
+from dpbench.support.guard import call_plugin
 
 Who = Callable[[str], str]
 """Names a learner, what it is asked to do, and who brought it: for messages about its failures."""
@@ -18,7 +18,7 @@ def settle(learner: Learner, who: Who, task: Task, budget: Budget) -> Learner:
     Raises:
         DpbenchError: the learner fails, or refuses the task.
     """
-    return guarded(who("settle"), learner.settle, task, budget)
+    return call_plugin(who("settle"), learner.settle, task, budget)
 
 
 def plan_of(learner: Learner, who: Who, task: Task, budget: Budget) -> tuple[Planned, ...]:
@@ -28,4 +28,4 @@ def plan_of(learner: Learner, who: Who, task: Task, budget: Budget) -> tuple[Pla
         PrivacyError: the plan is malformed.
         DpbenchError: the learner fails, or refuses the task.
     """
-    return check_plan(guarded(who("plan"), learner.plan, task, budget), f"learner {learner.name!r}")
+    return check_plan(call_plugin(who("plan"), learner.plan, task, budget), f"learner {learner.name!r}")

@@ -16,23 +16,23 @@ from dpbench.data.concat import Concat
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.guarantee import Rng
 from dpbench.harness.plans import Who, plan_of, settle
-from dpbench.harness.roles import Roles, TestSplit, seen
-from dpbench.harness.shared import Shared
+from dpbench.harness.roles import Roles, TestSplit, select_public
+from dpbench.harness.shared import SharedWork
 from dpbench.harness.source import DataSource
 from dpbench.harness.tuning import private, transfer
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.trials import Bench
 from dpbench.records.identity import identity
-from dpbench.records.overlap import too_much
+from dpbench.records.overlap import find_excess
 from dpbench.records.result import ComponentOrigin, Privacy
 from dpbench.records.search import ResolvedSearch, Selection, SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
-from dpbench.registry.components import Parts, ResolvedSpec, resolve, selection, written
+from dpbench.registry.components import Parts, ResolvedSpec, resolve, selection, write_component
 from dpbench.support import memory, progress
 from dpbench.support.code import DPBENCH, code_of, core
-from dpbench.support.device import device_named
-from dpbench.support.fields import filled
+from dpbench.support.device import find_device
+from dpbench.support.fields import filled_fields
 from dpbench.support.files import canonical_digest
 from dpbench.support.phases import Phases
 from dpbench.support.threads import computing
@@ -73,7 +73,7 @@ class PreparedRun:
     parts: Parts  # the learner with its settings
     search: ResolvedSearch | None
     source: DataSource
-    roles: Roles  # of the first seed, or of that of `of_seed`
+    roles: Roles  # of the first seed, or of that of `prepare_seed`
     test: TestSplit
     selection: Selection | None  # how the settings were chosen, where that is on record
     privacy: Privacy  # whose plan and sigma every fit is held to
@@ -83,10 +83,10 @@ class PreparedRun:
     @property
     def public(self) -> PublicData:
         """What the learner may see of the public data."""
-        return seen(self.roles.public, self.parts.learner)
+        return select_public(self.roles.public, self.parts.learner)
 
     @property
-    def shared(self) -> Shared:
+    def shared(self) -> SharedWork:
         """What several runs share."""
         return self.source.shared
 
@@ -105,7 +105,7 @@ class PreparedRun:
     @property
     def settled(self) -> dict[str, Any]:
         """Settings that were left to the budget, as `parts.learner` has them."""
-        return filled(self.asked, self.parts.learner)
+        return filled_fields(self.asked, self.parts.learner)
 
     @property
     def code_identity(self) -> str:
@@ -116,7 +116,7 @@ class PreparedRun:
     def identity(self) -> str:
         """What research noise is derived from, beside a seed: the fit as it is, however its settings were chosen."""
         search = self.spec.search if self.privacy.repeats else None
-        spec = self.spec.model_copy(update={"learner": written(self.parts.learner), "search": search})
+        spec = self.spec.model_copy(update={"learner": write_component(self.parts.learner), "search": search})
         return identity(spec, self.privacy.plan, self.roles.digests, origins_of(self.parts), networks(self.parts))
 
 
@@ -126,7 +126,7 @@ def prepare(
     device: str = "auto",
     plugins: Registry | None = None,
     settings: Path | None = None,
-    shared: Shared | None = None,
+    shared: SharedWork | None = None,
     for_board: bool = False,
 ) -> PreparedRun:
     """Return what all fits of a spec need: components, roles, settings, plan, sigma and the stated guarantee.
@@ -135,10 +135,10 @@ def prepare(
 
     Args:
         spec: what to run; one that is resolved already is not resolved again.
-        device: see `device_named`.
+        device: see `find_device`.
         plugins: what is installed, if it is loaded already.
         settings: an earlier tuning or result to take the learner's settings from, instead of a search.
-        shared: what earlier runs have left; see `Shared`.
+        shared: what earlier runs have left; see `SharedWork`.
         for_board: refuse splits that share too many images.
 
     Raises:
@@ -174,7 +174,7 @@ def load_run(
     device: str = "auto",
     plugins: Registry | None = None,
     settings: Path | None = None,
-    shared: Shared | None = None,
+    shared: SharedWork | None = None,
 ) -> LoadedRun:
     """Build what the spec names, spell everything out, and give every example its role; see `prepare`.
 
@@ -183,13 +183,13 @@ def load_run(
     """
     torch.set_float32_matmul_precision("highest")  # norms are bounded for IEEE float32, not for TF32
     memory.keep_freed()
-    phases, there = Phases(), device_named(device)
+    phases, there = Phases(), find_device(device)
     resolved = spec if isinstance(spec, ResolvedSpec) else resolve(spec, plugins or registry.load())
     earlier = None
     if settings is not None:
         resolved, earlier = _with_settings(settings, resolved)
     asked = resolved.spec
-    shared = shared or Shared()
+    shared = shared or SharedWork()
     if shared.threads is not None:
         torch.set_num_threads(shared.threads)  # of extraction; some libraries count by the thread that asks
     source = DataSource(resolved.parts, asked.split_rule, asked.budget, there, shared)
@@ -199,7 +199,7 @@ def load_run(
     return LoadedRun(resolved, earlier, source, roles, phases)
 
 
-def of_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
+def prepare_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
     """Return what the fit with this seed needs, where examples are drawn: plan and sigma are those of every seed.
 
     Raises:
@@ -251,7 +251,7 @@ def _with_settings(settings: Path, resolved: ResolvedSpec) -> tuple[ResolvedSpec
 
 
 def _refuse_overlap(roles: Roles) -> None:
-    for pair, said in too_much(roles.compared().overlap, roles.task.size):
+    for pair, said in find_excess(roles.compared().overlap, roles.task.size):
         raise SpecError(f"No board takes this run. {pair.capitalize()}: {said}. Run it without --board.")
 
 

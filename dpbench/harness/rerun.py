@@ -14,7 +14,7 @@ from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import kind_of
-from dpbench.support.fields import filled
+from dpbench.support.fields import filled_fields
 
 if TYPE_CHECKING:
     from dpbench.harness.prepare import PreparedRun
@@ -84,7 +84,7 @@ def _check_settled(prepared: PreparedRun, result: Result) -> None:
     spec, learner = result.spec, prepared.parts.learner
     asked = spaces.candidate(learner, dict.fromkeys(result.settled))
     settled = settle(asked, prepared.who, prepared.roles.task, spec.budget)
-    now = {name: filled(asked, settled).get(name) for name in result.settled}
+    now = {name: filled_fields(asked, settled).get(name) for name in result.settled}
     if now != result.settled:
         raise DataError(
             f"Learner {spec.learner.name!r} settles for {_listed(now)} here, and {result.file_name} states "

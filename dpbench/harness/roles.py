@@ -23,8 +23,8 @@ from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.overlap import Overlap
 from dpbench.records.protocol import SplitRule
 from dpbench.registry.components import Parts
-from dpbench.support.fields import changed
-from dpbench.support.guard import guarded
+from dpbench.support.fields import changed_fields
+from dpbench.support.guard import call_plugin
 
 SplitName = Literal["private", "public", "test"]
 
@@ -97,14 +97,14 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
 
     def images(name: SplitName) -> Hashes:
         if name == "test":
-            whole = duplicates.hashes(splits.test, splits.digest, "test")
+            whole = duplicates.compute_hashes(splits.test, splits.digest, "test")
             return whole.take(_kept(splits, "test", dataset, rule))
         of = splits if name == "private" else other
-        hashed = duplicates.hashes(of.train, of.digest, "train")
+        hashed = duplicates.compute_hashes(of.train, of.digest, "train")
         if of is not splits or name == "private":
             return hashed if of is not splits else hashed.take(private_rows)
         public = hashed.take(public_rows)
-        return public if of.public is None else public.beside(duplicates.hashes(of.public, of.digest, "public"))
+        return public if of.public is None else public.beside(duplicates.compute_hashes(of.public, of.digest, "public"))
 
     return Roles(
         task, private, public, lambda: _test(splits, parts, rule, device), digests, images, lambda: _compared(images),
@@ -123,14 +123,14 @@ def _compared(images: Callable[[SplitName], Hashes]) -> SplitComparison:
     return SplitComparison(overlap, public.sketch)
 
 
-def seen(public: PublicData, learner: Learner) -> PublicData:
+def select_public(public: PublicData, learner: Learner) -> PublicData:
     """Return the part of public data that a learner declares to read."""
     return PublicData(
         public.x if learner.public != "none" else public.x[:0], public.y if learner.public == "labelled" else None
     )
 
 
-def own_copy(public: PublicData) -> PublicData:
+def copy_public(public: PublicData) -> PublicData:
     """Return a copy for one fit: what a learner writes into it reaches no other."""
     return PublicData(public.x.clone(), None if public.y is None else public.y.clone())
 
@@ -150,7 +150,7 @@ def _kept(splits: Splits, name: Literal["train", "test"], dataset: Dataset, rule
 
 def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
     dataset: Dataset = getattr(parts, role)
-    splits = guarded(parts.who(role, "load"), dataset.load)
+    splits = call_plugin(parts.who(role, "load"), dataset.load)
     if not (isinstance(splits, Splits) and isinstance(splits.train, Split) and isinstance(splits.test, Split)):
         who = parts.who(role, "load")
         raise DataError(f"Expected Splits of a train and a test Split from {who}, got {splits!r:.100}.")
@@ -208,11 +208,11 @@ def _features(splits: Splits, name: str, extractor: Extractor | Concat, device: 
     if isinstance(split.images, Features):
         return _as_they_are(split.images, extractor)
     source = cache.source_of(splits.digest, name, len(split.labels), extractor)
-    return cache.features(split, source, extractor, device)
+    return cache.load_features(split, source, extractor, device)
 
 
 def _as_they_are(features: Features, extractor: Extractor | Concat) -> Tensor:
-    if isinstance(extractor, Concat) or not extractor.identity or changed(extractor):
+    if isinstance(extractor, Concat) or not extractor.identity or changed_fields(extractor):
         raise SpecError("This dataset holds features, not images: expected the extractor pixels, without options.")
     if features.x.dtype != np.float32 or features.x.ndim != 2 or not np.isfinite(features.x).all():
         raise DataError(f"Expected finite features (n, d) float32, got {features.x.dtype} {features.x.shape}.")

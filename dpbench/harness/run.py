@@ -15,9 +15,9 @@ from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.prepare import PreparedRun, code, load_run, origins_of, prepare
 from dpbench.harness.roles import SplitComparison
-from dpbench.harness.shared import Shared
+from dpbench.harness.shared import SharedWork
 from dpbench.records.journal import Journal
-from dpbench.records.provenance import source_of, today
+from dpbench.records.provenance import current_day, source_of
 from dpbench.records.result import Privacy, Result, SeedResult, TaskFacts, Tuning, result_name, summarise
 from dpbench.records.spec import Spec
 from dpbench.registry import OWN, Registry
@@ -34,7 +34,7 @@ def run(
     device: str = "auto",
     plugins: Registry | None = None,
     settings: Path | None = None,
-    shared: Shared | None = None,
+    shared: SharedWork | None = None,
     for_board: bool = False,
     keep: Callable[[PreparedRun, SeedFit], None] | None = None,
     journal: Journal | None = None,
@@ -125,10 +125,10 @@ def _result(
     ).sealed()  # fmt: skip
 
 
-def _made(parts: Parts, shared: Shared, task: Task) -> dict[str, Any]:
+def _made(parts: Parts, shared: SharedWork, task: Task) -> dict[str, Any]:
     others = {one.distribution for one in parts.brought.values()} - {"dpbench-vision", OWN[1]}
     sources = {name: found for name in sorted(others) if (found := source_of(name))}
-    made = {**shared.provenance(task), "code": code(parts), "date": today()}
+    made = {**shared.provenance(task), "code": code(parts), "date": current_day()}
     return {**made, "sources": sources} if sources else made
 
 

@@ -25,7 +25,7 @@ from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import Scratch
 from dpbench.records import provenance
 from dpbench.records.protocol import SplitRule
-from dpbench.registry.components import Parts, written
+from dpbench.registry.components import Parts, write_component
 from dpbench.support import threads
 
 KEPT = 4  # sets of roles: each holds a public split and the labels; features are memory-mapped
@@ -47,7 +47,7 @@ class LazyValue(Generic[T]):
         return self._value[0]
 
 
-class Shared:
+class SharedWork:
     """The roles of the last few sets of data, every statement of privacy made so far, and the last public maps.
 
     A run of its own has a fresh one; a worker of a sweep keeps one for all its cells. Roles depend on the data
@@ -73,8 +73,8 @@ class Shared:
 
     def roles(self, parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) -> Roles:
         """Return `roles.assign`, with a scratch of this run's own: a fit that failed may not have returned its own."""
-        named = [part and written(part).model_dump_json() for part in (parts.dataset, parts.public_dataset)]
-        key = (*named, written(parts.extractor).model_dump_json(), rule, str(device))
+        named = [part and write_component(part).model_dump_json() for part in (parts.dataset, parts.public_dataset)]
+        key = (*named, write_component(parts.extractor).model_dump_json(), rule, str(device))
         if key in self._roles:
             self._roles.move_to_end(key)
             check_budget(budget, self._roles[key].task)  # which `assign` does before it loads

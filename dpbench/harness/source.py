@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from dpbench.api import Budget
-from dpbench.harness.roles import Roles, seen
-from dpbench.harness.shared import Shared
+from dpbench.harness.roles import Roles, select_public
+from dpbench.harness.shared import SharedWork
 from dpbench.records.protocol import SplitRule
-from dpbench.registry.components import Parts, written
+from dpbench.registry.components import Parts, write_component
 from dpbench.support.files import canonical_digest
 
 
@@ -23,7 +23,7 @@ class DataSource:
     rule: SplitRule
     budget: Budget  # whose delta has to be below 1/n
     device: torch.device
-    shared: Shared
+    shared: SharedWork
 
     def roles(self, seed: int) -> Roles:
         """Return the examples that a fit with this seed has, each in its role.
@@ -35,9 +35,9 @@ class DataSource:
         roles = self.shared.roles(parts, self.rule, self.budget, self.device)
         if parts != self.parts:  # a digest names the distribution, whichever the draw
             datasets = self.parts.dataset, self.parts.public_dataset
-            named = canonical_digest([part and written(part).model_dump(mode="json") for part in datasets])
+            named = canonical_digest([part and write_component(part).model_dump(mode="json") for part in datasets])
             roles = dataclasses.replace(roles, digests=dict.fromkeys(roles.digests, named))
-        count = len(seen(roles.public, self.parts.learner).x)
+        count = len(select_public(roles.public, self.parts.learner).x)
         return dataclasses.replace(roles, task=dataclasses.replace(roles.task, public=count))
 
     def alike(self, seed: int, other: int) -> bool:

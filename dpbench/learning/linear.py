@@ -15,7 +15,7 @@ from dpbench.api import Chunk, Curator, Predict, Release
 from dpbench.errors import SpecError
 from dpbench.learning.defaults import check_training
 from dpbench.privacy.core.exact.elementwise import folded, softmax_
-from dpbench.privacy.core.exact.quantised import Quantised, exact_scores, quantise
+from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_scores, quantise
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
 
 if TYPE_CHECKING:
@@ -94,10 +94,10 @@ class LinearProbe:
 
     def residuals(self, head: Tensor, chunk: Chunk) -> Tensor:
         """Return the gradients of the cross-entropy by the logits (c, k) of a chunk, in 8 bits as mapped chunks are."""
-        rows = chunk.rows if isinstance(chunk.rows, Quantised) else quantise(chunk.rows)
+        rows = chunk.rows if isinstance(chunk.rows, QuantisedRows) else quantise(chunk.rows)
         return residuals_(self.scores(head.unsqueeze(0), rows)[0], chunk.y).T
 
-    def scores(self, heads: Tensor, rows: Quantised) -> Tensor:
+    def scores(self, heads: Tensor, rows: QuantisedRows) -> Tensor:
         """Return the exact logits (s, k, c) of rows (c, d) under each of s heads (s, k, d + 1), or (s, k, d)."""
         if not self.bias:
             return exact_scores(rows, heads)

@@ -15,17 +15,17 @@ import torch
 from torch import Tensor
 
 from dpbench.data import extraction
-from dpbench.data.concat import Concat, side_by_side
+from dpbench.data.concat import Concat, concatenate
 from dpbench.errors import DataError, DpbenchError, SpecError
 from dpbench.harness.fit import SeedFit
-from dpbench.harness.prepare import PreparedRun, of_seed, origins_of
+from dpbench.harness.prepare import PreparedRun, origins_of, prepare_seed
 from dpbench.harness.scoring import predict_all
 from dpbench.models import file as files
 from dpbench.models.card import Card, ExtractorFacts, TestScore
 from dpbench.models.program import Program, record
 from dpbench.registry import Registry, load
-from dpbench.registry.components import build, written
-from dpbench.support.device import device_named
+from dpbench.registry.components import build, write_component
+from dpbench.support.device import find_device
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -136,7 +136,7 @@ class Model:
         Raises:
             SpecError: the predictor cannot be recorded; says why.
         """
-        prepared = of_seed(prepared, fitted.result.seed)
+        prepared = prepare_seed(prepared, fitted.result.seed)
         name, task = prepared.parts.learner.name, prepared.roles.task
         try:
             program = record(fitted.predict, task.example_shape, task.device)
@@ -147,7 +147,7 @@ class Model:
 
     @cached_property
     def _device(self) -> torch.device:
-        return device_named(self.device)
+        return find_device(self.device)
 
     @cached_property
     def _here(self) -> Program:
@@ -173,7 +173,7 @@ class Model:
 
     def _features(self, images: _Images) -> Tensor:
         parts = [extraction.embed(images, part, self._device) for part in self._extractors]
-        return parts[0] if len(parts) == 1 else side_by_side(parts)
+        return parts[0] if len(parts) == 1 else concatenate(parts)
 
     def __repr__(self) -> str:
         return "\n".join([f"Model of {self.card.spec.learner.name}", *(f"  {a}: {b}" for a, b in self.lines())])
@@ -276,7 +276,7 @@ def _check_same(program: Program, fitted: SeedFit, prepared: PreparedRun) -> Non
 def _card(prepared: PreparedRun, fitted: SeedFit) -> Card:
     spec, parts = prepared.spec, prepared.parts
     chosen = fitted.result.setting or {}
-    settings = {**written(parts.learner).options, **chosen}
+    settings = {**write_component(parts.learner).options, **chosen}
     of = parts.extractor.parts if isinstance(parts.extractor, Concat) else (parts.extractor,)
     made = prepared.shared.provenance(prepared.roles.task)
     return Card(

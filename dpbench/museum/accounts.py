@@ -14,7 +14,7 @@ from dpbench.privacy.core.accounting.crosscheck import cross_check
 
 
 @dataclass(frozen=True)
-class Account(Exhibit):
+class BrokenAccount(Exhibit):
     """A statement of epsilon that is too small: `shown` makes it of plan, sigma and delta."""
 
     plan: Sequence[Release] = ()
@@ -41,7 +41,7 @@ class Account(Exhibit):
         return {"second accountant": None}
 
 
-class Calibration(Account):
+class Calibration(BrokenAccount):
     """A sigma that is too small for the epsilon that is given."""
 
     def claim(self) -> tuple[float, float]:

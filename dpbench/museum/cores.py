@@ -16,7 +16,7 @@ from torch import Tensor
 from dpbench.api import Learner, Release
 from dpbench.audit.run import audit_of
 from dpbench.museum.exhibit import Epsilon, Exhibit, Findings
-from dpbench.museum.strangers import EPSILON, prepared
+from dpbench.museum.strangers import EPSILON, prepare_learner
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import RankOne
@@ -27,7 +27,7 @@ CANARIES = 4_000  # enough for a large bug to be attacked, in a second
 
 
 @dataclass(frozen=True)
-class Core(Exhibit):
+class BrokenCore(Exhibit):
     """A curator that computes otherwise than it states, and the run that is audited with it."""
 
     place: str = ""  # module:name, or module:Class.name
@@ -38,7 +38,7 @@ class Core(Exhibit):
     def truth(self) -> Epsilon | None:
         """Return epsilon as the run states it, and that of the noise and rate that the worst example meets."""
         assert self.learner is not None
-        stated = prepared(self.learner).privacy
+        stated = prepare_learner(self.learner).privacy
         if self.noise is None and self.rate == 1:
             return None
         worst = [
@@ -51,7 +51,7 @@ class Core(Exhibit):
     def visit(self) -> Findings:
         """Audit an honest learner on the broken core."""
         assert self.learner is not None
-        run = prepared(self.learner)
+        run = prepare_learner(self.learner)
         with self.broken():
             found = audit_of(run, 0, CANARIES)
         said = {

@@ -14,7 +14,7 @@ from dpbench.records.museum import FILE, GUARDS, Record
 PAGE = FILE.with_name("README.md")
 
 
-def recorded(exhibit: Exhibit, findings: Findings) -> Record:
+def record_visit(exhibit: Exhibit, findings: Findings) -> Record:
     """Return the record of a visit."""
     truth = exhibit.truth()
     return Record(

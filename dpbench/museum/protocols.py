@@ -10,7 +10,7 @@ from typing import ClassVar
 from dpbench.api import Dataset, Learner, Splits
 from dpbench.errors import DpbenchError
 from dpbench.museum.exhibit import Exhibit, Findings
-from dpbench.museum.strangers import ran, registry
+from dpbench.museum.strangers import extend_registry, run_learner
 from dpbench.records.board import Board, board_files
 
 
@@ -31,7 +31,7 @@ class Submission(Exhibit):
 
 
 @dataclass(frozen=True)
-class Repeating(Dataset):
+class DuplicateDigits(Dataset):
     """Digits, whose test split is a part of the training split."""
 
     name: ClassVar[str] = "museum-digits"
@@ -41,7 +41,7 @@ class Repeating(Dataset):
 
     def load(self) -> Splits:
         """Return the training split twice."""
-        splits: Splits = registry().build("dataset", "digits", {}).load()
+        splits: Splits = extend_registry().build("dataset", "digits", {}).load()
         return Splits(splits.train, splits.train, f"museum {splits.digest}")
 
 
@@ -51,7 +51,7 @@ def tests_on_training_images(learner: type[Learner]) -> None:
     Source: the code of GEP (Yu et al. 2021) takes labelled public data from the test set of CIFAR-10 (`--real_labels`);
     half of the test set is the student's in the PATE of DPMLBench (Wei et al. 2023).
     """
-    ran(learner, Repeating, dataset=Repeating.name, for_board=True)
+    run_learner(learner, DuplicateDigits, dataset=DuplicateDigits.name, for_board=True)
 
 
 def tunes_outside_epsilon(learner: type[Learner]) -> None:

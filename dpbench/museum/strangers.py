@@ -14,13 +14,13 @@ from dpbench.museum.exhibit import Epsilon, Exhibit, Findings
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Kind, Registration, Registry, load
-from dpbench.testing.checking import check
+from dpbench.testing.checking import check_laws
 
 EPSILON = 4.0
 """What all exhibits claim that are run."""
 
 
-def registry(*brought: type[Learner] | type[Dataset]) -> Registry:
+def extend_registry(*brought: type[Learner] | type[Dataset]) -> Registry:
     """Return what is installed, and these beside it."""
     components = {kind: dict(items) for kind, items in load().components.items()}
     for cls in brought:
@@ -35,27 +35,27 @@ def spec_of(learner: type[Learner], **values: Any) -> Spec:
     return make_spec({**wanted, **values}, "the museum")
 
 
-def ran(learner: type[Learner], *others: type[Dataset], for_board: bool = False, **values: Any) -> Result:
+def run_learner(learner: type[Learner], *others: type[Dataset], for_board: bool = False, **values: Any) -> Result:
     """Run a learner.
 
     Raises:
         DpbenchError: it was refused.
     """
-    plugins = registry(learner, *others)
+    plugins = extend_registry(learner, *others)
     return run(spec_of(learner, **values), device="cpu", plugins=plugins, for_board=for_board)
 
 
-def prepared(learner: type[Learner], **values: Any) -> PreparedRun:
+def prepare_learner(learner: type[Learner], **values: Any) -> PreparedRun:
     """Prepare the run of a learner.
 
     Raises:
         DpbenchError: it was refused.
     """
-    return prepare(spec_of(learner, **values), device="cpu", plugins=registry(learner))
+    return prepare(spec_of(learner, **values), device="cpu", plugins=extend_registry(learner))
 
 
 @dataclass(frozen=True)
-class Stranger(Exhibit):
+class ContractViolation(Exhibit):
     """A learner that does what the contract forbids."""
 
     leaks: bool = False  # a function of private rows that no noise covers: no epsilon holds
@@ -67,28 +67,28 @@ class Stranger(Exhibit):
     def visit(self) -> Findings:
         """Run it; where that passes, check it."""
         try:
-            ran(self.shown)
+            run_learner(self.shown)
         except DpbenchError as error:
             return {"while running": str(error)}
-        complaints = (said for _, said in check(registry(self.shown), self.shown.name))
+        complaints = (said for _, said in check_laws(extend_registry(self.shown), self.shown.name))
         return {"while running": None, "dpbench check": next(filter(None, complaints), None)}
 
 
 @dataclass(frozen=True)
-class Door(Exhibit):
+class ImpossibleRequest(Exhibit):
     """A learner that asks for something that does not exist."""
 
     def visit(self) -> Findings:
         """Run it."""
         try:
-            ran(self.shown)
+            run_learner(self.shown)
         except DpbenchError as error:
             return {"cannot be written": str(error)}
         return {"cannot be written": None}
 
 
 @dataclass(frozen=True)
-class Harmless(Exhibit):
+class HarmlessBug(Exhibit):
     """A learner whose bug changes nothing here."""
 
     honest: type[Learner] | None = None
@@ -96,6 +96,6 @@ class Harmless(Exhibit):
     def visit(self) -> Findings:
         """Run it beside the honest one."""
         assert self.honest is not None
-        (one,), (other,) = ran(self.shown).seeds, ran(self.honest).seeds
+        (one,), (other,) = run_learner(self.shown).seeds, run_learner(self.honest).seeds
         same = one.correct == other.correct and one.predictions == other.predictions
         return {"changes nothing": "Its predictions are those of the honest learner." if same else None}

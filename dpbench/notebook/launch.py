@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench.analysis.reader import Filed
+from dpbench.analysis.reader import StoredResult
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.models import Model
@@ -15,7 +15,7 @@ from dpbench.notebook.arrays import Arrays
 from dpbench.notebook.outcome import PLACE, Results
 from dpbench.records.journal import Journal
 from dpbench.registry import KINDS, OWN, Registry, load
-from dpbench.registry.components import kind_of, written
+from dpbench.registry.components import kind_of, write_component
 from dpbench.support.files import check_writable
 from dpbench.sweep import overview
 from dpbench.sweep.grid import AXES, Cell, definition
@@ -111,7 +111,7 @@ def check(component: str | type[Dataset | Extractor | Learner]) -> dict[str, str
     Raises:
         DpbenchError: there is none of this name, or the class is not what a plugin may bring.
     """
-    from dpbench.testing.checking import check as laws
+    from dpbench.testing.checking import check_laws as laws
 
     if isinstance(component, str):
         return dict(laws(load(), component))
@@ -135,13 +135,13 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
 
 def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, keep: bool) -> Results:
     from dpbench.harness.run import run as run_one
-    from dpbench.harness.shared import Shared
+    from dpbench.harness.shared import SharedWork
 
     before = overview(asked, out, plugins, data=True)
     check_writable(out)
-    cells, shared = before.grid.cells, Shared()
+    cells, shared = before.grid.cells, SharedWork()
     done = {cell.digest for cell in before.cells("done") if len(cells) > 1 and not keep and _published(cell, plugins)}
-    filed: list[Filed] = []
+    filed: list[StoredResult] = []
     failed: dict[str, str] = {}
     models: dict[tuple[str, int], Model] = {}
 
@@ -164,7 +164,7 @@ def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, ke
                 )  # fmt: skip
                 result.write(out)
                 Journal(out).end(result.file_name)
-            filed.append(Filed(out / result.file_name, result))
+            filed.append(StoredResult(out / result.file_name, result))
         except DpbenchError as error:
             if len(cells) == 1:
                 raise
@@ -196,7 +196,7 @@ def _named(value: Any) -> Any:
     """Return a component as a spec has it: text as it is, an instance with its options."""
     if isinstance(value, str):
         return value
-    return str(getattr(value, "name", value)) if isinstance(value, type) else written(value).model_dump()
+    return str(getattr(value, "name", value)) if isinstance(value, type) else write_component(value).model_dump()
 
 
 def _listed(value: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from dpbench.analysis import description, formats
-from dpbench.analysis.reader import Filed, read
+from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.tables import Table, arrange
 from dpbench.errors import SpecError
 from dpbench.models import Model
@@ -20,8 +20,8 @@ from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry import load as load_plugins
-from dpbench.registry.components import short
-from dpbench.support.messages import unknown
+from dpbench.registry.components import shorten_component
+from dpbench.support.messages import unknown_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ class Results(Sequence["Results"]):
     Each item is a `Results` of one. `records` are the results themselves, as their files hold them.
     """
 
-    filed: tuple[Filed, ...]
+    filed: tuple[StoredResult, ...]
     failed: Mapping[str, str] = field(default_factory=dict)  # runs that failed, and why
     models: Mapping[tuple[str, int], Model] = field(default_factory=dict)  # that were kept, by digest and seed
     plugins: Registry | None = None
@@ -70,7 +70,7 @@ class Results(Sequence["Results"]):
         """Return a pandas frame: a row a result, the columns of `dpbench results --csv`."""
         import pandas
 
-        return pandas.read_csv(io.StringIO(formats.values(self.filed)))
+        return pandas.read_csv(io.StringIO(formats.render_csv(self.filed)))
 
     def plot(self, metric: Metric = "accuracy", ax: Axes | None = None) -> Axes:
         """Draw a metric against ε, a line a learner, with 95% intervals; return the axes.
@@ -78,7 +78,7 @@ class Results(Sequence["Results"]):
         Raises:
             SpecError: the results are of several protocols, or lack the metric.
         """
-        return plot.against_epsilon(self._tables(checked(metric)), metric, ax)
+        return plot.plot_against_epsilon(self._tables(check_metric(metric)), metric, ax)
 
     def model(self, seed: int | None = None, device: str = "auto") -> Model:
         """Return the model of a seed, the first unless another is named: kept from the run, or fitted once more.
@@ -112,21 +112,23 @@ class Results(Sequence["Results"]):
         return (self[place] for place in range(len(self)))
 
     def __repr__(self) -> str:
-        return formats.markdown(self._tables()).rstrip() + "".join(f"\nFailed: {line}" for line in self._failures())
+        return formats.render_markdown(self._tables()).rstrip() + "".join(
+            f"\nFailed: {line}" for line in self._failures()
+        )
 
     def _repr_html_(self) -> str:
         failures = "".join(f"<p>Failed: {html.escape(line)}</p>" for line in self._failures())
         remarks = "".join(f"<p>{html.escape(said)}</p>" for one in self.records for said in one.remarks)
-        return formats.web(self._tables()) + remarks + failures
+        return formats.render_html(self._tables()) + remarks + failures
 
     def _tables(self, metric: Metric = "accuracy") -> list[Table]:
-        return arrange(self.filed, metric, short(self.plugins or load_plugins()))
+        return arrange(self.filed, metric, shorten_component(self.plugins or load_plugins()))
 
     def _failures(self) -> list[str]:
         return [f"{cell}: {why}" for cell, why in self.failed.items()]
 
     @property
-    def _only(self) -> Filed:
+    def _only(self) -> StoredResult:
         if len(self.filed) != 1:
             raise SpecError(f"Expected one result, got {len(self.filed)}: take one of them, like results[0].")
         return self.filed[0]
@@ -157,7 +159,7 @@ def results(*places: str | Path) -> Results:
     Raises:
         DataError: a place does not exist, or there is no result in any of them.
     """
-    filed, damaged = read([Path(place) for place in places or (PLACE,)])
+    filed, damaged = read_results([Path(place) for place in places or (PLACE,)])
     for said in damaged:
         warnings.warn(f"{said} Left out.", stacklevel=2)
     return Results(tuple(filed))
@@ -177,9 +179,13 @@ def compare(first: Results | str | Path, second: Results | str | Path, metric: M
     """
     one, other = (each if isinstance(each, Results) else results(each) for each in (first, second))
     pair = one._only, other._only
-    found = description.compared(*pair, checked(metric))
+    found = description.compare_results(*pair, check_metric(metric))
     return Comparison(
-        tuple(description.difference(*pair, metric)), found.difference, found.half, found.p, bool(found.differs)
+        tuple(description.describe_difference(*pair, metric)),
+        found.difference,
+        found.half,
+        found.p,
+        bool(found.differs),
     )
 
 
@@ -192,12 +198,12 @@ def load_model(file: str | Path, device: str = "auto") -> Model:
     return Model.load(file, device=device)
 
 
-def checked(metric: Metric) -> Metric:
+def check_metric(metric: Metric) -> Metric:
     """Refuse a metric that there is none of.
 
     Raises:
         SpecError: says which there are.
     """
     if metric not in METRICS:
-        raise SpecError(unknown("metric", metric, METRICS))
+        raise SpecError(unknown_name("metric", metric, METRICS))
     return metric

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def against_epsilon(tables: Sequence[Table], metric: str, ax: Axes | None) -> Axes:
+def plot_against_epsilon(tables: Sequence[Table], metric: str, ax: Axes | None) -> Axes:
     """Draw the table's rows, references dashed and level; return the axes.
 
     Raises:

@@ -27,13 +27,14 @@ and to `mechanisms.table`):
 claim                                                      where                        tested in
 ========================================================== ============================ ================================
 no more answers than planned, spent before any row is read core.curator, core.plan      test_curator, test_binding
-noise, sample rates and ledger are those of plan and sigma core.binding                 test_binding, test_run
+noise, sample rates and ledger are those of plan and sigma binding                      test_binding, test_run
 no attribute of what a learner holds leads to private rows curator                      test_curator
 plans, questions and forms of nobody else count            core.closed                  test_binding, test_plan
 a malformed plan or budget is refused                      core.plan                    test_plan
 a chunk is a copy of its rows, wiped after use             core.rows, core.chunk        test_curator
 mapped rows are functions of each row alone, in 8 bits     core.map                     test_curator, test_purity
 a row function remembers nothing; a refusal is final       purity.guard, purity.reach   test_purity
+core asks of a guard what a question needs, and no more    core.guarding                test_binding
 what cannot be compared is refused                         purity.kinds                 test_purity
 a row function reads its own row alone                     purity.spotchecks            test_purity, test_curator
 a row function that fails tells no private value           purity.failures              test_purity

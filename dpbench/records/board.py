@@ -19,7 +19,7 @@ from dpbench.records.protocol import Component, Protocol
 from dpbench.records.search import UNRANKED, SelectionRule
 from dpbench.records.spec import COMPONENTS, read_toml
 from dpbench.support.files import canonical_digest
-from dpbench.support.messages import unknown
+from dpbench.support.messages import unknown_name
 from dpbench.support.paths import PACKAGE
 from dpbench.support.validation import sentence
 
@@ -116,7 +116,7 @@ def find_board(name: str) -> Board:
         return Board.read(Path(name))
     files = board_files()
     if name not in files:
-        raise SpecError(unknown("board", name, files))
+        raise SpecError(unknown_name("board", name, files))
     return Board.read(files[name])
 
 

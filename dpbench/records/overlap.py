@@ -25,7 +25,7 @@ class Overlap(BaseModel):
         return f"{self.near:,} of {self.among:,} images, {self.exact:,} exactly"
 
 
-def too_much(overlap: Mapping[str, Overlap], private: int) -> Iterator[tuple[str, str]]:
+def find_excess(overlap: Mapping[str, Overlap], private: int) -> Iterator[tuple[str, str]]:
     """Yield each pair of splits that shares too many images for a board, with what is wrong; `private` is a size.
 
     No image may be both trained on and tested on. Public images that repeat private ones are outside this rule: they

@@ -24,7 +24,7 @@ PACKAGES = (
 
 def collect(device: str) -> dict[str, Any]:
     """Return versions, commit and machine of this process."""
-    commit, dirty = tree()
+    commit, dirty = read_tree()
     return {
         "dpbench": _version("dpbench-vision"),
         "commit": commit,
@@ -39,7 +39,7 @@ def collect(device: str) -> dict[str, Any]:
     }
 
 
-def today() -> str:
+def current_day() -> str:
     """Return the day that a record is of, YYYY-MM-DD in UTC."""
     return datetime.now(UTC).date().isoformat()
 
@@ -51,7 +51,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def tree(root: Path | None = None) -> tuple[str | None, bool | None]:
+def read_tree(root: Path | None = None) -> tuple[str | None, bool | None]:
     """Return the commit of a source tree and whether it has changes, by default that of dpbench; None for a wheel."""
     root = root or PACKAGE.parent
     if not (root / ".git").exists():
@@ -81,7 +81,7 @@ def source_of(distribution: str) -> dict[str, Any] | None:
     root = Path(unquote(urlparse(url).path)) if url.startswith("file:") else None
     if root is None or not (root / ".git").exists():
         return None
-    commit, dirty = tree(root)
+    commit, dirty = read_tree(root)
     try:
         return {"repository": _git(root, "remote", "get-url", "origin"), "commit": commit, "dirty": dirty}
     except (OSError, subprocess.SubprocessError):

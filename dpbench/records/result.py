@@ -16,7 +16,7 @@ from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.records import storage
 from dpbench.records.checksums import seal_of
 from dpbench.records.metrics import METRICS, Scores, Share
-from dpbench.records.overlap import Overlap, too_much
+from dpbench.records.overlap import Overlap, find_excess
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
 
@@ -96,7 +96,7 @@ class Privacy(_Record):
     @property
     def releases(self) -> tuple[Planned, ...]:
         """The plan as a learner makes it."""
-        return planned(self.plan)
+        return restore_plan(self.plan)
 
     @property
     def repeatable(self) -> bool:
@@ -104,7 +104,7 @@ class Privacy(_Record):
         return self.mechanism == MECHANISM
 
 
-def planned(plan: Sequence[PlannedRelease | PlannedChoice]) -> tuple[Planned, ...]:
+def restore_plan(plan: Sequence[PlannedRelease | PlannedChoice]) -> tuple[Planned, ...]:
     """Return a stated plan as a learner makes it."""
     kinds = {PlannedRelease: Release, PlannedChoice: Choice}
     return tuple(kinds[type(one)](**one.model_dump(exclude={"sigma"})) for one in plan)
@@ -187,7 +187,7 @@ class Result(_Record):
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader should know before the score: shared images, budget for nothing, a score of a guess."""
-        shared = [f"{pair.capitalize()}: {said}." for pair, said in too_much(self.task.overlap, self.task.private)]
+        shared = [f"{pair.capitalize()}: {said}." for pair, said in find_excess(self.task.overlap, self.task.private)]
         return (*shared, *self._unused(), *self._no_better(), *self._few())
 
     def _unused(self) -> list[str]:

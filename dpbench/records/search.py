@@ -15,10 +15,10 @@ CLEANEST_FIRST: tuple[SelectionRule, ...] = (
 UNRANKED: frozenset[SelectionRule] = frozenset({"private-unaccounted", "oracle"})
 
 
-def worst(*rules: SelectionRule) -> SelectionRule:
+def least_clean(*rules: SelectionRule) -> SelectionRule:
     """Return the least clean of some rules: what a setting counts as that each of them had a part in.
 
-    >>> worst("transfer", "private-unaccounted", "default")
+    >>> least_clean("transfer", "private-unaccounted", "default")
     'private-unaccounted'
     """
     return max(rules, key=CLEANEST_FIRST.index)

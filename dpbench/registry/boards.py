@@ -11,10 +11,10 @@ from dpbench.records.board import Board
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
-from dpbench.registry.components import build, kind_of, written
+from dpbench.registry.components import build, kind_of, write_component
 
 
-def spelled_out(board: Board, plugins: Registry) -> Board:
+def spell_out_board(board: Board, plugins: Registry) -> Board:
     """Return the board with every option of its components as their defaults are.
 
     Raises:
@@ -23,7 +23,7 @@ def spelled_out(board: Board, plugins: Registry) -> Board:
     whole = {}
     for role in ("dataset", "public_dataset", "extractor"):
         part: Component | None = getattr(board, role)
-        whole[role] = part and written(build(plugins, kind_of(role), part))
+        whole[role] = part and write_component(build(plugins, kind_of(role), part))
     return board.model_copy(update=whole)
 
 

@@ -14,7 +14,7 @@ from dpbench.records.protocol import CONCAT, Component
 from dpbench.records.search import ResolvedSearch, Search
 from dpbench.records.spec import Spec
 from dpbench.registry import KINDS, Kind, Registration, Registry, fields_from
-from dpbench.support.fields import changed
+from dpbench.support.fields import changed_fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ResolvedSpec:
 
     def with_learner(self, learner: Learner) -> ResolvedSpec:
         """Return the same with other settings of the learner."""
-        spec = self.spec.model_copy(update={"learner": written(learner)})
+        spec = self.spec.model_copy(update={"learner": write_component(learner)})
         return dataclasses.replace(self, spec=spec, parts=dataclasses.replace(self.parts, learner=learner))
 
 
@@ -74,10 +74,10 @@ def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
     named = _named(spec.learner, parts.learner)
     search = None if spec.search is None else resolve_search(spec.search, parts.learner, named)
     whole = {
-        "dataset": written(parts.dataset),
-        "public_dataset": parts.public_dataset and written(parts.public_dataset),
-        "extractor": written(parts.extractor),
-        "learner": written(parts.learner),
+        "dataset": write_component(parts.dataset),
+        "public_dataset": parts.public_dataset and write_component(parts.public_dataset),
+        "extractor": write_component(parts.extractor),
+        "learner": write_component(parts.learner),
         "search": None if search is None else Search(**dict(search)),
     }
     return ResolvedSpec(spec.model_copy(update=whole), parts, search, named)
@@ -138,19 +138,19 @@ def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -
 
 def selection(learner: Learner) -> Literal["default", "by-hand"]:
     """Say whether the hyperparameters are the learner's defaults or somebody's choice."""
-    return "by-hand" if changed(learner) else "default"
+    return "by-hand" if changed_fields(learner) else "default"
 
 
-def written(part: Any) -> Component:
+def write_component(part: Any) -> Component:
     """Return a built component as a spec writes it, every option spelled out; of a concat, those of every part."""
     if isinstance(part, Concat):
-        return Component(name=CONCAT, options={"of": [written(one) for one in part.parts]})
+        return Component(name=CONCAT, options={"of": [write_component(one) for one in part.parts]})
     return Component(
         name=part.name, options={field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     )
 
 
-def short(registry: Registry) -> Callable[[Kind, Component], str]:
+def shorten_component(registry: Registry) -> Callable[[Kind, Component], str]:
     """Return what writes a component with those options alone that are not at the default of the installed one."""
 
     def one(kind: Kind, part: Component) -> str:

@@ -20,8 +20,8 @@ from dpbench import hooks
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT
-from dpbench.support.guard import guarded
-from dpbench.support.messages import unknown
+from dpbench.support.guard import call_plugin
+from dpbench.support.messages import unknown_name
 from dpbench.support.validation import misfit
 
 Kind = Literal["dataset", "extractor", "learner"]
@@ -96,7 +96,7 @@ class Registry:
             left_out = f" {len(self.broken)} broken plugin(s) were left out, see `dpbench list`." if self.broken else ""
             chosen = os.environ.get(CHOSEN)
             only = "" if chosen is None else f" {CHOSEN}={chosen} leaves every other plugin out."
-            raise UnknownName(unknown(kind, name, known) + left_out + only)
+            raise UnknownName(unknown_name(kind, name, known) + left_out + only)
         return known[name]
 
     def build(self, kind: Kind, name: str, options: Mapping[str, object]) -> Any:
@@ -120,7 +120,7 @@ class Registry:
                     f"Expected option {field.name!r} for {kind} {name!r}; it has no default. "
                     f"Write {name}:{field.name}=..."
                 )
-        return guarded(item.who("Building"), cls, **given)
+        return call_plugin(item.who("Building"), cls, **given)
 
     def with_own(self, kind: Kind, cls: type[Any]) -> Registry:
         """Return the registry with one more component: a class that no package brings, as in a notebook.
@@ -173,7 +173,7 @@ def fields_from(cls: type, options: Mapping[str, object], owner: str) -> dict[st
     values = {}
     for key, value in options.items():
         if key not in names:
-            raise SpecError(unknown("option", key, names, owner))
+            raise SpecError(unknown_name("option", key, names, owner))
         values[key] = _typed(f"{key}={value} in {owner}", value, hints[key], _adapter(cls, key))
     return values
 
@@ -250,7 +250,7 @@ def _chosen(points: list[EntryPoint]) -> list[EntryPoint]:
     names = [name.strip() for name in chosen.split(",") if name.strip()]
     for name in names:
         if name not in {point.name for point in points}:
-            raise UnknownName(unknown(f"plugin in {CHOSEN}", name, {point.name for point in points}))
+            raise UnknownName(unknown_name(f"plugin in {CHOSEN}", name, {point.name for point in points}))
     return [point for point in points if point.name in names]
 
 

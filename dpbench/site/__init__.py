@@ -54,8 +54,8 @@ def build_site(
     """
     layout.check_names(index)
     site = Site.of(index, root, plugins or load(), docs=docs is not None)
-    with layout.fresh(out) as folder:
-        with entry_pages.writing(site, folder):
+    with layout.replace_site(out) as folder:
+        with entry_pages.write_entries(site, folder):
             pages.write(site, folder)
         if docs is not None:
             docs(folder / "docs")

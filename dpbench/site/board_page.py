@@ -25,7 +25,8 @@ def board_page(site: Site, standing: Standing, against: Sequence[Chart], rendere
         "control": view.control(standing), "ceiling": view.ceiling(standing),
         "epsilon_charts": against, "k_chart": k, "protocol": _protocol(standing),
         "rules": sorted({row.entry.selection for row in rows} | set(standing.board.selection)),
-        "before": sum(view.old(row.entry) for row in rows), "read": sum(row.entry.reads_private for row in rows),
+        "before": sum(view.is_by_other_code(row.entry) for row in rows),
+        "read": sum(row.entry.reads_private for row in rows),
     }  # fmt: skip
     path = f"boards/{standing.board.name}"
     return renderer.page("board", f"{path}.html", "home", values, f"{path}.png" if table.entries else PREVIEW)

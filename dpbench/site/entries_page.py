@@ -18,7 +18,7 @@ FILTERS = {"Dataset": 5, "Extractor": 6, "ε": 4, "Learner": 1, "Settings": 7, "
 
 
 @dataclass(frozen=True)
-class Result:
+class EntryRow:
     """One row: what its cells say, from the second on, and what they sort by where that is another thing."""
 
     page: str
@@ -54,10 +54,10 @@ def _sorted(values: Iterable[str]) -> list[str]:
     return sorted(set(values))[:CHOICES]
 
 
-def _row(standing: Standing, entry: Entry) -> Result:
+def _row(standing: Standing, entry: Entry) -> EntryRow:
     board, score = standing.board, entry.metrics.get(standing.board.metric)
     cells = (board.dataset.name, board.extractor.names, CHOSEN[entry.selection], entry.reads, entry.trust)
-    return Result(
-        layout.page(standing, entry), entry.rank, text.shown(entry.learner, NAME), text.spread(score),
+    return EntryRow(
+        layout.page(standing, entry), entry.rank, text.show_string(entry.learner, NAME), text.spread(score),
         round(score.mean, 6) if score else -1.0, text.budget(board.epsilon), board.name, cells,
     )  # fmt: skip

@@ -52,7 +52,7 @@ class Batch:
 
 
 @contextmanager
-def writing(site: Site, folder: Path) -> Iterator[None]:
+def write_entries(site: Site, folder: Path) -> Iterator[None]:
     """Write every entry's page and raw file into `folder` while the block does something else.
 
     Raises:
@@ -138,12 +138,12 @@ def _page(batch: Batch, row: view.Row, raw: bytes, shared: Renderer) -> bytes:
         "privacy": result.privacy, "releases": [(one, spent[one.name]) for one in result.privacy.plan[:FACTS]],
         "metrics": [name for name in METRICS if name in result.metrics],
         "seeds": result.seeds[:SEEDS], "more_seeds": max(len(result.seeds) - SEEDS, 0),
-        "task": result.task, "search": result.search, "old": view.old(entry),
+        "task": result.task, "search": result.search, "old": view.is_by_other_code(entry),
         "settings_of": list(entry.settings.items())[:FACTS], "seconds": list(result.seconds.items())[:FACTS],
         "components": list(result.components.items())[:FACTS],
         "provenance": list(_facts(result.provenance))[:FACTS], "classes": _classes(result),
         "more_classes": max(len(result.task.classes) - CLASSES, 0),
-        "raw": text.shown(raw.decode("utf-8", "replace"), RAW),
+        "raw": text.show_string(raw.decode("utf-8", "replace"), RAW),
         "tree": batch.settings.code("", entry.made.commit) if entry.made.commit else "",
     }  # fmt: skip
     preview = f"boards/{board.name}.png" if batch.count else PREVIEW
@@ -157,7 +157,7 @@ def _classes(result: Result) -> list[tuple[str, float, float, float]]:
         found = [seed.class_accuracy[number] for seed in result.seeds if number < len(seed.class_accuracy)]
         values = [one for one in found if one is not None]
         if values:
-            rows.append((text.shown(name, 40), math.fsum(values) / len(values), min(values), max(values)))
+            rows.append((text.show_string(name, 40), math.fsum(values) / len(values), min(values), max(values)))
     worst = sorted(rows, key=lambda row: row[1])[:CLASSES]
     return [row for row in rows if row in worst]
 
@@ -166,7 +166,7 @@ def _parsed(raw: bytes, file: str) -> Result:
     try:
         return Result.model_validate_json(raw)
     except ValidationError as error:
-        said = text.shown(str(misfit(error)))
+        said = text.show_string(str(misfit(error)))
         raise DataError(f"Result {file} does not fit the schema at {said}. Verify it first.") from None
 
 

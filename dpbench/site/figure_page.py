@@ -10,22 +10,22 @@ from dataclasses import dataclass
 
 from dpbench.analysis.formats import percent
 from dpbench.analysis.formula import numbers
-from dpbench.analysis.plots import Plot, Position, position, text
+from dpbench.analysis.plots import Plot, Position, axis_text, position
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.site.context import Site
 from dpbench.site.picture import Chart, picture
 from dpbench.site.render import Renderer
 from dpbench.studies.figures import published, ready
-from dpbench.studies.figures.collect import Collected, Place, assemble
+from dpbench.studies.figures.collect import FigureData, Place, assemble
 from dpbench.studies.figures.draw import draw
-from dpbench.studies.reproduce.document import FIGURES, cells, compared, coverage, remarks
-from dpbench.studies.reproduce.measured import Measured, axes
+from dpbench.studies.reproduce.document import FIGURES, cells, count_compared, coverage, remarks
+from dpbench.studies.reproduce.measured import Measurement, axes
 from dpbench.studies.reproduce.verdict import Comparison, compare
 
 
 @dataclass(frozen=True)
-class Shown:
+class FigureView:
     """One table or figure of a paper, or of a theorem: the comparison, and the chart where results are kept."""
 
     comparison: Comparison
@@ -42,7 +42,7 @@ def figures_page(site: Site, renderer: Renderer) -> bytes:
     return renderer.page("figures", "figures.html", "figures", {"figures": found, "verdicts": verdicts})
 
 
-def _shown(site: Site, comparison: Comparison) -> Shown:
+def _shown(site: Site, comparison: Comparison) -> FigureView:
     study = comparison.study
     folder = site.root / FIGURES / study.name
     chart = None
@@ -51,12 +51,14 @@ def _shown(site: Site, comparison: Comparison) -> Shown:
         figure = figure_of(study.sweep, results)
         chart = _chart(figure) if figure.measured else None
         if not comparison.compared:  # of other defaults than those of today, or by the code before
-            comparison = compare(study, [Measured(axes(one.spec), one.metrics["accuracy"], False) for one in results])
+            comparison = compare(
+                study, [Measurement(axes(one.spec), one.metrics["accuracy"], False) for one in results]
+            )
     rows = [row for row in cells(comparison) if row[2]]
-    return Shown(comparison, chart, rows, remarks(comparison), compared(comparison))
+    return FigureView(comparison, chart, rows, remarks(comparison), count_compared(comparison))
 
 
-def figure_of(name: str, results: Sequence[Result]) -> Collected:
+def figure_of(name: str, results: Sequence[Result]) -> FigureData:
     """Return a ready-made figure with results, each where its own spec puts it, whatever the defaults of today are."""
     plot = Plot.model_validate(tomllib.loads("\n".join(ready.lines(name)))["plot"])
     axes = (*plot.axes, *plot.through)
@@ -65,7 +67,7 @@ def figure_of(name: str, results: Sequence[Result]) -> Collected:
         Place({axis: _value(one, axis) for axis in axes}, numbers(one.spec.model_dump()), one) for one in kept
     ]  # fmt: skip
     places.sort(key=lambda one: _order(position(plot, one.values, one.numbers)))
-    return assemble(name, plot, places, published.chosen(plot, name))
+    return assemble(name, plot, places, published.choose_series(plot, name))
 
 
 def _order(at: Position) -> tuple[object, ...]:
@@ -88,11 +90,11 @@ def _size(value: object) -> float:
         return math.inf
 
 
-def _chart(one: Collected) -> Chart:
+def _chart(one: FigureData) -> Chart:
     title = one.plot.title or one.name
     head = (*one.plot.panels, *([one.plot.lines] if one.plot.lines else []), one.plot.x, f"{one.plot.metric} (%)")
     rows = tuple(
-        (*at.panel, *([at.line] if one.plot.lines else []), one.plot.without or "" if at.x is None else text(at.x),
+        (*at.panel, *([at.line] if one.plot.lines else []), one.plot.without or "" if at.x is None else axis_text(at.x),
          percent(score))
         for at, score in one.measured.items()
     )  # fmt: skip

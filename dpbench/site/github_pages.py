@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from dpbench.errors import OutputError
-from dpbench.site.layout import replaced
+from dpbench.site.layout import replace_folder
 from dpbench.support.files import sha256, write_atomically, write_json
 
 MARKER = ".dpbench-published.json"
@@ -57,7 +57,7 @@ def put(site: Path, folder: Path, *, dry_run: bool) -> Changes:
     folder = folder.resolve()
     if Path.cwd().is_relative_to(folder):
         raise OutputError(f"Expected to run outside {folder}, which is replaced as a whole: change to another folder.")
-    before = published(folder)
+    before = read_published_digests(folder)
     with tempfile.TemporaryDirectory() as empty:
         write_atomically(Path(empty) / NOJEKYLL, lambda file: file.write(b""))
         after = {path: digest for path, digest in digests(site).items() if "/." not in f"/{path}"}
@@ -86,7 +86,7 @@ def digests(folder: Path) -> dict[str, str]:
     return found
 
 
-def published(folder: Path) -> dict[str, str]:
+def read_published_digests(folder: Path) -> dict[str, str]:
     """Return the digests of what is published in a folder already."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"Expected a folder to publish to, got the file {folder}. Name another place.")
@@ -112,7 +112,7 @@ def _recorded(marker: Path) -> dict[str, str]:
 
 
 def _replace(site: Path, folder: Path, after: dict[str, str]) -> None:
-    with replaced(folder, KEPT) as new:
+    with replace_folder(folder, KEPT) as new:
         shutil.copytree(site, new, dirs_exist_ok=True, ignore=_hidden)
         write_atomically(new / NOJEKYLL, lambda file: file.write(b""))
         write_json(new / MARKER, after)

@@ -76,7 +76,7 @@ def home(site: Site, renderer: Renderer) -> bytes:
     lines = _lines(site, columns)
     everything = [entry for _, entry in site.entries]
     ranked = [entry for entry in everything if entry.role == "entry"]
-    old, read = view.before(site.index)
+    old, read = view.count_by_other_code(site.index)
     museum = read_museum()
     values = {
         "columns": [_column(standing, epsilons) for standing in columns],
@@ -127,7 +127,7 @@ def _cell(standing: Standing, entry: Entry) -> Cell:
     behind = top.metrics[metric].mean - score.mean if top else 0.0
     heat = 0 if entry.rank == 1 else 1 + sum(behind > step for step in STEPS)
     above = limit.metrics[metric].mean - score.mean if limit else None
-    where = f"{standing.board.title}: " + view.said(standing, entry)
+    where = f"{standing.board.title}: " + view.describe_entry(standing, entry)
     return Cell(layout.page(standing, entry), score, behind, above, entry.rank == 1, heat, where)
 
 

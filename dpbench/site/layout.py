@@ -19,7 +19,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 @contextmanager
-def fresh(out: Path) -> Iterator[Path]:
+def replace_site(out: Path) -> Iterator[Path]:
     """Yield a new folder beside `out` that takes its place when the block ends well, and vanishes when it does not.
 
     Raises:
@@ -32,7 +32,7 @@ def fresh(out: Path) -> Iterator[Path]:
             f"{MARKER}. Choose another folder."
         )
     try:
-        with replaced(out) as new:
+        with replace_folder(out) as new:
             (new / MARKER).write_bytes(_MARK)
             yield new
     except OSError as error:
@@ -42,7 +42,7 @@ def fresh(out: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replaced(folder: Path, kept: Sequence[str] = ()) -> Iterator[Path]:
+def replace_folder(folder: Path, kept: Sequence[str] = ()) -> Iterator[Path]:
     """Yield a new folder beside `folder` that takes its place when the block ends well, with what is `kept` of it.
 
     Whatever interrupts it, the old folder is there or the new one.

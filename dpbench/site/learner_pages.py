@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from dpbench.board.folder import content_of, fitted
+from dpbench.board.folder import content_of, validate_content
 from dpbench.board.index import Entry, Standing
 from dpbench.errors import DataError, MalformedFile
 from dpbench.registry import Registration
@@ -23,7 +23,7 @@ EXPLANATIONS = "explanations"
 
 
 @dataclass(frozen=True)
-class Shown:
+class LearnerView:
     """A learner as its page shows it."""
 
     name: str
@@ -63,7 +63,7 @@ def explanations(site: Site) -> list[Explanation]:
     found = []
     for file in sorted((site.root / EXPLANATIONS).glob("*.json")):
         try:
-            found.append(fitted(Explanation, content_of(file)))
+            found.append(validate_content(Explanation, content_of(file)))
         except MalformedFile as error:
             raise DataError(
                 f"Expected an explanation in {file}, at {error.field}: {error.said}. Make it again."
@@ -81,19 +81,19 @@ def _rows(site: Site) -> dict[str, list[tuple[Standing, view.Row]]]:
     return found
 
 
-def _shown(site: Site, name: str, rows: Sequence[tuple[Standing, view.Row]]) -> Shown:
+def _shown(site: Site, name: str, rows: Sequence[tuple[Standing, view.Row]]) -> LearnerView:
     registered = site.plugins.components["learner"].get(name)
     roles = {row.entry.role for _, row in rows}
     role = "entry" if roles & {"entry", "unranked"} else next(iter(roles), "entry")
-    return Shown(name, registered, tuple(rows), view.Axis.of(row.score for _, row in rows), role)
+    return LearnerView(name, registered, tuple(rows), view.Axis.of(row.score for _, row in rows), role)
 
 
-def _summary(one: Shown) -> Markup:
+def _summary(one: LearnerView) -> Markup:
     """Return the first paragraph of what a learner says of itself."""
     return next(iter(prose.paragraphs(one.registered.cls)), Markup()) if one.registered else Markup()
 
 
-def _page(site: Site, one: Shown, explained: Sequence[Explanation], renderer: Renderer) -> bytes:
+def _page(site: Site, one: LearnerView, explained: Sequence[Explanation], renderer: Renderer) -> bytes:
     first = one.entries[0] if one.entries else None
     cls = one.registered.cls if one.registered else None
     commits = [row.entry.made.commit for _, row in one.entries if row.entry.made.commit]
@@ -104,7 +104,8 @@ def _page(site: Site, one: Shown, explained: Sequence[Explanation], renderer: Re
         "file": file, "code": site.settings.code(file, commits[0] if commits else None) if file else "",
         "commit": commits[0] if commits else None, "rows": one.entries[:MOST],
         "left_out": max(len(one.entries) - MOST, 0), "plan": _guarantee(first[1].entry) if first else "",
-        "command": f"dpbench run --board {first[0].board.name} --learner {text.shown(one.name, 200)}" if first else "",
+        "command": f"dpbench run --board {first[0].board.name} --learner {text.show_string(one.name, 200)}"
+        if first else "",
         "charts": [*_explained(one.name, explained)],
     }  # fmt: skip
     return renderer.page("learner", site.learners[one.name], "learners", values)
@@ -138,4 +139,4 @@ def _explained(name: str, found: Sequence[Explanation]) -> Iterator[Chart]:
             )
             drawn = picture(functools.partial(figure, alone, titled=False), key, f"{title}. The table has its numbers.")
             note = "What accuracy gains when one thing after another is lifted; only the private run has a guarantee."
-            yield Chart(key, title, note, drawn, ("Learner", "ε", "Lifted", "points"), rows)
+            yield Chart(key, title, note, drawn, ("Learner", "ε", "LiftedCurator", "points"), rows)

@@ -145,7 +145,7 @@ def _labels(axes: Axes, shown: Lines, every: Mapping[str, Look]) -> None:
                 [1.045], [place], marker=look.shape.marker, color=colour, markersize=6, transform=across, clip_on=False
             )
         left = 1.035 if look.colour is None else 1.075
-        word = text.brief(name, LABEL)
+        word = text.shorten_string(name, LABEL)
         axes.text(
             left, place, word, va="center", transform=across, color=QUIET if look.colour is None else INK, fontsize=9
         )

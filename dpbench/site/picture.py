@@ -46,7 +46,7 @@ class Chart:
 
 
 @contextmanager
-def styled() -> Iterator[None]:
+def use_site_style() -> Iterator[None]:
     """Draw in the site's style; a sign that the font lacks is drawn by the reader's own fonts."""
     check_drawing()
     import matplotlib as mpl
@@ -65,7 +65,7 @@ def styled() -> Iterator[None]:
 
 def picture(draw: Callable[[], Figure], key: str, described: str) -> Markup:
     """Return what `draw` draws as SVG for a page; `described` is what a reader who does not see it is told."""
-    with styled():
+    with use_site_style():
         out = io.BytesIO()
         draw().savefig(out, format="svg", metadata={"Date": None})
     ElementTree.register_namespace("", _SVG)

@@ -36,7 +36,7 @@ def publish(
     if hub:
         upload.client(target.removeprefix(HUB))  # what is missing is said before all is verified
     else:
-        github_pages.published(Path(target))  # and so is a place that does not fit
+        github_pages.read_published_digests(Path(target))  # and so is a place that does not fit
     index = _verified(root, plugins)
     if hub:
         return upload.upload(target.removeprefix(HUB), _files(index, root), dry_run=dry_run)
@@ -55,7 +55,7 @@ def _verified(root: Path, plugins: Registry) -> Index:
             f"Expected every result in {root} to pass its checks, got {count} complaint(s), the first of {first.file}: "
             f"{first}. Nothing is published; `dpbench leaderboard verify` lists them all."
         ) from None
-    if not build.current(index, root):
+    if not build.is_current(index, root):
         raise DataError(f"Expected {root / build.INDEX} to be what its results make. Run `dpbench leaderboard build`.")
     return index
 

@@ -80,7 +80,7 @@ def _environment() -> Environment:
         rng=words.RNG,
         selection=words.SELECTION,
         metric_name=view.metric_name,
-        said=view.said,
+        said=view.describe_entry,
         page=layout.page,
     )
     return environment

@@ -13,7 +13,7 @@ from dpbench.errors import OutputError, SpecError
 ADDRESS = "127.0.0.1"
 
 
-class _Quiet(SimpleHTTPRequestHandler):
+class _QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Say nothing: the browser shows what is missing."""
 
@@ -28,7 +28,7 @@ def serve(site: Path, port: int, ready: Callable[[str], object]) -> None:
     if not (site / "index.html").is_file():
         raise OutputError(f"Expected the leaderboard's page in {site}, got none. Run `dpbench leaderboard build`.")
     try:
-        server = ThreadingHTTPServer((ADDRESS, port), partial(_Quiet, directory=str(site)))
+        server = ThreadingHTTPServer((ADDRESS, port), partial(_QuietHandler, directory=str(site)))
     except OSError as error:
         used = error.errno == errno.EADDRINUSE
         why = "which another program uses" if used else f"which cannot be had: {error.strerror}"

@@ -22,10 +22,10 @@ _HIDDEN = re.compile(
 NONE = "–"
 
 
-def shown(text: str, longest: int = LONGEST) -> str:
+def show_string(text: str, longest: int = LONGEST) -> str:
     """Return a stranger's string, cut, with what cannot be seen as U+FFFD.
 
-    >>> shown("abc", 2)
+    >>> show_string("abc", 2)
     'ab … (1 more characters)'
     """
     if len(text) <= longest and text.isascii() and text.isprintable():
@@ -35,18 +35,18 @@ def shown(text: str, longest: int = LONGEST) -> str:
     return _HIDDEN.sub("\ufffd", text)
 
 
-def brief(text: str, longest: int) -> str:
+def shorten_string(text: str, longest: int) -> str:
     """Return a stranger's string for a label, with an ellipsis where it is cut.
 
-    >>> brief("abcdef", 4)
+    >>> shorten_string("abcdef", 4)
     'abc…'
     """
-    return shown(text if len(text) <= longest else f"{text[: longest - 1]}…")
+    return show_string(text if len(text) <= longest else f"{text[: longest - 1]}…")
 
 
 def finalize(value: object) -> object:
-    """Return what a template prints for a value: strings that are not markup pass through `shown`."""
-    return shown(value) if type(value) is str else value
+    """Return what a template prints for a value: strings that are not markup pass through `show_string`."""
+    return show_string(value) if type(value) is str else value
 
 
 def percent(share: float | None) -> str:
@@ -67,10 +67,10 @@ def points(share: float, digits: int = 2) -> str:
     return f"{100 * share:.{digits}f} points"
 
 
-def signed(share: float, digits: int = 2) -> str:
+def show_signed_points(share: float, digits: int = 2) -> str:
     """Return a difference of shares in points, with its sign.
 
-    >>> signed(-0.0123), signed(0.0)
+    >>> show_signed_points(-0.0123), show_signed_points(0.0)
     ('−1.23', '0')
     """
     return f"{100 * share:+.{digits}f}".replace("-", "−") if share else "0"
@@ -94,16 +94,16 @@ def budget(epsilon: float) -> str:
     return "∞" if math.isinf(epsilon) else f"{epsilon:.10g}"
 
 
-def upward(value: float, digits: int = 4) -> str:
+def round_up(value: float, digits: int = 4) -> str:
     """Return an upper bound, rounded up: a page never states less than the file does.
 
-    >>> upward(0.99991234)
+    >>> round_up(0.99991234)
     '1.0000'
     """
     return "∞" if math.isinf(value) else f"{math.ceil(value * 10**digits) / 10**digits:.{digits}f}"
 
 
-def downward(value: float, digits: int = 3) -> str:
+def round_down(value: float, digits: int = 3) -> str:
     """Return a lower bound, rounded down."""
     return "∞" if math.isinf(value) else f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"
 
@@ -113,16 +113,17 @@ def bound(title: str) -> str:
     return title.replace("ε ", "ε\u00a0")
 
 
-def four(value: float) -> str:
+def round_to_four(value: float) -> str:
     """Return a number with four significant digits.
 
-    >>> four(37.3064), four(0.0)
+    >>> round_to_four(37.3064), round_to_four(0.0)
     ('37.31', '0')
     """
     return f"{value:.4g}"
 
 
 FILTERS = {
-    "percent": percent, "points": points, "signed": signed, "spread": spread, "budget": budget, "upward": upward,
-    "downward": downward, "four": four, "bound": bound, "duration": duration, "bytes_in_words": bytes_in_words,
+    "percent": percent, "points": points, "signed": show_signed_points, "spread": spread, "budget": budget,
+    "upward": round_up, "downward": round_down, "four": round_to_four, "bound": bound, "duration": duration,
+    "bytes_in_words": bytes_in_words,
 }  # fmt: skip

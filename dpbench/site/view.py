@@ -179,15 +179,15 @@ def name(entry: Entry) -> str:
     return entry.learner if entry.selection == "default" else f"{entry.learner}, {chosen}"
 
 
-def old(entry: Entry) -> bool:
+def is_by_other_code(entry: Entry) -> bool:
     """Return whether the code before this one made a result: it would sum and add noise otherwise today."""
     return entry.reads_private and entry.mechanism != MECHANISM
 
 
-def before(index: Index) -> tuple[int, int]:
+def count_by_other_code(index: Index) -> tuple[int, int]:
     """Return how many results the code before made, and how many read private rows at all."""
     read = [entry for standing in index.standings for entry in standing.entries if entry.reads_private]
-    return sum(map(old, read)), len(read)
+    return sum(map(is_by_other_code, read)), len(read)
 
 
 def metric_name(metric: Metric) -> str:
@@ -195,7 +195,7 @@ def metric_name(metric: Metric) -> str:
     return TITLES[metric]
 
 
-def said(standing: Standing, entry: Entry) -> str:
+def describe_entry(standing: Standing, entry: Entry) -> str:
     """Return an entry's score in words: accuracy with its interval, rank among how many, and both distances."""
     metric = standing.board.metric
     score, top, limit = entry.metrics.get(metric), best(standing), ceiling(standing)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def device_named(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
     """Return the device that `auto`, `cpu`, `cuda`, `cuda:1` ... names.
 
     Raises:

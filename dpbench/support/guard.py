@@ -19,7 +19,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def guarded(what: str, function: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
+def call_plugin(what: str, function: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
     """Call a plugin's code; dpbench's own refusals pass through.
 
     Raises:

@@ -6,12 +6,12 @@ import difflib
 from collections.abc import Iterable
 
 
-def unknown(what: str, name: str, known: Iterable[str], owner: str = "") -> str:
+def unknown_name(what: str, name: str, known: Iterable[str], owner: str = "") -> str:
     """Return a message that `name` is unknown, with the nearest name and all available ones.
 
-    >>> unknown("learner", "pilar", ["pillar", "dp-sgd"])
+    >>> unknown_name("learner", "pilar", ["pillar", "dp-sgd"])
     "Unknown learner 'pilar'. Did you mean 'pillar'? Available: dp-sgd, pillar."
-    >>> unknown("dataset", "MNIST", ["fashion-mnist", "pcam"])
+    >>> unknown_name("dataset", "MNIST", ["fashion-mnist", "pcam"])
     "Unknown dataset 'MNIST'. Did you mean 'fashion-mnist'? Available: fashion-mnist, pcam."
     """
     known = sorted(known)

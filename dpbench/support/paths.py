@@ -16,7 +16,7 @@ _ONLY: ContextVar[Path | None] = ContextVar("only", default=None)
 
 
 @contextmanager
-def only_in(folder: Path) -> Iterator[None]:
+def restrict_data(folder: Path) -> Iterator[None]:
     """Look for data in one folder only while the block runs: to test data before it is imported."""
     token = _ONLY.set(folder)
     try:
@@ -25,8 +25,8 @@ def only_in(folder: Path) -> Iterator[None]:
         _ONLY.reset(token)
 
 
-def restricted() -> bool:
-    """Return whether data is looked for in one folder only; see `only_in`."""
+def is_restricted() -> bool:
+    """Return whether data is looked for in one folder only; see `restrict_data`."""
     return _ONLY.get() is not None
 
 

@@ -39,7 +39,7 @@ def say(*, nothing: bool, everything: bool) -> None:
     _EVERYTHING.set(everything)
 
 
-def everything() -> bool:
+def shows_everything() -> bool:
     """Return whether every stage is to be said, on a line of its own."""
     return _EVERYTHING.get()
 
@@ -61,7 +61,7 @@ class _Lines:
     def __init__(self, description: str, total: int) -> None:
         self._description, self._total, self._done, self._begin = description, total, 0, monotonic()
         self._last = self._begin
-        if everything():
+        if shows_everything():
             line(f"{description}: {total:,}.")
 
     def advance(self, units: int) -> None:
@@ -84,9 +84,9 @@ class _Rate(ProgressColumn):
 def status(description: str) -> Iterator[None]:
     """Show a spinner while the block runs."""
     shown = console()
-    if everything():
+    if shows_everything():
         line(f"{description}.")
-    if not shown.is_terminal or everything():
+    if not shown.is_terminal or shows_everything():
         yield
         return
     with shown.status(description):
@@ -112,7 +112,7 @@ def transfer(description: str, total: int) -> Iterator[tuple[Callable[[int], Non
 def meter(description: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar with count, rate and time left while the block runs; yield the function that advances it."""
     shown = console()
-    if not shown.is_terminal or everything():
+    if not shown.is_terminal or shows_everything():
         yield _Lines(description, total).advance
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())

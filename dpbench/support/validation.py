@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from dpbench.support.messages import unknown
+from dpbench.support.messages import unknown_name
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def sentence(error: ValidationError, origin: str, models: Mapping[str, type[Base
     owner = f"{table} in {origin}" if table else origin
     model = models.get(table.partition(".")[0], models[""])
     if found.kind == "unknown":
-        return unknown("key", key, model.model_fields, owner)
+        return unknown_name("key", key, model.model_fields, owner)
     if found.kind == "missing":
         field = model.model_fields.get(key)
         meaning = field.description if field else None

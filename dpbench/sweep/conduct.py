@@ -17,9 +17,9 @@ from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry.components import build, kind_of, resolve
 from dpbench.support.code import DPBENCH, code_of, core
-from dpbench.support.guard import guarded
+from dpbench.support.guard import call_plugin
 from dpbench.sweep.cell_files import TO_RUN, Folder, State
-from dpbench.sweep.display import Count, shown
+from dpbench.sweep.display import Count, show_count
 from dpbench.sweep.grid import Cell, Grid, read_grid
 from dpbench.sweep.resources import Resources
 
@@ -154,11 +154,11 @@ class _Data:
 def _digest(dataset: Dataset, seed: int) -> str | None:
     """Return the digest of a dataset, None if it is drawn for each seed, missing, damaged, or to be downloaded."""
     try:
-        source = sources.described(dataset)
+        source = sources.describe_source(dataset)
         away = source is not None and source.hub and sources.find(dataset) is None
         if away or dataset.drawn(seed) != dataset:
             return None
-        return guarded(f"load of dataset {dataset.name!r}", dataset.load).digest
+        return call_plugin(f"load of dataset {dataset.name!r}", dataset.load).digest
     except DpbenchError:
         return None  # a cell that runs says why
 
@@ -181,9 +181,9 @@ def _run(left: Sequence[Cell], before: Overview, resources: Resources, plugins: 
     from dpbench.sweep.start import executor  # imports torch
 
     folder, chosen = before.folder, executor(resources, before.folder)
-    ordered = prepared(left, folder, resources.device_here, plugins)
+    ordered = prepare_cells(left, folder, resources.device_here, plugins)
     count = Count(len(ordered), chosen)
-    with closing(chosen.run(ordered)) as outcomes, shown(before.grid.name, count):
+    with closing(chosen.run(ordered)) as outcomes, show_count(before.grid.name, count):
         for outcome in outcomes:
             if outcome.result is None:
                 folder.record_failure(outcome.cell, outcome.error)
@@ -194,7 +194,7 @@ def _run(left: Sequence[Cell], before: Overview, resources: Resources, plugins: 
     return count.done
 
 
-def prepared(cells: Sequence[Cell], folder: Folder, device: str, plugins: Registry) -> list[Cell]:
+def prepare_cells(cells: Sequence[Cell], folder: Folder, device: str, plugins: Registry) -> list[Cell]:
     """Extract features and compare images once for all workers; return the cells grouped by their data.
 
     Raises:

@@ -63,7 +63,7 @@ class DaskCluster:
 
     def __post_init__(self) -> None:
         """Refuse a scheduler that does not answer, before data is prepared."""
-        with connected(self.scheduler) as client:
+        with connect(self.scheduler) as client:
             self.workers = len(client.nthreads())
 
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
@@ -72,7 +72,7 @@ class DaskCluster:
         Raises:
             DpbenchError: the scheduler is gone.
         """
-        with connected(self.scheduler) as client:
+        with connect(self.scheduler) as client:
             client.register_plugin(WorkerMemory())
             yield from outcomes(client, cells, self.device, self.threads)
 
@@ -113,7 +113,7 @@ def _outcome(future: Any, cell: Cell, address: str) -> Outcome:
     return Outcome(cell, error=f"{type(error).__name__} on a Dask worker: {error}")
 
 
-def connected(address: Any) -> Any:
+def connect(address: Any) -> Any:
     """Return a client of a cluster, or of the scheduler at an address.
 
     Raises:

@@ -37,11 +37,11 @@ class Count:
 
 
 @contextmanager
-def shown(name: str, count: Count) -> Iterator[None]:
+def show_count(name: str, count: Count) -> Iterator[None]:
     """Show the count while the block runs, on standard error."""
     console, ended, said = progress.console(), threading.Event(), f"Sweep {name}, {count.total} cells"
-    bar = console.is_terminal and not progress.everything()
-    if progress.everything():
+    bar = console.is_terminal and not progress.shows_everything()
+    if progress.shows_everything():
         progress.line(f"{said}.")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[count]}"))
     with Progress(*columns, console=console, disable=not bar, transient=True) as drawn:

@@ -48,7 +48,7 @@ from dpbench.records.protocol import CONCAT, Component, Protocol
 from dpbench.records.spec import COMPONENTS, Spec, make_spec, read_toml
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
-from dpbench.support.messages import unknown
+from dpbench.support.messages import unknown_name
 from dpbench.support.validation import sentence
 
 AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
@@ -124,7 +124,7 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
             cell = _cell(fixed, values, origin, plugins)
             cells.setdefault(cell.digest, cell)
     if written.plot is not None:
-        plots.check(written.plot, [(cell.values, cell.numbers) for cell in cells.values()], origin)
+        plots.check_plot(written.plot, [(cell.values, cell.numbers) for cell in cells.values()], origin)
     return Grid(written.name, tuple(cells.values()), total - len(cells), written.plot)
 
 
@@ -148,7 +148,7 @@ def _flat(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
     for key in flat:
         root, dot, option = key.partition(".")
         if root not in Spec.model_fields:
-            raise SpecError(unknown("key", key, Spec.model_fields, origin))
+            raise SpecError(unknown_name("key", key, Spec.model_fields, origin))
         if dot and (root not in COMPONENTS or not option):
             raise SpecError(
                 f"Expected an option of {', '.join(COMPONENTS)} in {origin}, such as learner.k, got {key!r}."

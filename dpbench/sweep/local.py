@@ -27,7 +27,7 @@ from dpbench.sweep.grid import Cell
 from dpbench.sweep.worker import READY
 
 
-class Died(Exception):
+class WorkerDied(Exception):
     """A worker ended without an answer."""
 
 
@@ -47,7 +47,7 @@ class LocalPool:
         Raises:
             DpbenchError: a worker cannot be started.
         """
-        shared = _Shared()
+        shared = _SharedState()
         for cell in cells:
             shared.cells.put(cell)
         indices = range(min(self.workers, len(cells)))
@@ -65,7 +65,7 @@ class LocalPool:
             for thread in threads:
                 thread.join()
 
-    def _serve(self, index: int, shared: _Shared) -> None:
+    def _serve(self, index: int, shared: _SharedState) -> None:
         """Feed cells to one worker, and replace it when it dies."""
         worker = None
         try:
@@ -76,7 +76,7 @@ class LocalPool:
                     try:
                         shared.outcomes.put(Outcome.of(cell, worker.ask(cell.spec.model_dump_json())))
                         break
-                    except Died:
+                    except WorkerDied:
                         if shared.ended:
                             return
                         worker.end()
@@ -94,7 +94,7 @@ class LocalPool:
             if worker is not None:
                 worker.end()
 
-    def _started(self, index: int, shared: _Shared) -> _Worker:
+    def _started(self, index: int, shared: _SharedState) -> _Worker:
         environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(self.threads)), "PYTHONPATH": _path()}
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[index % len(self.gpus)]
@@ -103,9 +103,9 @@ class LocalPool:
                 worker = _Worker(self.device, self.threads, environment, log.fileno())
             shared.add(worker)
             worker.expect(READY)
-        except (OSError, Died) as error:
+        except (OSError, WorkerDied) as error:
             if shared.ended:
-                raise Died from None
+                raise WorkerDied from None
             raise DpbenchError(
                 f"A worker process could not be started ({error or 'it ended at once'}). See {self.folder.log_file}."
             ) from error
@@ -132,13 +132,13 @@ class _Worker:
             self.process.stdin.write(f"{line}\n")
             self.process.stdin.flush()
         except (OSError, ValueError) as error:  # ValueError: the pipe is closed
-            raise Died from error
+            raise WorkerDied from error
         return self._answer()
 
     def expect(self, line: str) -> None:
         """Wait for the worker's first line."""
         if self._answer() != line:
-            raise Died
+            raise WorkerDied
 
     def end(self) -> None:
         """Kill the process, wait for it and close its pipes."""
@@ -153,12 +153,12 @@ class _Worker:
         assert self.process.stdout is not None
         answer = self.process.stdout.readline()
         if not answer.endswith("\n"):
-            raise Died
+            raise WorkerDied
         return answer.rstrip("\n")
 
 
 @dataclass
-class _Shared:
+class _SharedState:
     """What the threads that feed workers share."""
 
     cells: queue.SimpleQueue[Cell] = field(default_factory=queue.SimpleQueue)

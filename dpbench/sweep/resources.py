@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from dpbench.errors import SpecError
-from dpbench.support.messages import unknown
+from dpbench.support.messages import unknown_name
 
 ExecutorName = Literal["local", "dask", "slurm"]
 REPEATABLE = ("job_extra_directives", "job_script_prologue")  # keys of --slurm that may be given more than once
@@ -78,7 +78,7 @@ def slurm_options(texts: Sequence[str]) -> Slurm:
     for text in texts:
         key, _, value = text.partition("=")
         if key not in keys:
-            raise SpecError(f"{unknown('key', key, keys, '--slurm')} A job's cores are its worker's --threads.")
+            raise SpecError(f"{unknown_name('key', key, keys, '--slurm')} A job's cores are its worker's --threads.")
         if not value.strip():
             raise SpecError(f"Expected a value for {key!r} of --slurm, as in --slurm {key}=VALUE, got none.")
         if key in given and key not in REPEATABLE:

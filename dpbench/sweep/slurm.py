@@ -30,7 +30,7 @@ from distributed.core import Status
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.support.messages import duration
 from dpbench.sweep.cell_files import Folder
-from dpbench.sweep.dask_cluster import CONNECT_TIMEOUT, WorkerMemory, connected, outcomes
+from dpbench.sweep.dask_cluster import CONNECT_TIMEOUT, WorkerMemory, connect, outcomes
 from dpbench.sweep.executor import MAX_TRIES, THREAD_VARIABLES, Outcome
 from dpbench.sweep.grid import Cell
 from dpbench.sweep.resources import Slurm
@@ -106,10 +106,10 @@ class SlurmJobs:
         submissions = Submissions(self.folder)
         with ExitStack() as stack:
             cluster = stack.enter_context(self._started(submissions))
-            client = stack.enter_context(connected(cluster))
+            client = stack.enter_context(connect(cluster))
             client.register_plugin(WorkerMemory())
             cluster.scale(min(self.jobs, len(cells)))
-            watch = _Watch(self, cluster, submissions, min(self.jobs, len(cells)))
+            watch = _JobMonitor(self, cluster, submissions, min(self.jobs, len(cells)))
             yield from outcomes(client, cells, self.device, self.threads, watch)
 
     def _started(self, submissions: Submissions) -> Any:
@@ -137,7 +137,7 @@ class SlurmJobs:
         return [f"export {key}={shlex.quote(value)}" for key, value in sorted(known.items())]
 
 
-class _Watch:
+class _JobMonitor:
     """Monitors the jobs while cells are left."""
 
     def __init__(self, executor: SlurmJobs, cluster: Any, submissions: Submissions, jobs: int) -> None:

@@ -8,7 +8,7 @@ import signal
 import torch
 
 from dpbench.errors import SpecError
-from dpbench.support.device import device_named
+from dpbench.support.device import find_device
 from dpbench.sweep.cell_files import Folder
 from dpbench.sweep.executor import Executor
 from dpbench.sweep.local import LocalPool
@@ -64,7 +64,7 @@ def _counts(resources: Resources, gpus: int) -> tuple[int, int]:
 
 def _gpus(device: str) -> tuple[str, ...]:
     """Return the GPUs to divide among workers, as CUDA_VISIBLE_DEVICES names them; none if cells run on the CPU."""
-    if device_named(device).type != "cuda":
+    if find_device(device).type != "cuda":
         return ()
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     names = visible or [str(index) for index in range(torch.cuda.device_count())]

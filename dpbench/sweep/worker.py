@@ -18,11 +18,11 @@ import traceback
 from dpbench import registry
 from dpbench.errors import DpbenchError
 from dpbench.harness.run import run
-from dpbench.harness.shared import Shared
+from dpbench.harness.shared import SharedWork
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
-from dpbench.support.device import device_named
+from dpbench.support.device import find_device
 
 READY = "ready"
 
@@ -31,7 +31,7 @@ class Memory:
     """The plugins, and what runs may share: a cell gets what a run of its own would compute."""
 
     def __init__(self, plugins: Registry | None = None) -> None:
-        self._plugins, self._shared = plugins or registry.load(), Shared()
+        self._plugins, self._shared = plugins or registry.load(), SharedWork()
 
     def prepare(self, spec: Spec, device: str) -> None:
         """Extract features and compare images, which the cache folder keeps for every process that comes after.
@@ -40,7 +40,7 @@ class Memory:
             DpbenchError: as `run` does.
         """
         parts = resolve(spec, self._plugins).parts
-        roles = self._shared.roles(parts, spec.split_rule, spec.budget, device_named(device))
+        roles = self._shared.roles(parts, spec.split_rule, spec.budget, find_device(device))
         roles.test()
         roles.compared()
 

@@ -10,14 +10,14 @@ from dpbench.errors import LawBroken, UnknownName
 from dpbench.records.protocol import CONCAT, Component
 from dpbench.registry import KINDS, Kind, Registry
 from dpbench.support.guard import DEBUG
-from dpbench.support.messages import unknown
+from dpbench.support.messages import unknown_name
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
 from dpbench.testing.laws import Laws
 
 SUITES: dict[Kind, type[Laws]] = {"dataset": DatasetLaws, "extractor": ExtractorLaws, "learner": LearnerLaws}
 
 
-def check(registry: Registry, text: str) -> Iterator[tuple[str, str | None]]:
+def check_laws(registry: Registry, text: str) -> Iterator[tuple[str, str | None]]:
     """Yield each law's name with None, or with the complaint where it is broken.
 
     Args:
@@ -35,7 +35,7 @@ def check(registry: Registry, text: str) -> Iterator[tuple[str, str | None]]:
     kinds = [kind for kind in KINDS if component.name in registry.components[kind]]
     if not kinds:
         names = {name for kind in KINDS for name in registry.components[kind]}
-        raise UnknownName(unknown("component", component.name, names))
+        raise UnknownName(unknown_name("component", component.name, names))
     for kind in kinds:
         yield from _checked(kind, component.name, registry.build(kind, component.name, component.options))
 

@@ -21,7 +21,7 @@ from dpbench.privacy.core.curator import LedgerCurator, Question
 from dpbench.privacy.core.exact.surroundings import own_arithmetic
 from dpbench.privacy.core.forms.blocks import blocks_of
 from dpbench.privacy.core.map import Map
-from dpbench.privacy.purity.failures import withheld
+from dpbench.privacy.purity.failures import call_withholding
 
 SHOWN = 32  # rows that are looked at outside a question
 
@@ -57,7 +57,7 @@ def rows_of(question: Question) -> RowFn | None:
     rows = question.rows_asked
     if rows is None:
         return None
-    return lambda chunk: withheld(rows, chunk, f"A row function of release {question.releases[-1]!r}")
+    return lambda chunk: call_withholding(rows, chunk, f"A row function of release {question.releases[-1]!r}")
 
 
 def digest_of(things: Sequence[Any]) -> str:

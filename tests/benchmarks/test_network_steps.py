@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 from dpbench_plugins.learners.networks.gradients import Gradients, Layout
-from dpbench_plugins.learners.networks.models import Network, build, initial
+from dpbench_plugins.learners.networks.models import Network, build, draw_parameters
 from dpbench_plugins.learners.networks.training import Phase, Training
-from dpbench_plugins.learners.networks.views import Views, normalised
+from dpbench_plugins.learners.networks.views import Views, normalise
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dpbench import Release, Task
-from dpbench.privacy.core.binding import bind
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.curator import handle_of
@@ -36,7 +36,7 @@ class World:
         self.shape, self.batch, self.physical = ((3, 32, 32), batch, physical) if ratios.enabled else ((3, 8, 8), 4, 2)
         self.name = network if ratios.enabled or network == "resnet-9" else "wrn-10-1"
         self.network = build(self.name, self.shape, 10)
-        self.start = initial(self.network, torch.Generator().manual_seed(0))
+        self.start = draw_parameters(self.network, torch.Generator().manual_seed(0))
         draw = torch.Generator().manual_seed(1)
         self.x, self.y = torch.rand(self.batch, *self.shape, generator=draw), torch.arange(self.batch) % 10
 
@@ -58,7 +58,7 @@ class World:
         from torch.utils.data import DataLoader, TensorDataset
 
         module: Any = _with_weights(self.network, self.start).to(self.device)
-        images, labels = normalised(self.x).to(self.device), self.y.to(self.device)
+        images, labels = normalise(self.x).to(self.device), self.y.to(self.device)
         data = DataLoader(TensorDataset(images, labels), batch_size=self.batch)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -13,7 +13,7 @@ from typing import Any
 from dpbench import registry
 from dpbench.sweep import Resources, read_grid
 from dpbench.sweep.cell_files import Folder
-from dpbench.sweep.conduct import prepared
+from dpbench.sweep.conduct import prepare_cells
 from dpbench.sweep.start import executor
 from tests.benchmarks.conftest import Ratios
 
@@ -30,7 +30,7 @@ def _timed(out: Path, ratios: Ratios, workers: int) -> tuple[float, float]:
     folder, own, count = Folder(out), 0.0, 0
     folder.path.mkdir()
     pool = executor(Resources(workers=workers, threads=1, device="cpu"), folder)
-    cells = prepared(grid.cells, folder, "cpu", plugins)
+    cells = prepare_cells(grid.cells, folder, "cpu", plugins)
     warm = WARM if ratios.enabled else 1
     with closing(pool.run(cells)) as outcomes:
         for place, outcome in enumerate(outcomes):

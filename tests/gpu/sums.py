@@ -17,14 +17,14 @@ from dpbench_plugins.learners.pillar import Pillar
 from torch import Tensor
 
 from dpbench import Budget, ProbeLearner, PublicData, Task, exact_linear, quantise, residuals
-from dpbench.privacy.core.binding import bind
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.exact import products
-from dpbench.privacy.core.exact.quantised import Quantised, measured
+from dpbench.privacy.core.exact.quantised import QuantisedRows, measure
 from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Scaled
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.core.witness import Seen, Witness
+from dpbench.privacy.core.witness import SumObservation, Witness
 from dpbench.privacy.curator import handle_of
 from dpbench.privacy.mechanisms.residual.form import Residual
 from tests.gpu.asked import CPU, Asked, Row
@@ -87,7 +87,7 @@ def equal(here: list[Tensor], there: list[Tensor]) -> int:
 def totals(learner: ProbeLearner, world: World, device: torch.device, seed: int) -> list[Tensor]:
     """Return the sums behind each answer of one fit. The learner's public map is made on the processor, and carried."""
     task = Task((world.d,), world.classes, world.n, CPU)
-    seen: list[Seen] = []
+    seen: list[SumObservation] = []
     randomness = Randomness.research(seed, "tests.gpu")
     held = PrivateRows(world.x(0, world.n), world.y(0, world.n), torch.arange(world.n))
     there = dataclasses.replace(task, device=device)
@@ -123,8 +123,8 @@ def carried(thing: Any, device: torch.device) -> Any:
     """Return a public map, or what it is made of, with its tensors on another device and their bits as they are."""
     if isinstance(thing, Tensor):
         return thing.to(device)
-    if isinstance(thing, Quantised):
-        return measured(*(part.to(device) for part in thing.parts))
+    if isinstance(thing, QuantisedRows):
+        return measure(*(part.to(device) for part in thing.parts))
     if isinstance(thing, FunctionType) and thing.__closure__:
         cells = tuple(CellType(carried(cell.cell_contents, device)) for cell in thing.__closure__)
         return FunctionType(thing.__code__, thing.__globals__, thing.__name__, thing.__defaults__, cells)

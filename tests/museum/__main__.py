@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpbench.museum.matrix import recorded, write
+from dpbench.museum.matrix import record_visit, write
 from dpbench.museum.tour import EXHIBITS
 from dpbench.records.museum import Record
 
@@ -11,7 +11,7 @@ def main() -> None:
     """Write the records."""
     found: list[Record] = []
     for exhibit in EXHIBITS:
-        found.append(recorded(exhibit, exhibit.visit()))
+        found.append(record_visit(exhibit, exhibit.visit()))
         print(f"{exhibit.name}: {', '.join(found[-1].stopped) or 'NOTHING'}", flush=True)
     write(found)
 

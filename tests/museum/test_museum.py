@@ -13,12 +13,12 @@ from dpbench.api import Learner
 from dpbench.cli import app
 from dpbench.errors import UnknownName
 from dpbench.museum import matrix
-from dpbench.museum.cores import Core
+from dpbench.museum.cores import BrokenCore
 from dpbench.museum.exhibit import Exhibit
 from dpbench.museum.exhibits.elections import Committee, Prototypes, Stumps
-from dpbench.museum.exhibits.honest import Honest, InTwoBlocks, OfSamples
+from dpbench.museum.exhibits.honest import HonestLearner, SampledLearner, TwoBlockLearner
 from dpbench.museum.exhibits.precision import TrainsUnderAutocast
-from dpbench.museum.strangers import ran
+from dpbench.museum.strangers import run_learner
 from dpbench.museum.tour import EXHIBITS, find
 from dpbench.records.museum import read
 from dpbench.testing import LearnerLaws
@@ -79,7 +79,7 @@ SAID = {
 @pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.name)
 def test_an_exhibit_is_stopped_as_recorded_and_for_its_own_reason(exhibit: Exhibit) -> None:
     findings = exhibit.visit()
-    found, known = matrix.recorded(exhibit, findings), RECORDS[exhibit.name]
+    found, known = matrix.record_visit(exhibit, findings), RECORDS[exhibit.name]
     assert found.stopped
     assert found.model_copy(update={"claimed": known.claimed, "true": known.true}) == known
     for one, other in ((found.claimed, known.claimed), (found.true, known.true)):
@@ -93,20 +93,20 @@ def test_the_record_is_of_every_exhibit_in_order_and_the_page_is_made_of_it() ->
     assert matrix.PAGE.read_text(encoding="utf-8") == matrix.page(read())
 
 
-@pytest.mark.parametrize("learner", [Honest, OfSamples, InTwoBlocks, Prototypes, Stumps, Committee])
+@pytest.mark.parametrize("learner", [HonestLearner, SampledLearner, TwoBlockLearner, Prototypes, Stumps, Committee])
 def test_what_exhibits_change_is_honest_itself(learner: type[Learner]) -> None:
-    assert ran(learner).metrics["accuracy"].mean > 0.5
+    assert run_learner(learner).metrics["accuracy"].mean > 0.5
 
 
-@pytest.mark.parametrize("learner", [Honest, OfSamples, InTwoBlocks, Prototypes, Stumps, Committee])
+@pytest.mark.parametrize("learner", [HonestLearner, SampledLearner, TwoBlockLearner, Prototypes, Stumps, Committee])
 def test_an_honest_core_passes_the_audit_that_broken_ones_fail(learner: type[Learner]) -> None:
-    honest = Core(lambda core, *given: core(*given), "core.randomness:_Seeded.noise", learner)
+    honest = BrokenCore(lambda core, *given: core(*given), "core.randomness:_SeededDraws.noise", learner)
     assert set(honest.visit().values()) == {None}
 
 
 def test_a_broken_core_is_whole_again_after_a_visit() -> None:
     for exhibit in EXHIBITS:
-        if isinstance(exhibit, Core):
+        if isinstance(exhibit, BrokenCore):
             module, _, path = exhibit.place.partition(":")
             before = _at(module, path)
             with exhibit.broken():
@@ -123,7 +123,7 @@ def _at(module: str, path: str) -> object:
 
 def test_autocast_around_a_fit_changes_no_answer() -> None:
     answers: list[list[Tensor]] = []
-    for learner in (Honest, TrainsUnderAutocast):
+    for learner in (HonestLearner, TrainsUnderAutocast):
         suite = type("Suite", (LearnerLaws,), {"learner": learner()})()
         world = suite._world(0)
         told = Recorder(suite._curator(world, suite.ample))

@@ -50,7 +50,7 @@ MUTANTS = (
     ),
     Mutant(
         "sigma that is no number", "NaN > 0 is false: sums without noise for a run that states epsilon",
-        "core/binding.py",
+        "binding.py",
         edit("if not 0 <= sigma < math.inf:", "if sigma < 0 or sigma == math.inf:"),
         ("test_binding.py::test_a_sigma_that_is_none_is_refused",),
     ),
@@ -81,7 +81,7 @@ MUTANTS = (
     ),
     Mutant(
         "noise of the smallest clip", "blocks with a larger clip get too little", "core/sum.py",
-        edit("noised(summed, std, draws) for", "noised(summed, min(stds), draws) for"),
+        edit("add_noise(summed, std, draws) for", "add_noise(summed, min(stds), draws) for"),
         (CURATOR + "each_of_two_blocks_gets_noise_for_the_norm_of_both_together",),
     ),
     Mutant(
@@ -107,7 +107,7 @@ MUTANTS = (
     ),
     Mutant(
         "shapes by private rows", "a class that one example has widens the answer: 73% against none", "core/sum.py",
-        edit("added_up(chunks, integers, self._over_none(curator))", "added_up(chunks, integers)"),
+        edit("sum_chunks(chunks, integers, self._over_none(curator))", "sum_chunks(chunks, integers)"),
         ("test_sums.py::test_no_private_row_has_a_part_in_the_shape_or_the_scale_of_an_answer",),
     ),
     Mutant(

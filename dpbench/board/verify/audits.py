@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from dpbench.audit.attack import guesses_of
-from dpbench.audit.figures import figures
-from dpbench.board.folder import ResultFile, content_of, fitted
+from dpbench.audit.attack import count_guesses
+from dpbench.audit.figures import compute_figures
+from dpbench.board.folder import ResultFile, content_of, validate_content
 from dpbench.board.verify.known import Wrong
 from dpbench.errors import Complaint, MalformedFile
 from dpbench.records.audit import Attack, Audit, Figures
@@ -26,27 +26,27 @@ def audit_file(stored: ResultFile, root: Path) -> Path:
     return root / "audits" / stored.path.parent.name / stored.path.name
 
 
-def audited(stored: ResultFile, root: Path) -> Audit | None:
+def find_audit(stored: ResultFile, root: Path) -> Audit | None:
     """Return the audit of a result, if there is one.
 
     Raises:
         MalformedFile: it cannot be read.
     """
     file = audit_file(stored, root)
-    return fitted(Audit, content_of(file)) if os.path.lexists(file) else None
+    return validate_content(Audit, content_of(file)) if os.path.lexists(file) else None
 
 
-def audits_wrong(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
+def check_audits(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
     """Return what is wrong with the audit of a result: unreadable, of another result, or not passed."""
     name = audit_file(stored, root).relative_to(root).as_posix()
     try:
-        found = audited(stored, root)
+        found = find_audit(stored, root)
     except MalformedFile as error:
         return [Complaint(name, error.field, error.said)]
     return [Complaint(name, *one) for one in _wrong(found, result)] if found else []
 
 
-def strays(stored: Iterable[ResultFile], root: Path) -> list[Complaint]:
+def find_stray_audits(stored: Iterable[ResultFile], root: Path) -> list[Complaint]:
     """Return the audits that no result belongs to."""
     known = {audit_file(one, root) for one in stored}
     found = sorted(file for file in (root / "audits").glob("*/*") if file not in known)
@@ -82,7 +82,7 @@ def _statistics(audit: Audit) -> Wrong:
     yield from wrong
     if wrong:
         return
-    found = figures(audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack)
+    found = compute_figures(audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack)
     if not _same(found, audit.figures):
         yield "figures", "they do not follow from the statistics beside them: audit it again"
 
@@ -91,8 +91,8 @@ def _attacked(attack: Attack, audit: Audit) -> Wrong:
     sampled = any(one.sample_rate < 1 for one in audit.plan)
     if (attack.mu is None) != sampled:
         yield "attack.mu", "expected none where samples are drawn, and one elsewhere"
-    if attack.guesses != guesses_of(attack.canaries) or attack.correct > attack.guesses:
-        yield "attack.guesses", f"expected {guesses_of(attack.canaries)}, fixed in advance, {attack.correct} right"
+    if attack.guesses != count_guesses(attack.canaries) or attack.correct > attack.guesses:
+        yield "attack.guesses", f"expected {count_guesses(attack.canaries)}, fixed in advance, {attack.correct} right"
         return
     if abs(attack.members - attack.canaries / 2) > 3 * math.sqrt(attack.canaries):
         yield "attack.members", "expected each canary to be in the data with chance 1/2"

@@ -25,10 +25,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.board.folder import ResultFile, content_of, fitted
+from dpbench.board.folder import ResultFile, content_of, validate_content
 from dpbench.board.verify.declared import check_copies, check_provenance, check_selection, check_task
-from dpbench.board.verify.derive import Question, bounds, question_of
-from dpbench.board.verify.known import Known, Wrong
+from dpbench.board.verify.derive import EpsilonQuestion, check_bounds, question_of
+from dpbench.board.verify.known import Expectations, Wrong
 from dpbench.board.verify.scores import check_guesses, check_scores
 from dpbench.errors import Complaint, DpbenchError, MalformedFile
 from dpbench.privacy.core.accounting.accountant import is_pure
@@ -44,31 +44,31 @@ COMPONENT = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedFile:
     """One file after its checks; epsilon is derived apart, as many results ask the same question."""
 
     stored: ResultFile
     complaints: tuple[Complaint, ...]
     result: Result | None = None
-    question: Question | None = None
+    question: EpsilonQuestion | None = None
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not self.complaints
 
-    def but(self, found: Iterator[tuple[str, str]]) -> Checked:
+    def but(self, found: Iterator[tuple[str, str]]) -> CheckedFile:
         """Return this with more complaints."""
         more = tuple(Complaint(self.stored.file, *one) for one in found)
-        return Checked(self.stored, self.complaints + more, self.result, self.question)
+        return CheckedFile(self.stored, self.complaints + more, self.result, self.question)
 
 
-def check(stored: ResultFile, known: Known) -> Checked:
+def check_result_file(stored: ResultFile, known: Expectations) -> CheckedFile:
     """Check one file, all but the value of epsilon."""
-    start = Checked(stored, ())
+    start = CheckedFile(stored, ())
     try:
         content = content_of(stored.path)
-        result = fitted(Result, content)
+        result = validate_content(Result, content)
     except MalformedFile as error:
         return start.but(iter([(error.field, error.said)]))
     named = itertools.chain(_names(result), _filed(stored, result))
@@ -77,11 +77,11 @@ def check(stored: ResultFile, known: Known) -> Checked:
     if stored.board is not None or not stored.filed:  # a figure may have data that every seed draws anew
         wrong += itertools.chain(check_copies(result), check_guesses(result))
     try:
-        impossible = next(bounds(result.privacy, result.spec.epsilon), None)
+        impossible = next(check_bounds(result.privacy, result.spec.epsilon), None)
         question = None if impossible else question_of(result)
     except DpbenchError as error:
         question, wrong = None, [*wrong, ("privacy.plan", str(error))]
-    return Checked(stored, (), result, question).but(iter(wrong))
+    return CheckedFile(stored, (), result, question).but(iter(wrong))
 
 
 def _names(result: Result) -> Wrong:
@@ -126,21 +126,21 @@ def _checks(result: Result) -> Wrong:
         yield "privacy.not_covered", "expected what every result of dpbench leaves out, word by word"
     if math.isinf(spec.epsilon) and privacy.sigma != 0:
         yield "privacy.sigma", f"expected 0 without privacy, got {privacy.sigma!r}"
-    yield from bounds(privacy, spec.epsilon)
+    yield from check_bounds(privacy, spec.epsilon)
     yield from check_task(result)
     yield from check_selection(result)
     yield from check_scores(result)
 
 
-def _board(stored: ResultFile, result: Result, known: Known) -> Wrong:
+def _board(stored: ResultFile, result: Result, known: Expectations) -> Wrong:
     board = known.boards.get(stored.board or "")
-    for key, expected, got in departures(board, today(result.spec, known)) if board else ():
+    for key, expected, got in find_departures(board, fill_new_options(result.spec, known)) if board else ():
         yield f"spec.{key}", f"expected {expected}, as board {stored.board}, got {got}"
     if board and result.privacy.repeats and result.privacy.rng == "research":
         yield "privacy.rng", "expected secure with selection private-accounted: the number of runs follows from a seed"
 
 
-def today(spec: Spec, known: Known) -> Spec:
+def fill_new_options(spec: Spec, known: Expectations) -> Spec:
     """Return a spec with the options that its data and extractor gained since it ran, at the defaults they have."""
     whole: dict[str, Any] = {}
     for role in ("dataset", "public_dataset", "extractor"):
@@ -149,12 +149,12 @@ def today(spec: Spec, known: Known) -> Spec:
     return spec.model_copy(update=whole)
 
 
-def _gained(part: Component, role: str, known: Known) -> Component:
+def _gained(part: Component, role: str, known: Expectations) -> Component:
     here = known.installed.get((kind_of(role), part.name))
     return Component(name=part.name, options={**(here.defaults if here else {}), **part.options})
 
 
-def departures(board: Board, spec: Spec) -> list[tuple[str, str, str]]:
+def find_departures(board: Board, spec: Spec) -> list[tuple[str, str, str]]:
     """Return key, what was expected and what came, where a spec departs from a board; both are spelled out.
 
     No privacy at all (epsilon = inf) is no departure: such a result is a line of the board, not an entry.

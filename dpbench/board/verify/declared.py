@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpbench.board.verify.known import Installed, Wrong
-from dpbench.records.overlap import too_much
+from dpbench.board.verify.known import InstalledComponent, Wrong
+from dpbench.records.overlap import find_excess
 from dpbench.records.result import Result
-from dpbench.records.search import Selection, worst
+from dpbench.records.search import Selection, least_clean
 from dpbench.records.tolerance import close
 from dpbench.registry.components import kind_of
 
@@ -49,7 +49,7 @@ def check_task(result: Result) -> Wrong:
 
 def check_copies(result: Result) -> Wrong:
     """Yield which splits share more images than a board lets them."""
-    for pair, said in too_much(result.task.overlap, result.task.private):
+    for pair, said in find_excess(result.task.overlap, result.task.private):
         yield f"task.overlap.{pair}", said
 
 
@@ -89,7 +89,7 @@ def check_selection(result: Result) -> Wrong:
     yield from _trials(record)
 
 
-def check_provenance(result: Result, installed: Mapping[tuple[str, str], Installed]) -> Wrong:
+def check_provenance(result: Result, installed: Mapping[tuple[str, str], InstalledComponent]) -> Wrong:
     """Yield what does not fit of commit, plugins and their versions; `installed` is what this machine has."""
     commit, dirty, version = (result.provenance.get(key) for key in ("commit", "dirty", "dpbench"))
     roles = result.spec.roles.keys()
@@ -160,7 +160,7 @@ def _taken(result: Result, record: Selection) -> Wrong:
     elsewhere = source.dataset != result.spec.dataset.name or source.selection in {"transfer", "default"}
     if record.rule == "transfer" and not elsewhere:
         yield "search.source", f"expected another dataset than {source.dataset!r} with transfer"
-    if worst(source.selection, record.rule) != record.rule:
+    if least_clean(source.selection, record.rule) != record.rule:
         yield "search.source", f"expected a rule that is not cleaner than {source.selection}, by which they were found"
     if record.rule == "public-validation" and source.selection != record.rule:
         yield "search.source", f"expected settings that were chosen by {record.rule}, got {source.selection}"
@@ -199,7 +199,7 @@ def _within(setting: Mapping[str, Any], space: Mapping[str, Sequence[Any]]) -> b
     return setting.keys() == space.keys() and all(value in space[name] for name, value in setting.items())
 
 
-def _brought(role: str, result: Result, installed: Mapping[tuple[str, str], Installed]) -> Wrong:
+def _brought(role: str, result: Result, installed: Mapping[tuple[str, str], InstalledComponent]) -> Wrong:
     stated, part = result.components[role], result.spec.roles[role]
     here = installed.get((kind_of(role), part.name))
     version = result.provenance.get("dpbench")

@@ -21,7 +21,7 @@ MAX_EPSILON = 100.0
 
 
 @dataclass(frozen=True)
-class Question:
+class EpsilonQuestion:
     """What decides epsilon: equal questions have equal answers."""
 
     plan: tuple[Planned, ...]
@@ -33,7 +33,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class EpsilonAnswer:
     """epsilon by the stated accountant and by a second one; or why there is none."""
 
     epsilon: float
@@ -43,7 +43,7 @@ class Answer:
     error: str = ""
 
 
-def question_of(result: Result) -> Question:
+def question_of(result: Result) -> EpsilonQuestion:
     """Return the question that a result's privacy answers.
 
     Raises:
@@ -52,10 +52,10 @@ def question_of(result: Result) -> Question:
     privacy = result.privacy
     plan = check_plan(privacy.releases, f"learner {result.spec.learner.name!r}")
     again = None if privacy.repeats is None else private_selection.Repeats(privacy.repeats.mean, privacy.repeats.shape)
-    return Question(plan, privacy.sigma, privacy.delta, privacy.accountant, again, privacy.epsilon)
+    return EpsilonQuestion(plan, privacy.sigma, privacy.delta, privacy.accountant, again, privacy.epsilon)
 
 
-def derive(question: Question) -> Answer:
+def derive(question: EpsilonQuestion) -> EpsilonAnswer:
     """Answer a question anew, as `dpbench.harness.guarantee` did when the run began.
 
     A plan that would cost gigabytes to account for is refused first: where Renyi's bound is far above what is stated,
@@ -66,18 +66,18 @@ def derive(question: Question) -> Answer:
         if question.repeats is not None:
             found = private_selection.epsilon(plan, sigma, delta, question.repeats)
             other = private_selection.cross_check(plan, sigma, delta, question.repeats, found)
-            return Answer(found, **dataclasses.asdict(other))
+            return EpsilonAnswer(found, **dataclasses.asdict(other))
         if plan and sigma > 0:
             rough = accountant.epsilon(plan, sigma, delta, "rdp")
             if not rough <= 10 * question.stated + 10:
-                return Answer(math.inf, error=f"plan and sigma give about {rough:.4g} by Renyi divergences")
+                return EpsilonAnswer(math.inf, error=f"plan and sigma give about {rough:.4g} by Renyi divergences")
         found = accountant.epsilon(plan, sigma, delta, name)
-        return Answer(found, **dataclasses.asdict(crosscheck.cross_check(plan, sigma, delta, name, found)))
+        return EpsilonAnswer(found, **dataclasses.asdict(crosscheck.cross_check(plan, sigma, delta, name, found)))
     except Exception as error:  # libraries assert what they expect of a plan
-        return Answer(math.inf, error=f"it cannot be derived: {error or type(error).__name__}")
+        return EpsilonAnswer(math.inf, error=f"it cannot be derived: {error or type(error).__name__}")
 
 
-def bounds(privacy: Privacy, target: float) -> Wrong:
+def check_bounds(privacy: Privacy, target: float) -> Wrong:
     """Yield what no run could state, before anything is computed."""
     if not math.isfinite(privacy.sigma):
         yield "privacy.sigma", "expected a finite number"
@@ -89,7 +89,7 @@ def bounds(privacy: Privacy, target: float) -> Wrong:
         yield "privacy.epsilon", f"expected at most {MAX_EPSILON:g}, or no privacy at all, got {privacy.epsilon!r}"
 
 
-def compare(privacy: Privacy, answer: Answer) -> Wrong:
+def compare_answer(privacy: Privacy, answer: EpsilonAnswer) -> Wrong:
     """Yield where a result states something else than was derived, rounding apart."""
     if answer.error:
         yield "privacy.epsilon", answer.error

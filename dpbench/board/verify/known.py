@@ -10,15 +10,15 @@ from typing import Any
 from dpbench.board.folder import boards_of
 from dpbench.records.board import Board
 from dpbench.registry import Registration, Registry
-from dpbench.registry.boards import spelled_out
-from dpbench.registry.components import written
+from dpbench.registry.boards import spell_out_board
+from dpbench.registry.components import write_component
 
 Wrong = Iterator[tuple[str, str]]
 """What checks yield: a field, and what is wrong with it."""
 
 
 @dataclass(frozen=True)
-class Installed:
+class InstalledComponent:
     """What this machine knows of a component that a result names."""
 
     plugin: str
@@ -31,33 +31,35 @@ class Installed:
 
 
 @dataclass(frozen=True)
-class Known:
+class Expectations:
     """What a check compares with; without its plugins plain values, so that processes can share it."""
 
     boards: Mapping[str, Board]  # every option of their components spelled out
-    installed: Mapping[tuple[str, str], Installed]  # by kind and name
+    installed: Mapping[tuple[str, str], InstalledComponent]  # by kind and name
     plugins: Registry | None = None  # whose learners are asked for their plans
 
     @classmethod
-    def here(cls, root: Path, plugins: Registry) -> Known:
+    def here(cls, root: Path, plugins: Registry) -> Expectations:
         """Return what is known of the leaderboard `root` on this machine.
 
         Raises:
             SpecError: a board cannot be read, or asks for what is not installed.
         """
-        whole = {name: spelled_out(board, plugins) for name, board in boards_of(root).items()}
+        whole = {name: spell_out_board(board, plugins) for name, board in boards_of(root).items()}
         boards = {name: Board.model_validate_json(board.model_dump_json()) for name, board in whole.items()}
         items = [(kind, item) for kind, found in plugins.components.items() for item in found.values()]
-        installed: dict[tuple[str, str], Installed] = {(kind, item.cls.name): _installed(item) for kind, item in items}
+        installed: dict[tuple[str, str], InstalledComponent] = {
+            (kind, item.cls.name): _installed(item) for kind, item in items
+        }
         return cls(boards, installed, plugins)
 
 
-def _installed(item: Registration) -> Installed:
+def _installed(item: Registration) -> InstalledComponent:
     try:
-        defaults = written(item.cls()).model_dump(mode="json")["options"]
+        defaults = write_component(item.cls()).model_dump(mode="json")["options"]
     except Exception:  # an option without a default, or a stranger's own check: nothing to compare with
         defaults = {}
     reference = bool(getattr(item.cls, "reference", False))
     space = {name: list(values) for name, values in getattr(item.cls, "search_space", {}).items()}
     public = str(getattr(item.cls, "public", "none"))
-    return Installed(item.plugin, item.distribution, item.version, defaults, space, reference, public)
+    return InstalledComponent(item.plugin, item.distribution, item.version, defaults, space, reference, public)

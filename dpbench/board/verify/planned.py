@@ -15,10 +15,10 @@ from dpbench.records.result import Result
 from dpbench.records.tolerance import close
 from dpbench.registry import Registry
 from dpbench.registry.components import build
-from dpbench.support.fields import filled
+from dpbench.support.fields import filled_fields
 
 
-def check_planned(result: Result, plugins: Registry) -> Wrong:
+def check_plan_of(result: Result, plugins: Registry) -> Wrong:
     """Yield where the learner, of the very version, settles or plans otherwise for the task that a result states.
 
     A learner that is not installed, or in another version, is not asked; nor one without privacy, whose plan costs
@@ -38,7 +38,7 @@ def check_planned(result: Result, plugins: Registry) -> Wrong:
     except DpbenchError as error:
         yield "privacy.plan", f"learner {name!r} does not plan for this task: {error}"
         return
-    settled = filled(asked, learner)
+    settled = filled_fields(asked, learner)
     for field, stated in result.settled.items():
         if not _same(settled.get(field), stated):
             yield f"settled.{field}", f"expected {settled.get(field)!r}, as learner {name!r} settles, got {stated!r}"

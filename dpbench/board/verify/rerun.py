@@ -18,11 +18,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from dpbench.analysis.paired import correct_bits
-from dpbench.board.folder import ResultFile, content_of, fitted
+from dpbench.board.folder import ResultFile, content_of, validate_content
 from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible, SpecError
 from dpbench.harness.rerun import prepare_rerun
 from dpbench.records.metrics import METRICS
-from dpbench.records.provenance import today
+from dpbench.records.provenance import current_day
 from dpbench.records.result import Result, SeedResult
 from dpbench.records.tolerance import CLOSE, close
 from dpbench.registry import Registry
@@ -64,7 +64,7 @@ def record_of(stored: ResultFile, root: Path) -> Path:
     return root / "reruns" / stored.path.parent.name / stored.path.name
 
 
-def recorded(stored: ResultFile, result: Result, root: Path) -> Rerun | None:
+def find_record(stored: ResultFile, result: Result, root: Path) -> Rerun | None:
     """Return the record of a result as it is now, if there is one.
 
     Raises:
@@ -73,16 +73,16 @@ def recorded(stored: ResultFile, result: Result, root: Path) -> Rerun | None:
     file = record_of(stored, root)
     if not os.path.lexists(file):
         return None
-    record = fitted(Rerun, content_of(file))
+    record = validate_content(Rerun, content_of(file))
     return record if (record.digest, record.content) == (result.digest, _content(result)) else None
 
 
-def records_wrong(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
+def check_records(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
     """Return what is wrong with the record of a result: unreadable, or it says that the result was not reproduced."""
     file = record_of(stored, root)
     name = file.relative_to(root).as_posix()
     try:
-        record = recorded(stored, result, root)
+        record = find_record(stored, result, root)
     except MalformedFile as error:
         return [Complaint(name, error.field, error.said)]
     if record is None:
@@ -114,7 +114,7 @@ def rerun(result: Result, seed: int | None, plugins: Registry, device: str = "au
     except ImportError as error:
         raise NotReproducible(f"A package is missing: {error}.") from error
     made = prepared.shared.provenance(prepared.roles.task)
-    return _compared(result, stated, again, {**made, "date": today()})
+    return _compared(result, stated, again, {**made, "date": current_day()})
 
 
 def keep(record: Rerun, stored: ResultFile, root: Path) -> Path:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from dpbench.board.folder import ResultFile, results_of
-from dpbench.board.verify.checks import Checked, check
-from dpbench.board.verify.derive import Answer, Question, compare, derive
-from dpbench.board.verify.known import Known
-from dpbench.board.verify.planned import check_planned
+from dpbench.board.verify.checks import CheckedFile, check_result_file
+from dpbench.board.verify.derive import EpsilonAnswer, EpsilonQuestion, compare_answer, derive
+from dpbench.board.verify.known import Expectations
+from dpbench.board.verify.planned import check_plan_of
 from dpbench.errors import Complaint
 from dpbench.records.result import Result, TaskFacts
 
@@ -35,7 +35,7 @@ Other = TypeVar("Other")
 class Review:
     """What was found: results in order, and complaints about what is no result."""
 
-    results: tuple[Checked, ...]
+    results: tuple[CheckedFile, ...]
     strays: tuple[Complaint, ...] = ()
 
     @property
@@ -50,7 +50,7 @@ class Review:
         return not self.complaints
 
 
-def review(root: Path, known: Known) -> Review:
+def review(root: Path, known: Expectations) -> Review:
     """Check every result of the leaderboard in `root`.
 
     Raises:
@@ -60,10 +60,10 @@ def review(root: Path, known: Known) -> Review:
     return Review(review_of(stored, known).results, tuple(strays))
 
 
-def review_of(stored: Sequence[ResultFile], known: Known) -> Review:
+def review_of(stored: Sequence[ResultFile], known: Expectations) -> Review:
     """Check these results, epsilon and agreement with one another included."""
     with _ordered_map(len(stored)) as mapped:
-        checked = list(mapped(partial(check, known=replace(known, plugins=None)), stored))
+        checked = list(mapped(partial(check_result_file, known=replace(known, plugins=None)), stored))
         questions = list(dict.fromkeys(one.question for one in checked if one.question is not None))
         answers = dict(zip(questions, mapped(derive, questions), strict=True))
     derived = [_planned(_compared(one, answers), known) for one in checked]
@@ -75,11 +75,11 @@ def _ordered_map(count: int) -> Iterator[OrderedMap]:
     """Give a map over processes, or over this one where there is little to do."""
     workers = min(_cores(), -(-count // CHUNK))
     if count < MANY or workers < 2:
-        yield _Here()
+        yield _SerialMap()
         return
     # Forked children of a process with threads may hang: new ones are started.
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        yield _There(pool)
+        yield _PoolMap(pool)
 
 
 class OrderedMap(Protocol):
@@ -89,13 +89,13 @@ class OrderedMap(Protocol):
         """Yield what `work` makes of each item."""
 
 
-class _Here:
+class _SerialMap:
     def __call__(self, work: Callable[[One], Other], items: Sequence[One]) -> Iterable[Other]:
         return map(work, items)
 
 
 @dataclass(frozen=True)
-class _There:
+class _PoolMap:
     pool: ProcessPoolExecutor
 
     def __call__(self, work: Callable[[One], Other], items: Sequence[One]) -> Iterable[Other]:
@@ -106,19 +106,19 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def _compared(checked: Checked, answers: dict[Question, Answer]) -> Checked:
+def _compared(checked: CheckedFile, answers: dict[EpsilonQuestion, EpsilonAnswer]) -> CheckedFile:
     if checked.result is None or checked.question is None:
         return checked
-    return checked.but(compare(checked.result.privacy, answers[checked.question]))
+    return checked.but(compare_answer(checked.result.privacy, answers[checked.question]))
 
 
-def _planned(checked: Checked, known: Known) -> Checked:
+def _planned(checked: CheckedFile, known: Expectations) -> CheckedFile:
     if checked.result is None or known.plugins is None:
         return checked
-    return checked.but(check_planned(checked.result, known.plugins))
+    return checked.but(check_plan_of(checked.result, known.plugins))
 
 
-def _agreeing(results: list[Checked]) -> Iterator[Checked]:
+def _agreeing(results: list[CheckedFile]) -> Iterator[CheckedFile]:
     """Hold results of one board against what most good ones say of their common task; ties go to the first."""
     facts: dict[str, Counter[str]] = defaultdict(Counter)
     for one in results:

@@ -14,7 +14,7 @@ from dpbench.data.fetch import download
 from dpbench.data.sources import find, homes_of
 from dpbench.errors import DataError, OutputError
 from dpbench.support import progress
-from dpbench.support.paths import only_in
+from dpbench.support.paths import restrict_data
 
 
 def stage(dataset: Dataset, source: Source, path: Path, staging: Path) -> None:
@@ -58,7 +58,7 @@ def _linked(layout: dict[str, Path], staging: Path, dataset: Dataset) -> bool:
     for place, origin in layout.items():
         (staging / place).parent.mkdir(parents=True, exist_ok=True)
         (staging / place).symlink_to(origin.resolve())
-    with only_in(staging):
+    with restrict_data(staging):
         return find(dataset) is not None
 
 

@@ -26,12 +26,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from dpbench.api import Dataset, Source
 from dpbench.data.fetch import download, hub, layouts
-from dpbench.data.sources import described, label, missing
+from dpbench.data.sources import describe_source, label, missing_data
 from dpbench.errors import DataError, DataMissing, OutputError, SpecError
 from dpbench.support import progress
 from dpbench.support.files import check_writable, write_json
-from dpbench.support.guard import guarded
-from dpbench.support.paths import only_in
+from dpbench.support.guard import call_plugin
+from dpbench.support.paths import restrict_data
 from dpbench.support.validation import misfit
 
 
@@ -41,7 +41,7 @@ def _below(path: str) -> str:
     return path
 
 
-class Kept(BaseModel):
+class StoreRecord(BaseModel):
     """What was put into a data folder for one dataset."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,7 +58,7 @@ class Kept(BaseModel):
         return f"{len(self.paths):,} files in {', '.join(tops[:4])}{', ...' if len(tops) > 4 else ''}"
 
 
-def fetch(dataset: Dataset, folder: Path) -> Kept:
+def fetch(dataset: Dataset, folder: Path) -> StoreRecord:
     """Download a dataset into `folder`, check it and put it in place.
 
     Raises:
@@ -67,7 +67,7 @@ def fetch(dataset: Dataset, folder: Path) -> Kept:
     """
     source = _source(dataset)
     if not source.downloads and not source.hub:
-        raise missing(dataset)
+        raise missing_data(dataset)
     downloads = _own(dataset, folder, "downloads")
     with _staging(dataset, folder) as staging:
         if source.hub:
@@ -82,7 +82,7 @@ def fetch(dataset: Dataset, folder: Path) -> Kept:
     return kept
 
 
-def adopt(dataset: Dataset, path: Path, folder: Path, *, link: bool = False) -> Kept:
+def adopt(dataset: Dataset, path: Path, folder: Path, *, link: bool = False) -> StoreRecord:
     """Check data that the user downloaded and put it in place: a copy, or with `link` a symbolic link to it.
 
     `path` may be the dataset's file or folder under any name, a folder that holds it, or the archives as published, or
@@ -102,20 +102,20 @@ def adopt(dataset: Dataset, path: Path, folder: Path, *, link: bool = False) -> 
         raise DataMissing(f"Expected dataset {dataset.name!r} in {path}: {reason}. Check the path.") from error
     with _staging(dataset, folder) as staging:
         layouts.stage(dataset, source, path, staging)
-        earlier = kept_in(dataset, folder)
+        earlier = read_store_record(dataset, folder)
         layouts.refuse_overlap(staging, folder, earlier.paths if earlier else ())
         return _settle(dataset, folder, staging, str(path), link=link)
 
 
-def remove(dataset: Dataset, folder: Path) -> Kept:
+def remove(dataset: Dataset, folder: Path) -> StoreRecord:
     """Delete what was put into `folder` for a dataset, and nothing else.
 
     Raises:
         DataMissing: nothing was.
     """
-    if kept_in(dataset, folder) is not None:
+    if read_store_record(dataset, folder) is not None:
         with _locked(dataset, folder), FileLock(folder / ".dpbench" / "lock"):
-            kept = kept_in(dataset, folder)
+            kept = read_store_record(dataset, folder)
             if kept is not None:
                 gone = set(kept.paths) - _of_others(dataset, folder)
                 layouts.discard(folder, gone)
@@ -128,14 +128,14 @@ def remove(dataset: Dataset, folder: Path) -> Kept:
     )
 
 
-def kept_in(dataset: Dataset, folder: Path) -> Kept | None:
+def read_store_record(dataset: Dataset, folder: Path) -> StoreRecord | None:
     """Return what was put into `folder` for a dataset, if anything was."""
     return _read(_own(dataset, folder, "json"))
 
 
-def _read(file: Path) -> Kept | None:
+def _read(file: Path) -> StoreRecord | None:
     try:
-        return Kept.model_validate_json(file.read_bytes())
+        return StoreRecord.model_validate_json(file.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
@@ -154,7 +154,7 @@ def _of_others(dataset: Dataset, folder: Path) -> set[str]:
 
 
 def _source(dataset: Dataset) -> Source:
-    source = described(dataset)
+    source = describe_source(dataset)
     if source is None:
         raise SpecError(f"Dataset {dataset.name!r} comes with a Python package: there is nothing to fetch or import.")
     return source
@@ -186,11 +186,11 @@ def _staging(dataset: Dataset, folder: Path) -> Iterator[Path]:
             layouts.delete(staging)
 
 
-def _settle(dataset: Dataset, folder: Path, staging: Path, origin: str, *, link: bool = False) -> Kept:
+def _settle(dataset: Dataset, folder: Path, staging: Path, origin: str, *, link: bool = False) -> StoreRecord:
     """Open what is staged by the dataset's own loader, and move it into place."""
-    with only_in(staging), progress.status(f"Checking {dataset.name}"):
+    with restrict_data(staging), progress.status(f"Checking {dataset.name}"):
         try:
-            digest = guarded(f"load of {dataset.name!r}", dataset.load).digest
+            digest = call_plugin(f"load of {dataset.name!r}", dataset.load).digest
         except DataError as error:
             said = str(error).replace(f"{staging}/", "")
             raise DataError(f"What came from {origin} is not dataset {dataset.name!r}. {said}") from error
@@ -198,10 +198,10 @@ def _settle(dataset: Dataset, folder: Path, staging: Path, origin: str, *, link:
         with progress.status(f"Copying {dataset.name}"):
             layouts.copy_links(staging)
     with FileLock(folder / ".dpbench" / "lock"):
-        earlier, others = kept_in(dataset, folder), _of_others(dataset, folder)
+        earlier, others = read_store_record(dataset, folder), _of_others(dataset, folder)
         before = set(earlier.paths if earlier else ())
         moves, paths = layouts.plan(staging, folder, before - others, others)
-        kept = Kept(paths=tuple(sorted(paths)), origin=origin, digest=digest)
+        kept = StoreRecord(paths=tuple(sorted(paths)), origin=origin, digest=digest)
         under_way = kept.model_copy(update={"paths": tuple(sorted({*before, *paths}))})
         _write(dataset, folder, under_way)  # so that what a killed run leaves behind is known
         layouts.discard(folder, before - others)
@@ -210,7 +210,7 @@ def _settle(dataset: Dataset, folder: Path, staging: Path, origin: str, *, link:
     return kept
 
 
-def _write(dataset: Dataset, folder: Path, kept: Kept) -> None:
+def _write(dataset: Dataset, folder: Path, kept: StoreRecord) -> None:
     write_json(_own(dataset, folder, "json"), kept.model_dump(mode="json"))
 
 

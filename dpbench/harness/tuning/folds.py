@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dpbench.api import Learner, PublicData
 from dpbench.errors import SpecError
-from dpbench.harness.roles import seen
+from dpbench.harness.roles import select_public
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.search import Search
 
@@ -47,9 +47,9 @@ def folds_of(private: PrivateRows, public: PublicData, learner: Learner, search:
     if search.rule == "public-validation":
         return [_stand_in(np.sort(part), public, learner, len(private)) for part in held_out]
     if learner.public != "labelled":
-        return [Fold(private, seen(public, learner), public.x, labels.cpu().numpy(), 1.0)]
+        return [Fold(private, select_public(public, learner), public.x, labels.cpu().numpy(), 1.0)]
     held, kept = _both(np.sort(held_out[0]), len(labels))
-    return [Fold(private, seen(_rows(public, kept), learner), public.x[held], labels[held].cpu().numpy(), 1.0)]
+    return [Fold(private, select_public(_rows(public, kept), learner), public.x[held], labels[held].cpu().numpy(), 1.0)]
 
 
 def _stand_in(part: np.ndarray, public: PublicData, learner: Learner, size: int) -> Fold:
@@ -58,7 +58,7 @@ def _stand_in(part: np.ndarray, public: PublicData, learner: Learner, size: int)
     rest = _rows(public, kept)
     assert rest.y is not None
     rows = PrivateRows(rest.x.cpu(), rest.y.cpu(), torch.arange(len(rest.y)))
-    return Fold(rows, seen(rest, learner), public.x[held], public.y[held].cpu().numpy(), size / len(rows))
+    return Fold(rows, select_public(rest, learner), public.x[held], public.y[held].cpu().numpy(), size / len(rows))
 
 
 def _both(part: np.ndarray, size: int) -> tuple[Tensor, Tensor]:

@@ -12,18 +12,18 @@ from dpbench.api import Budget, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, NotPure, PlanError, SpecError
 from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.plans import Who, plan_of, settle
-from dpbench.harness.roles import Roles, own_copy
+from dpbench.harness.roles import Roles, copy_public
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
-from dpbench.privacy.core.randomness import Randomness, choosing
+from dpbench.privacy.core.randomness import Randomness, selection_generator
 from dpbench.privacy.curator import handle_of
 from dpbench.privacy.mechanisms.private_selection import Repeats, draw
 from dpbench.records.result import Privacy
 from dpbench.records.search import ResolvedSearch, Selection
-from dpbench.support.fields import filled
+from dpbench.support.fields import filled_fields
 
 MOST_SETTINGS = 100_000  # of a private search, whose settings are drawn
 
@@ -46,7 +46,7 @@ def selection_record(learner: Learner, roles: Roles, search: ResolvedSearch) -> 
     """Return what may be put on record of a private search: nothing that tells how many runs there were."""
     folds_of(roles.private, roles.public, learner, search)  # refuses where there are too few labels
     return Selection(
-        rule=search.rule, space=search.space, possible=spaces.size(search.space), tried=None, draw="random",
+        rule=search.rule, space=search.space, possible=spaces.count_settings(search.space), tried=None, draw="random",
         seed=search.seed, private_touched=True, public_labels=len(roles.public.x), chosen=None,
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ def common_plan(
             f"Expected accountant='rdp' with selection private-accounted, got {accountant!r}: the account of a "
             "search is known for Renyi divergences only. Add --accountant rdp."
         )
-    wanted, draw_ = spaces.settings(search.space, MOST_SETTINGS, search.seed)
+    wanted, draw_ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
     if draw_ != "grid":
         raise SpecError(f"Expected at most {MOST_SETTINGS:,} settings in a private search. Name a smaller --space.")
     learners = [settle(spaces.candidate(learner, setting), who, task, budget) for setting in wanted]
@@ -88,9 +88,9 @@ def best_of(
     fails counts, with the worst score; where all do, the outcome is a predictor that knows nothing. How many runs there
     were is not kept.
     """
-    wanted, _ = spaces.settings(search.space, MOST_SETTINGS, search.seed)
+    wanted, _ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
     fold = folds_of(roles.private, roles.public, learner, search)[0]
-    chance = choosing(privacy.rng, seed, identity)
+    chance = selection_generator(privacy.rng, seed, identity)
     best: tuple[float, Winner] | None = None
     for run in range(1, draw(Repeats(search.repeats, search.shape), chance) + 1):
         setting = wanted[chance.randrange(len(wanted))]
@@ -98,7 +98,9 @@ def best_of(
         curator = bind(fold.rows, roles.task, privacy.releases, privacy.sigma, randomness)
         try:
             one = settle(spaces.candidate(learner, setting), who, roles.task, budget)
-            score, winner = _one(one, setting | filled(learner, one), who, fold, curator, randomness.initialisation)
+            score, winner = _one(
+                one, setting | filled_fields(learner, one), who, fold, curator, randomness.initialisation
+            )
         except NotPure:
             raise
         except DpbenchError:
@@ -112,7 +114,7 @@ def best_of(
 def _one(
     learner: Learner, setting: spaces.Setting, who: Who, fold: Fold, curator: LedgerCurator, generator: torch.Generator
 ) -> tuple[float, Winner]:
-    fit = lambda own: own.fit(handle_of(curator), own_copy(fold.public), generator)
+    fit = lambda own: own.fit(handle_of(curator), copy_public(fold.public), generator)
     predict: Predict = fit_isolated(learner, who("fit"), fit, curator.guard)
     scores = predict_isolated(learner, who("predict"), predict, fold.x, curator.task)
     hits = float(np.mean(scores.argmax(1) == fold.y))

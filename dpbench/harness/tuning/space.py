@@ -10,19 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dpbench.api import Learner
-from dpbench.support.guard import guarded
+from dpbench.support.guard import call_plugin
 
 Setting = dict[str, Any]
 Space = Mapping[str, Sequence[Any]]
 
 
-def settings(space: Space, tries: int, seed: int) -> tuple[list[Setting], Literal["grid", "random"]]:
+def list_settings(space: Space, tries: int, seed: int) -> tuple[list[Setting], Literal["grid", "random"]]:
     """Return the whole grid, or `tries` different settings of it drawn at random, in the grid's order.
 
-    >>> settings({"k": (10, 40), "steps": (30, 60)}, 10, 0)[0][1]
+    >>> list_settings({"k": (10, 40), "steps": (30, 60)}, 10, 0)[0][1]
     {'k': 10, 'steps': 60}
     """
-    total = size(space)
+    total = count_settings(space)
     if total <= tries:
         return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())], "grid"
     chance, numbers = random.Random(seed), set[int]()
@@ -31,7 +31,7 @@ def settings(space: Space, tries: int, seed: int) -> tuple[list[Setting], Litera
     return [_numbered(space, number) for number in sorted(numbers)], "random"
 
 
-def size(space: Space) -> int:
+def count_settings(space: Space) -> int:
     """Return how many settings a space has."""
     return math.prod(len(values) for values in space.values())
 
@@ -42,7 +42,7 @@ def candidate(learner: Learner, setting: Setting) -> Learner:
     Raises:
         DpbenchError: the learner refuses the setting.
     """
-    return guarded(f"setting {setting} of {learner.name!r}", lambda: dataclasses.replace(learner, **setting))  # type: ignore[type-var]
+    return call_plugin(f"setting {setting} of {learner.name!r}", lambda: dataclasses.replace(learner, **setting))  # type: ignore[type-var]
 
 
 def _numbered(space: Space, number: int) -> Setting:

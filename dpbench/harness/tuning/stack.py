@@ -14,35 +14,35 @@ import numpy as np
 from torch import Tensor
 
 from dpbench.api import Chunk, Release, Task
-from dpbench.privacy.core.curator import LedgerCurator, added_up
-from dpbench.privacy.core.exact.quantised import Quantised, quantise
+from dpbench.privacy.core.curator import LedgerCurator, sum_chunks
+from dpbench.privacy.core.exact.quantised import QuantisedRows, quantise
 from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum
 from dpbench.privacy.core.exact.surroundings import own_arithmetic
 from dpbench.privacy.core.map import Map
-from dpbench.privacy.core.noise import noised
+from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.randomness import Draws, Std
 from dpbench.privacy.core.rows import Scratch
-from dpbench.privacy.core.sum import checked_clips, rows_at_once
+from dpbench.privacy.core.sum import check_clips, rows_at_once
 
 
 @dataclass(frozen=True)
-class Stacked:
+class StackedOuterProducts:
     """Under setting j of s, row i contributes the outer product of left[j, :, i] and right[i].
 
     The right factor ends with a constant 1, the bias, which is not stored.
     """
 
     left: Tensor  # (s, m, c)
-    right: Tensor | Quantised  # (c, d)
+    right: Tensor | QuantisedRows  # (c, d)
 
     def integers(self, clips: tuple[float, ...]) -> IntegerSum:
         """Return the clipped sums (s, m, d + 1) under clips (s,), each as its own fit's `RankOne` gives it."""
-        right = self.right if isinstance(self.right, Quantised) else quantise(self.right)
+        right = self.right if isinstance(self.right, QuantisedRows) else quantise(self.right)
         return outer_sum(self.left, right, True, clips)
 
 
 @dataclass(frozen=True)
-class SideBySide:
+class StackedNoise:
     """The noise of several fits, each from its own stream."""
 
     draws: Sequence[Draws]
@@ -74,10 +74,12 @@ class Stack:
         return self.curators[0].task
 
     @own_arithmetic()
-    def noisy_sums(self, rows: Callable[[Chunk], Stacked], *, release: str, clips: Sequence[float]) -> Tensor:
+    def noisy_sums(
+        self, rows: Callable[[Chunk], StackedOuterProducts], *, release: str, clips: Sequence[float]
+    ) -> Tensor:
         """Return the clipped, noised sums under every setting, float32 (s, m, d + 1), over one Poisson sample."""
         steps = [curator.ledger.spend(release, Release) for curator in self.curators]
-        bounds, _ = checked_clips(clips)
+        bounds, _ = check_clips(clips)
         draws, lead = [curator.draws(release) for curator in self.curators], self.curators[0]
         sample = draws[0].sample(len(lead.rows), steps[0].sample_rate)
         limit = rows_at_once(lead.rows, len(draws) * self.task.classes)
@@ -85,9 +87,9 @@ class Stack:
         def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
             return ([rows(chunk).integers(bounds)] for chunk in chunks)
 
-        (total,) = added_up(lead.rows.chunks(sample, draws[0].row_base(), limit, self.task.device), integers)
+        (total,) = sum_chunks(lead.rows.chunks(sample, draws[0].row_base(), limit, self.task.device), integers)
         stds = [curator.sigma[release] * clip for curator, clip in zip(self.curators, bounds, strict=True)]
-        return noised(total, np.array(stds).reshape(-1, 1, 1), SideBySide(draws)).mul_(self.weight)
+        return add_noise(total, np.array(stds).reshape(-1, 1, 1), StackedNoise(draws)).mul_(self.weight)
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Stack:
         """Return the stack over the transformed rows, which all fits share; see `Curator.map`."""

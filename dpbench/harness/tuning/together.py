@@ -10,10 +10,10 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Learner, Predict, PublicData
 from dpbench.harness.maps import Maps
-from dpbench.harness.tuning.stack import Stack, Stacked
+from dpbench.harness.tuning.stack import Stack, StackedOuterProducts
 from dpbench.learning.linear import LinearProbe, Transform, descended, residuals_
 from dpbench.learning.probes import ProbeLearner
-from dpbench.privacy.core.exact.quantised import Quantised
+from dpbench.privacy.core.exact.quantised import QuantisedRows
 
 
 def stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
@@ -72,9 +72,9 @@ def _trained(probes: Sequence[LinearProbe], stack: Stack, generator: torch.Gener
     def gradients(heads: Sequence[Tensor], going: Sequence[int], step: int) -> Tensor:
         whole, clips = torch.stack([heads[place] for place in going]), [probes[place].clip for place in going]
 
-        def rows(chunk: Chunk) -> Stacked:
-            assert isinstance(chunk.rows, Quantised)  # as all mapped rows are
-            return Stacked(residuals_(first.scores(whole, chunk.rows), chunk.y), chunk.rows)
+        def rows(chunk: Chunk) -> StackedOuterProducts:
+            assert isinstance(chunk.rows, QuantisedRows)  # as all mapped rows are
+            return StackedOuterProducts(residuals_(first.scores(whole, chunk.rows), chunk.y), chunk.rows)
 
         return stack.take(going).noisy_sums(rows, release="gradient", clips=clips)
 

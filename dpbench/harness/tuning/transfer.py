@@ -13,11 +13,11 @@ from dpbench.errors import DataError, SpecError
 from dpbench.harness.roles import SplitName
 from dpbench.records.overlap import COPIES
 from dpbench.records.result import Result, Tuning
-from dpbench.records.search import Selection, SelectionRule, SettingsSource, worst
+from dpbench.records.search import Selection, SelectionRule, SettingsSource, least_clean
 from dpbench.records.spec import Spec
 from dpbench.registry import fields_from
 from dpbench.registry.components import selection
-from dpbench.support.guard import guarded
+from dpbench.support.guard import call_plugin
 
 Earlier = Result | Tuning
 Images = Callable[[SplitName], Hashes]
@@ -40,7 +40,7 @@ def settings_from(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
         )
     options = fields_from(type(learner), _options(earlier), f"learner {learner.name!r} in {file}")
     who = f"Building learner {learner.name!r} from {file}"
-    return guarded(who, lambda: dataclasses.replace(learner, **options)), earlier  # type: ignore[type-var]
+    return call_plugin(who, lambda: dataclasses.replace(learner, **options)), earlier  # type: ignore[type-var]
 
 
 def selection_record(
@@ -76,7 +76,7 @@ def selection_record(
     """
     options, there = _options(earlier), own_rule(earlier)
     chosen = there != "default"
-    rule = worst(there, _relation(earlier, spec, digests, images)) if chosen else _unchosen(learner)
+    rule = least_clean(there, _relation(earlier, spec, digests, images)) if chosen else _unchosen(learner)
     source = SettingsSource(
         digest=earlier.digest, dataset=earlier.spec.dataset.name, extractor=earlier.spec.extractor.names,
         epsilon="Infinity" if earlier.spec.epsilon == float("inf") else earlier.spec.epsilon, selection=there,
@@ -97,7 +97,7 @@ def own_rule(earlier: Earlier) -> SelectionRule:
     """Return the least clean rule that had a part in the settings of a file, those before it included."""
     search = _search(earlier)
     stated = earlier.selection.rule if isinstance(earlier, Tuning) else earlier.selection
-    return worst(stated, search.source.selection) if search and search.source else stated
+    return least_clean(stated, search.source.selection) if search and search.source else stated
 
 
 def _relation(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: Images) -> SelectionRule:

@@ -13,15 +13,15 @@ from dpbench.api import Budget, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.plans import Who, plan_of, settle
-from dpbench.harness.roles import Roles, own_copy
+from dpbench.harness.roles import Roles, copy_public
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.harness.tuning.simulated import simulated
 from dpbench.harness.tuning.stack import Stack
 from dpbench.harness.tuning.together import MappedRows, fit_together, stackable
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting import calibration
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
@@ -79,7 +79,7 @@ class Bench:
             SpecError: no public labels, or none of the settings could be scored.
         """
         search = self.search
-        wanted, draw = spaces.settings(search.space, search.tries, search.seed)
+        wanted, draw = spaces.list_settings(search.space, search.tries, search.seed)
         trials = self.trials(wanted)
         best = max((trial for trial in trials if trial.accuracy is not None), key=_accuracy, default=None)
         if best is None:
@@ -88,8 +88,8 @@ class Bench:
                 f"{trials[0].error}"
             )
         return Selection(
-            rule=search.rule, space=search.space, possible=spaces.size(search.space), tried=len(trials), draw=draw,
-            seed=search.seed, private_touched=search.rule != "public-validation",
+            rule=search.rule, space=search.space, possible=spaces.count_settings(search.space), tried=len(trials),
+            draw=draw, seed=search.seed, private_touched=search.rule != "public-validation",
             public_labels=len(self.roles.public.x), chosen=best.setting, trials=tuple(trials),
         )  # fmt: skip
 
@@ -140,7 +140,7 @@ class Bench:
                 stack = Stack(tuple(curators), fold.weight)
                 start = curators[0].randomness.initialisation
                 own = [dataclasses.replace(one) for one in probes]
-                together = lambda _: fit_together(own, stack, own_copy(fold.public), start, mapped)
+                together = lambda _: fit_together(own, stack, copy_public(fold.public), start, mapped)
                 fits = fit_isolated(probes[0], self.who("fit"), together, curators[0].guard)
             else:
                 fits = [self._fit(one, curator, fold) for one, curator in zip(group, curators, strict=True)]
@@ -161,7 +161,7 @@ class Bench:
         if fold.weight != 1:
             handle = simulated(curator, sigmas(one.plan, one.sigma), fold.weight)
         start = curator.randomness.initialisation
-        fit = lambda own: own.fit(handle, own_copy(fold.public), start)
+        fit = lambda own: own.fit(handle, copy_public(fold.public), start)
         predict: Predict = fit_isolated(one.learner, self.who("fit"), fit, curator.guard)
         return predict
 

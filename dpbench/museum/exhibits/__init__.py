@@ -1,6 +1,6 @@
 """The museum's strangers: what published code did to its epsilon, each as a small plugin. None of them is installed.
 
-An exhibit is `Honest` with one thing changed. `memory` holds row functions that remember, `neighbours` those that read
-other rows, `forms` those that contribute what they should not, `doors` learners that want what nobody gives them, and
-`precision` what meddles with the curator's arithmetic. `dpbench museum` shows and runs them.
+An exhibit is `HonestLearner` with one thing changed. `memory` holds row functions that remember, `neighbours` those
+that read other rows, `forms` those that contribute what they should not, `doors` learners that want what nobody gives
+them, and `precision` what meddles with the curator's arithmetic. `dpbench museum` shows and runs them.
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpbench import Budget, Curator, Predict, PublicData, Release, Task
-from dpbench.museum.exhibits.honest import Honest, gradients
+from dpbench.museum.exhibits.honest import HonestLearner, gradients
 
 if TYPE_CHECKING:
     import torch
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ShufflesItsBatches(Honest):
+class ShufflesItsBatches(HonestLearner):
     """Plans epochs of shuffled batches, and would have them accounted as Poisson samples.
 
     Source: the code of GEP (Yu et al. 2021) and of AdaDPS (Li et al. 2022), and many after them. Over several epochs
@@ -28,7 +28,7 @@ class ShufflesItsBatches(Honest):
 
 
 @dataclass(frozen=True)
-class WeighsItsSampler(Honest):
+class WeighsItsSampler(HonestLearner):
     """Samples rare classes more often, by a rate for each example.
 
     Source: `WeightedRandomSampler` handed to Opacus, which replaces it without a word (issue 600) and accounts for
@@ -41,7 +41,7 @@ class WeighsItsSampler(Honest):
 
 
 @dataclass(frozen=True)
-class SeedsItsNoise(Honest):
+class SeedsItsNoise(HonestLearner):
     """Brings a generator for the noise, seeded anew at every step: the difference of two answers has none.
 
     Source: the reference code of DP-FC (Mehta et al. 2023) closes over one key inside `jit`; seeds for the noise are
@@ -58,7 +58,7 @@ class SeedsItsNoise(Honest):
 
 
 @dataclass(frozen=True)
-class PrintsTheVotes(Honest):
+class PrintsTheVotes(HonestLearner):
     """Asks for sums without noise, to look at them beside the noisy ones.
 
     Source: the PATE of DPMLBench (Wei et al. 2023) prints vote counts before noise.
@@ -72,7 +72,7 @@ class PrintsTheVotes(Honest):
 
 
 @dataclass(frozen=True)
-class KeepsTheBestEpochByTestAccuracy(Honest):
+class KeepsTheBestEpochByTestAccuracy(HonestLearner):
     """Scores every step on the test split, and keeps the best.
 
     Source: "best test accuracy" over epochs is printed by the code of DP-RandP (Tang et al. 2023) and saved by that of
@@ -91,7 +91,7 @@ class KeepsTheBestEpochByTestAccuracy(Honest):
 
 
 @dataclass(frozen=True)
-class ReadsTheRows(Honest):
+class ReadsTheRows(HonestLearner):
     """Trains on private rows as they are, and asks the curator for the epsilon.
 
     Source: made for the museum: what a baseline without privacy does when its flag for privacy is forgotten.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpbench import Blocks, Chunk, Curator, DenseBasis, Predict, PublicData, RankOne, Residual
-from dpbench.museum.exhibits.honest import Honest, gradients
+from dpbench.museum.exhibits.honest import HonestLearner, gradients
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TrainsUntilItIsGood(Honest):
+class TrainsUntilItIsGood(HonestLearner):
     """Goes on after the steps that the noise was made for.
 
     Source: a generator whose noise is calibrated to one step a batch, and whose loop takes several (AiDotNet, review of
@@ -31,7 +31,7 @@ class TrainsUntilItIsGood(Honest):
 
 
 @dataclass(frozen=True)
-class TakesTurns(Honest):
+class TakesTurns(HonestLearner):
     """Walks through the data in batches: at each step only the rows whose turn it is contribute.
 
     Source: shuffled batches accounted as Poisson samples, in the code of GEP (Yu et al. 2021), of Tramèr and Boneh
@@ -46,7 +46,7 @@ class TakesTurns(Honest):
 
 
 @dataclass(frozen=True)
-class CountsViewsAsExamples(Honest):
+class CountsViewsAsExamples(HonestLearner):
     """Contributes two rows an example, the image and its mirror: each is clipped, together they move twice the clip.
 
     Source: made for the museum. De et al. (2022) average over views before they clip.
@@ -60,7 +60,7 @@ class CountsViewsAsExamples(Honest):
 
 
 @dataclass(frozen=True)
-class ProjectsOnASkewBasis(Honest):
+class ProjectsOnASkewBasis(HonestLearner):
     """Takes the part along a basis off each gradient, by a basis whose columns are not orthogonal.
 
     Source: the code of GEP (Yu et al. 2021) makes its basis by Gram-Schmidt in float32, which public gradients of
@@ -77,7 +77,7 @@ class ProjectsOnASkewBasis(Honest):
 
 
 @dataclass(frozen=True)
-class TellsALabelInItsError(Honest):
+class TellsALabelInItsError(HonestLearner):
     """Fails on a row that it does not like, and says which: no noise covers an error message.
 
     Source: made for the museum.
@@ -90,7 +90,7 @@ class TellsALabelInItsError(Honest):
 
 
 @dataclass(frozen=True)
-class SaysItsOwnNorm(Honest):
+class SaysItsOwnNorm(HonestLearner):
     """Returns a contribution of its own kind, which says that it is short.
 
     Source: made for the museum, after per-layer clippers and "automatic" clipping functions that a library takes from
@@ -99,10 +99,10 @@ class SaysItsOwnNorm(Honest):
 
     def rows(self, chunk: Chunk, head: Tensor, step: int) -> Any:
         found = gradients(chunk, head)
-        return Short(found.left * 1e6, found.right)
+        return ShortRankOne(found.left * 1e6, found.right)
 
 
-class Short(RankOne):
+class ShortRankOne(RankOne):
     """An outer product that gives its norm as zero."""
 
     def norms(self) -> Tensor:

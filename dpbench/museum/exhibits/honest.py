@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Honest(Learner):
+class HonestLearner(Learner):
     """Softmax regression by twelve full-batch steps of DP-SGD (Abadi et al. 2016, algorithm 1)."""
 
     name: ClassVar[str] = "exhibit"
@@ -46,7 +46,7 @@ class Honest(Learner):
 
 
 @dataclass(frozen=True)
-class OfSamples(Honest):
+class SampledLearner(HonestLearner):
     """The same, each step on a Poisson sample."""
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
@@ -54,7 +54,7 @@ class OfSamples(Honest):
 
 
 @dataclass(frozen=True)
-class InTwoBlocks(Honest):
+class TwoBlockLearner(HonestLearner):
     """The same, by two halves of each gradient, each with a clip of its own: a per-layer clipper."""
 
     def noisy_gradient(self, curator: Curator, head: Tensor, step: int) -> Tensor:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dpbench.privacy.core.exact.quantised import Quantised
+    from dpbench.privacy.core.exact.quantised import QuantisedRows
     from dpbench.privacy.core.forms.blocks import Blocks
     from dpbench.privacy.core.forms.contributions import Contribution
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Chunk:
     """Part of one private sample. It exists only while a row function runs and is overwritten afterwards."""
 
-    rows: Tensor | Quantised  # (c, *example_shape) float32, in 8 bits once mapped; c may be 0
+    rows: Tensor | QuantisedRows  # (c, *example_shape) float32, in 8 bits once mapped; c may be 0
     y: Tensor  # (c,) int64
     seeds: Tensor  # (c,) int64: the only randomness row i may use (augmentation)
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dpbench.privacy.core.exact.sums import IntegerSum
+    from dpbench.privacy.core.guarding import RowGuard
     from dpbench.privacy.core.randomness import Draws, Randomness
     from dpbench.privacy.core.rows import PrivateRows
     from dpbench.privacy.core.witness import Witness
-    from dpbench.privacy.purity.guard import Guard
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class LedgerCurator:
     sigma: Mapping[str, float]
     ledger: Ledger
     randomness: Randomness
-    guard: Guard
+    guard: RowGuard
     witness: Witness
     mapped: bool = False  # whether `Map` made the rows
 
@@ -130,7 +130,7 @@ class Question(ABC):
         """Return among how many an answer is chosen; None where it is numbers."""
         return None
 
-    def told(self, answer: Any) -> Sequence[Told]:
+    def told(self, answer: Any) -> Sequence[ReleasedSum]:
         """Return what an answer tells of each sum that noise was added to, in their order."""
         return ()
 
@@ -144,7 +144,7 @@ class Question(ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class ReleasedSum:
     """The noisy blocks of one sum that a learner is told, and by how much a row may move each."""
 
     answers: tuple[Tensor, ...]  # none where nobody is told
@@ -163,7 +163,7 @@ def check_chunk_size(chunk_size: int | None) -> None:
         )
 
 
-def added_up(
+def sum_chunks(
     chunks: Generator[Chunk, None, None],
     integers: Callable[[Iterable[Chunk]], Iterator[Sequence[IntegerSum]]],
     totals: Sequence[IntegerSum] = (),

@@ -16,7 +16,7 @@ from dpbench.privacy.core.curator import LedgerCurator, Question
 from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.privacy.core.exact.sums import misfit
 from dpbench.privacy.core.plan import Planned, Release
-from dpbench.privacy.core.rows import Gathering, PrivateRows
+from dpbench.privacy.core.rows import PrivateRows, RowGatherer
 
 MAPPED_BYTES = 2 * 2**20  # of a chunk that is mapped: what a map makes of it on the way is several times as large
 
@@ -39,7 +39,7 @@ class Map(Question):
         rows, guard = curator.rows, curator.guard
         with closing(curator.none()) as none:
             shapes = [block.dense().shape[1:] for (block,) in guard.mapped(self.transform, none)]
-        gathering = Gathering(len(rows))
+        gathering = RowGatherer(len(rows))
         chunks = rows.chunks(np.arange(len(rows)), 0, rows.per_chunk(MAPPED_BYTES), curator.task.device)
         with closing(chunks):
             for (block,) in guard.mapped(self.transform, chunks):

@@ -13,7 +13,7 @@ from dpbench.privacy.core.randomness import Noise, Std
 LARGEST = 2.0**56  # standard deviation of noise in grid steps: sums and noise stay inside 64 bits
 
 
-def noised(summed: IntegerSum, std: Std, draws: Noise) -> Tensor:
+def add_noise(summed: IntegerSum, std: Std, draws: Noise) -> Tensor:
     """Return the sum in float32, with normal noise of standard deviation `std` in whole steps of the sum's own grid.
 
     An array of standard deviations broadcasts with the sum. At epsilon = inf all are 0, and nothing is drawn.

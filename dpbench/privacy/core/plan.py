@@ -42,7 +42,7 @@ class Budget:
     adjacency: Adjacency = "add-or-remove-one"
 
 
-class Pure(ABC):
+class PureCost(ABC):
     """What a plan of one use costs that is epsilon-DP with delta 0, whatever accountant is asked."""
 
     @abstractmethod
@@ -82,7 +82,7 @@ class Planned(ABC):
         """The chance, per example and step, of being in a question."""
 
     @property
-    def pure(self) -> Pure | None:
+    def pure(self) -> PureCost | None:
         """What it costs if it is the whole plan, where that needs no delta."""
         return None
 

@@ -133,19 +133,19 @@ class Randomness:
             )
         self._last[release] = step
         if self.key is None:
-            return _Secure(release, self.quiet)
+            return _SecureDraws(release, self.quiet)
         asked = (release, str(step))
-        return _Seeded((*self.key, *asked), (*(self.sampling or self.key), *asked))
+        return _SeededDraws((*self.key, *asked), (*(self.sampling or self.key), *asked))
 
 
-def choosing(kind: Kind, seed: int, identity: str) -> random.Random:
+def selection_generator(kind: Kind, seed: int, identity: str) -> random.Random:
     """Return what draws the number of runs of a private selection, and their settings."""
     if kind == "secure":
         return random.SystemRandom()
     return random.Random(int.from_bytes(_digest(("selection", identity, str(seed)))))
 
 
-class _Seeded(Draws):
+class _SeededDraws(Draws):
     def __init__(self, key: tuple[str, ...], shared: tuple[str, ...]) -> None:
         self._shared, self._normals = shared, _stream((*key, "noise"))
 
@@ -169,7 +169,7 @@ class _Seeded(Draws):
         return chosen
 
 
-class _Secure(Draws):
+class _SecureDraws(Draws):
     def __init__(self, release: str, quiet: bool) -> None:
         self._release, self._quiet = release, quiet
 
@@ -217,7 +217,7 @@ def secure_sample(size: int, rate: float) -> np.ndarray:
     return np.flatnonzero(np.frombuffer(os.urandom(8 * size), np.uint64) < below)
 
 
-class _Hashed(np.random.bit_generator.ISeedSequence):
+class _DigestSeed(np.random.bit_generator.ISeedSequence):
     """Seeds a generator with a digest, as it is: a `SeedSequence` would cost five times as much at each step."""
 
     def __init__(self, digest: bytes) -> None:
@@ -229,7 +229,7 @@ class _Hashed(np.random.bit_generator.ISeedSequence):
 
 
 def _generator(digest: bytes) -> np.random.Generator:
-    return np.random.Generator(np.random.SFC64(_Hashed(digest)))  # type: ignore[arg-type]  # any ISeedSequence will do
+    return np.random.Generator(np.random.SFC64(_DigestSeed(digest)))  # type: ignore[arg-type]  # any ISeedSequence will do
 
 
 def _stream(key: tuple[str, ...]) -> np.random.Generator:

@@ -14,36 +14,36 @@ from torch import Tensor
 
 from dpbench.errors import NotPerExample
 from dpbench.privacy.core.chunk import Chunk
-from dpbench.privacy.core.exact.quantised import Quantised, floats, measured
+from dpbench.privacy.core.exact.quantised import QuantisedRows, floats, measure
 from dpbench.privacy.core.randomness import row_seeds
 
 CHUNK_BYTES = 12 * 2**20
 
 
-class Gathering:
+class RowGatherer:
     """Rows that come part by part, copied into arrays of their final size: nothing is held twice."""
 
     def __init__(self, count: int) -> None:
         self._count, self.filled = count, 0
         self._arrays: tuple[Tensor, ...] = ()
 
-    def add(self, rows: Tensor | Quantised) -> None:
+    def add(self, rows: Tensor | QuantisedRows) -> None:
         """Copy the next rows."""
-        parts = rows.parts if isinstance(rows, Quantised) else (rows,)
+        parts = rows.parts if isinstance(rows, QuantisedRows) else (rows,)
         self._arrays = self._arrays or tuple(part.new_empty(self._count, *part.shape[1:]) for part in parts)
         for part, array in zip(parts, self._arrays, strict=True):
             array[self.filled : self.filled + len(part)] = part
         self.filled += len(rows)
 
-    def rows(self) -> Tensor | Quantised:
+    def rows(self) -> Tensor | QuantisedRows:
         """Return all of them."""
-        return measured(*self._arrays) if self._arrays[1:] else self._arrays[0]
+        return measure(*self._arrays) if self._arrays[1:] else self._arrays[0]
 
 
-def wipe(*held: Tensor | Quantised) -> None:
+def wipe(*held: Tensor | QuantisedRows) -> None:
     """Leave nothing of rows, labels or seeds in these."""
     for one in held:
-        for part in one.parts if isinstance(one, Quantised) else (one,):
+        for part in one.parts if isinstance(one, QuantisedRows) else (one,):
             part.fill_(torch.nan if part.is_floating_point() else 0)
 
 
@@ -87,7 +87,7 @@ class Scratch:
 class PrivateRows:
     """Rows of a (memory-mapped) array, chosen by index; once mapped, in 8 bits."""
 
-    held: Tensor | Quantised  # (N, *example_shape), float32 or in 8 bits
+    held: Tensor | QuantisedRows  # (N, *example_shape), float32 or in 8 bits
     y: Tensor  # (n,) int64
     index: Tensor  # (n,) int64 into x, ascending
     scratch: Scratch = field(default_factory=Scratch, repr=False, compare=False)
@@ -131,9 +131,9 @@ class PrivateRows:
 
     @property
     def _parts(self) -> tuple[Tensor, ...]:
-        return self.held.parts if isinstance(self.held, Quantised) else (self.held,)
+        return self.held.parts if isinstance(self.held, QuantisedRows) else (self.held,)
 
-    def _gather(self, local: np.ndarray, into: tuple[Tensor, ...]) -> Tensor | Quantised:
+    def _gather(self, local: np.ndarray, into: tuple[Tensor, ...]) -> Tensor | QuantisedRows:
         places = self.index.numpy()[local]
         first, last = (places[0], places[-1]) if len(places) else (0, 0)
         run = last - first == len(places) - 1  # neighbours are copied as they lie
@@ -145,7 +145,7 @@ class PrivateRows:
                 torch.index_select(part, 0, rows, out=buffer)
             else:
                 buffer.copy_(part[rows])
-        return measured(*into) if isinstance(self.held, Quantised) else into[0]
+        return measure(*into) if isinstance(self.held, QuantisedRows) else into[0]
 
     def per_chunk(self, size: int) -> int:
         """Return how many rows fit into a chunk of so many bytes, at least one."""

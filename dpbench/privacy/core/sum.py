@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn
-from dpbench.privacy.core.curator import LedgerCurator, Question, Told, added_up, check_chunk_size
+from dpbench.privacy.core.curator import LedgerCurator, Question, ReleasedSum, check_chunk_size, sum_chunks
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution
-from dpbench.privacy.core.noise import noised
+from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.rows import CHUNK_BYTES, PrivateRows
 
@@ -51,7 +51,7 @@ class Sum(Question):
     def __post_init__(self) -> None:
         """Read the clips."""
         check_chunk_size(self.chunk_size)
-        clips, single = checked_clips(self.clip)
+        clips, single = check_clips(self.clip)
         object.__setattr__(self, "clip", clips[0] if single else clips)
 
     @property
@@ -78,11 +78,11 @@ class Sum(Question):
                 yield self._integers(blocks)
                 del blocks  # or two chunks of rows would be held at once
 
-        totals = added_up(chunks, integers, self._over_none(curator))
+        totals = sum_chunks(chunks, integers, self._over_none(curator))
         stds = [curator.sigma[self.release] * math.sqrt(len(clips)) * clip for clip in clips]
         if curator.ledger.spent[self.release] == 1 and any(stds):
             draws.afford(sum(summed.total.numel() for summed in totals), step.steps)
-        answers = tuple(noised(summed, std, draws) for summed, std in zip(totals, stds, strict=True))
+        answers = tuple(add_noise(summed, std, draws) for summed, std in zip(totals, stds, strict=True))
         witness.answered(self.release, totals, [*zip(clips, stds, strict=True)], draws, len(sample), planted)
         return answers if isinstance(self.clip, tuple) else answers[0]
 
@@ -115,9 +115,9 @@ class Sum(Question):
         """The clips."""
         return self.clips
 
-    def told(self, answer: Any) -> Sequence[Told]:
+    def told(self, answer: Any) -> Sequence[ReleasedSum]:
         """Return all of it."""
-        return (Told(answer if isinstance(answer, tuple) else (answer,), self.clips),)
+        return (ReleasedSum(answer if isinstance(answer, tuple) else (answer,), self.clips),)
 
     def weighed(self, answer: Any, weight: float) -> Any:
         """Return the answer times the weight."""
@@ -129,7 +129,7 @@ def rows_at_once(rows: PrivateRows, scores: int) -> int:
     return min(rows.per_chunk(CHUNK_BYTES), max(2, SCORES // scores))
 
 
-def checked_clips(clip: float | Sequence[float]) -> tuple[tuple[float, ...], bool]:
+def check_clips(clip: float | Sequence[float]) -> tuple[tuple[float, ...], bool]:
     """Return the bounds, one a block, and whether a single one was given; or refuse one that bounds nothing.
 
     Raises:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dpbench.privacy.core.exact.sums import DENSE_BITS, IntegerSum, weights_within
-from dpbench.privacy.core.noise import noised
+from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.randomness import Draws
 
 EXCESS = 2.0**20  # what a canary would contribute if nobody clipped it, in clips
@@ -49,7 +49,7 @@ class Canaries:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SumObservation:
     """One question as it was answered."""
 
     release: str
@@ -60,7 +60,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChoiceObservation:
     """One choice as it was made."""
 
     release: str
@@ -73,9 +73,9 @@ class Chosen:
 class Witness:
     """Sees every question of one fit, and has canaries among its examples."""
 
-    see: Callable[[Seen], None]
+    see: Callable[[SumObservation], None]
     canaries: Canaries | None = None
-    chose: Callable[[Chosen], None] = lambda chosen: None
+    chose: Callable[[ChoiceObservation], None] = lambda chosen: None
 
     def split(self, sample: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the part of a sample of private rows and members that is of rows, and the others' coordinates."""
@@ -98,8 +98,8 @@ class Witness:
         for summed, (clip, std) in zip(sums, stds, strict=True):
             if self.canaries is not None:
                 planted = self.canaries.integers(sampled, clip, summed.grid.device)
-                padding.append((planted, noised(planted, std, draws)))
-        self.see(Seen(release, tuple(sums), size, sampled, tuple(padding)))
+                padding.append((planted, add_noise(planted, std, draws)))
+        self.see(SumObservation(release, tuple(sums), size, sampled, tuple(padding)))
 
 
 NOBODY = Witness(lambda seen: None)

@@ -35,7 +35,7 @@ _MOST_RUNS = 1e6
 _LOOSE = 0.02  # what two Renyi accounts of one search may differ by, relative
 
 
-class Uniform(Protocol):
+class UniformSource(Protocol):
     """Draws from [0, 1): numpy's generators, Python's and the operating system's."""
 
     def random(self) -> float:
@@ -88,7 +88,7 @@ class Repeats:
         return float(brentq(excess, 0.0, 2 * math.log(self.mean) + 1e-12, xtol=1e-16))
 
 
-def draw(repeats: Repeats, chance: Uniform) -> int:
+def draw(repeats: Repeats, chance: UniformSource) -> int:
     """Return one K, the number of runs of a search: one uniform draw through the inverse distribution function.
 
     Exact up to the rounding of doubles. K must stay secret, and with it what `chance` goes by and the duration of

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpbench.privacy.core.chunk import Chunk
-from dpbench.privacy.core.exact.quantised import Quantised, measured, quantise
+from dpbench.privacy.core.exact.quantised import QuantisedRows, measure, quantise
 from dpbench.privacy.core.plan import Planned, Task
 from dpbench.privacy.core.rows import PrivateRows
 
@@ -51,7 +51,7 @@ class Neighbours:
 
 
 @dataclass
-class Moved:
+class RowInfluence:
     """By how much rows moved answers: in what the mechanism says one row can move them."""
 
     tried: int = 0
@@ -60,7 +60,7 @@ class Moved:
     complaints: list[str] = field(default_factory=list)
 
 
-def seedless(chunk: Chunk) -> Chunk:
+def strip_seeds(chunk: Chunk) -> Chunk:
     """Return the chunk with one seed for all rows: a row that stands elsewhere would have another."""
     return Chunk(chunk.rows, chunk.y, torch.full_like(chunk.seeds, SEED))
 
@@ -70,12 +70,12 @@ def one(rows: PrivateRows, place: int) -> PrivateRows:
     return PrivateRows(rows.held[place : place + 1], rows.y[place : place + 1], torch.arange(1))
 
 
-def joined(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
+def join_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
     """Return all rows of both."""
-    held: Tensor | Quantised
-    if isinstance(rows.held, Quantised) and isinstance(more.held, Quantised):
+    held: Tensor | QuantisedRows
+    if isinstance(rows.held, QuantisedRows) and isinstance(more.held, QuantisedRows):
         parts = [torch.cat(pair) for pair in zip(rows.held.parts, more.held.parts, strict=True)]
-        held = measured(*parts)
+        held = measure(*parts)
     else:
         held = torch.cat([rows.x, more.x])
     return PrivateRows(held, torch.cat([rows.y, more.y]), torch.arange(len(rows) + len(more)))
@@ -85,7 +85,7 @@ def some(rows: PrivateRows, most: int, generator: np.random.Generator) -> Privat
     """Return a copy of some rows that were drawn."""
     picked = torch.from_numpy(np.sort(generator.permutation(len(rows))[:most]))
     place = rows.index[picked]
-    held = rows.held[place] if isinstance(rows.held, Quantised) else rows.held[place].clone()
+    held = rows.held[place] if isinstance(rows.held, QuantisedRows) else rows.held[place].clone()
     return PrivateRows(held, rows.y[picked], torch.arange(len(picked)))
 
 
@@ -107,7 +107,7 @@ def adversaries(base: PrivateRows, classes: int, generator: np.random.Generator,
     stacked = torch.stack(rows).reshape(-1, *base.example_shape)
     y = torch.from_numpy(generator.integers(classes, size=len(rows)))
     y[len(y) - len(labels) :] = torch.from_numpy(labels)
-    held = quantise(stacked) if isinstance(base.held, Quantised) else stacked
+    held = quantise(stacked) if isinstance(base.held, QuantisedRows) else stacked
     return PrivateRows(held, y, torch.arange(len(rows)))
 
 

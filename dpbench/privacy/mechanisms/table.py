@@ -22,7 +22,7 @@ from dpbench.privacy.mechanisms import votes
 from dpbench.privacy.mechanisms.choice import replay as choices
 from dpbench.privacy.mechanisms.choice.plan import Choice
 from dpbench.privacy.mechanisms.choice.question import Cells, LeastLoss, Majorities
-from dpbench.privacy.mechanisms.replay import Moved, Neighbours
+from dpbench.privacy.mechanisms.replay import Neighbours, RowInfluence
 from dpbench.privacy.mechanisms.residual.form import Residual
 from dpbench.privacy.mechanisms.votes import TeacherVotes
 
@@ -31,10 +31,10 @@ from dpbench.privacy.mechanisms.votes import TeacherVotes
 class Audit:
     """How an audit puts a mechanism's questions again, where it does not compare sums (`audit.sensitivity`)."""
 
-    replay: Callable[[Any, Neighbours], Moved]
+    replay: Callable[[Any, Neighbours], RowInfluence]
     costly: bool = False  # to ask again, whatever rows are
-    probe: Callable[[Neighbours], Moved] | None = None  # a question of the audit's own
-    laws: Callable[[float, Task, np.random.Generator], Iterator[choices.Drawn]] | None = None
+    probe: Callable[[Neighbours], RowInfluence] | None = None  # a question of the audit's own
+    laws: Callable[[float, Task, np.random.Generator], Iterator[choices.ChoiceCounts]] | None = None
 
 
 @dataclass(frozen=True)

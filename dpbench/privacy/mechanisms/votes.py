@@ -38,16 +38,16 @@ import torch
 from torch import Tensor
 
 from dpbench.errors import SpecError
-from dpbench.privacy.core.binding import bind
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.chunk import Chunk, Teacher
-from dpbench.privacy.core.curator import LedgerCurator, Question, Told
+from dpbench.privacy.core.curator import LedgerCurator, Question, ReleasedSum
 from dpbench.privacy.core.exact.sums import IntegerSum
-from dpbench.privacy.core.noise import noised
+from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.core.witness import Seen, Witness
-from dpbench.privacy.mechanisms.replay import REPLAY, SMALL, Moved, Neighbours, joined, one
+from dpbench.privacy.core.witness import SumObservation, Witness
+from dpbench.privacy.mechanisms.replay import REPLAY, SMALL, Neighbours, RowInfluence, join_rows, one
 
 BITS = 20  # noise comes in steps of 2^-20 votes
 BATCH = 1_024  # rows that are hashed at once
@@ -124,13 +124,13 @@ class TeacherVotes(Question):
             answers[answered] = _noised(curator, counts[answered], self.release, spread, draws[self.release])
         return answers
 
-    def _counts(self, curator: LedgerCurator, dealt: Dealt) -> Tensor:
+    def _counts(self, curator: LedgerCurator, dealt: ShardAssignment) -> Tensor:
         """Return the votes of a teacher a shard, (m, classes) int64."""
         device, queries = curator.task.device, self.queries
         counts = torch.zeros(len(queries), curator.task.classes, dtype=torch.int64, device=device)
         teacher = lambda shard: self.teacher(shard, queries)
         with closing(dealt.shards(curator.rows, device)) as shards:
-            checked = lambda labels: checked_labels(labels, len(queries))
+            checked = lambda labels: check_labels(labels, len(queries))
             for labels in curator.guard.labels(teacher, shards, self.release, checked):
                 add(counts, labels)
         return counts
@@ -140,11 +140,11 @@ class TeacherVotes(Question):
         """Queries, shards and what decides which are answered."""
         return self.queries, self.shards, self.confident, self.threshold
 
-    def told(self, answer: Any) -> Sequence[Told]:
+    def told(self, answer: Any) -> Sequence[ReleasedSum]:
         """Return the counts that were answered; nobody is told how far the largest were from the threshold."""
         answered = answer[~answer.isnan().any(1)]
-        largest = (Told((), (largest_spread(len(answer)),)),) if self.confident is not None else ()
-        return (*largest, Told((answered,), (counts_spread(len(answered)),)))
+        largest = (ReleasedSum((), (largest_spread(len(answer)),)),) if self.confident is not None else ()
+        return (*largest, ReleasedSum((answered,), (counts_spread(len(answered)),)))
 
     def of_stand_ins(self, weight: float) -> TeacherVotes:
         """Return as many fewer teachers, over shards of the real size."""
@@ -161,14 +161,14 @@ def _noised(curator: LedgerCurator, counts: Tensor, release: str, spread: float,
     if std:
         draws.afford(counts.numel(), 1)
     summed = sum_of(counts)
-    answer = noised(summed, std, draws)
+    answer = add_noise(summed, std, draws)
     _, planted = witness.split(np.arange(rows + witness.members), rows)
     witness.answered(release, [summed], [(spread, std)], draws, rows, planted)
     return answer
 
 
 @dataclass(frozen=True)
-class Dealt:
+class ShardAssignment:
     """Which shard each private row is in, and its seed: functions of the row's content and the salt."""
 
     shard: np.ndarray  # (n,) int64 in [0, shards)
@@ -183,12 +183,14 @@ class Dealt:
                 yield Chunk(chunk.rows, chunk.y, seeds)
 
 
-def deal(rows: PrivateRows, shards: int, salt: int) -> Dealt:
+def deal(rows: PrivateRows, shards: int, salt: int) -> ShardAssignment:
     """Deal rows to shards by a keyed hash (BLAKE2b) of their bytes."""
     key = salt.to_bytes(8)
     digests = [hashlib.blake2b(content, digest_size=16, key=key).digest() for content in contents(rows)]
     words = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
-    return Dealt((words[:, 0] % np.uint64(shards)).astype(np.int64), (words[:, 1] >> np.uint64(1)).astype(np.int64))
+    return ShardAssignment(
+        (words[:, 0] % np.uint64(shards)).astype(np.int64), (words[:, 1] >> np.uint64(1)).astype(np.int64)
+    )
 
 
 def contents(rows: PrivateRows) -> Generator[bytes, None, None]:
@@ -221,7 +223,7 @@ def largest_spread(queries: int) -> float:
     return math.sqrt(queries)
 
 
-def checked_labels(labels: object, queries: int) -> Tensor:
+def check_labels(labels: object, queries: int) -> Tensor:
     """Return a teacher's labels, (m,) int64.
 
     Raises:
@@ -233,10 +235,10 @@ def checked_labels(labels: object, queries: int) -> Tensor:
     return labels.detach().as_subclass(Tensor).clone()
 
 
-def replay(question: TeacherVotes, near: Neighbours) -> Moved:
+def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
     """Have teachers vote over the base rows, with and without each of some odd ones in their middle."""
     base = near.base(max(SMALL, SHARDS * LEAST))
-    odd, moved, key = near.odd(base), Moved(), near.key()
+    odd, moved, key = near.odd(base), RowInfluence(), near.key()
     without = _replayed(question, near, base, key)
     for place in near.generator.permutation(len(odd))[:REMOVED]:
         among = _replayed(question, near, _between(base, one(odd, int(place))), key)
@@ -250,7 +252,7 @@ def replay(question: TeacherVotes, near: Neighbours) -> Moved:
 
 def _replayed(question: TeacherVotes, near: Neighbours, rows: PrivateRows, key: int) -> IntegerSum:
     """Return the counts over other rows."""
-    seen: list[Seen] = []
+    seen: list[SumObservation] = []
     randomness = Randomness.research(key, "replayed votes")
     curator = bind(rows, near.task, (Release(REPLAY),), 1.0, randomness, Witness(seen.append))
     queries, shards = question.queries[:QUERIES], min(question.shards, SHARDS)
@@ -262,4 +264,4 @@ def _between(rows: PrivateRows, row: PrivateRows) -> PrivateRows:
     """Return the rows with one more in their middle: it moves the positions of half of them."""
     half = len(rows) // 2
     ends = [PrivateRows(rows.held[part], rows.y[part], torch.arange(half)) for part in (slice(half), slice(half, None))]
-    return joined(joined(ends[0], row), ends[1])
+    return join_rows(join_rows(ends[0], row), ends[1])

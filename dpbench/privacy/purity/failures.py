@@ -18,7 +18,7 @@ R = TypeVar("R")
 ALLOCATORS = ("out of memory", "allocate memory", "not enough memory")  # what they say
 
 
-def withheld(function: Callable[[A], R], argument: A, what: str) -> R:
+def call_withholding(function: Callable[[A], R], argument: A, what: str) -> R:
     """Call what a plugin wrote; of its failure, tell the type and the line alone.
 
     What dpbench itself refuses passes through. With DPBENCH_DEBUG set, everything does.

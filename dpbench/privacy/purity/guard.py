@@ -30,9 +30,9 @@ from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.forms.blocks import blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution
 from dpbench.privacy.core.rows import wipe
-from dpbench.privacy.purity.failures import withheld
+from dpbench.privacy.purity.failures import call_withholding
 from dpbench.privacy.purity.reach import Reach, Reading
-from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, Moments, set_aside
+from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, CheckSchedule, set_aside
 
 Evaluate = Callable[[Chunk], Any]
 Checked = Callable[[object], Tensor]
@@ -52,8 +52,8 @@ class Guard:
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
-        self._moments = defaultdict[str, Moments](lambda: Moments(QUESTIONS, generator))
-        self._latest: Held | None = None
+        self._moments = defaultdict[str, CheckSchedule](lambda: CheckSchedule(QUESTIONS, generator))
+        self._latest: GuardedFunction | None = None
         self._refusal: DpbenchError | None = None
 
     def contributions(
@@ -104,7 +104,7 @@ class Guard:
         """
         with self.judging():
             held = self._hold(lambda chunk: transform(chunk.x), "A transform given to map")
-            yield from held.over(chunks, (1.0,), Moments(MAPS, self._generator))
+            yield from held.over(chunks, (1.0,), CheckSchedule(MAPS, self._generator))
 
     def conclude(self) -> None:
         """Raise what was refused or failed, if anything was.
@@ -132,28 +132,28 @@ class Guard:
             self._refusal = ComponentFailed(f"A question failed: {type(error).__name__}. No other one is answered.")
             raise
 
-    def _hold(self, function: Evaluate, what: str) -> Held:
+    def _hold(self, function: Evaluate, what: str) -> GuardedFunction:
         held = self._latest.again(function, what) if self._latest else None
-        self._latest = held or Held(function, what, Reach(function, thorough=False))
+        self._latest = held or GuardedFunction(function, what, Reach(function, thorough=False))
         return self._latest
 
 
-class Held:
+class GuardedFunction:
     """A function of rows during one question, held to purity."""
 
     def __init__(self, function: Evaluate, what: str, reach: Reach, reading: Reading | None = None) -> None:
         self._function, self._what, self._reach = function, what, reach
         self._before = reading or reach.read()
 
-    def again(self, function: Evaluate, what: str) -> Held | None:
+    def again(self, function: Evaluate, what: str) -> GuardedFunction | None:
         """Return the function held for another question, if it is the same and reaches the same: without a walk."""
         if function is not self._function:
             return None
         reading = self._reach.read()
-        return Held(function, what, self._reach, reading) if reading.refers_as(self._before) else None
+        return GuardedFunction(function, what, self._reach, reading) if reading.refers_as(self._before) else None
 
     def over(
-        self, chunks: Iterable[Chunk], clips: Sequence[float], moments: Moments
+        self, chunks: Iterable[Chunk], clips: Sequence[float], moments: CheckSchedule
     ) -> Iterator[tuple[Contribution, ...]]:
         """Yield what the function makes of each chunk, checking those that are due."""
         for chunk in chunks:
@@ -182,7 +182,7 @@ class Held:
                 )
         return blocks
 
-    def teaching(self, shards: Iterable[Chunk], checked: Checked, moments: Moments) -> Iterator[Tensor]:
+    def teaching(self, shards: Iterable[Chunk], checked: Checked, moments: CheckSchedule) -> Iterator[Tensor]:
         """Yield what the function says of each shard, having it say so again after another one where that is due."""
         for shard in shards:
             due = moments.due()
@@ -217,7 +217,7 @@ class Held:
         whole = Reach(self._function, thorough=True) if thorough else None
         before = whole.read() if whole else None
         try:
-            return withheld(self._function, chunk, self._what)
+            return call_withholding(self._function, chunk, self._what)
         finally:
             after = self._reach.read()
             self._expect(self._reach.change(self._before, after))

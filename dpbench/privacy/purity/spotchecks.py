@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dpbench.errors import NotPerExample
 from dpbench.privacy.core.chunk import Chunk
-from dpbench.privacy.core.exact.quantised import Quantised
+from dpbench.privacy.core.exact.quantised import QuantisedRows
 from dpbench.privacy.core.forms.blocks import blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution
 from dpbench.privacy.core.rows import wipe
@@ -29,7 +29,7 @@ QUESTIONS, MAPS = (1, 4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8)  # one chunk of 
 Evaluate = Callable[[Chunk], Any]
 
 
-class Moments:
+class CheckSchedule:
     """Draws one chunk of every run of chunks; runs grow, so a short fit is checked too and a long one loses little."""
 
     def __init__(self, lengths: Sequence[int], generator: np.random.Generator) -> None:
@@ -122,7 +122,7 @@ class Probe:
 def _tensors(thing: Any) -> Iterator[Tensor]:
     if isinstance(thing, Tensor):
         yield thing
-    elif isinstance(thing, Quantised):
+    elif isinstance(thing, QuantisedRows):
         yield from (thing.q, thing.scale)
     elif isinstance(thing, (Contribution, tuple)):
         inner = thing if isinstance(thing, tuple) else vars(thing).values()
@@ -149,7 +149,7 @@ def _same(one: Any, other: Any) -> bool:
         return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
     if type(one) is not type(other):
         return False
-    if isinstance(one, Quantised):
+    if isinstance(one, QuantisedRows):
         return _same(one.q, other.q) and _same(one.scale, other.scale)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(_same, one, other))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.studies.explain.explanation import Explained, Explanation
+from dpbench.studies.explain.explanation import Explanation, LearnerExplanation
 from dpbench.support.charts import BLUE, GREY, VERMILLION, write_chart
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def write_plot(explanation: Explanation, file: Path) -> None:
     write_chart(file, lambda: figure(explanation))
 
 
-def stairs(one: Explained) -> Iterator[tuple[str, float, float]]:
+def stairs(one: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
     """Yield what is lifted with the accuracy before and after, in percent; the last is the rest, up to the ceiling."""
     at = 100 * one.private.mean
     for lift in one.ladder:
@@ -66,7 +66,7 @@ def _title(explanation: Explanation) -> str:
     )
 
 
-def _row(axes: Axes, row: int, one: Explained, left: float) -> None:
+def _row(axes: Axes, row: int, one: LearnerExplanation, left: float) -> None:
     """Draw one learner: the private run over the whole height, then a stair for each thing lifted."""
     private = 100 * one.private.mean
     axes.barh(row, private - left, left=left, height=0.8, color="#DDDDDD")

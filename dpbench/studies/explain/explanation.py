@@ -17,11 +17,11 @@ STAGES: tuple[Stage, ...] = ("tuning", "noise", "clipping", "projection", "steps
 GUARANTEE: Literal["none: reads private data without noise"] = "none: reads private data without noise"
 
 
-class _Frozen(BaseModel):
+class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
-class Lift(_Frozen):
+class Lift(_Record):
     """One thing lifted: the accuracy without it, and how much that is more than before."""
 
     stage: Stage
@@ -30,7 +30,7 @@ class Lift(_Frozen):
     why: str = ""  # it does not apply; or what was lifted
 
 
-class Explained(_Frozen):
+class LearnerExplanation(_Record):
     """One learner: its private run, what is lifted one after another up to the ceiling, and each thing on its own."""
 
     learner: Component  # with its settings as they ran: those that were chosen, where `tuning` was asked for
@@ -42,7 +42,7 @@ class Explained(_Frozen):
     alone: tuple[Lift, ...]  # each from the private run alone; `tuning` stands in the ladder
 
 
-class Explanation(_Frozen):
+class Explanation(_Record):
     """Several learners on one protocol, under one ceiling."""
 
     kind: Literal["explanation"] = "explanation"
@@ -55,7 +55,7 @@ class Explanation(_Frozen):
     test: int
     ceiling: Component
     accuracy: Interval  # of the ceiling
-    learners: tuple[Explained, ...]
+    learners: tuple[LearnerExplanation, ...]
     digests: dict[str, str]  # of the data
     seconds: float
     components: dict[str, ComponentOrigin]

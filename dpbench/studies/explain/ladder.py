@@ -21,19 +21,19 @@ from dpbench.errors import ComponentFailed, SpecError
 from dpbench.harness.fit import fit, fit_learner
 from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.plans import plan_of
-from dpbench.harness.prepare import PreparedRun, of_seed, origins_of, prepare
+from dpbench.harness.prepare import PreparedRun, origins_of, prepare, prepare_seed
 from dpbench.harness.run import run
-from dpbench.harness.shared import Shared
-from dpbench.privacy.core.binding import bind
+from dpbench.harness.shared import SharedWork
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.curator import handle_of
 from dpbench.records.result import interval
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
-from dpbench.registry.components import written
-from dpbench.studies.explain.explanation import Explained, Explanation, Lift, Stage
-from dpbench.studies.explain.lifted import Kept, lifted, only_sums
+from dpbench.registry.components import write_component
+from dpbench.studies.explain.explanation import Explanation, LearnerExplanation, Lift, Stage
+from dpbench.studies.explain.lifted import Protection, lifted, refuse_other_question
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
 
@@ -65,7 +65,7 @@ def explain(
                 f"Expected a run that pays for privacy, one fit a seed, got {spec.learner.name!r}: it is the ceiling "
                 "that others are held against."
             )
-    began, shared = time.monotonic(), Shared()
+    began, shared = time.monotonic(), SharedWork()
     prepared = [_checked(prepare(spec, device=device, plugins=plugins, shared=shared)) for spec in specs]
     best = [prepare(spec, device=device, plugins=plugins, shared=shared) for spec in tuned]
     first = prepared[0]
@@ -95,7 +95,7 @@ def _checked(prepared: PreparedRun) -> PreparedRun:
         )
     for one in privacy.releases:
         if isinstance(one, Choice):
-            raise only_sums(one.name)
+            raise refuse_other_question(one.name)
     return prepared
 
 
@@ -113,13 +113,13 @@ def _without_privacy(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spe
     return Spec(**{**spec.model_dump(), **changed, "secure_rng": False})
 
 
-def _explained(default: PreparedRun, tuned: PreparedRun | None, tops: list[float]) -> Explained:
+def _explained(default: PreparedRun, tuned: PreparedRun | None, tops: list[float]) -> LearnerExplanation:
     base = tuned or default
     private = _private(default)
     started = private if tuned is None else _private(tuned)
-    world = World(base)
+    world = LiftedFits(base)
     ladder = [_asked(tuned, private, started)]
-    accuracy, kept, learner = started, Kept(True, True), base.parts.learner
+    accuracy, kept, learner = started, Protection(True, True), base.parts.learner
     for stage in LIFTED:
         try:
             higher, less, said = _lift(stage, learner, kept, base)
@@ -129,11 +129,13 @@ def _explained(default: PreparedRun, tuned: PreparedRun | None, tops: list[float
             continue
         ladder.append(_lifted(stage, accuracy, reached, said))
         learner, kept, accuracy = higher, less, reached
-    paired = world.accuracies(base.parts.learner, Kept(True, True))  # whose noise is that of each thing lifted alone
+    paired = world.accuracies(
+        base.parts.learner, Protection(True, True)
+    )  # whose noise is that of each thing lifted alone
     alone = tuple(_alone(stage, base, world, paired) for stage in LIFTED)
     ceiling = tops if len(tops) == len(accuracy) else tops * len(accuracy)
-    return Explained(
-        learner=written(base.parts.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
+    return LearnerExplanation(
+        learner=write_component(base.parts.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=interval(private), ladder=tuple(ladder), alone=alone,
         rest=interval([top - one for top, one in zip(ceiling, accuracy, strict=True)]),
     )  # fmt: skip
@@ -150,9 +152,9 @@ def _asked(tuned: PreparedRun | None, before: list[float], after: list[float]) -
     return _lifted("tuning", before, after, f"Settings chosen by public labels: {tuned.selection.chosen}.")
 
 
-def _alone(stage: Stage, base: PreparedRun, world: World, started: list[float]) -> Lift:
+def _alone(stage: Stage, base: PreparedRun, world: LiftedFits, started: list[float]) -> Lift:
     try:
-        learner, kept, said = _lift(stage, base.parts.learner, Kept(True, True), base)
+        learner, kept, said = _lift(stage, base.parts.learner, Protection(True, True), base)
         return _lifted(stage, started, world.accuracies(learner, kept), said)
     except (SpecError, ComponentFailed) as error:
         return Lift(stage=stage, accuracy=None, points=None, why=str(error))
@@ -163,7 +165,7 @@ def _lifted(stage: Stage, before: Sequence[float], after: Sequence[float], said:
     return Lift(stage=stage, accuracy=interval(after), points=interval(gained), why=said)
 
 
-def _lift(stage: Stage, learner: Learner, kept: Kept, base: PreparedRun) -> tuple[Learner, Kept, str]:
+def _lift(stage: Stage, learner: Learner, kept: Protection, base: PreparedRun) -> tuple[Learner, Protection, str]:
     """Return learner and curator with one thing lifted, and what that was, in words.
 
     Raises:
@@ -191,12 +193,12 @@ def _dimensions(base: PreparedRun) -> int:
 
 
 @dataclass(frozen=True)
-class World:
+class LiftedFits:
     """Where lifted fits are made: the private run's data, plan and sigma, through the one way to make a curator."""
 
     base: PreparedRun
 
-    def accuracies(self, learner: Learner, kept: Kept) -> list[float]:
+    def accuracies(self, learner: Learner, kept: Protection) -> list[float]:
         """Return the accuracy of each seed; a fit that draws nothing, on data that are not drawn, is the same for all.
 
         Row seeds, `Chunk.seeds`, do not count as drawing: a learner that uses them draws where it starts as well.
@@ -206,8 +208,8 @@ class World:
         again = drew or not _alike(self.base)
         return [first, *(self._accuracy(learner, kept, seed)[0] if again else first for seed in seeds[1:])]
 
-    def _accuracy(self, learner: Learner, kept: Kept, seed: int) -> tuple[float, bool]:
-        base = of_seed(self.base, seed)
+    def _accuracy(self, learner: Learner, kept: Protection, seed: int) -> tuple[float, bool]:
+        base = prepare_seed(self.base, seed)
         task = base.roles.task
         who, plan = base.who, plan_of(learner, base.who, task, base.source.budget)
         randomness = Randomness.research(seed, base.identity)

@@ -21,14 +21,14 @@ RANGES, RATIO = 5, 16.0  # of norms, in clips: rows above 16^4 clips are clipped
 
 
 @dataclass(frozen=True)
-class Kept:
+class Protection:
     """What is kept of privacy when a learner asks."""
 
     noise: bool
     clipping: bool
 
 
-def lifted(curator: Curator, sigma: Mapping[str, float], kept: Kept, noise: torch.Generator) -> Curator:
+def lifted(curator: Curator, sigma: Mapping[str, float], kept: Protection, noise: torch.Generator) -> Curator:
     """Return one that asks a curator without noise, and says of sigma what the private run's did.
 
     So a learner cannot tell them apart. Without clipping, rows are scaled by one factor for all of them, the mean of
@@ -42,7 +42,7 @@ def lifted(curator: Curator, sigma: Mapping[str, float], kept: Kept, noise: torc
         if isinstance(question, Map):
             return lifted(curator.answer(question), sigma, kept, noise)
         if not isinstance(question, Sum):
-            raise only_sums(question.releases[-1])
+            raise refuse_other_question(question.releases[-1])
         clips = question.clips
         sums = [*curator.answer(replace(question, clip=clips))] if kept.clipping else _scaled(curator, question)
         if kept.noise:
@@ -105,7 +105,7 @@ def _normal(like: Tensor, noise: torch.Generator) -> Tensor:
     return torch.randn(like.shape, generator=noise).to(like.device)
 
 
-def only_sums(release: str) -> SpecError:
+def refuse_other_question(release: str) -> SpecError:
     """Return the refusal of a release that asks for something else."""
     return SpecError(
         f"Expected release {release!r} to ask for sums: what noise costs a choice or a vote is not explained. Compare "

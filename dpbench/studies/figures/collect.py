@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import registry
-from dpbench.analysis.formula import value
-from dpbench.analysis.plots import Plot, Position, fits, position
+from dpbench.analysis.formula import evaluate
+from dpbench.analysis.plots import Plot, Position, matches_through, position
 from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.records.result import Interval, Result
 from dpbench.registry import Registry
@@ -19,7 +19,7 @@ from dpbench.sweep import overview
 
 
 @dataclass(frozen=True)
-class Collected:
+class FigureData:
     """Everything that is drawn."""
 
     name: str
@@ -37,7 +37,7 @@ class Collected:
         return len(self.positions) - len(self.measured)
 
 
-def collect(named: Path, results: Path | None = None, plugins: Registry | None = None) -> Collected:
+def collect(named: Path, results: Path | None = None, plugins: Registry | None = None) -> FigureData:
     """Return the results of a sweep with their positions; files of other sweeps in the folder are ignored.
 
     Args:
@@ -55,7 +55,7 @@ def collect(named: Path, results: Path | None = None, plugins: Registry | None =
     grid, plot = found.grid, found.grid.plot
     if plot is None:
         raise SpecError(f'Expected a table [plot] in {file}: how results are drawn, like x = "epsilon".')
-    series = published.chosen(plot, str(file))
+    series = published.choose_series(plot, str(file))
     kept = {cell.digest: result for cell in found.cells("done", "other code") if (result := found.folder.result(cell))}
     if not kept:
         out = f" --out {results}" if results else ""
@@ -76,7 +76,7 @@ class Place:
     result: Result | None
 
 
-def assemble(name: str, plot: Plot, places: Sequence[Place], series: Sequence[Series]) -> Collected:
+def assemble(name: str, plot: Plot, places: Sequence[Place], series: Sequence[Series]) -> FigureData:
     """Return places with their positions, in their order.
 
     Raises:
@@ -86,7 +86,7 @@ def assemble(name: str, plot: Plot, places: Sequence[Place], series: Sequence[Se
     measured = {at: metric(one.result, plot.metric) for at, one in placed if one.result}
     seeds = tuple(len(one.result.seeds) for one in places if one.result)
     bound, fitted = _bound(plot, placed, measured)
-    return Collected(name, plot, tuple(at for at, _ in placed), measured, seeds, bound, fitted, series)
+    return FigureData(name, plot, tuple(at for at, _ in placed), measured, seeds, bound, fitted, series)
 
 
 def _bound(
@@ -95,8 +95,8 @@ def _bound(
     """Return a theorem's rate through the measured point at which its constant is fitted, and that point."""
     if plot.bound is None:
         return {}, None
-    rates = {at: value(plot.bound, one.numbers, "the bound of [plot]") for at, one in placed}
-    fitted = next((at for at, one in placed if fits(plot, one.values)), None)
+    rates = {at: evaluate(plot.bound, one.numbers, "the bound of [plot]") for at, one in placed}
+    fitted = next((at for at, one in placed if matches_through(plot, one.values)), None)
     if fitted is None or fitted not in measured or not rates[fitted]:
         return {}, None
     constant = measured[fitted].mean / rates[fitted]

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.formula import is_formula
-from dpbench.analysis.plots import X, text
+from dpbench.analysis.plots import X, axis_text
 from dpbench.records.result import Interval
 from dpbench.records.spec import COMPONENTS
 from dpbench.studies.figures.axis import XAxis, x_axis
-from dpbench.studies.figures.collect import Collected
+from dpbench.studies.figures.collect import FigureData
 from dpbench.studies.figures.published import Point, Series
 from dpbench.support.charts import BLUE, GREY, VERMILLION, check_drawing, write_chart
 
@@ -40,12 +40,12 @@ LETTER = 0.08  # inches, of the title
 TITLE, LEGEND = 42, 30  # characters per line
 
 
-def write_figure(collected: Collected, file: Path) -> None:
+def write_figure(collected: FigureData, file: Path) -> None:
     """Draw into `file`; see `charts.write_chart`."""
     write_chart(file, lambda: draw(collected))
 
 
-def draw(collected: Collected, *, titled: bool = True) -> Figure:
+def draw(collected: FigureData, *, titled: bool = True) -> Figure:
     """Return the figure: one panel per combination of the panels' axes, and one legend beside them."""
     check_drawing()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -75,7 +75,7 @@ def draw(collected: Collected, *, titled: bool = True) -> Figure:
     return figure
 
 
-def _title(collected: Collected) -> str:
+def _title(collected: FigureData) -> str:
     title = collected.plot.title or collected.name
     total = len(collected.positions)
     return f"{title} ({len(collected.measured)} of {total} cells)" if collected.missing else title
@@ -85,7 +85,7 @@ def _words(axis: str) -> str:
     return WORDS.get(axis, axis.replace("dataset.", "").replace("learner.", "").replace("_", " "))
 
 
-def _measured(collected: Collected) -> str:
+def _measured(collected: FigureData) -> str:
     least, most = min(collected.seeds), max(collected.seeds)
     seeds = f"{least} to {most}" if least < most else str(most)
     bars = ", 95% interval" if most > 1 else ""
@@ -93,14 +93,14 @@ def _measured(collected: Collected) -> str:
     return f"{collected.plot.metric.replace('_', ' ')} (%)\nmean of {seeds} seed{'s' * (most > 1)}{bars}"
 
 
-def _all_x(collected: Collected, panels: Sequence[tuple[str, ...]]) -> list[X]:
+def _all_x(collected: FigureData, panels: Sequence[tuple[str, ...]]) -> list[X]:
     """Return every x that is drawn, measured ones first."""
     shown = [point for one in collected.series for panel in panels for point in _shown(one, collected, panel)]
     theirs = [point.at.get(collected.plot.x) for point in shown]
     return [*(at.x for at in collected.positions), *(x for x in theirs if x != "best")]
 
 
-def _shown(series: Series, collected: Collected, panel: tuple[str, ...]) -> list[Point]:
+def _shown(series: Series, collected: FigureData, panel: tuple[str, ...]) -> list[Point]:
     """Return the points of a published series that belong in a panel."""
     wanted = dict(zip(collected.plot.panels, panel, strict=True))
     return [
@@ -111,10 +111,10 @@ def _shown(series: Series, collected: Collected, panel: tuple[str, ...]) -> list
 
 
 def _same(ours: str, theirs: float | str) -> bool:
-    return text(theirs) in {ours, ours.partition(":")[0]}  # papers give no options
+    return axis_text(theirs) in {ours, ours.partition(":")[0]}  # papers give no options
 
 
-def _lines(collected: Collected) -> list[str]:
+def _lines(collected: FigureData) -> list[str]:
     return list(dict.fromkeys(at.line for at in collected.positions))
 
 
@@ -122,7 +122,7 @@ def _look(index: int) -> dict[str, Any]:
     return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)], "markersize": 4.5}
 
 
-def _ours(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxis) -> None:
+def _ours(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
     for index, line in enumerate(_lines(collected)):
         measured = {at.x: one for at, one in collected.measured.items() if (at.panel, at.line) == (panel, line)}
         ordered = [x for x in axis.at if x in measured]
@@ -145,7 +145,7 @@ def _ours(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxis)
         axes.plot([axis.at[x] for x in ordered], heights, linestyle="none", label=line or "measured", **look)
 
 
-def _height(collected: Collected, share: float) -> float:
+def _height(collected: FigureData, share: float) -> float:
     """Return where a share is drawn, in percent; on a logarithmic scale 0 lies below all that is measured."""
     if collected.plot.height == "linear":
         return 100 * share
@@ -153,13 +153,13 @@ def _height(collected: Collected, share: float) -> float:
     return 100 * max(share, least / 2)
 
 
-def _ends(collected: Collected, interval: Interval) -> tuple[float, float]:
+def _ends(collected: FigureData, interval: Interval) -> tuple[float, float]:
     low, high = interval.low, interval.high
     mean = interval.mean
     return _height(collected, mean if low is None else low), _height(collected, mean if high is None else high)
 
 
-def _bounds(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxis) -> None:
+def _bounds(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
     """Draw a theorem's rate for each line, dashed, and ring the point through which its constant is fitted."""
     for index, line in enumerate(_lines(collected)):
         found = {at.x: share for at, share in collected.bound.items() if (at.panel, at.line) == (panel, line)}
@@ -172,12 +172,12 @@ def _bounds(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxi
         axes.plot([axis.at[at.x]], [height], "o", markersize=10, fillstyle="none", color="black")
 
 
-def _theirs(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxis) -> None:
+def _theirs(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
     plot, lines = collected.plot, _lines(collected)
     for index, series in enumerate(collected.series):
         grouped: dict[str, list[Point]] = {}
         for point in _shown(series, collected, panel):
-            grouped.setdefault(text(point.at.get(plot.lines or "")), []).append(point)
+            grouped.setdefault(axis_text(point.at.get(plot.lines or "")), []).append(point)
         for line, points in grouped.items():
             matched = [mine for mine, ours in enumerate(lines) if plot.lines and _same(ours, line)]
             look = _hollow(index, _look(matched[0])["color"] if matched else GREY)
@@ -203,7 +203,7 @@ def _published(axes: Axes, points: Sequence[Point], x: str, axis: XAxis, look: M
         axes.axhline(point.percent, color=look["color"], linestyle="--", linewidth=1, label="published")
 
 
-def _dress(axes: Axes, collected: Collected, panel: tuple[str, ...], axis: XAxis) -> None:
+def _dress(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
     plot = collected.plot
     title = textwrap.fill(", ".join(map(_named, plot.panels, panel)), TITLE)
     axes.set_title(title, fontsize=9, parse_math=False)
@@ -226,7 +226,7 @@ def _named(axis: str, value: str) -> str:
     return f"{_words(axis)} = {value}" if value else f"no {_words(axis)}"
 
 
-def _handles(collected: Collected) -> list[Line2D]:
+def _handles(collected: FigureData) -> list[Line2D]:
     from matplotlib.lines import Line2D
 
     plot, lines = collected.plot, _lines(collected)

@@ -9,16 +9,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.analysis.plots import Plot
 from dpbench.errors import SpecError
-from dpbench.support.messages import unknown
+from dpbench.support.messages import unknown_name
 
 FILE = Path(__file__).parent / "published.json"
 
 
-class _Frozen(BaseModel):
+class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Point(_Frozen):
+class Point(_Record):
     """One number of a paper."""
 
     at: dict[str, float | str]  # axis -> value; an x of "best" means the best x, which the paper does not name
@@ -26,7 +26,7 @@ class Point(_Frozen):
     above: bool = False  # the paper says "more than"
 
 
-class Series(_Frozen):
+class Series(_Record):
     """The numbers of one table, figure or sentence of a paper."""
 
     paper: str  # a key of `Literature.papers`
@@ -44,7 +44,7 @@ class Series(_Frozen):
         return f"published: {self.paper}, {self.place} ({self.features}{above}{line})"
 
 
-class Literature(_Frozen):
+class Literature(_Record):
     """All of `published.json`."""
 
     papers: dict[str, str]  # short name -> authors, title, year
@@ -56,7 +56,7 @@ def read() -> Literature:
     return Literature.model_validate_json(FILE.read_bytes())
 
 
-def chosen(plot: Plot, origin: str) -> Sequence[Series]:
+def choose_series(plot: Plot, origin: str) -> Sequence[Series]:
     """Return the series that a plot names.
 
     Raises:
@@ -65,7 +65,7 @@ def chosen(plot: Plot, origin: str) -> Sequence[Series]:
     series = read().series
     for key in plot.published:
         if key not in series:
-            raise SpecError(unknown("published series", key, series, f"[plot] of {origin}"))
+            raise SpecError(unknown_name("published series", key, series, f"[plot] of {origin}"))
     if plot.published and plot.metric != "accuracy":
         raise SpecError(
             f"Expected metric = 'accuracy' with published series in [plot] of {origin}: papers report that."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpbench.errors import UnknownName
-from dpbench.support.messages import unknown
+from dpbench.support.messages import unknown_name
 
 HERE = Path(__file__).parent
 
@@ -30,4 +30,4 @@ def find(named: Path) -> Path:
         return named
     if str(named) in names():
         return HERE / f"{named}.toml"
-    raise UnknownName(f"No file {named}. {unknown('ready-made sweep', str(named), names())}")
+    raise UnknownName(f"No file {named}. {unknown_name('ready-made sweep', str(named), names())}")

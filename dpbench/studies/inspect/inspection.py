@@ -15,17 +15,17 @@ from dpbench.records.result import ComponentOrigin
 from dpbench.registry import Registry
 from dpbench.registry.components import Parts, resolve
 from dpbench.studies.inspect import report
-from dpbench.studies.inspect.margins import margins, over_classes
+from dpbench.studies.inspect.margins import collect_by_class, margins
 from dpbench.studies.inspect.prediction import predict
-from dpbench.studies.inspect.report import Asked, Guarantee, Inspection
+from dpbench.studies.inspect.report import Guarantee, Inspection, InspectionRequest
 from dpbench.studies.inspect.separability import separability
 from dpbench.studies.inspect.spectrum import components, summary, unit_rows
 from dpbench.support import progress
-from dpbench.support.device import device_named
+from dpbench.support.device import find_device
 from dpbench.support.phases import Phases
 
 
-def inspect(asked: Asked, *, device: str = "auto", plugins: Registry | None = None) -> Inspection:
+def inspect(asked: InspectionRequest, *, device: str = "auto", plugins: Registry | None = None) -> Inspection:
     """Analyse the public split, or the private one on request; all rows are scaled to length 1.
 
     Covered: with `rows="public"` no number depends on a private row, so the inspection costs no privacy. Not covered:
@@ -34,14 +34,14 @@ def inspect(asked: Asked, *, device: str = "auto", plugins: Registry | None = No
     Raises:
         DpbenchError: a name, an option or the data is invalid.
     """
-    phases, chosen = Phases(), device_named(device)
+    phases, chosen = Phases(), find_device(device)
     resolved = resolve(asked.spec, plugins or registry.load())
     parts = resolved.parts
     with phases("load"):
         roles = data.assign(parts, asked.spec.split_rule, asked.spec.budget, chosen)
         x, y, note = _rows(roles, parts, asked)
     with phases("spectrum"), progress.status("Decomposing the covariance"):
-        asked = report.spelled_out(asked, resolved.spec, min(x.shape))
+        asked = report.spell_out_request(asked, resolved.spec, min(x.shape))
         pca = components(x, centre=True)
         spectrum = summary(pca.values, asked.k)
     separated = found = predicted = None
@@ -51,7 +51,7 @@ def inspect(asked: Asked, *, device: str = "auto", plugins: Registry | None = No
             predicted = predict(asked.k, x.shape[1], spectrum, separated)
         with phases("margins"):
             names = [parts.dataset.classes[one] for one in np.unique(y)]
-            found = over_classes(margins(x, y, pca, asked.k, asked.svm_c), names)
+            found = collect_by_class(margins(x, y, pca, asked.k, asked.svm_c), names)
     return Inspection(
         digest=report.digest_of(asked), asked=asked, mark=report.MARK if asked.rows == "private" else "",
         guarantee=_guarantee(asked), examples=len(x), features=x.shape[1], labels_read=y is not None,
@@ -61,7 +61,7 @@ def inspect(asked: Asked, *, device: str = "auto", plugins: Registry | None = No
     )  # fmt: skip
 
 
-def _rows(roles: data.Roles, parts: Parts, asked: Asked) -> tuple[np.ndarray, np.ndarray | None, str]:
+def _rows(roles: data.Roles, parts: Parts, asked: InspectionRequest) -> tuple[np.ndarray, np.ndarray | None, str]:
     """Return the rows (n, d) float64 at length 1, labels (n,) if they are of the dataset's classes, and a note."""
     dataset, other = parts.dataset, parts.public_dataset
     features, labels, note = roles.public.x, roles.public.y, ""
@@ -79,7 +79,7 @@ def _rows(roles: data.Roles, parts: Parts, asked: Asked) -> tuple[np.ndarray, np
     return x, y, _missing(y, dataset.classes, asked)
 
 
-def _missing(y: np.ndarray, classes: Sequence[str], asked: Asked) -> str:
+def _missing(y: np.ndarray, classes: Sequence[str], asked: InspectionRequest) -> str:
     """Return a note on classes without examples; refuse labels of a single class."""
     seen = np.unique(y)
     if len(seen) < 2:
@@ -91,7 +91,7 @@ def _missing(y: np.ndarray, classes: Sequence[str], asked: Asked) -> str:
     return f"{missing} of {len(classes)} classes have no {asked.rows} example." if missing else ""
 
 
-def _guarantee(asked: Asked) -> Guarantee:
+def _guarantee(asked: InspectionRequest) -> Guarantee:
     return "none: reads private data" if asked.rows == "private" else "epsilon 0: reads public data alone"
 
 

@@ -36,22 +36,22 @@ def margins(x: np.ndarray, y: np.ndarray, pca: Components, k: Sequence[int], c: 
             rows = np.ascontiguousarray(scores[:, :dimension])
             for index, one in enumerate(classes):
                 distances = machines.distances(rows, np.where(y == one, 1, -1), c)
-                found[index][:, column] = [satisfied(distances, share) for share in SHARES]
+                found[index][:, column] = [largest_margin(distances, share) for share in SHARES]
                 advance(1)
     return found
 
 
-def satisfied(distances: np.ndarray, share: float) -> float:
+def largest_margin(distances: np.ndarray, share: float) -> float:
     """Return the largest margin that at least `share` of the distances (n,) reach.
 
-    >>> satisfied(np.array([3.0, -1.0, 2.0, 4.0]), 0.75)
+    >>> largest_margin(np.array([3.0, -1.0, 2.0, 4.0]), 0.75)
     2.0
     """
     reaching = math.ceil(round(share * len(distances), 9))  # 0.96 * 25 must be 24 despite rounding
     return float(np.sort(distances)[len(distances) - reaching])
 
 
-def over_classes(found: Sequence[np.ndarray], names: Sequence[str]) -> Margins:
+def collect_by_class(found: Sequence[np.ndarray], names: Sequence[str]) -> Margins:
     """Return the margins by class, and their smallest over classes as in figure 3."""
     return Margins(
         classes=tuple(ClassMargins(name=name, margins=_rows(one)) for name, one in zip(names, found, strict=True)),

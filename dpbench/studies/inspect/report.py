@@ -22,11 +22,11 @@ SHARES = (0.99, 0.96)  # of all rows, from appendix D: for supervised and self-s
 DEFAULT_K = (10, 20, 40, 80, 120, 200, 400, 800)
 
 
-class _Frozen(BaseModel):
+class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Asked(_Frozen):
+class InspectionRequest(_Record):
     """Everything that decides the numbers."""
 
     dataset: Component
@@ -48,7 +48,7 @@ class Asked(_Frozen):
         )  # a placeholder small enough for any n
 
 
-class Spectrum(_Frozen):
+class Spectrum(_Record):
     """Eigenvalues of the covariance of rows of length 1."""
 
     eigenvalues: Values  # largest first
@@ -57,7 +57,7 @@ class Spectrum(_Frozen):
     entropy_rank: float
 
 
-class Pair(_Frozen):
+class Pair(_Record):
     """One pair of classes: definition 3 of PILLAR, for the SVM trained on it."""
 
     classes: tuple[str, str]
@@ -67,7 +67,7 @@ class Pair(_Frozen):
     shared: Values  # ξ for each k, from the components of all examples
 
 
-class Range(_Frozen):
+class Range(_Record):
     """The range of ξ over class pairs, for each k."""
 
     smallest: Values
@@ -75,7 +75,7 @@ class Range(_Frozen):
     largest: Values
 
 
-class Separability(_Frozen):
+class Separability(_Record):
     """ξ over class pairs."""
 
     pairs: tuple[Pair, ...]
@@ -84,14 +84,14 @@ class Separability(_Frozen):
     shared: Range
 
 
-class ClassMargins(_Frozen):
+class ClassMargins(_Record):
     """Margins of one class against the rest."""
 
     name: str
     margins: tuple[Values, ...]  # for each share, for each k
 
 
-class Margins(_Frozen):
+class Margins(_Record):
     """Margins of one-versus-rest SVMs in k dimensions, for rows of length 1."""
 
     shares: Values = SHARES
@@ -99,7 +99,7 @@ class Margins(_Frozen):
     smallest: tuple[Values, ...]  # over classes; for each share, for each k
 
 
-class Prediction(_Frozen):
+class Prediction(_Record):
     """What PILLAR's theorem makes of the numbers above, read in two ways; see `inspection.prediction`."""
 
     gamma: float  # the margin that is put in
@@ -110,12 +110,12 @@ class Prediction(_Frozen):
     kept: int | None  # the least k that leaves a margin whatever the row; None if no k does
 
 
-class Inspection(_Frozen):
+class Inspection(_Record):
     """One complete inspection: what was asked, read and found."""
 
     schema_version: Literal[1] = 1
     digest: str
-    asked: Asked  # with every option and every k spelled out
+    asked: InspectionRequest  # with every option and every k spelled out
     mark: Literal["", "non-private analysis"]  # empty if only public data was read
     guarantee: Guarantee
     examples: int
@@ -150,7 +150,9 @@ class Inspection(_Frozen):
         return folder / name
 
 
-def ask(values: dict[str, Any], k: Sequence[str], *, read_private: bool, pairs: int, svm_c: float) -> Asked:
+def make_request(
+    values: dict[str, Any], k: Sequence[str], *, read_private: bool, pairs: int, svm_c: float
+) -> InspectionRequest:
     """Return what the flags ask for; `values` are keys of `Spec`, `k` holds comma-separated numbers.
 
     Raises:
@@ -161,14 +163,14 @@ def ask(values: dict[str, Any], k: Sequence[str], *, read_private: bool, pairs: 
     if not (svm_c > 0 and math.isfinite(svm_c)):
         raise SpecError(f"Expected --svm-c {svm_c} to be positive and finite: it weighs errors against the margin.")
     spec = make_spec({**values, "learner": "public-only"}, "the flags of dpbench inspect")
-    return Asked(
+    return InspectionRequest(
         dataset=spec.dataset, extractor=spec.extractor, public_fraction=spec.public_fraction,
         public_dataset=spec.public_dataset, split_seed=spec.split_seed, rows="private" if read_private else "public",
         k=tuple(sorted({_dimension(one) for text in k for one in text.split(",")})), pairs=pairs, svm_c=svm_c,
     )  # fmt: skip
 
 
-def spelled_out(asked: Asked, spec: Spec, dimensions: int) -> Asked:
+def spell_out_request(asked: InspectionRequest, spec: Spec, dimensions: int) -> InspectionRequest:
     """Return what was asked with the options of `spec` and every k filled in: the defaults, and all dimensions.
 
     Raises:
@@ -184,7 +186,7 @@ def spelled_out(asked: Asked, spec: Spec, dimensions: int) -> Asked:
     return asked.model_copy(update={**parts, "k": k})
 
 
-def digest_of(asked: Asked) -> str:
+def digest_of(asked: InspectionRequest) -> str:
     """Return the SHA-256 of what was asked, as canonical JSON."""
     return canonical_digest(asked.model_dump(mode="json"))
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpbench.studies.inspect import machines
-from dpbench.studies.inspect.report import Asked, Pair, Range, Separability
+from dpbench.studies.inspect.report import InspectionRequest, Pair, Range, Separability
 from dpbench.studies.inspect.spectrum import components
 from dpbench.support import progress
 
 
-def separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], asked: Asked) -> Separability:
+def separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], asked: InspectionRequest) -> Separability:
     """Return ξ_k of class pairs, for rows (n, d) float64 at unit length and labels (n,).
 
     Section 3.1, "Pre-trained features are almost Large-Margin and Low-Rank": a linear SVM w* is trained on a pair of

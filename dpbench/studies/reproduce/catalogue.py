@@ -9,17 +9,17 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dpbench.errors import UnknownName
-from dpbench.support.messages import unknown
+from dpbench.support.messages import unknown_name
 
 FILE = Path(__file__).parent / "catalogue.toml"
 At = dict[str, float | str]  # axis -> value, as in `figures.published.Point`
 
 
-class _Frozen(BaseModel):
+class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Order(_Frozen):
+class Order(_Record):
     """A sentence of the paper, or of its theorem, that says what lies above what, where it prints no numbers."""
 
     says: str
@@ -27,7 +27,7 @@ class Order(_Frozen):
     lower: At
 
 
-class Study(_Frozen):
+class Study(_Record):
     """One table or figure of a paper, or of a theorem of its."""
 
     name: str = Field(pattern=r"^[a-z0-9.-]+$")
@@ -73,5 +73,5 @@ def find(name: str) -> Study:
     """
     known = {study.name: study for study in studies()}
     if name not in known:
-        raise UnknownName(unknown("table or figure", name, known))
+        raise UnknownName(unknown_name("table or figure", name, known))
     return known[name]

@@ -6,22 +6,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dpbench.analysis.plots import text
+from dpbench.analysis.plots import axis_text
 from dpbench.registry import Registry
 from dpbench.studies.reproduce.catalogue import Study, studies
-from dpbench.studies.reproduce.measured import Measured, measured
-from dpbench.studies.reproduce.rates import Against
-from dpbench.studies.reproduce.verdict import Comparison, Found, Row, compare
+from dpbench.studies.reproduce.measured import Measurement, read_measurements
+from dpbench.studies.reproduce.rates import RateComparison
+from dpbench.studies.reproduce.verdict import Comparison, NumberComparison, OrderComparison, compare
 
 FIGURES, INSPECTIONS = "figures", "inspections"  # folders of the leaderboard
 
 
 def coverage(root: Path, plugins: Registry) -> tuple[Comparison, ...]:
     """Return every study beside what the leaderboard's folder `root` holds of it."""
-    return tuple(compare(study, measured(study, kept_in(root, study), plugins)) for study in studies())
+    return tuple(compare(study, read_measurements(study, folder_of(root, study), plugins)) for study in studies())
 
 
-def kept_in(root: Path, study: Study) -> Path:
+def folder_of(root: Path, study: Study) -> Path:
     """Return the leaderboard's folder of a study."""
     return root / INSPECTIONS if study.inspection else root / FIGURES / study.name
 
@@ -75,7 +75,7 @@ def page(comparisons: Iterable[Comparison]) -> str:
     ]
     for one in kept:
         link = f"[{one.study.name}](#{one.study.name.replace('.', '')})"
-        lines.append(f"| {link} | {one.study.paper}, {one.study.place} | {compared(one)} | {one.verdict} |")
+        lines.append(f"| {link} | {one.study.paper}, {one.study.place} | {count_compared(one)} | {one.verdict} |")
     for one in kept:
         lines += ["", f"## {one.study.name}", "", f"{one.study.paper}, {one.study.place}. {one.study.shows}"]
         shown = [row for row in cells(one) if row[2]]
@@ -86,7 +86,7 @@ def page(comparisons: Iterable[Comparison]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def compared(comparison: Comparison) -> str:
+def count_compared(comparison: Comparison) -> str:
     """Return how much of a study was measured, like "3 of 8"; empty where the paper states nothing to compare with."""
     if comparison.rated:
         return f"{comparison.compared} cells"
@@ -94,13 +94,13 @@ def compared(comparison: Comparison) -> str:
     return f"{comparison.compared} of {total}" if total else ""
 
 
-def _row(row: Row) -> tuple[str, str, str, str]:
+def _row(row: NumberComparison) -> tuple[str, str, str, str]:
     theirs = f"{'above ' if row.point.above else ''}{row.point.percent:.2f}"
     difference = "" if row.difference is None else f"{row.difference:+.2f}"
     return _where(row.point.at), theirs, _percent(row.ours), difference
 
 
-def _order(found: Found) -> tuple[str, str, str, str]:
+def _order(found: OrderComparison) -> tuple[str, str, str, str]:
     if found.higher is None or found.lower is None:
         return found.order.says, "stated", "", ""
     inspected = found.higher.interval.low is None
@@ -118,11 +118,11 @@ def _rate(comparison: Comparison) -> list[tuple[str, str, str, str]]:
     return [ring, *(_against(name, one, f"times {one.factor:.2g}") for name, one in told.items())]
 
 
-def _against(name: str, one: Against, said: str) -> tuple[str, str, str, str]:
+def _against(name: str, one: RateComparison, said: str) -> tuple[str, str, str, str]:
     return f"{name}: {_where(one.rate.at)}", f"{100 * one.curve:.2f}", _percent(one.measured), said
 
 
-def _percent(ours: Measured | None) -> str:
+def _percent(ours: Measurement | None) -> str:
     if ours is None:
         return ""
     one = ours.interval
@@ -131,4 +131,4 @@ def _percent(ours: Measured | None) -> str:
 
 
 def _where(at: Mapping[str, Any]) -> str:
-    return ", ".join(f"{axis} {text(value)}" for axis, value in at.items())
+    return ", ".join(f"{axis} {axis_text(value)}" for axis, value in at.items())

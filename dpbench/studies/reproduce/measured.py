@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.analysis import formula
-from dpbench.analysis.plots import Plot, fits
+from dpbench.analysis.plots import Plot, matches_through
 from dpbench.records import storage
 from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec
@@ -33,7 +33,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """One number of ours."""
 
     at: Mapping[str, Any]  # axis -> value
@@ -42,14 +42,14 @@ class Measured:
     rate: Rate | None = None
 
 
-def measured(study: Study, folder: Path, plugins: Registry) -> list[Measured]:
+def read_measurements(study: Study, folder: Path, plugins: Registry) -> list[Measurement]:
     """Return what `folder` holds for a study: results of its sweep, or inspections; an empty list if nothing."""
     if study.sweep:
         return _swept(study.sweep, folder, plugins)
     return _inspected(study, folder) if study.inspection else []
 
 
-def _swept(sweep: str, folder: Path, plugins: Registry) -> list[Measured]:
+def _swept(sweep: str, folder: Path, plugins: Registry) -> list[Measurement]:
     found = overview(ready.find(Path(sweep)), folder, plugins)
     kept = []
     for cell in found.grid.cells:
@@ -58,15 +58,15 @@ def _swept(sweep: str, folder: Path, plugins: Registry) -> list[Measured]:
             rate = _rate(found.grid.plot, cell, result)
             score = metric(result, "error" if rate else "accuracy")
             varied = {axis: one for axis, one in cell.values.items() if "." in axis}  # options of components
-            kept.append(Measured(varied | axes(cell.spec), score, result.privacy.repeatable, rate))
+            kept.append(Measurement(varied | axes(cell.spec), score, result.privacy.repeatable, rate))
     return kept
 
 
 def _rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
     if plot is None or plot.bound is None:
         return None
-    rate = formula.value(plot.bound, cell.numbers, "the bound of [plot]")
-    return Rate(cell.values, rate, fits(plot, cell.values), 1 / (len(result.seeds) * result.task.test))
+    rate = formula.evaluate(plot.bound, cell.numbers, "the bound of [plot]")
+    return Rate(cell.values, rate, matches_through(plot, cell.values), 1 / (len(result.seeds) * result.task.test))
 
 
 def axes(spec: Spec) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def axes(spec: Spec) -> dict[str, Any]:
     return {**plain, **options}
 
 
-def _inspected(study: Study, folder: Path) -> list[Measured]:
+def _inspected(study: Study, folder: Path) -> list[Measurement]:
     kept = []
     for file in sorted(folder.glob("inspection-*.json")):
         one = storage.read(Inspection, file)
@@ -86,5 +86,5 @@ def _inspected(study: Study, folder: Path) -> list[Measured]:
         values = one.separability.own.median if study.inspection == "xi" else one.margins.smallest[0]
         for k, value in zip(one.asked.k, values, strict=True):
             at = {"dataset": one.asked.dataset.name, "extractor": one.asked.extractor.name, "k": float(k)}
-            kept.append(Measured(at, Interval(mean=value, low=None, high=None), True))
+            kept.append(Measurement(at, Interval(mean=value, low=None, high=None), True))
     return kept

@@ -13,18 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dpbench.analysis.plots import text
+from dpbench.analysis.plots import axis_text
 from dpbench.studies.reproduce.catalogue import Study
-from dpbench.studies.reproduce.measured import Measured, Rate
+from dpbench.studies.reproduce.measured import Measurement, Rate
 
 FACTOR = 2.0
 
 
 @dataclass(frozen=True)
-class Against:
+class RateComparison:
     """One cell beside the rate, times its constant."""
 
-    measured: Measured
+    measured: Measurement
     rate: Rate
     curve: float  # the rate times the constant
 
@@ -47,24 +47,24 @@ class Against:
 
 
 @dataclass(frozen=True)
-class Rated:
+class RateReport:
     """The cells of a sweep where a theorem's conditions are met, beside its rate."""
 
     constant: float
-    cells: tuple[Against, ...]
+    cells: tuple[RateComparison, ...]
 
     @property
-    def fitted(self) -> Against:
+    def fitted(self) -> RateComparison:
         """The cell through which the curve goes."""
         return next(one for one in self.cells if one.rate.fitted)
 
     @property
-    def highest(self) -> Against:
+    def highest(self) -> RateComparison:
         """The cell that lies farthest above the curve, or least below."""
         return max(self._told, key=lambda one: one.factor)
 
     @property
-    def lowest(self) -> Against:
+    def lowest(self) -> RateComparison:
         """The cell that lies farthest below the curve; of several without an error, that of the highest rate."""
         return min(self._told, key=lambda one: (one.factor, -one.curve))
 
@@ -77,18 +77,20 @@ class Rated:
         return "holds" if near and not any(one.short for one in self.cells) else "holds up to a constant"
 
     @property
-    def _told(self) -> Sequence[Against]:
+    def _told(self) -> Sequence[RateComparison]:
         return [one for one in self.cells if one.curve > one.rate.unseen]
 
 
-def rated(study: Study, ours: Sequence[Measured]) -> Rated | None:
+def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport | None:
     """Return what was measured beside the study's rate; None without the cell at which the constant is fitted."""
     found = [(one, one.rate) for one in ours if one.rate and not _outside(study, one.rate)]
     constant = next((one.interval.mean / rate.value for one, rate in found if rate.fitted and rate.value), None)
     if not study.rate or not constant:
         return None
-    return Rated(constant, tuple(Against(one, rate, constant * rate.value) for one, rate in found))
+    return RateReport(constant, tuple(RateComparison(one, rate, constant * rate.value) for one, rate in found))
 
 
 def _outside(study: Study, rate: Rate) -> bool:
-    return any(all(text(rate.at.get(axis)) == text(value) for axis, value in at.items()) for at in study.outside)
+    return any(
+        all(axis_text(rate.at.get(axis)) == axis_text(value) for axis, value in at.items()) for at in study.outside
+    )

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
 
-from dpbench.analysis.plots import text
+from dpbench.analysis.plots import axis_text
 from dpbench.records.result import Interval
 from dpbench.studies.figures import published
 from dpbench.studies.figures.published import Point
 from dpbench.studies.reproduce.catalogue import At, Order, Study
-from dpbench.studies.reproduce.measured import Measured
-from dpbench.studies.reproduce.rates import Rated, rated
+from dpbench.studies.reproduce.measured import Measurement
+from dpbench.studies.reproduce.rates import RateReport, compare_with_rate
 
 Verdict = Literal[
     "holds", "holds in order only", "holds up to a constant", "does not hold", "not run", "nothing to measure"
@@ -31,11 +31,11 @@ APART = 1.0  # points
 
 
 @dataclass(frozen=True)
-class Row:
+class NumberComparison:
     """One number of the paper beside ours."""
 
     point: Point
-    ours: Measured | None
+    ours: Measurement | None
 
     @property
     def difference(self) -> float | None:
@@ -51,12 +51,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Found:
+class OrderComparison:
     """An order that the paper states, and whether it is found here: None if it was not measured."""
 
     order: Order
-    higher: Measured | None
-    lower: Measured | None
+    higher: Measurement | None
+    lower: Measurement | None
 
     @property
     def holds(self) -> bool | None:
@@ -71,9 +71,9 @@ class Comparison:
     """A study beside what was measured."""
 
     study: Study
-    rows: tuple[Row, ...]
-    orders: tuple[Found, ...]
-    rated: Rated | None
+    rows: tuple[NumberComparison, ...]
+    orders: tuple[OrderComparison, ...]
+    rated: RateReport | None
     verdict: Verdict
 
     @property
@@ -90,26 +90,26 @@ class Comparison:
         return all(one.today for one in found if one)
 
 
-def compare(study: Study, ours: Sequence[Measured]) -> Comparison:
+def compare(study: Study, ours: Sequence[Measurement]) -> Comparison:
     """Return a study beside what was measured, with the verdict."""
     series = published.read().series
     points = [point for name in study.published for point in series[name].points]
     axes = {axis for point in points for axis in point.at}
-    rows = [Row(point, _best(_matches(point.at, axes, ours))) for point in points]
-    rows += [Row(point, None) for name in study.other_features for point in series[name].points]
+    rows = [NumberComparison(point, _best(_matches(point.at, axes, ours))) for point in points]
+    rows += [NumberComparison(point, None) for name in study.other_features for point in series[name].points]
     orders = tuple(_found(order, ours) for order in study.orders)
-    against = rated(study, ours)
+    against = compare_with_rate(study, ours)
     verdict = against.verdict if against else _verdict(study, rows, orders)
     return Comparison(study, tuple(rows), orders, against, verdict)
 
 
-def _found(order: Order, ours: Sequence[Measured]) -> Found:
+def _found(order: Order, ours: Sequence[Measurement]) -> OrderComparison:
     axes = {*order.higher, *order.lower}
     ends = [_best(_matches(at, axes, ours)) for at in (order.higher, order.lower)]
-    return Found(order, *ends)
+    return OrderComparison(order, *ends)
 
 
-def _matches(at: At, axes: set[str], ours: Sequence[Measured]) -> list[Measured]:
+def _matches(at: At, axes: set[str], ours: Sequence[Measurement]) -> list[Measurement]:
     return [one for one in ours if all(_same(at.get(axis), one.at, axis) for axis in axes)]
 
 
@@ -119,14 +119,14 @@ def _same(theirs: float | str | None, ours: Mapping[str, Any], axis: str) -> boo
         return True  # one stands for the paper's, as the study says
     if theirs == "best":  # of the values of an axis that the paper does not name
         return mine is not None
-    return text(theirs) == text(mine)
+    return axis_text(theirs) == axis_text(mine)
 
 
-def _best(found: Sequence[Measured]) -> Measured | None:
+def _best(found: Sequence[Measurement]) -> Measurement | None:
     return max(found, key=lambda one: one.interval.mean, default=None)
 
 
-def _verdict(study: Study, rows: Sequence[Row], orders: Sequence[Found]) -> Verdict:
+def _verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequence[OrderComparison]) -> Verdict:
     met = [row for row in rows if row.ours]
     stated = [one.holds for one in orders if one.holds is not None]
     if not met and not stated:
@@ -138,23 +138,23 @@ def _verdict(study: Study, rows: Sequence[Row], orders: Sequence[Found]) -> Verd
     return "holds in order only" if _in_order(met) or (stated and not _pairs(met)) else "does not hold"
 
 
-def _pairs(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+def _pairs(rows: Sequence[NumberComparison]) -> list[tuple[NumberComparison, NumberComparison]]:
     """Return the pairs that the paper tells apart, the higher one first."""
     ordered = [sorted(pair, key=lambda row: -row.point.percent) for pair in combinations(rows, 2)]
     return [(high, low) for high, low in ordered if high.point.percent - low.point.percent > APART]
 
 
-def _in_order(rows: Sequence[Row]) -> bool:
+def _in_order(rows: Sequence[NumberComparison]) -> bool:
     pairs = _pairs(rows)
     confirmed = sum(_clearly_above(high, low) for high, low in pairs)
     return bool(pairs) and not any(_clearly_above(low, high) for high, low in pairs) and 2 * confirmed >= len(pairs)
 
 
-def _clearly_above(high: Row, low: Row) -> bool:
+def _clearly_above(high: NumberComparison, low: NumberComparison) -> bool:
     above, below = (_interval(row) for row in (high, low))
     return above[0] > below[1]
 
 
-def _interval(row: Row) -> tuple[float, float]:
+def _interval(row: NumberComparison) -> tuple[float, float]:
     one: Interval = row.ours.interval  # type: ignore[union-attr]
     return (one.mean if one.low is None else one.low), (one.mean if one.high is None else one.high)

@@ -28,7 +28,7 @@ LARGE = 300_000_000  # bytes; the files of 28 pixels are smaller
 
 
 @dataclass(frozen=True)
-class Packed:
+class ArchiveImages:
     """The images of one split, read from the archive when the first is asked for and then kept in memory."""
 
     path: Path
@@ -103,7 +103,7 @@ class _MedMnist(Dataset):
     def _split(self, path: Path, name: str, count: int) -> Split:
         shape = (count, self.size, self.size, *([3] if self.colour else []))
         labels = _read(path, f"{name}_labels", (count, 1))
-        return Split(Packed(path, f"{name}_images", shape), labels[:, 0].astype("int64"))
+        return Split(ArchiveImages(path, f"{name}_images", shape), labels[:, 0].astype("int64"))
 
 
 @dataclass(frozen=True)

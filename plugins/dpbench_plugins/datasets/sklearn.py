@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Grey:
+class GreyImages:
     """Grey images held in one array."""
 
     pixels: np.ndarray  # (n, height, width) uint8
@@ -53,7 +53,9 @@ class Digits(Dataset):
         labels = data.target.astype(np.int64)
         digest = hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()
         test = np.arange(len(labels)) % 5 == 4
-        return Splits(Split(Grey(pixels[~test]), labels[~test]), Split(Grey(pixels[test]), labels[test]), digest)
+        return Splits(
+            Split(GreyImages(pixels[~test]), labels[~test]), Split(GreyImages(pixels[test]), labels[test]), digest
+        )
 
 
 @hookimpl

@@ -21,8 +21,8 @@ from dpbench_plugins.extractors.weights import (
     first_file,
     load_exactly,
     read_state,
-    unknown,
-    without_head,
+    remove_head,
+    unknown_name,
 )
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Backbone(Photographs):
         from torchvision import models
 
         network = models.get_model(self._model, weights=None)
-        if not without_head(network):
+        if not remove_head(network):
             raise SpecError(f"Expected a last linear layer to remove from arch {self._model!r}, found none.")
         wanted = network.state_dict()
         state = backbone(read_state(self._file), wanted, self.prefixes)
@@ -158,7 +158,7 @@ class Checkpoint(Backbone):
         names = models.list_models(module=models)
         if self.arch not in names:
             raise SpecError(
-                f"{unknown('arch', self.arch, names)} Extractor 'checkpoint' takes torchvision's classifiers."
+                f"{unknown_name('arch', self.arch, names)} Extractor 'checkpoint' takes torchvision's classifiers."
             )
         super().__post_init__()
         if self.arch.startswith(("vit_", "maxvit")):

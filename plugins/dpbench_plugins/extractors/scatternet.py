@@ -186,10 +186,10 @@ class ScatterNetLinear(ProbeLearner):
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
         """Return the normalisation of an example by its own groups."""
-        return lambda x: group_normalised(x.flatten(1), self.groups)
+        return lambda x: normalise_groups(x.flatten(1), self.groups)
 
 
-def group_normalised(x: Tensor, groups: int) -> Tensor:
+def normalise_groups(x: Tensor, groups: int) -> Tensor:
     """Bring each of `groups` runs of every row (c, d) to mean 0 and variance 1, as `torch.nn.functional.group_norm`.
 
     Sums are folded, so that a row's bits do not depend on where it stands in a chunk.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
 from dpbench_plugins.extractors.vision import Photographs
-from dpbench_plugins.extractors.weights import digest, first_file, in_hub_cache, read_state, unknown
+from dpbench_plugins.extractors.weights import digest, find_in_hub_cache, first_file, read_state, unknown_name
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pretrained(Photographs):
+class PretrainedNetwork(Photographs):
     """A timm network without its classifier; `chosen` names it."""
 
     def __post_init__(self) -> None:
@@ -48,8 +48,8 @@ class Pretrained(Photographs):
         if self.chosen not in names:
             near = timm.list_pretrained(f"{self.chosen.partition('.')[0]}.*")[:10] or names
             raise SpecError(
-                f"{unknown('model', self.chosen, near)} Extractor {self.name!r} takes timm's names with the tag of the "
-                "weights, like resnet50.a1_in1k."
+                f"{unknown_name('model', self.chosen, near)} Extractor {self.name!r} takes timm's names with the tag "
+                "of the weights, like resnet50.a1_in1k."
             )
         entry: Any = timm.get_pretrained_cfg(self.chosen)
         if not entry.hf_hub_id:
@@ -79,7 +79,7 @@ class Pretrained(Photographs):
         for folder in data_folders():
             for model in (self.chosen, self._hub_id):
                 yield from (folder / model / name for name in self._names)
-        yield from (in_hub_cache(self._hub_id, name) for name in self._names)
+        yield from (find_in_hub_cache(self._hub_id, name) for name in self._names)
 
     def present(self) -> bool:
         """Say whether the weights file is on this machine."""
@@ -150,7 +150,7 @@ def _size(model: str) -> str:
 
 
 @dataclass(frozen=True)
-class Timm(Pretrained):
+class Timm(PretrainedNetwork):
     """The pooled features of any pre-trained network of timm (d = `num_features`: 2,048 for a ResNet-50).
 
     `model` is timm's name with its tag, as in `timm.list_pretrained()`. Licence and training data differ by model: see
@@ -183,7 +183,7 @@ class Timm(Pretrained):
 
 
 @dataclass(frozen=True)
-class ResNet50SSL(Pretrained):
+class ResNet50SSL(PretrainedNetwork):
     """The 2,048 pooled features of a ResNet-50 semi-supervised on YFCC-100M, then ImageNet-1K: PILLAR's SemiSL.
 
     Yalniz et al. 2019, arXiv:1905.00546. Weights: timm's resnet50.fb_ssl_yfcc100m_ft_in1k (102 MB), converted from
@@ -202,7 +202,7 @@ class ResNet50SSL(Pretrained):
 
 
 @dataclass(frozen=True)
-class ResNet50SWSL(Pretrained):
+class ResNet50SWSL(PretrainedNetwork):
     """The 2,048 pooled features of a ResNet-50 weakly supervised on a billion tagged images: PILLAR's SemiWeakSL.
 
     Yalniz et al. 2019, arXiv:1905.00546. Weights: timm's resnet50.fb_swsl_ig1b_ft_in1k (102 MB), converted from

@@ -21,9 +21,9 @@ from dpbench_plugins.extractors.weights import (
     first_file,
     load_exactly,
     read_state,
+    remove_head,
     torch_folder,
-    unknown,
-    without_head,
+    unknown_name,
 )
 
 if TYPE_CHECKING:
@@ -62,12 +62,14 @@ class Classifier(Photographs):
         names = models.list_models(module=models)
         if model not in names:
             raise SpecError(
-                f"{unknown('model', model, names)} Extractor {self.name!r} takes torchvision's classifiers."
+                f"{unknown_name('model', model, names)} Extractor {self.name!r} takes torchvision's classifiers."
             )
         # Weights without classes cover only the lower layers of a classifier.
         entries = {entry.name: entry for entry in models.get_model_weights(model) if entry.meta["categories"]}
         if tag != "DEFAULT" and tag not in entries:
-            raise SpecError(f"{unknown('tag', tag, [*entries, 'DEFAULT'])} These are torchvision's weights of {model}.")
+            raise SpecError(
+                f"{unknown_name('tag', tag, [*entries, 'DEFAULT'])} These are torchvision's weights of {model}."
+            )
         return models.get_model_weights(model).DEFAULT if tag == "DEFAULT" else entries[tag]
 
     @cached_property
@@ -132,7 +134,7 @@ class Classifier(Photographs):
         model, _ = self.chosen
         network = models.get_model(model, weights=None, **_builder_options(model, self._entry.meta))
         load_exactly(network, _renamed(read_state(self._file), model), self._file)
-        if not without_head(network):
+        if not remove_head(network):
             raise SpecError(
                 f"Expected a last linear layer to remove from model {model!r} of extractor {self.name!r}, found none. "
                 "Use a model whose head is linear, such as resnet50, convnext_tiny or vit_b_16."

@@ -30,7 +30,7 @@ def torch_folder() -> Path:
     return Path(os.environ.get("TORCH_HOME", f"{caches}/torch")).expanduser() / "hub" / "checkpoints"
 
 
-def in_hub_cache(repository: str, name: str) -> Path:
+def find_in_hub_cache(repository: str, name: str) -> Path:
     """Return where the Hugging Face cache has, or would have, a model file; its `try_to_load_from_cache` is slow.
 
     The cache names folders by commit, and the file `refs/main` holds the last one requested.
@@ -145,7 +145,7 @@ def _few(keys: Sequence[str]) -> str:
     return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
 
 
-def without_head(network: torch.nn.Module) -> bool:
+def remove_head(network: torch.nn.Module) -> bool:
     """Replace the last linear layer of a torchvision classifier by the identity; return False if none is recognised."""
     import torch
 
@@ -160,10 +160,10 @@ def without_head(network: torch.nn.Module) -> bool:
     return False
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     """Return a message that `name` is unknown, with similar names, or all names if they are few.
 
-    >>> unknown("tag", "IMAGENET1K_V3", ["IMAGENET1K_V1", "IMAGENET1K_V2"])
+    >>> unknown_name("tag", "IMAGENET1K_V3", ["IMAGENET1K_V1", "IMAGENET1K_V2"])
     "Unknown tag 'IMAGENET1K_V3'. Available: IMAGENET1K_V1, IMAGENET1K_V2."
     """
     known = sorted(known)

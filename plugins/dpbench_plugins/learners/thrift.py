@@ -131,7 +131,7 @@ class Thrift(Learner):
         head = probe.descend(curator.map(features), generator)  # (classes, coordinates + 1)
         if self.shrink:
             step = settled(self.learning_rate) * curator.sigma["gradient"] * probe.clip / curator.task.size
-            head = even(head, step**2 * settled(self.steps))  # variance of each of the head's numbers
+            head = shrink_bias(head, step**2 * settled(self.steps))  # variance of each of the head's numbers
         return lambda x: probe.logits(head, features(x))
 
     def _features(self, public: Tensor, generator: torch.Generator) -> Transform:
@@ -205,7 +205,7 @@ def spectrum(x: Tensor) -> Spectrum:
     return Spectrum(standardise, centre, PrincipalComponents.of(units - centre, len(units)), len(units))
 
 
-def even(head: Tensor, noise: float) -> Tensor:
+def shrink_bias(head: Tensor, noise: float) -> Tensor:
     """Return the head (classes, coordinates + 1), its bias shrunk towards equal classes by noise of this variance."""
     import torch
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Whitened(ProbeLearner):
+class WhitenedProbe(ProbeLearner):
     """PILLAR's projection with softly whitened components, and a public student of the noisy head.
 
     Standardised features are projected on the `k` leading public principal components (as many as the budget carries,
@@ -95,11 +95,11 @@ class Whitened(ProbeLearner):
         spread = scores.std().clamp(min=1e-12)
         if not bool(scores.isfinite().all()):
             return predict  # training diverged: let the harness say so
-        student = distilled(mapped, (scores * (self.sharpness / spread)).softmax(1), self.ridge)
+        student = distil(mapped, (scores * (self.sharpness / spread)).softmax(1), self.ridge)
         return lambda x: student(features(x))
 
 
-def distilled(x: Tensor, targets: Tensor, ridge: float) -> Predict:
+def distil(x: Tensor, targets: Tensor, ridge: float) -> Predict:
     """Return the softmax regression fitted to soft targets (m, classes) on (m, k) features, with a ridge penalty.
 
     Minimises mean cross-entropy + ridge |W|^2 over features divided by their root mean square, by L-BFGS.
@@ -128,4 +128,4 @@ def distilled(x: Tensor, targets: Tensor, ridge: float) -> Predict:
 @hookimpl
 def dpbench_learners() -> Sequence[type[Learner]]:
     """Register the learners of this module."""
-    return [Whitened]
+    return [WhitenedProbe]

@@ -15,7 +15,7 @@ from tests.readme import ROOT
 
 if TYPE_CHECKING:
     from dpbench import Learner
-    from dpbench.board.verify.known import Known
+    from dpbench.board.verify.known import Expectations
     from dpbench.board.verify.review import Review
 
 BOARD = "digits-eps1"
@@ -38,7 +38,7 @@ def fit(learner: Learner, n: int, d: int, classes: int) -> Found:
     import torch
 
     from dpbench import Budget, PublicData, Task
-    from dpbench.privacy.core.binding import bind
+    from dpbench.privacy.binding import bind
     from dpbench.privacy.core.randomness import Randomness
     from dpbench.privacy.core.rows import PrivateRows
     from dpbench.privacy.curator import handle_of
@@ -97,22 +97,22 @@ def leaderboard(root: str, count: int) -> Found:
     from dpbench.board import build
     from dpbench.support.phases import peak_bytes
 
-    verified, spent = build.verified, Found()
+    verified, spent = build.verify_leaderboard, Found()
 
-    def timed(root: Path, known: Known) -> Review:
+    def timed(root: Path, known: Expectations) -> Review:
         begin = _worked()
         found = verified(root, known)
         spent["verify"] = _worked() - begin
         return found
 
     plugins, begin = registry.load(), _worked()
-    build.verified = timed
+    build.verify_leaderboard = timed
     try:
         index = build.index_of(Path(root), plugins)
     finally:
-        build.verified = verified
+        build.verify_leaderboard = verified
     assert [len(standing.entries) for standing in index.standings] == [count]
-    content = build.written(index)
+    content = build.encode_index(index)
     return {**spent, "index": _worked() - begin, "peak": peak_bytes(), "bytes": len(content)}
 
 

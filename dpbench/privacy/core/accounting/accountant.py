@@ -28,7 +28,7 @@ from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
 from dpbench.errors import PlanError, SpecError
-from dpbench.privacy.core.plan import Budget, Planned, Pure, Release
+from dpbench.privacy.core.plan import Budget, Planned, PureCost, Release
 
 AccountantName = Literal["pld", "rdp", "prv"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "rdp", "prv")
@@ -58,7 +58,7 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, accountant: Acc
         return float(_EPSILON[accountant](plan, sigma, delta))
 
 
-def pure_of(plan: Sequence[Planned]) -> Pure | None:
+def pure_of(plan: Sequence[Planned]) -> PureCost | None:
     """Return what a plan costs whose delta is 0, by every accountant; None if it needs one.
 
     One choice, asked once, is such a plan.

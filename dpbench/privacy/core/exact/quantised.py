@@ -16,7 +16,7 @@ SLICE = 7  # bits of a slice: numbers are sums of int8 slices times powers of 2^
 FINE = 3  # slices of numbers that come in float32: 19 bits of the largest
 
 
-class Quantised:
+class QuantisedRows:
     """Rows of int8 numbers times one scale a row: what `Curator.map` keeps of a row, and what a mapped chunk holds.
 
     Make them with `quantise`; `float()` gives the numbers. Adding a row adds exactly that row: its integers, its scale
@@ -43,7 +43,7 @@ class Quantised:
             )
         if bool((q == -128).any()):
             raise SpecError("Expected integers in -127..127 of Quantised rows, got -128.")
-        self._keep(plain(q), plain(scale), _lengths(plain(q)))
+        self._keep(strip_subclass(q), strip_subclass(scale), _lengths(strip_subclass(q)))
 
     def _keep(self, q: Tensor, scale: Tensor, lengths: Tensor) -> None:
         self.q, self.scale, self.lengths = q, scale, lengths
@@ -52,13 +52,13 @@ class Quantised:
     def __len__(self) -> int:
         return len(self.q)
 
-    def __getitem__(self, rows: Tensor | slice) -> Quantised:
+    def __getitem__(self, rows: Tensor | slice) -> QuantisedRows:
         """Return the rows with these indices."""
-        return measured(*(part[rows] for part in self.parts))
+        return measure(*(part[rows] for part in self.parts))
 
-    def index_select(self, axis: Literal[0], rows: Tensor) -> Quantised:
+    def index_select(self, axis: Literal[0], rows: Tensor) -> QuantisedRows:
         """Return the rows with these indices, as tensors do: many times as fast as `[rows]`."""
-        return measured(*(part.index_select(axis, rows) for part in self.parts))
+        return measure(*(part.index_select(axis, rows) for part in self.parts))
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -83,9 +83,9 @@ class Quantised:
         """Return the rows exactly, as float64."""
         return self.q.double() * self.scale.double().reshape(-1, *(1,) * (self.q.ndim - 1))
 
-    def clone(self) -> Quantised:
+    def clone(self) -> QuantisedRows:
         """Return a copy."""
-        return measured(*(part.clone() for part in self.parts))
+        return measure(*(part.clone() for part in self.parts))
 
     def check(self) -> None:
         """Refuse rows that were changed after their lengths were measured.
@@ -97,9 +97,9 @@ class Quantised:
             raise PrivacyError("Quantised rows were changed in place. Work on .float(), which is a copy.")
 
 
-def measured(q: Tensor, scale: Tensor, lengths: Tensor) -> Quantised:
-    """Return rows whose lengths are known: rows of another `Quantised`, or its `parts` as they were kept."""
-    rows = Quantised.__new__(Quantised)
+def measure(q: Tensor, scale: Tensor, lengths: Tensor) -> QuantisedRows:
+    """Return rows whose lengths are known: rows of another `QuantisedRows`, or its `parts` as they were kept."""
+    rows = QuantisedRows.__new__(QuantisedRows)
     rows._keep(q, scale, lengths)
     return rows
 
@@ -109,14 +109,14 @@ def versions(*tensors: Tensor) -> list[tuple[int, int]]:
     return [(id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
 
-def quantise(rows: Tensor) -> Quantised:
+def quantise(rows: Tensor) -> QuantisedRows:
     """Round each of float rows (c, *shape) to integers up to 127 times its own scale.
 
     A row with a number that is not finite, or above 1e25, is marked: it counts as no row at all.
     """
     import torch
 
-    flat = plain(rows.detach()).flatten(1)
+    flat = strip_subclass(rows.detach()).flatten(1)
     if flat.dtype != torch.float32:
         flat = flat.float()
     largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))  # (c,), exact in any order
@@ -126,19 +126,19 @@ def quantise(rows: Tensor) -> Quantised:
     scale = largest / largest.new_tensor(127)  # by a plain number a GPU multiplies with its inverse: other bits
     inverse = torch.where(largest >= SMALLEST, 127 / largest.clamp(min=SMALLEST), 0)
     q = (flat * inverse.unsqueeze(1)).round_().to(torch.int8)
-    return measured(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan), _lengths(q))
+    return measure(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan), _lengths(q))
 
 
-def plain(tensor: Tensor) -> Tensor:
+def strip_subclass(tensor: Tensor) -> Tensor:
     """Return the tensor as one of no subclass, which could redefine its norm."""
     import torch
 
     return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)
 
 
-def floats(rows: Tensor | Quantised) -> Tensor:
+def floats(rows: Tensor | QuantisedRows) -> Tensor:
     """Return the rows as a tensor, whichever they are."""
-    return rows.float() if isinstance(rows, Quantised) else rows
+    return rows.float() if isinstance(rows, QuantisedRows) else rows
 
 
 def _lengths(q: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ def _lengths(q: Tensor) -> Tensor:
     return squares.double().sqrt_().mul_(1 + 2.0**-50)
 
 
-def sliced(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def slice_numbers(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return `count` int8 slices of each row of (r, ...) numbers, the highest first, and the rows' scales (r,).
 
     Scales are powers of two. Row i is scale[i] * sum of slices[j][i] 2^(-7 j), up to scale[i] * 2^(-7 (count - 1) - 1)
@@ -158,7 +158,7 @@ def sliced(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     import torch
 
-    flat = plain(numbers.detach()).flatten(1)
+    flat = strip_subclass(numbers.detach()).flatten(1)
     largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))
     scale = power_of_two(largest.clamp_(min=SMALLEST)).mul_(2.0**-5)
     rest = flat / scale.unsqueeze(1)
@@ -180,20 +180,20 @@ def power_of_two(numbers: Tensor) -> Tensor:
     return numbers.view(torch.int32).bitwise_and(0x7F800000).view(torch.float32)
 
 
-def rounded(numbers: Tensor) -> tuple[Tensor, float]:
+def round_numbers(numbers: Tensor) -> tuple[Tensor, float]:
     """Return the numbers in float32, rounded to 19 bits of the largest, and their unit, a power of two."""
-    _, scale = sliced(numbers.reshape(1, -1), 1)
+    _, scale = slice_numbers(numbers.reshape(1, -1), 1)
     unit = float(scale) * 2.0 ** (-SLICE * (FINE - 1))
     return (numbers.double() / unit).round_().mul_(unit).float(), unit
 
 
-def exact_linear(x: Tensor | Quantised, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def exact_linear(x: Tensor | QuantisedRows, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return (c, k): x @ weight.T + bias for (c, d) rows, each row's bits a function of that row and the weights alone.
 
     `weight` (k, d) and `bias` (k,) are public. A library's product may round a row in another way where it stands
     elsewhere in a chunk, so that taking one row away would move others; this one adds integers. Numbers in float32 keep
-    19 bits of the largest of their row; beside rows that are `Quantised` already weights keep 12 bits of the largest of
-    all. Rows in float64, which no curator holds, are multiplied as they are.
+    19 bits of the largest of their row; beside rows that are `QuantisedRows` already weights keep 12 bits of the
+    largest of all. Rows in float64, which no curator holds, are multiplied as they are.
 
     Raises:
         SpecError: shapes that do not fit.
@@ -208,25 +208,25 @@ def exact_linear(x: Tensor | Quantised, weight: Tensor, bias: Tensor | None = No
         raise SpecError(f"Expected rows (c, d) and weights (k, d), got {tuple(x.shape)} and {tuple(weight.shape)}.")
     if isinstance(x, torch.Tensor) and x.dtype == torch.float64:
         return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
-    if isinstance(x, Quantised):
+    if isinstance(x, QuantisedRows):
         scores = exact_scores(x, weight.unsqueeze(0))[0]
     else:
         scores = exact_product(weight, x, FINE).float()
     return (scores if bias is None else scores.add_(bias.unsqueeze(1))).T
 
 
-def exact_scores(x: Quantised, weights: Tensor) -> Tensor:
+def exact_scores(x: QuantisedRows, weights: Tensor) -> Tensor:
     """Return (s, k, c) float32, classes first: what each of s heads (s, k, d), 12 bits, makes of the rows (c, d)."""
     from dpbench.privacy.core.exact.products import product
 
     x.check()
-    slices, scale = sliced(weights, 2)
+    slices, scale = slice_numbers(weights, 2)
     high, low = product(slices.flatten(0, 2), x.q.T).float().chunk(2)  # (s k, c) each
     scores = high.add_(low, alpha=2.0**-SLICE).reshape(*weights.shape[:2], len(x))
     return scores.mul_(scale.reshape(-1, 1, 1) * x.scale)  # one scale for each setting and row
 
 
-def exact_product(a: Tensor | Quantised, b: Tensor | Quantised, count: int) -> Tensor:
+def exact_product(a: Tensor | QuantisedRows, b: Tensor | QuantisedRows, count: int) -> Tensor:
     """Return (k, c) float64, the inner products of rows (k, d) and (c, d), in `count` slices where they are floats.
 
     The bits of entry (i, j) are a function of the two rows alone.
@@ -243,9 +243,9 @@ def exact_product(a: Tensor | Quantised, b: Tensor | Quantised, count: int) -> T
     return total.mul_(one.unsqueeze(1)).mul_(other)
 
 
-def _in_slices(rows: Tensor | Quantised, count: int) -> tuple[list[Tensor], Tensor]:
-    if not isinstance(rows, Quantised):
-        slices, scale = sliced(rows, count)
+def _in_slices(rows: Tensor | QuantisedRows, count: int) -> tuple[list[Tensor], Tensor]:
+    if not isinstance(rows, QuantisedRows):
+        slices, scale = slice_numbers(rows, count)
         return [*slices], scale.double()
     rows.check()
     return [rows.q], rows.scale.double()

@@ -18,7 +18,7 @@ from torch import Tensor
 from dpbench.errors import NotPerExample, SpecError
 from dpbench.privacy.core.exact.elementwise import TINY, folded, roundings
 from dpbench.privacy.core.exact.products import product
-from dpbench.privacy.core.exact.quantised import FINE, LARGEST, SLICE, Quantised, sliced
+from dpbench.privacy.core.exact.quantised import FINE, LARGEST, SLICE, QuantisedRows, slice_numbers
 
 DENSE_BITS = 24  # the grid of dense rows is clip * 2^-24: float32 holds every integer up to 2^24
 BIAS_BITS = 20  # that of a bias column
@@ -156,13 +156,13 @@ def outer_grids(
     return OuterGrids(grids, column, torch.cat([entries, column.unsqueeze(1)], 2), (grids * half, column * half))
 
 
-def fitting(left: Tensor, right: Quantised, grids: OuterGrids) -> Tensor:
+def fitting(left: Tensor, right: QuantisedRows, grids: OuterGrids) -> Tensor:
     """Return (s, c) float64 weights so small that the left factors (s, m, c) fit into two slices."""
     largest = left.abs().amax(1).double().mul_(right.scale)  # (s, c), exact
     return weights_within(largest, (LEFT_LIMIT - 1) * grids.products)
 
 
-def rounded_outer_sum(left: Tensor, right: Quantised, weights: Tensor, grids: OuterGrids) -> IntegerSum:
+def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids: OuterGrids) -> IntegerSum:
     """Return the sums of outer products times their weights (s, c), rounded to integers: (s, m, d) or (s, m, d + 1).
 
     `left` is (s, m, c), classes first. Row i of setting s adds whole numbers times the integers of right.q[i].
@@ -190,7 +190,7 @@ def _factors(weights: Tensor, grids: Tensor) -> Tensor:
     return (weights / grids).clamp_(max=STEEPEST).float().unsqueeze(1)
 
 
-def outer_sum(left: Tensor, right: Quantised, bias: bool, clips: tuple[float, ...]) -> IntegerSum:
+def outer_sum(left: Tensor, right: QuantisedRows, bias: bool, clips: tuple[float, ...]) -> IntegerSum:
     """Return the clipped sums of outer products under s settings, one a clip: (s, m, d) or, with bias, (s, m, d + 1).
 
     A row of few large features counts as one of at least so many that its left factor fits into two slices.
@@ -206,7 +206,7 @@ def outer_sum(left: Tensor, right: Quantised, bias: bool, clips: tuple[float, ..
     return rounded_outer_sum(left, right, weights, grids)
 
 
-def scaled_sum(left: Tensor, right: Quantised, bias: bool, scale: Tensor, clip: float) -> IntegerSum:
+def scaled_sum(left: Tensor, right: QuantisedRows, bias: bool, scale: Tensor, clip: float) -> IntegerSum:
     """Return the clipped sum of outer products that are divided entry by entry by a public `scale`.
 
     `left` is (1, m, c) and the scale (m, d) or, with bias, (m, d + 1). Rows are clipped after the division: the norm is
@@ -242,9 +242,9 @@ def scaled_sum(left: Tensor, right: Quantised, bias: bool, scale: Tensor, clip: 
     return IntegerSum(found.total[0], grid, max(IntegerSum.largest, column))
 
 
-def _weighted_squares(right: Quantised, shares: Tensor) -> Tensor:
+def _weighted_squares(right: QuantisedRows, shares: Tensor) -> Tensor:
     """Return (m, c) float64: sum over l of q[i, l]^2 shares[j, l], never under-estimated, bits of row i alone."""
-    slices, scale = sliced(shares, FINE)
+    slices, scale = slice_numbers(shares, FINE)
     squares = right.q.to(torch.int16)
     squares.mul_(squares)  # at most 127^2, in two slices
     total = torch.zeros(len(shares), len(right), dtype=torch.float64, device=shares.device)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError
 from dpbench.privacy.core.closed import is_closed
-from dpbench.privacy.core.exact.quantised import Quantised, floats
+from dpbench.privacy.core.exact.quantised import QuantisedRows, floats
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ class Blocks:
     sigma * sqrt(b) * its bound. GEP's embedding and residual are two blocks of one sample.
     """
 
-    parts: tuple[Contribution | Tensor | Quantised, ...]
+    parts: tuple[Contribution | Tensor | QuantisedRows, ...]
 
 
-def blocks_of(contribution: Tensor | Quantised | Contribution | Blocks) -> tuple[Contribution, ...]:
+def blocks_of(contribution: Tensor | QuantisedRows | Contribution | Blocks) -> tuple[Contribution, ...]:
     """Return the blocks of whatever a row function returned, bare tensors wrapped.
 
     Raises:
@@ -36,7 +36,7 @@ def blocks_of(contribution: Tensor | Quantised | Contribution | Blocks) -> tuple
     parts = contribution.parts if isinstance(contribution, Blocks) else (contribution,)
     blocks: list[Contribution] = []
     for part in parts:
-        if isinstance(part, torch.Tensor | Quantised):
+        if isinstance(part, torch.Tensor | QuantisedRows):
             blocks.append(Rows(floats(part)))
         elif isinstance(part, Contribution) and is_closed(type(part)):
             blocks.append(part)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.exact.elementwise import TINY
-from dpbench.privacy.core.exact.quantised import Quantised, floats, plain, quantise
+from dpbench.privacy.core.exact.quantised import QuantisedRows, floats, quantise, strip_subclass
 from dpbench.privacy.core.forms.rounding import check_precision, joined_norms, row_norms, unit_roundoff
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Rows(Contribution):
                 "For one number per row, return (c, 1)."
             )
         check_precision(self.rows)
-        object.__setattr__(self, "rows", plain(self.rows))
+        object.__setattr__(self, "rows", strip_subclass(self.rows))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -111,7 +111,7 @@ class Joined(Contribution):
                 f"{', '.join(map(str, shapes)) or 'none'}."
             )
         check_precision(*self.parts)
-        object.__setattr__(self, "parts", tuple(map(plain, self.parts)))
+        object.__setattr__(self, "parts", tuple(map(strip_subclass, self.parts)))
 
     def __len__(self) -> int:
         return len(self.parts[0])
@@ -148,7 +148,7 @@ class RankOne(Contribution):
     """
 
     left: Tensor  # (c, m)
-    right: Tensor | Quantised  # (c, d)
+    right: Tensor | QuantisedRows  # (c, d)
     bias: bool = False
 
     def __post_init__(self) -> None:
@@ -158,12 +158,12 @@ class RankOne(Contribution):
                 f"Expected factors (c, m) and (c, d) of a RankOne contribution, got {tuple(self.left.shape)} and "
                 f"{tuple(self.right.shape)}."
             )
-        object.__setattr__(self, "left", plain(self.left))
-        if type(self.right) is Quantised:
+        object.__setattr__(self, "left", strip_subclass(self.left))
+        if type(self.right) is QuantisedRows:
             check_precision(self.left)
         else:
-            check_precision(self.left, plain(floats(self.right)))
-            object.__setattr__(self, "right", plain(floats(self.right)))
+            check_precision(self.left, strip_subclass(floats(self.right)))
+            object.__setattr__(self, "right", strip_subclass(floats(self.right)))
 
     def __len__(self) -> int:
         return len(self.left)
@@ -191,9 +191,9 @@ class RankOne(Contribution):
         """Return the left factors in float32, classes first: (1, m, c)."""
         return self.left.float().T.contiguous().unsqueeze(0)
 
-    def quantised(self) -> Quantised:
+    def quantised(self) -> QuantisedRows:
         """Return the right factors in 8 bits."""
-        return self.right if isinstance(self.right, Quantised) else quantise(self.right)
+        return self.right if isinstance(self.right, QuantisedRows) else quantise(self.right)
 
     def right_norms(self) -> Tensor:
         """Return (c,) float64: the norms of the right factors, the constant of the bias included."""
@@ -233,7 +233,7 @@ class Scaled(Contribution):
                 f"Expected every entry of a Scaled contribution's scale in [{low:g}, {high:g}], got "
                 f"{float(self.scale.min()):g} to {float(self.scale.max()):g}. Normalise the preconditioner to mean 1."
             )
-        object.__setattr__(self, "scale", plain(self.scale))
+        object.__setattr__(self, "scale", strip_subclass(self.scale))
 
     def __len__(self) -> int:
         return len(self.outer)

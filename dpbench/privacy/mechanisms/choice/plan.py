@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpbench.errors import PlanError
-from dpbench.privacy.core.plan import Planned, Pure
+from dpbench.privacy.core.plan import Planned, PureCost
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,7 +72,7 @@ class Choice(Planned):
     relative_noise: float = 1.0
 
     @property
-    def pure(self) -> Pure | None:
+    def pure(self) -> PureCost | None:
         """Its eps0, if it is asked once."""
         return PureChoice(self) if self.steps == 1 else None
 
@@ -110,7 +110,7 @@ class Choice(Planned):
 
 
 @dataclass(frozen=True)
-class PureChoice(Pure):
+class PureChoice(PureCost):
     """One choice, asked once."""
 
     choice: Choice

@@ -29,14 +29,14 @@ from torch import Tensor
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn
-from dpbench.privacy.core.curator import LedgerCurator, Question, added_up, check_chunk_size
-from dpbench.privacy.core.exact.quantised import plain
+from dpbench.privacy.core.curator import LedgerCurator, Question, check_chunk_size, sum_chunks
+from dpbench.privacy.core.exact.quantised import strip_subclass
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
 from dpbench.privacy.core.plan import Planned
 from dpbench.privacy.core.randomness import Draws
 from dpbench.privacy.core.rows import CHUNK_BYTES
-from dpbench.privacy.core.witness import Chosen
+from dpbench.privacy.core.witness import ChoiceObservation
 from dpbench.privacy.mechanisms.choice.plan import Choice
 
 BITS = 20  # losses are whole steps of 2^-20
@@ -78,15 +78,15 @@ class LeastLoss(Question):
             limit = rows_held(count, self.chunk_size)
             lost = _total(curator, self.rows, self.release, draws, lambda block: losses(block, count), limit)
         else:
-            matrix = checked(self.project, choice.candidates)
-            cells = numbered(self.rows, len(matrix))
-            lost = projected(_total(curator, cells, self.release, draws, counts, self.chunk_size), matrix)
+            matrix = check_matrix(self.project, choice.candidates)
+            cells = number_cells(self.rows, len(matrix))
+            lost = project_totals(_total(curator, cells, self.release, draws, counts, self.chunk_size), matrix)
         return int(_chosen(curator, lost, 1, choice, draws))
 
     def _counted(self, curator: LedgerCurator, candidates: int) -> int:
         """Return among how many a choice is, by losses over no rows: no private row has a part in that number."""
         with closing(curator.none()) as none:
-            return counted(
+            return count_candidates(
                 _only(curator.guard.over_none(self.rows, next(none), self.release), self.release), candidates
             )
 
@@ -135,7 +135,7 @@ class Majorities(Question):
         """Count votes, choose for each part."""
         choice: Choice = spent[0]
         draws = curator.draws(self.release)
-        cells = numbered(self.rows, choice.parts * choice.candidates)
+        cells = number_cells(self.rows, choice.parts * choice.candidates)
         votes = _total(curator, cells, self.release, draws, counts, self.chunk_size)
         return _chosen(curator, IntegerSum(-votes.total, votes.grid), choice.parts, choice, draws)
 
@@ -170,7 +170,7 @@ def _total(
             del blocks  # or two chunks of rows would be held at once
 
     limit = min(limit or len(curator.rows), curator.rows.per_chunk(CHUNK_BYTES))
-    return added_up(curator.everyone(draws, limit), of_chunks)[0]
+    return sum_chunks(curator.everyone(draws, limit), of_chunks)[0]
 
 
 def _chosen(curator: LedgerCurator, lost: IntegerSum, parts: int, choice: Choice, draws: Draws) -> Tensor:
@@ -179,7 +179,7 @@ def _chosen(curator: LedgerCurator, lost: IntegerSum, parts: int, choice: Choice
     if curator.ledger.spent[choice.name] == 1 and sigma:
         draws.afford(lost.total.numel(), choice.steps)
     chosen = choose(lost.total.reshape(parts, -1), sigma, float(lost.grid), draws)
-    curator.witness.chose(Chosen(choice.name, lost, parts, chosen))
+    curator.witness.chose(ChoiceObservation(choice.name, lost, parts, chosen))
     return chosen
 
 
@@ -199,7 +199,7 @@ def rows_held(candidates: int, chunk_size: int | None) -> int:
     return max(2, min(chunk_size or HELD, HELD // candidates))
 
 
-def counted(block: Contribution, candidates: int) -> int:
+def count_candidates(block: Contribution, candidates: int) -> int:
     """Return how many candidates losses over no rows (0, N) are by.
 
     Raises:
@@ -221,13 +221,13 @@ def losses(block: Contribution, count: int) -> IntegerSum:
     Raises:
         SpecError: losses by another number of candidates than over no rows, where no private row can have a part in it.
     """
-    if not isinstance(block, Rows) or counted(block, count) != count:
+    if not isinstance(block, Rows) or count_candidates(block, count) != count:
         raise SpecError(f"Expected losses by {count:,} candidates in every chunk, as over no rows, got another number.")
     return IntegerSum(_steps(block.rows).sum(0, dtype=torch.float64).to(torch.int64), _grid(block.rows))
 
 
-def projected(cells: IntegerSum, matrix: Tensor) -> IntegerSum:
-    """Return the total losses (N,) of rows counted by cell, given a `checked` matrix of those of a row in each cell.
+def project_totals(cells: IntegerSum, matrix: Tensor) -> IntegerSum:
+    """Return the total losses (N,) of rows counted by cell, given a checked matrix of those of a row in each cell.
 
     Sensitivity: that of `losses`: a row adds the steps of its cell. Products and sums are whole numbers below 2^53.
     """
@@ -238,7 +238,7 @@ def projected(cells: IntegerSum, matrix: Tensor) -> IntegerSum:
     return IntegerSum(total.to(torch.int64), _grid(total))
 
 
-def checked(project: Tensor, candidates: int) -> Tensor:
+def check_matrix(project: Tensor, candidates: int) -> Tensor:
     """Return a copy of a public matrix of losses (cells, N), or refuse it.
 
     Raises:
@@ -247,7 +247,7 @@ def checked(project: Tensor, candidates: int) -> Tensor:
     if not isinstance(project, Tensor) or project.ndim != 2 or not project.numel() or project.shape[1] > candidates:
         what = tuple(project.shape) if isinstance(project, Tensor) else type(project).__name__
         raise SpecError(f"Expected project (cells, N) with N in [1, {candidates:,}], as planned, got {what}.")
-    matrix = plain(project).detach()
+    matrix = strip_subclass(project).detach()
     low, high = (float(matrix.min()), float(matrix.max())) if matrix.dtype != torch.bool else (0.0, 1.0)
     if not (low >= 0 and high <= 1):
         raise SpecError(f"Expected losses in [0, 1] in project, got {low:g} to {high:g}: divide by the largest.")
@@ -309,7 +309,7 @@ def counts(block: Contribution) -> IntegerSum:
     return block.integers(1.0)
 
 
-def numbered(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:
+def number_cells(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:
     """Return the row function whose whole numbers are taken for cells.
 
     Raises:
@@ -321,7 +321,7 @@ def numbered(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:
         if not isinstance(index, Tensor) or index.dtype != torch.int64 or index.ndim != 1:
             kind = f"{index.dtype} {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
             raise SpecError(f"Expected one whole number a row, int64 (c,), from a row function over cells, got {kind}.")
-        return Cells(plain(index), count)
+        return Cells(strip_subclass(index), count)
 
     return in_cells
 

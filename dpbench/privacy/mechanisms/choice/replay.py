@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from dpbench.privacy.core.binding import bind
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.curator import LedgerCurator
 from dpbench.privacy.core.plan import Task
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.core.witness import Chosen, Witness
+from dpbench.privacy.core.witness import ChoiceObservation, Witness
 from dpbench.privacy.mechanisms.choice.plan import Choice, eps0_of
 from dpbench.privacy.mechanisms.choice.question import LeastLoss, Majorities
-from dpbench.privacy.mechanisms.replay import BASE, REPLAY, SMALL, Moved, Neighbours, joined, one, seedless
+from dpbench.privacy.mechanisms.replay import BASE, REPLAY, SMALL, Neighbours, RowInfluence, join_rows, one, strip_seeds
 
 CHUNK = 97  # rows of a chunk, where totals are taken in other chunks
 PARTS, QUESTIONS = 10_000, 600  # draws that are compared with the law: in one question, and one a question
@@ -29,7 +29,7 @@ SPREAD = 20  # votes between candidates, at most
 
 
 @dataclass(frozen=True)
-class Drawn:
+class ChoiceCounts:
     """How often candidates were chosen, and how often they should have been."""
 
     how: str
@@ -37,24 +37,24 @@ class Drawn:
     chances: np.ndarray  # (3,)
 
 
-def replay(question: LeastLoss | Majorities, near: Neighbours) -> Moved:
+def replay(question: LeastLoss | Majorities, near: Neighbours) -> RowInfluence:
     """Ask over the base rows with and without each of the odd ones."""
     base = near.base(BASE if near.features else SMALL)
     odd = near.odd(base)
     return _judged(question, near, base, odd)
 
 
-def probe(near: Neighbours) -> Moved:
+def probe(near: Neighbours) -> RowInfluence:
     """Ask a choice of the audit's own, whose losses are whatever numbers rows hold, over all rows that are held."""
     own = replace(near, planned=Choice(REPLAY, near.held.example_shape[0]))
     return _judged(LeastLoss(lambda chunk: chunk.x, REPLAY), own, near.held, near.odd(near.held))
 
 
-def _judged(question: LeastLoss | Majorities, near: Neighbours, base: PrivateRows, odd: PrivateRows) -> Moved:
-    moved = Moved(tried=len(odd))
+def _judged(question: LeastLoss | Majorities, near: Neighbours, base: PrivateRows, odd: PrivateRows) -> RowInfluence:
+    moved = RowInfluence(tried=len(odd))
     without = _lost(question, near, base)
     alone = [_lost(question, near, one(odd, place)) for place in range(len(odd))]
-    whole = _lost(question, near, joined(base, odd), CHUNK)
+    whole = _lost(question, near, join_rows(base, odd), CHUNK)
     moved.shift = float(np.abs(whole - without - sum(alone)).max())
     for lost in alone:
         moved.largest = max(moved.largest, float(np.abs(lost).max(1).sum()))
@@ -70,7 +70,7 @@ def _lost(
     question: LeastLoss | Majorities, near: Neighbours, rows: PrivateRows, chunk_size: int | None = None
 ) -> np.ndarray:
     """Return the total losses (parts, N) over these rows."""
-    seen: list[Chosen] = []
+    seen: list[ChoiceObservation] = []
     planned = near.planned
     assert isinstance(planned, Choice)
     plan = (Choice(REPLAY, planned.candidates, planned.parts),)
@@ -78,7 +78,7 @@ def _lost(
     curator = bind(rows, near.task, plan, near.sigma, randomness, Witness(lambda _: None, chose=seen.append))
     rows_of = question.rows
     curator.answer(
-        replace(question, rows=lambda chunk: rows_of(seedless(chunk)), release=REPLAY, chunk_size=chunk_size)
+        replace(question, rows=lambda chunk: rows_of(strip_seeds(chunk)), release=REPLAY, chunk_size=chunk_size)
     )
     found: np.ndarray = seen[0].lost.value().reshape(seen[0].parts, -1).cpu().numpy()
     return found
@@ -91,14 +91,14 @@ def log_law(lost: np.ndarray, sigma: float) -> np.ndarray:
     return law
 
 
-def laws(sigma: float, task: Task, generator: np.random.Generator) -> Iterator[Drawn]:
+def laws(sigma: float, task: Task, generator: np.random.Generator) -> Iterator[ChoiceCounts]:
     """Yield how often three candidates are drawn at this noise, in both kinds of question."""
     votes = int(np.clip(round(1 / eps0_of(sigma)), 1, SPREAD))
     chances = np.exp(log_law(-votes * np.arange(3.0)[None], sigma))[0]
     for how, made in (("part by part", _by_parts), ("one by one", _one_by_one)):
         rows, plan = made(votes)
         randomness = Randomness.research(int(generator.integers(2**31)), "the law of a choice")
-        yield Drawn(how, _drawn(bind(rows, task, (plan,), sigma, randomness), plan), chances)
+        yield ChoiceCounts(how, _drawn(bind(rows, task, (plan,), sigma, randomness), plan), chances)
 
 
 def _by_parts(votes: int) -> tuple[PrivateRows, Choice]:

@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.privacy.core.exact.quantised import Quantised, exact_product, floats, rounded, versions
+from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_product, floats, round_numbers, versions
 from dpbench.privacy.core.forms.contributions import RankOne
 from dpbench.privacy.core.forms.rounding import check_precision
 
@@ -160,7 +160,7 @@ class DenseBasis(Basis):
         expect_float32(self.vectors)
         if self.vectors.shape[2] > MOST:
             raise SpecError(f"Expected at most {MOST} directions in a basis, got {self.vectors.shape[2]}.")
-        vectors, unit = rounded(self.vectors)
+        vectors, unit = round_numbers(self.vectors)
         object.__setattr__(self, "_unit", unit)
         object.__setattr__(self, "vectors", vectors)  # a copy
         object.__setattr__(self, "_versions", versions(*self.tensors))
@@ -266,7 +266,7 @@ class AnchorBasis(Basis):
     def tensors(self) -> tuple[Tensor, ...]:
         """Mixing and anchors."""
         right = self.anchors.right
-        return self.mixing, self.anchors.left, *(right.parts if isinstance(right, Quantised) else (right,))
+        return self.mixing, self.anchors.left, *(right.parts if isinstance(right, QuantisedRows) else (right,))
 
     @property
     def k(self) -> int:
@@ -334,7 +334,7 @@ class AnchorBasis(Basis):
 
         right, mixing = self.anchors.whole_right().double(), self.mixing.double()
         whole = torch.stack([(right * output.unsqueeze(1)).T @ mixing for output in self.anchors.left.T.double()])
-        vectors, unit = rounded(whole)
+        vectors, unit = round_numbers(whole)
         return vectors, unit, float((whole - vectors).norm()) * (1 + 2**-20) + 2**-40
 
 

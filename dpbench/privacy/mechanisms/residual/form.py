@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError, SpecError
 from dpbench.privacy.core.exact.elementwise import TINY
-from dpbench.privacy.core.exact.quantised import LARGEST, Quantised, quantise
+from dpbench.privacy.core.exact.quantised import LARGEST, QuantisedRows, quantise
 from dpbench.privacy.core.forms.contributions import Contribution, RankOne
 from dpbench.privacy.core.forms.rounding import check_precision
 from dpbench.privacy.mechanisms.residual.bases import AnchorBasis, Basis, DenseBasis, expect_float32
@@ -85,7 +85,7 @@ class Residual(Contribution):
         from dpbench.privacy.mechanisms.residual.total import ResidualSum
 
         right, bias = self.outer.right, self.outer.bias
-        if not isinstance(right, Quantised):  # what is embedded must be what is summed
+        if not isinstance(right, QuantisedRows):  # what is embedded must be what is summed
             return Residual(RankOne(self.outer.left, quantise(right), bias), self.basis).integers(clip)
         self.basis.check()
         left = self.outer.columns()

@@ -19,7 +19,7 @@ LUMINANCE = (0.299, 0.587, 0.114)
 YIQ = (LUMINANCE, (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
 
 
-def augmented(images: Tensor, draws: Draws, size: int) -> Tensor:
+def augment_images(images: Tensor, draws: Draws, size: int) -> Tensor:
     """Return one view (n, 3, size, size) of each image (n, 3, h, w) in [0, 1].
 
     Random resized crop, flip half of the time, colour jitter, grey at times, with the ranges of Wang and Isola 2020.

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from dpbench_plugins.learners.networks.views import hashed
+from dpbench_plugins.learners.networks.views import hash_seeds
 
 _BITS = 23  # of each uniform number; with one half added float32 holds it exactly
 
@@ -20,8 +20,8 @@ class Draws:
 
     def __init__(self, seed: int, indices: Tensor, purpose: int = 0) -> None:
         """Start the streams of the images `indices` (n,) int64; each `purpose` has its own streams."""
-        start = hashed(torch.tensor([seed], device=indices.device), purpose + 1)[:, -1]
-        self._keys = hashed(start ^ indices, 1)[:, 0]  # (n,)
+        start = hash_seeds(torch.tensor([seed], device=indices.device), purpose + 1)[:, -1]
+        self._keys = hash_seeds(start ^ indices, 1)[:, 0]  # (n,)
 
     @property
     def device(self) -> torch.device:
@@ -30,7 +30,7 @@ class Draws:
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
         """Return (n, *shape) float32, uniform in (low, high)."""
-        drawn = hashed(self._keys, 1 + math.prod(shape))
+        drawn = hash_seeds(self._keys, 1 + math.prod(shape))
         self._keys = drawn[:, 0]
         bits = drawn[:, 1:] >> (64 - _BITS) & (1 << _BITS) - 1
         unit = (bits.float() + 0.5) / (1 << _BITS)

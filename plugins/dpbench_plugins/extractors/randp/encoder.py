@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import group_norm, normalize
 
-from dpbench_plugins.learners.networks.models import GROUPS, build, initial
-from dpbench_plugins.learners.networks.views import normalised
+from dpbench_plugins.learners.networks.models import GROUPS, build, draw_parameters
+from dpbench_plugins.learners.networks.views import normalise
 
 HIDDEN, PROJECTED = 512, 128  # widths of the projection, which is discarded
 KEPT = ("trunk.", "norm.")  # the parameters in a checkpoint; a learner adds its own head
@@ -30,7 +30,7 @@ class Encoder(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """Return (n, width): means over positions, as the head of the network reads them."""
-        mean: Tensor = self.norm(self.trunk(normalised(images))).mean((2, 3))
+        mean: Tensor = self.norm(self.trunk(normalise(images))).mean((2, 3))
         return mean
 
     def stages(self, images: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ class Encoder(nn.Module):
         Source: Tang et al. 2023, appendix G: probes of representations along a network approximate training the whole
         network.
         """
-        x, ends = normalised(images), []
+        x, ends = normalise(images), []
         for layer in self.trunk.children():
             following = layer(x)
             if following.shape[2:] != x.shape[2:] and x.shape[1] % GROUPS == 0:
@@ -56,15 +56,15 @@ class Encoder(nn.Module):
         return self.projected(self.features(images))
 
 
-def started(network: str, size: int, seed: int, device: torch.device) -> Encoder:
+def start_encoder(network: str, size: int, seed: int, device: torch.device) -> Encoder:
     """Return an encoder with random parameters, the same on every device."""
     encoder = Encoder(network, size)
-    start = initial(encoder, torch.Generator().manual_seed(seed))
+    start = draw_parameters(encoder, torch.Generator().manual_seed(seed))
     encoder.to_empty(device=device).load_state_dict(start)
     return encoder
 
 
-def loaded(network: str, size: int, state: Mapping[str, Tensor]) -> Encoder:
+def load_encoder(network: str, size: int, state: Mapping[str, Tensor]) -> Encoder:
     """Return an encoder with the parameters of a checkpoint, in float32, without a projection.
 
     Raises:

@@ -96,7 +96,7 @@ class RandPWRN(Trainable):
         return embed
 
     def _encoder(self) -> Encoder:
-        from dpbench_plugins.extractors.randp.encoder import loaded
+        from dpbench_plugins.extractors.randp.encoder import load_encoder
         from dpbench_plugins.learners.networks.weights import Checkpoint
 
         file = self._file()
@@ -107,7 +107,7 @@ class RandPWRN(Trainable):
                 f"Extractor {self.name!r} reads what dpbench pretrain {self.name} writes."
             )
         try:
-            return loaded(self.network, self.size, checkpoint.state)
+            return load_encoder(self.network, self.size, checkpoint.state)
         except RuntimeError as error:
             reason = str(error).splitlines()[-1].strip()
             raise DataError(f"The weights in {file} do not fit network {self.network!r}: {reason}") from error

@@ -8,16 +8,16 @@ from torch import Tensor
 
 from dpbench import SpecError
 from dpbench_plugins.extractors.randp.dead_leaves import DeadLeaves
-from dpbench_plugins.extractors.randp.statistical import Statistical
-from dpbench_plugins.extractors.randp.stylegan import StyleGANOriented
+from dpbench_plugins.extractors.randp.statistical import StatisticalImages
+from dpbench_plugins.extractors.randp.stylegan import StyleGANImages
 
 Generator = Callable[[Tensor], Tensor]
 """Image numbers (n,) int64 -> (n, 3, size, size) float32 in [0, 1]; image i depends only on the seed and i."""
 
 GENERATORS: Mapping[str, Callable[[int, int], Generator]] = {
-    "stylegan-oriented": StyleGANOriented,
+    "stylegan-oriented": StyleGANImages,
     "dead-leaves": DeadLeaves,
-    "statistical": Statistical,
+    "statistical": StatisticalImages,
 }
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dpbench import DpbenchError, SpecError
-from dpbench_plugins.extractors.randp.augment import augmented
+from dpbench_plugins.extractors.randp.augment import augment_images
 from dpbench_plugins.extractors.randp.checkpoints import State, export, state_file
 from dpbench_plugins.extractors.randp.draws import Draws
-from dpbench_plugins.extractors.randp.encoder import PROJECTED, Encoder, started
+from dpbench_plugins.extractors.randp.encoder import PROJECTED, Encoder, start_encoder
 from dpbench_plugins.extractors.randp.generators import generator
 from dpbench_plugins.extractors.randp.losses import align_uniform, info_nce
 from dpbench_plugins.extractors.randp.recipe import Recipe
@@ -34,7 +34,7 @@ class Training:
         """Start at step 0."""
         self.network, self.size, self.recipe, self.device, self.done = network, size, recipe, device, 0
         self.view = recipe.view or size
-        self.encoder = started(network, self.view, recipe.seed, device)
+        self.encoder = start_encoder(network, self.view, recipe.seed, device)
         self.optimiser = torch.optim.SGD(
             self.encoder.parameters(), lr=recipe.rate(0), momentum=MOMENTUM, weight_decay=DECAY
         )
@@ -62,7 +62,7 @@ class Training:
         with torch.no_grad():
             images = self._generate(indices)
             draws = (Draws(self.recipe.seed, indices, purpose) for purpose in (1, 2))
-            first, second = (augmented(images, one, self.view) for one in draws)
+            first, second = (augment_images(images, one, self.view) for one in draws)
         return first, second
 
     def _loss(self, first: Tensor, second: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ NORM = math.sqrt(2 ** (2 * ORIENTATIONS - 2) / (ORIENTATIONS * math.comb(2 * ORI
 
 
 @dataclass(frozen=True)
-class Statistical:
+class StatisticalImages:
     """Spectrum, colour and wavelet marginals (WMM), imposed in turn on noise.
 
     Each image draws its own amplitude spectrum 1 / (|f_x|^a + |f_y|^b), its own palette of 3 to 22 colours, which
@@ -52,7 +52,7 @@ class Statistical:
         for _ in range(ROUNDS):
             x = _with_amplitude(x, amplitude)
             x = _with_marginals(x, levels, rest, marginals)
-            x = ranked(x.flatten(2), palette).reshape_as(x)
+            x = match_ranks(x.flatten(2), palette).reshape_as(x)
         image = (axes @ x.flatten(2)).reshape_as(x)
         flat = image.flatten(1)
         low, high = (extreme[:, None, None, None] for extreme in (flat.amin(1), flat.amax(1)))
@@ -112,13 +112,13 @@ def _with_marginals(x: Tensor, levels: list[Tensor], rest: Tensor, marginals: li
         kept = torch.fft.fftfreq(side, 1 / side, device=x.device).long() % x.shape[-1]
         rows, columns = kept[:, None], kept[None, :]  # of the frequencies that the smaller bands have
         found = torch.fft.ifft2(spectrum[..., rows, columns].unsqueeze(2) * filters).real  # (n, 3, m, side, side)
-        wanted = ranked(found.flatten(3), values).reshape_as(found)
+        wanted = match_ranks(found.flatten(3), values).reshape_as(found)
         total[..., rows, columns] += (torch.fft.fft2(wanted) * filters.conj()).sum(2)
     image: Tensor = torch.fft.ifft2(total).real
     return image
 
 
-def ranked(x: Tensor, values: Tensor) -> Tensor:
+def match_ranks(x: Tensor, values: Tensor) -> Tensor:
     """Return `values` (..., p), which ascend, in the order of the entries of x (..., p)."""
     return torch.empty_like(x).scatter_(-1, x.argsort(-1), values.expand_as(x))
 

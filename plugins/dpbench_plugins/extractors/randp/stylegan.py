@@ -22,7 +22,7 @@ BIAS = 0.2  # of channels, at most
 
 
 @dataclass(frozen=True)
-class StyleGANOriented:
+class StyleGANImages:
     """A style-based generator with random weights, another one for every image.
 
     From a random constant of 4x4 each resolution has two layers, and adds its colours to those of the resolutions

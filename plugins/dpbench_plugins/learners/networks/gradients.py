@@ -18,8 +18,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from dpbench import Chunk, Joined, RowFn
-from dpbench_plugins.learners.networks.models import EPSILON, Network, WSConv2d, centred_and_scale, standardise
-from dpbench_plugins.learners.networks.views import Views, normalised
+from dpbench_plugins.learners.networks.models import EPSILON, Network, WSConv2d, centre_and_scale, standardise
+from dpbench_plugins.learners.networks.views import Views, normalise
 
 Trains = Literal["head", "norm+head", "all"]
 CPU_BYTES = 2**30  # what a chunk may take on a processor; on a GPU, half of the memory that is free
@@ -96,7 +96,7 @@ class Gradients:
         def rows(chunk: Chunk) -> Joined:
             if not len(chunk):
                 return Joined(tuple(theta.new_empty(0, *value.shape) for value in kept.values()))
-            views = normalised(self.views(chunk.x.to(theta.dtype), chunk.seeds))
+            views = normalise(self.views(chunk.x.to(theta.dtype), chunk.seeds))
             found = by_example(trained, views, chunk.y)
             self._pull_back(found, named)
             return Joined(tuple(found[name] for name in kept))
@@ -151,7 +151,7 @@ def _pulled_back(gradient: Tensor, weight: Tensor, gain: Tensor) -> tuple[Tensor
     torch's own vjp gives the same in four times the time.
     """
     flat = gradient.flatten(2)  # (c, o, f), written over
-    centred, scale = (part.flatten(1) for part in centred_and_scale(weight))  # (o, f), (o, 1)
+    centred, scale = (part.flatten(1) for part in centre_and_scale(weight))  # (o, f), (o, 1)
     unit = centred * scale
     along = torch.einsum("cof,of->co", flat, unit)
     free = scale < EPSILON**-0.5  # of a filter below the limit the scale is a constant

@@ -26,11 +26,11 @@ def standardise(weight: Tensor, gain: Tensor) -> Tensor:
 
     Source: De et al. 2022, appendix; the authors' WSConv2D (gain * (w - mean) / sqrt(fan-in * variance)).
     """
-    centred, scale = centred_and_scale(weight)
+    centred, scale = centre_and_scale(weight)
     return centred * (scale * gain.reshape(scale.shape))
 
 
-def centred_and_scale(weight: Tensor) -> tuple[Tensor, Tensor]:
+def centre_and_scale(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return filters (o, ...) minus their means, and what to multiply each with to have norm 1, (o, 1, ...)."""
     axes = tuple(range(1, weight.ndim))
     centred = weight - weight.mean(axes, keepdim=True)
@@ -214,7 +214,7 @@ def build(name: str, example_shape: tuple[int, ...], classes: int) -> Network:
         return _OTHERS[name][0](channels, classes)
 
 
-def initial(network: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
+def draw_parameters(network: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     """Return parameters to start from, on the generator's device: normal with variance 1 / fan-in, cut at two std.
 
     Source: De et al.'s code; biases are 0, gains and the scales of normalisations 1. Sander et al.'s code cuts at the

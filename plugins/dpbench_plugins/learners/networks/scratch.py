@@ -77,16 +77,16 @@ class NetworkLearner(Learner):
             DpbenchError: the checkpoint does not match, or memory does not suffice.
         """
         from dpbench_plugins.learners.networks.gradients import Gradients, Layout
-        from dpbench_plugins.learners.networks.models import build, initial
+        from dpbench_plugins.learners.networks.models import build, draw_parameters
         from dpbench_plugins.learners.networks.training import Training, predictor
         from dpbench_plugins.learners.networks.views import Views
-        from dpbench_plugins.learners.networks.weights import Checkpoint, located
+        from dpbench_plugins.learners.networks.weights import Checkpoint, find_checkpoint
 
         task = curator.task
         network = build(self.network, task.example_shape, task.classes)
-        start: dict[str, Tensor] = initial(network, generator)
+        start: dict[str, Tensor] = draw_parameters(network, generator)
         if weights is not None:
-            start = Checkpoint.load(located(weights)).over(start, self.network)
+            start = Checkpoint.load(find_checkpoint(weights)).over(start, self.network)
         layout = Layout(network)
         gradients = Gradients(layout, Views(self.augmult, self.padding, self.flip))
         training = Training(gradients, self.momentum, self.clip, self.ema, self.chunk_size)

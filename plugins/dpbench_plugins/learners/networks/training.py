@@ -14,7 +14,7 @@ from torch import Tensor
 from dpbench import Curator, DpbenchError, Predict, Release
 from dpbench_plugins.learners.networks.gradients import Gradients, Trains
 from dpbench_plugins.learners.networks.models import Network
-from dpbench_plugins.learners.networks.views import normalised
+from dpbench_plugins.learners.networks.views import normalise
 
 BATCH = 256  # images predicted at once
 ALLOCATORS = ("out of memory", "allocate memory", "not enough memory")  # what they say
@@ -78,7 +78,7 @@ def predictor(network: Network, named: dict[str, Tensor]) -> Predict:
 
     def predict(x: Tensor) -> Tensor:
         with torch.no_grad():
-            parts = [network(normalised(part)) for part in torch.split(x, BATCH)]
+            parts = [network(normalise(part)) for part in torch.split(x, BATCH)]
         return torch.cat(parts)
 
     return predict

@@ -13,7 +13,7 @@ _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133
 _BITS = 20  # of each draw; 2^20 is far above any number of places
 
 
-def normalised(x: Tensor) -> Tensor:
+def normalise(x: Tensor) -> Tensor:
     """Return pixels in [0, 1] as numbers of about mean 0 and deviation 1, by constants that no data has set.
 
     Differs from the code of Tang et al. and of De et al., which normalises by the private training set's statistics.
@@ -42,7 +42,7 @@ class Views:
         if not self.count:
             return x.unsqueeze(1)
         c, _, height, width = x.shape
-        drawn = hashed(seeds, self.count)  # (c, k)
+        drawn = hash_seeds(seeds, self.count)  # (c, k)
         down, right = ((drawn >> start & (2**_BITS - 1)) % (2 * self.padding + 1) for start in (0, _BITS))
         rows = down.unsqueeze(2) + torch.arange(height, device=x.device)  # (c, k, h)
         columns = torch.arange(width, device=x.device).expand(c, self.count, width)
@@ -56,7 +56,7 @@ class Views:
         return padded[index, :, rows.unsqueeze(3), columns.unsqueeze(2)].permute(0, 1, 4, 2, 3)
 
 
-def hashed(seeds: Tensor, count: int) -> Tensor:
+def hash_seeds(seeds: Tensor, count: int) -> Tensor:
     """Return (c, count) int64: a hash (SplitMix64) of each seed in (c,) and the number of the view."""
     z = seeds.unsqueeze(1) + (torch.arange(count, device=seeds.device) + 1) * _signed(_GOLDEN)
     z = (z ^ _shifted(z, 30)) * _signed(_FIRST)

@@ -81,7 +81,7 @@ class Checkpoint:
         return {name: self.state.get(name, value).to(value) for name, value in start.items()}
 
 
-def located(path: str) -> Path:
+def find_checkpoint(path: str) -> Path:
     """Return the file of the checkpoint that comes with dpbench under this name, or else the file at `path`.
 
     A path is absolute, or relative to the working folder or to a folder of `DPBENCH_DATA`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dpbench_plugins.theory.datasets.synthetic import Synthetic, within
+from dpbench_plugins.theory.datasets.synthetic import Synthetic, check_within
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,7 @@ class Disjunction(Synthetic):
     def __post_init__(self) -> None:
         """Refuse graphs without edges."""
         super().__post_init__()
-        within(self.name, d=(4, self.d, 500), k=(2, self.k, self.d - 2), p=(1e-4, self.p, 1))
+        check_within(self.name, d=(4, self.d, 500), k=(2, self.k, self.d - 2), p=(1e-4, self.p, 1))
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the places of the literals."""
@@ -90,7 +90,7 @@ class Blocks(Synthetic):
     def __post_init__(self) -> None:
         """Refuse fewer than two blocks."""
         super().__post_init__()
-        within(self.name, blocks=(2, self.blocks, 1e5), alpha=(0, self.alpha, 0.5))
+        check_within(self.name, blocks=(2, self.blocks, 1e5), alpha=(0, self.alpha, 0.5))
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the labels of the blocks."""

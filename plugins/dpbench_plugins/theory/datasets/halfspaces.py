@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dpbench_plugins.theory.datasets.synthetic import Synthetic, within
+from dpbench_plugins.theory.datasets.synthetic import Synthetic, check_within
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +33,7 @@ class GaussianMixture(Synthetic):
     def __post_init__(self) -> None:
         """Refuse what is no mixture."""
         super().__post_init__()
-        within(self.name, d=(2, self.d, 1e5), theta=(0, self.theta, 1e6), sigma=(0, self.sigma or 0, 1e6))
+        check_within(self.name, d=(2, self.d, 1e5), theta=(0, self.theta, 1e6), sigma=(0, self.sigma or 0, 1e6))
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw mu and w."""
@@ -74,8 +74,8 @@ class LowRank(Synthetic):
     def __post_init__(self) -> None:
         """Refuse what leaves no head or no tail."""
         super().__post_init__()
-        within(self.name, d=(2, self.d, 1e5), k=(1, self.k, self.d - 1), tau=(0, self.tau, 0.999))
-        within(self.name, margin=(0, self.margin, 5), s=(0, self.s, 1))
+        check_within(self.name, d=(2, self.d, 1e5), k=(1, self.k, self.d - 1), tau=(0, self.tau, 0.999))
+        check_within(self.name, margin=(0, self.margin, 5), s=(0, self.s, 1))
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the rotation."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dpbench_plugins.theory.datasets.synthetic import Synthetic, within
+from dpbench_plugins.theory.datasets.synthetic import Synthetic, check_within
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +32,7 @@ class Thresholds(Synthetic):
     def __post_init__(self) -> None:
         """Refuse what is no share."""
         super().__post_init__()
-        within(self.name, middle=(0, self.middle, 1))
+        check_within(self.name, middle=(0, self.middle, 1))
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw window and threshold."""
@@ -62,7 +62,7 @@ class Cloud(Synthetic):
     def __post_init__(self) -> None:
         """Refuse a spread that 32-bit numbers do not resolve."""
         super().__post_init__()
-        within(self.name, spread=(1e-4, self.spread, 1e4))
+        check_within(self.name, spread=(1e-4, self.spread, 1e4))
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the centre, then the target."""

@@ -50,7 +50,7 @@ class Synthetic(Dataset):
                 f"Expected n={self.n} >= 1, m={self.m} >= 0, test={self.test} >= 1 and seed={self.seed} >= 0 in "
                 f"dataset {self.name!r}."
             )
-        within(self.name, noise=(0, self.noise, 0.5))
+        check_within(self.name, noise=(0, self.noise, 0.5))
 
     def drawn(self, seed: int) -> Self:
         """Return this dataset as one seed of a run draws it."""
@@ -80,7 +80,7 @@ class Synthetic(Dataset):
         """Draw the distribution and its target from `world`; return what draws examples from `stream`."""
 
 
-def within(owner: str, **bounds: tuple[float, float, float]) -> None:
+def check_within(owner: str, **bounds: tuple[float, float, float]) -> None:
     """Refuse an option that is not between its bounds: name -> (low, value, high), both ends allowed.
 
     Raises:

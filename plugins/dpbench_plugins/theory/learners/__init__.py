@@ -8,7 +8,7 @@ from dpbench import Learner, hookimpl
 from dpbench_plugins.theory.learners.graph import ComponentGraph, LiteralCounts
 from dpbench_plugins.theory.learners.pate import Pate
 from dpbench_plugins.theory.learners.pillar import PillarTheory, RandomTheory
-from dpbench_plugins.theory.learners.sspp import SemiPrivate
+from dpbench_plugins.theory.learners.sspp import SemiPrivateLearner
 
 __all__ = ["dpbench_learners"]
 
@@ -16,4 +16,4 @@ __all__ = ["dpbench_learners"]
 @hookimpl
 def dpbench_learners() -> Sequence[type[Learner]]:
     """Register the learners of this package."""
-    return [PillarTheory, RandomTheory, SemiPrivate, ComponentGraph, LiteralCounts, Pate]
+    return [PillarTheory, RandomTheory, SemiPrivateLearner, ComponentGraph, LiteralCounts, Pate]

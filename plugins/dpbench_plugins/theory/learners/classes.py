@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Celled:
+class CellCandidates:
     """Candidates that are constant on cells."""
 
     cell: Callable[[Tensor], Tensor]  # (c, d) -> (c,) int64
@@ -31,7 +31,7 @@ class Celled:
 
 
 @dataclass(frozen=True)
-class Rowwise:
+class RowCandidates:
     """Candidates that say yes row by row."""
 
     says: Callable[[Tensor], Tensor]  # (c, d) -> (c, N) bool
@@ -54,7 +54,7 @@ class HypothesisClass(ABC):
         """Return an upper bound of the number of representatives for so many points."""
 
     @abstractmethod
-    def representatives(self, points: Tensor) -> Celled | Rowwise:
+    def representatives(self, points: Tensor) -> CellCandidates | RowCandidates:
         """Return them for distinct public points (m, d)."""
 
 
@@ -67,13 +67,13 @@ class Thresholds(HypothesisClass):
         """One more than points."""
         return points + 1
 
-    def representatives(self, points: Tensor) -> Celled:
+    def representatives(self, points: Tensor) -> CellCandidates:
         """Thresholds below, between and above the points."""
         import torch
 
         cell, cells = _cells(points[:, 0])
         place = torch.arange(cells)
-        return Celled(lambda x: cell(x[:, 0]), place.unsqueeze(1) >= torch.arange(cells + 1))
+        return CellCandidates(lambda x: cell(x[:, 0]), place.unsqueeze(1) >= torch.arange(cells + 1))
 
 
 class Intervals(HypothesisClass):
@@ -85,7 +85,7 @@ class Intervals(HypothesisClass):
         """Pairs of cuts, and the empty interval."""
         return points * (points + 1) // 2 + 1
 
-    def representatives(self, points: Tensor) -> Celled:
+    def representatives(self, points: Tensor) -> CellCandidates:
         """Intervals between two cuts, the empty one first."""
         import torch
 
@@ -93,7 +93,7 @@ class Intervals(HypothesisClass):
         low, high = torch.triu_indices(cells + 1, cells + 1, 1)
         place = torch.arange(cells).unsqueeze(1)
         inside = (low <= place) & (place < high)
-        return Celled(lambda x: cell(x[:, 0]), torch.cat([torch.zeros(cells, 1, dtype=torch.bool), inside], 1))
+        return CellCandidates(lambda x: cell(x[:, 0]), torch.cat([torch.zeros(cells, 1, dtype=torch.bool), inside], 1))
 
 
 class Stumps(HypothesisClass):
@@ -105,7 +105,7 @@ class Stumps(HypothesisClass):
         """Thresholds in each feature, and their opposites."""
         return 2 * features * (points + 1)
 
-    def representatives(self, points: Tensor) -> Rowwise:
+    def representatives(self, points: Tensor) -> RowCandidates:
         """Thresholds between public values of each feature; where values repeat, so do candidates."""
         import torch
 
@@ -117,7 +117,7 @@ class Stumps(HypothesisClass):
             above = (x.unsqueeze(2) >= cuts).flatten(1)
             return torch.cat([above, ~above], 1)
 
-        return Rowwise(says, 2 * cuts.numel())
+        return RowCandidates(says, 2 * cuts.numel())
 
 
 class Rectangles(HypothesisClass):
@@ -129,7 +129,7 @@ class Rectangles(HypothesisClass):
         """No points, or one to four of them that touch the sides."""
         return sum(math.comb(points, touching) for touching in range(5))
 
-    def representatives(self, points: Tensor) -> Celled:
+    def representatives(self, points: Tensor) -> CellCandidates:
         """Sides half way to the next public point outside."""
         import torch
 
@@ -139,7 +139,7 @@ class Rectangles(HypothesisClass):
         x, y = torch.arange(columns)[:, None, None], torch.arange(rows)[None, :, None]
         left, right, low, high = boxes.T
         inside = (left <= x) & (x <= right) & (low <= y) & (y <= high)  # (columns, rows, N)
-        return Celled(lambda z: column(z[:, 0]) * rows + row(z[:, 1]), inside.flatten(0, 1))
+        return CellCandidates(lambda z: column(z[:, 0]) * rows + row(z[:, 1]), inside.flatten(0, 1))
 
 
 def _tightest(places: list[list[int]]) -> list[tuple[int, int, int, int]]:
@@ -165,7 +165,7 @@ class HalfPlanes(HypothesisClass):
         """Return Cover's number."""
         return max(2, points * points - points + 2)
 
-    def representatives(self, points: Tensor) -> Rowwise:
+    def representatives(self, points: Tensor) -> RowCandidates:
         """Turn through the angles at which two points swap, and cut between points: one for each pattern."""
         import torch
 
@@ -186,7 +186,7 @@ class HalfPlanes(HypothesisClass):
             above: Tensor = z[:, :1] * across + z[:, 1:] * up >= offset  # by element: a row's bits are its own
             return above
 
-        return Rowwise(says, len(first))
+        return RowCandidates(says, len(first))
 
 
 def _normals(points: Tensor) -> Tensor:
@@ -241,7 +241,7 @@ CLASSES: dict[str, HypothesisClass] = {
 }  # fmt: skip
 
 
-def class_named(name: str, features: int, learner: str) -> HypothesisClass:
+def find_class(name: str, features: int, learner: str) -> HypothesisClass:
     """Return a class that fits so many features.
 
     Raises:

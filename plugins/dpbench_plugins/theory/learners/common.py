@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def two_classes(task: Task, learner: str) -> None:
+def check_two_classes(task: Task, learner: str) -> None:
     """Refuse a task that the theorem does not speak of.
 
     Raises:
@@ -22,7 +22,7 @@ def two_classes(task: Task, learner: str) -> None:
         )
 
 
-def some_public(task: Task, learner: str) -> None:
+def check_public(task: Task, learner: str) -> None:
     """Refuse a task without public examples.
 
     Raises:
@@ -34,7 +34,7 @@ def some_public(task: Task, learner: str) -> None:
         )
 
 
-def not_all_equal(public: Tensor, learner: str) -> None:
+def check_variety(public: Tensor, learner: str) -> None:
     """Refuse public examples that tell nothing.
 
     Raises:
@@ -46,7 +46,7 @@ def not_all_equal(public: Tensor, learner: str) -> None:
         )
 
 
-def yes_or_no(scores: Tensor) -> Tensor:
+def score_yes_or_no(scores: Tensor) -> Tensor:
     """Return (c, 2) of scores (c,), positive for yes."""
     import torch
 

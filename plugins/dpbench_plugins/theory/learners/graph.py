@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, Release, Task
-from dpbench_plugins.theory.learners.common import some_public, two_classes, yes_or_no
+from dpbench_plugins.theory.learners.common import check_public, check_two_classes, score_yes_or_no
 
 if TYPE_CHECKING:
     import torch
@@ -50,25 +50,25 @@ class ComponentGraph(Learner):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:
         """One coin a component, of which there are at most as many as variables."""
-        two_classes(task, self.name)
-        some_public(task, self.name)
+        check_two_classes(task, self.name)
+        check_public(task, self.name)
         return [Choice("components", candidates=2, parts=_variables(task))]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Join variables by public examples, then toss a coin a component."""
         import torch
 
-        component = components_of(active(public.x))  # (d,)
+        component = components_of(active_variables(public.x))  # (d,)
 
         def votes(chunk: Chunk) -> Tensor:
-            on = active(chunk.x)
+            on = active_variables(chunk.x)
             # The largest of distinct numbers: the first that is on, wherever a library looks first.
             first = (on * torch.arange(on.shape[1], 0, -1)).argmax(1)
             return torch.where(on.any(1), 2 * component[first] + chunk.y, -1)
 
         coins = curator.noisy_choices(votes, release="components")  # (d,)
         literal = coins[component].bool()  # (d,)
-        return lambda x: yes_or_no((active(x) & literal).any(1).float() - 0.5)
+        return lambda x: score_yes_or_no((active_variables(x) & literal).any(1).float() - 0.5)
 
 
 @dataclass(frozen=True)
@@ -93,25 +93,25 @@ class LiteralCounts(Learner):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """All counts in one sum."""
-        two_classes(task, self.name)
+        check_two_classes(task, self.name)
         return [Release("counts")]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Count, and keep what is above 0."""
 
         def signed(chunk: Chunk) -> Tensor:
-            return active(chunk.x) * (2 * chunk.y - 1).float().unsqueeze(1)
+            return active_variables(chunk.x) * (2 * chunk.y - 1).float().unsqueeze(1)
 
         counts = curator.noisy_sum(signed, release="counts", clip=math.sqrt(_variables(curator.task)))  # (d,)
         literal = counts > 0
-        return lambda x: yes_or_no((active(x) & literal).any(1).float() - 0.5)
+        return lambda x: score_yes_or_no((active_variables(x) & literal).any(1).float() - 0.5)
 
 
 def _variables(task: Task) -> int:
     return math.prod(task.example_shape)
 
 
-def active(x: Tensor) -> Tensor:
+def active_variables(x: Tensor) -> Tensor:
     """Return which variables of each row are active, (c, d) bool."""
     return x.flatten(1) > 0.5
 

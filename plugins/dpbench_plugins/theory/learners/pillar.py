@@ -24,7 +24,7 @@ from dpbench import (
     settled,
     unit_norm,
 )
-from dpbench_plugins.theory.learners.common import not_all_equal, some_public, two_classes, yes_or_no
+from dpbench_plugins.theory.learners.common import check_public, check_two_classes, check_variety, score_yes_or_no
 
 if TYPE_CHECKING:
     import torch
@@ -125,9 +125,9 @@ class PillarTheory(Learner):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release | Choice]:
         """All gradients, and a choice of a tenth of their cost where there is more than one candidate."""
-        two_classes(task, self.name)
+        check_two_classes(task, self.name)
         if self.public != "none":
-            some_public(task, self.name)
+            check_public(task, self.name)
         if self.mode == "faithful" and not 2 <= task.size <= FAITHFUL:
             raise SpecError(
                 f"Expected 2 to {FAITHFUL} private examples with mode=faithful in learner {self.name!r}, got "
@@ -155,7 +155,7 @@ class PillarTheory(Learner):
         heads = torch.stack([self._descend(mapped, rho, generator) for _ in range(self.repeats)])  # (R, k)
         chosen = self._pick(mapped, heads, rho) if self.repeats > 1 else 0
         head = heads[chosen]
-        return lambda x: yes_or_no(project(x) @ head)
+        return lambda x: score_yes_or_no(project(x) @ head)
 
     def _steps(self, task: Task) -> int:
         return self.steps if self.mode == "tight" else task.size**2 - 1
@@ -163,7 +163,7 @@ class PillarTheory(Learner):
     def _projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         import torch
 
-        not_all_equal(x, self.name)
+        check_variety(x, self.name)
         dimensions = x.shape[1]
         k = self.k or dimensions
         if k > dimensions:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, SpecError, Task
-from dpbench_plugins.theory.learners.classes import Celled, HypothesisClass, Rowwise, class_named
-from dpbench_plugins.theory.learners.common import not_all_equal, some_public, two_classes, yes_or_no
+from dpbench_plugins.theory.learners.classes import CellCandidates, HypothesisClass, RowCandidates, find_class
+from dpbench_plugins.theory.learners.common import check_public, check_two_classes, check_variety, score_yes_or_no
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ PROVING: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class SemiPrivate(Learner):
+class SemiPrivateLearner(Learner):
     """A_SSPP (Alon, Bassily, Moran 2019, algorithm 1): the exponential mechanism over patterns on public points.
 
     Each way in which the class labels the distinct public points has one representative; the one with the fewest
@@ -58,10 +58,10 @@ class SemiPrivate(Learner):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:
         """One choice among all representatives."""
-        two_classes(task, self.name)
-        some_public(task, self.name)
+        check_two_classes(task, self.name)
+        check_public(task, self.name)
         features = math.prod(task.example_shape)
-        hypotheses = class_named(self.hypotheses, features, self.name)
+        hypotheses = find_class(self.hypotheses, features, self.name)
         count = hypotheses.most(min(task.public, hypotheses.points), features)
         if count > MOST:
             raise SpecError(
@@ -73,11 +73,11 @@ class SemiPrivate(Learner):
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Choose a representative."""
         points = public.x.flatten(1)
-        hypotheses = class_named(self.hypotheses, points.shape[1], self.name)
-        not_all_equal(points, self.name)
+        hypotheses = find_class(self.hypotheses, points.shape[1], self.name)
+        check_variety(points, self.name)
         found = hypotheses.representatives(_distinct(points, hypotheses))
         chosen = _ask(curator, found)
-        return lambda x: yes_or_no(found.answer(x.flatten(1), chosen).float() - 0.5)
+        return lambda x: score_yes_or_no(found.answer(x.flatten(1), chosen).float() - 0.5)
 
 
 def _distinct(points: Tensor, hypotheses: HypothesisClass) -> Tensor:
@@ -87,11 +87,11 @@ def _distinct(points: Tensor, hypotheses: HypothesisClass) -> Tensor:
     return distinct
 
 
-def _ask(curator: Curator, found: Celled | Rowwise) -> int:
+def _ask(curator: Curator, found: CellCandidates | RowCandidates) -> int:
     """Return the candidate that the exponential mechanism chooses by errors."""
     import torch
 
-    if isinstance(found, Celled):
+    if isinstance(found, CellCandidates):
         wrong = torch.stack([found.yes, ~found.yes], 1).flatten(0, 1)  # (2 cells, N): yes is wrong where the label is 0
 
         def cells(chunk: Chunk) -> Tensor:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from dpbench.api import Learner
 from dpbench.errors import NotPure
-from dpbench.privacy.purity.imports import import_named
+from dpbench.harness.code_imports import import_named
 from dpbench.privacy.purity.reach import Snapshot
 
 _LEFT = "__left_behind__"  # on a learner's class: what a fit of it left in this process, where a later one finds it
@@ -40,7 +40,7 @@ class Leftovers:
 
 
 @contextmanager
-def forgetting(learner: Learner) -> Iterator[None]:
+def refuse_leftovers(learner: Learner) -> Iterator[None]:
     """Refuse a block in which a learner leaves something behind.
 
     Raises:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, final
 
+from typing_extensions import deprecated
+
 from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn, Teacher
 from dpbench.privacy.core.plan import Adjacency, Budget, Planned, Release, Task
@@ -46,6 +48,7 @@ __all__ = [
     "Splits",
     "Task",
     "Teacher",
+    "require_setting",
     "settled",
 ]
 
@@ -117,7 +120,7 @@ class Learner(ABC):
         """Learn from noisy answers and public data; `generator` (on the CPU) is the only other source of randomness."""
 
 
-def settled(setting: T | None) -> T:
+def require_setting(setting: T | None) -> T:
     """Return a setting that was left to the budget, and is a number by now.
 
     Raises:
@@ -126,6 +129,12 @@ def settled(setting: T | None) -> T:
     if setting is None:
         raise SpecError("Expected a number, got a setting that is auto still. Call learner.settle(task, budget) first.")
     return setting
+
+
+@deprecated("dpbench.settled is called require_setting. The old name goes in version 0.4.")
+def settled(setting: T | None) -> T:
+    """Return what `require_setting` does: its name until version 0.2."""
+    return require_setting(setting)
 
 
 class Images(Protocol):

@@ -21,6 +21,7 @@ from dpbench.api import (
     Splits,
     Task,
     Teacher,
+    require_setting,
     settled,
 )
 from dpbench.data.sources import locate
@@ -88,6 +89,7 @@ __all__ = [
     "locate",
     "pace",
     "quantise",
+    "require_setting",
     "residuals",
     "settled",
     "standardisation",

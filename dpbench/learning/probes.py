@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench.api import Budget, Curator, Learner, Predict, PublicData, Release, Task, settled
+from dpbench.api import Budget, Curator, Learner, Predict, PublicData, Release, Task, require_setting
 from dpbench.learning.defaults import check_training, pace, travel
 from dpbench.learning.linear import LinearProbe, Transform
 
@@ -75,7 +75,7 @@ class ProbeLearner(Learner):
     @property
     def probe(self) -> LinearProbe:
         """The linear head's training."""
-        steps, rate = settled(self.steps), settled(self.learning_rate)
+        steps, rate = require_setting(self.steps), require_setting(self.learning_rate)
         return LinearProbe(steps, self.sample_rate, rate, self.momentum, self.clip, self.init)
 
     @property

@@ -18,8 +18,8 @@ from dpbench import (
     Task,
     hookimpl,
     pace,
+    require_setting,
     residuals,
-    settled,
     standardisation,
     travel,
 )
@@ -100,7 +100,7 @@ class AdaDPS(Learner):
         return self._probe().train(curator, standardise, generator, scale=scale)
 
     def _probe(self) -> LinearProbe:
-        steps, rate = settled(self.steps), settled(self.learning_rate)
+        steps, rate = require_setting(self.steps), require_setting(self.learning_rate)
         return LinearProbe(steps, self.sample_rate, rate, self.momentum, self.clip, self.init)
 
 

@@ -21,7 +21,7 @@ from dpbench import (
     components,
     exact_linear,
     hookimpl,
-    settled,
+    require_setting,
     unit_norm,
 )
 
@@ -73,7 +73,7 @@ class ClassMeans(Learner):
         return lambda x: whiten(x) @ sums.T
 
     def _whitening(self, public: Tensor) -> Any:  # (m, *shape) -> the map (c, *shape) -> (c, k) of unit rows
-        units, k = unit_norm(public).double(), settled(self.k)
+        units, k = unit_norm(public).double(), require_setting(self.k)
         examples, features = units.shape
         if not 1 <= k <= min(examples - 1, features):
             raise SpecError(

@@ -18,7 +18,7 @@ from dpbench import (
     SpecError,
     Task,
     hookimpl,
-    settled,
+    require_setting,
     unit_norm,
 )
 
@@ -102,7 +102,9 @@ class DPRAFT(Learner):
 
     def learning_rate(self, sigma: float) -> float:
         """Return the rate of the linear scaling rule for a gradient release with noise multiplier `sigma`."""
-        return min(self.rate_limit, settled(self.travel) / (sigma * self.steps**0.5)) if sigma else self.rate_limit
+        return (
+            min(self.rate_limit, require_setting(self.travel) / (sigma * self.steps**0.5)) if sigma else self.rate_limit
+        )
 
     def _probe(self, rate: float) -> LinearProbe:
         return LinearProbe(self.steps, 1.0, rate, self.momentum, self.clip, bias=False)

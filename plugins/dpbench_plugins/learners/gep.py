@@ -26,8 +26,8 @@ from dpbench import (
     hookimpl,
     pace,
     quantise,
+    require_setting,
     residuals,
-    settled,
     standardisation,
     subspace_iteration,
     travel,
@@ -115,7 +115,7 @@ class GEP(Learner):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release: embedding and residual of every step's sample are answered together."""
-        return [Release("gradient", steps=settled(self.steps), sample_rate=self.sample_rate)]
+        return [Release("gradient", steps=require_setting(self.steps), sample_rate=self.sample_rate)]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train a linear head on standardised features from noisy embeddings and residuals."""
@@ -127,12 +127,14 @@ class GEP(Learner):
         head = torch.zeros(curator.task.classes, chosen.shape[1] + 1, device=curator.task.device)  # (m, d + 1)
         velocity = torch.zeros_like(head)
         expected = self.sample_rate * curator.task.size
-        for step in range(settled(self.steps)):
+        for step in range(require_setting(self.steps)):
             if step % self.refresh == 0:
-                basis = subspace(anchors_at(head, chosen, generator), settled(self.k), self.power_iterations, generator)
+                basis = subspace(
+                    anchors_at(head, chosen, generator), require_setting(self.k), self.power_iterations, generator
+                )
             noisy_gradient = self._ask(private, head, basis)
             velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
-            head.add_(velocity, alpha=-settled(self.learning_rate))
+            head.add_(velocity, alpha=-require_setting(self.learning_rate))
         return lambda x: logits(head, standardise(x))
 
     def _chosen(self, features: Tensor, classes: int, generator: torch.Generator) -> Tensor:
@@ -140,7 +142,7 @@ class GEP(Learner):
 
         examples, parameters = len(features), classes * (features.shape[1] + 1)
         anchors = min(200, examples, parameters) if self.anchors is None else self.anchors
-        k = settled(self.k)
+        k = require_setting(self.k)
         if not k <= anchors <= min(examples, parameters):
             raise SpecError(
                 f"Expected k={k} <= anchors={anchors} <= {min(examples, parameters)} in learner 'gep': there are "

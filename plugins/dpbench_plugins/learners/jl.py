@@ -16,7 +16,7 @@ from dpbench import (
     Task,
     exact_linear,
     hookimpl,
-    settled,
+    require_setting,
     standardisation,
     travel,
     unit_norm,
@@ -75,7 +75,7 @@ class JL(ProbeLearner):
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
         """Return the scaling followed by a random projection."""
-        features, k = prod(task.example_shape), settled(self.k)
+        features, k = prod(task.example_shape), require_setting(self.k)
         if not 1 <= k <= features:
             raise SpecError(f"Expected k={k} in 1..{features} in learner 'jl': a projection does not add dimensions.")
         scale = {"norm": unit_norm, "none": lambda x: x.flatten(1)}.get(self.scaling) or standardisation(public.x)
@@ -86,7 +86,7 @@ class JL(ProbeLearner):
         """Draw the projection, (d, k)."""
         import torch
 
-        k = settled(self.k)
+        k = require_setting(self.k)
         return torch.randn(features, k, generator=generator).mul_(k**-0.5)
 
 

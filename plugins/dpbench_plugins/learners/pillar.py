@@ -17,7 +17,7 @@ from dpbench import (
     components,
     exact_linear,
     hookimpl,
-    settled,
+    require_setting,
     standardisation,
 )
 
@@ -83,7 +83,7 @@ class Pillar(ProbeLearner):
         """Return the projection on the leading components of public features."""
         import torch
 
-        x, k = public.x.flatten(1), settled(self.k)  # (m, d)
+        x, k = public.x.flatten(1), require_setting(self.k)  # (m, d)
         examples, features = x.shape
         if k > min(examples, features):
             raise SpecError(

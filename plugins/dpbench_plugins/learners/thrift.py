@@ -22,7 +22,7 @@ from dpbench import (
     effective_size,
     exact_linear,
     hookimpl,
-    settled,
+    require_setting,
     subspace_iteration,
     unit_norm,
 )
@@ -123,22 +123,22 @@ class Thrift(Learner):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Every step's full-batch gradient: the maps read public data, all else is post-processing."""
-        return [Release("gradient", steps=settled(self.steps))]
+        return [Release("gradient", steps=require_setting(self.steps))]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train in the public map, then take from the head what is known to be noise."""
         features, probe = self._features(public.x, generator), self._probe()
         head = probe.descend(curator.map(features), generator)  # (classes, coordinates + 1)
         if self.shrink:
-            step = settled(self.learning_rate) * curator.sigma["gradient"] * probe.clip / curator.task.size
-            head = shrink_bias(head, step**2 * settled(self.steps))  # variance of each of the head's numbers
+            step = require_setting(self.learning_rate) * curator.sigma["gradient"] * probe.clip / curator.task.size
+            head = shrink_bias(head, step**2 * require_setting(self.steps))  # variance of each of the head's numbers
         return lambda x: probe.logits(head, features(x))
 
     def _features(self, public: Tensor, generator: torch.Generator) -> Transform:
         """Return the map (c, *shape) -> (c, coordinates), rows of norm sqrt(k) or less."""
         import torch
 
-        spectral, k, graph = spectrum(public), settled(self.k), settled(self.graph)
+        spectral, k, graph = spectrum(public), require_setting(self.k), require_setting(self.graph)
         components = spectral.softened(k, self.whitening)
         if graph == 0:
             return lambda x: components(x) * k**0.5
@@ -148,8 +148,8 @@ class Thrift(Learner):
         return lambda x: torch.cat([components(x) * first, near(x) * second], 1)
 
     def _probe(self) -> LinearProbe:
-        norm = (settled(self.k) + 1) ** 0.5  # of a row, however many coordinates it has, and its bias
-        return LinearProbe(settled(self.steps), 1.0, settled(self.learning_rate), 0.0, self.clip * norm)
+        norm = (require_setting(self.k) + 1) ** 0.5  # of a row, however many coordinates it has, and its bias
+        return LinearProbe(require_setting(self.steps), 1.0, require_setting(self.learning_rate), 0.0, self.clip * norm)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dpbench import (
     components,
     exact_linear,
     hookimpl,
-    settled,
+    require_setting,
     standardisation,
 )
 
@@ -73,7 +73,7 @@ class WhitenedProbe(ProbeLearner):
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
         """Return the projection on public components divided by powers of their deviations."""
-        x, k = public.x.flatten(1), settled(self.k)  # (m, d)
+        x, k = public.x.flatten(1), require_setting(self.k)  # (m, d)
         if not 1 <= k <= min(x.shape):
             raise SpecError(
                 f"Expected k={k} in 1..{min(x.shape)} in learner 'whitened': there are {len(x)} public examples and "

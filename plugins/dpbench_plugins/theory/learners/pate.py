@@ -19,7 +19,7 @@ from dpbench import (
     Task,
     exact_linear,
     gaussian_sigma,
-    settled,
+    require_setting,
     unit_norm,
 )
 
@@ -80,7 +80,7 @@ class Pate(Learner):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release of all votes; before it, where there is a threshold, one of the largest counts."""
-        shards, queries = settled(self.shards), settled(self.queries)
+        shards, queries = require_setting(self.shards), require_setting(self.queries)
         if not task.public:
             raise SpecError(f"Learner {self.name!r} needs public examples to vote on. Add --public-fraction.")
         if shards > task.size:
@@ -99,9 +99,9 @@ class Pate(Learner):
         """Ask the teachers once, about the first `queries` public examples in a random order."""
         import torch
 
-        classes, shards = curator.task.classes, settled(self.shards)
+        classes, shards = curator.task.classes, require_setting(self.shards)
         whiten = self._whitening(public.x)
-        chosen = torch.randperm(len(public.x), generator=generator)[: settled(self.queries)]
+        chosen = torch.randperm(len(public.x), generator=generator)[: require_setting(self.queries)]
         queries = whiten(public.x[chosen])
 
         def teacher(shard: Chunk, asked: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from dpbench import (
     SpecError,
     Task,
     exact_linear,
-    settled,
+    require_setting,
     unit_norm,
 )
 from dpbench_plugins.theory.learners.common import check_public, check_two_classes, check_variety, score_yes_or_no
@@ -187,7 +187,7 @@ class PillarTheory(Learner):
 
         size, clip, steps = curator.task.size, rho / self.zeta, self._steps(curator.task)
         (k,), sigma = curator.task.example_shape, curator.sigma["gradient"]
-        more = math.sqrt(max(0.0, settled(self.noise) ** 2 - sigma**2))
+        more = math.sqrt(max(0.0, require_setting(self.noise) ** 2 - sigma**2))
         records = 1 if self.mode == "tight" else size  # that one of a sample stands for
         length = clip * math.sqrt(size**2 + k * records**2 * (sigma**2 + more**2))  # of a noisy gradient
         rate = 2 * records / (length * math.sqrt(steps))

@@ -127,7 +127,7 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
         figures=compute_figures(epsilon, privacy.delta, *found), left_out=tuple(left_out),
         seconds={**prepared.phases.seconds, "audit": time.perf_counter() - begin},
         components=origins_of(prepared.parts),
-        provenance={**prepared.shared.provenance(prepared.roles.task), "date": current_day()},
+        provenance={**prepared.provenance, "date": current_day()},
     )  # fmt: skip
 
 

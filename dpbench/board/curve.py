@@ -80,7 +80,7 @@ def learning_curve(board: Board, *, device: str, plugins: Registry, shared: Shar
     return Curve(
         board=board.name, digest=board.digest, metric=board.metric, learner=write_component(prepared.parts.learner),
         labels=sizes, scores=tuple(rows), split_digests=prepared.roles.digests, components=origins_of(prepared.parts),
-        provenance=shared.provenance(prepared.roles.task),
+        provenance=prepared.provenance,
     )  # fmt: skip
 
 

@@ -46,11 +46,10 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     """
     with prepared.phases("load"):
         prepared = prepare_seed(prepared, seed)
-    threads = prepared.shared.threads_for(prepared.roles.task)
-    with prepared.phases("fit"), computing(threads):
+    with prepared.phases("fit"), computing(prepared.threads):
         fit_as_planned = _fit_best if prepared.privacy.repeats else _fit_once
         predict, about = fit_as_planned(prepared, seed)
-    with prepared.phases("score"), computing(threads):
+    with prepared.phases("score"), computing(prepared.threads):
         who = prepared.who("predict")
         scores = predict_isolated(prepared.parts.learner, who, predict, prepared.test.x, prepared.roles.task)
         return SeedFit(predict, SeedResult(seed=seed, **about, **scoring.score(scores, prepared.test.y)))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dpbench.api import Budget, Learner, Planned, Task
+from dpbench.errors import PlanError
 from dpbench.privacy.core.plan import check_plan
 from dpbench.support.guard import call_plugin
 
@@ -19,6 +20,22 @@ def settle(learner: Learner, who: Who, task: Task, budget: Budget) -> Learner:
         DpbenchError: the learner fails, or refuses the task.
     """
     return call_plugin(who("settle"), learner.settle, task, budget)
+
+
+def common_plan(learners: Sequence[Learner], who: Who, task: Task, budget: Budget) -> tuple[Planned, ...]:
+    """Return the plan of all of these, which differ in their settings alone.
+
+    Raises:
+        PlanError: plans differ: one sigma could not keep the promise for all of them.
+        DpbenchError: as `plan_of` does.
+    """
+    plans = {plan_of(one, who, task, budget) for one in learners}
+    if len(plans) > 1:
+        raise PlanError(
+            f"Private selection needs one plan for all settings of learner {learners[0].name!r}, got {len(plans)} "
+            "different ones. Set steps and sample rate by hand, like --learner pillar:steps=60."
+        )
+    return plans.pop()
 
 
 def plan_of(learner: Learner, who: Who, task: Task, budget: Budget) -> tuple[Planned, ...]:

@@ -15,7 +15,7 @@ from dpbench.api import Learner, PublicData
 from dpbench.data.concat import Concat
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.guarantee import Rng
-from dpbench.harness.plans import Who, plan_of, settle
+from dpbench.harness.plans import Who, common_plan, settle
 from dpbench.harness.roles import Roles, TestSplit, select_public
 from dpbench.harness.shared import SharedWork
 from dpbench.harness.source import DataSource
@@ -46,7 +46,13 @@ class LoadedRun:
     earlier: transfer.Earlier | None  # where settings come from, if from a file
     source: DataSource
     roles: Roles  # of the first seed
+    threads: int  # with which learners fit
     phases: Phases
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Versions, commit and machine of this process, and the threads of a fit."""
+        return self.source.shared.provenance(self.source.device, self.threads)
 
     @property
     def who(self) -> Who:
@@ -77,6 +83,7 @@ class PreparedRun:
     test: TestSplit
     selection: Selection | None  # how the settings were chosen, where that is on record
     privacy: Privacy  # whose plan and sigma every fit is held to
+    threads: int  # with which every fit computes
     phases: Phases  # which the fits go on counting
     asked: Learner  # with its settings as they were chosen, before those left to the budget were settled
 
@@ -84,6 +91,11 @@ class PreparedRun:
     def public(self) -> PublicData:
         """What the learner may see of the public data."""
         return select_public(self.roles.public, self.parts.learner)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Versions, commit and machine of this process, and the threads of a fit."""
+        return self.shared.provenance(self.source.device, self.threads)
 
     @property
     def shared(self) -> SharedWork:
@@ -149,23 +161,26 @@ def prepare(
     if for_board:
         with phases("compare"):
             _refuse_overlap(roles)
-    with phases("tune"), computing(source.shared.threads_for(roles.task)):
+    with phases("tune"), computing(opened.threads):
         learner, chosen = _choose(opened)
     with phases("load"):
         test = roles.test()
     with phases("calibrate"), progress.status("Calibrating sigma"):
         budget, accountant, task = source.budget, asked.spec.accountant, roles.task
         repeats = private.repeats_of(asked.search)
-        if asked.search is not None and repeats is not None:  # each of its runs settles a setting of its own
-            settled = learner
-            plan = private.common_plan(learner, opened.who, task, budget, accountant, asked.search)
+        if asked.search is not None and repeats is not None:
+            tried = private.candidates(learner, accountant, asked.search)
         else:
-            settled = settle(learner, opened.who, task, budget)
-            plan = plan_of(settled, opened.who, task, budget)
+            tried = [learner]
+        settled = [settle(one, opened.who, task, budget) for one in tried]  # every learner that a fit may use
+        plan = common_plan(settled, opened.who, task, budget)
         rng: Rng = "secure" if asked.spec.secure_rng else "research"
         privacy = source.shared.state(plan, budget, accountant, rng, repeats)
-    parts = dataclasses.replace(asked.parts, learner=settled)
-    return PreparedRun(asked.spec, parts, asked.search, source, roles, test, chosen, privacy, phases, learner)
+    own = settled[0] if repeats is None else learner  # each run of a private search settles a setting of its own
+    parts = dataclasses.replace(asked.parts, learner=own)
+    return PreparedRun(
+        asked.spec, parts, asked.search, source, roles, test, chosen, privacy, opened.threads, phases, learner
+    )  # fmt: skip
 
 
 def load_run(
@@ -196,7 +211,7 @@ def load_run(
     with phases("load"):
         roles = source.roles(asked.seeds[0])
         _check_labels(resolved, len(roles.public.x))
-    return LoadedRun(resolved, earlier, source, roles, phases)
+    return LoadedRun(resolved, earlier, source, roles, source.shared.threads_for(roles.task), phases)
 
 
 def prepare_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
@@ -260,7 +275,7 @@ def _choose(opened: LoadedRun) -> tuple[Learner, Selection | None]:
     asked, roles = opened.resolved, opened.roles
     learner = asked.parts.learner
     if opened.earlier is not None:
-        return learner, transfer.selection_record(opened.earlier, learner, asked.spec, roles.digests, roles.images)
+        return learner, transfer.selection_record(opened.earlier, asked.rule, asked.spec, roles.digests, roles.images)
     if asked.search is None:
         return learner, None
     if asked.search.rule == "private-accounted":

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dpbench import registry
-from dpbench.api import Task
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.prepare import PreparedRun, code, load_run, origins_of, prepare
@@ -98,14 +97,14 @@ def tune(spec: Spec | ResolvedSpec, *, device: str = "auto", plugins: Registry |
         )
     opened = load_run(resolved, device=device)
     asked, parts, roles, phases = resolved.spec, resolved.parts, opened.roles, opened.phases
-    with phases("tune"), computing(opened.source.shared.threads_for(roles.task)):
+    with phases("tune"), computing(opened.threads):
         bench = opened.bench(search)
         chosen = bench.choose()
         default = None if chosen.private_touched else bench.score_defaults()
     return Tuning(
         digest=asked.digest, spec=asked, selection=chosen, default=default, digests=roles.digests,
         sketch=roles.images("public").sketch, seconds=phases.seconds, components=origins_of(parts),
-        provenance=_made(parts, opened.source.shared, roles.task),
+        provenance=_made(parts, opened.provenance),
     )  # fmt: skip
 
 
@@ -120,15 +119,15 @@ def _result(
         cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy),
         peak_bytes=_publishable(phases.peak_bytes, prepared.privacy),
         components=origins_of(parts),
-        provenance={**_made(parts, prepared.shared, prepared.roles.task), **noted},
+        provenance={**_made(parts, prepared.provenance), **noted},
         seeds=tuple(seeds), metrics=summarise(seeds),
     ).sealed()  # fmt: skip
 
 
-def _made(parts: Parts, shared: SharedWork, task: Task) -> dict[str, Any]:
+def _made(parts: Parts, process: Mapping[str, Any]) -> dict[str, Any]:
     others = {one.distribution for one in parts.brought.values()} - {"dpbench-vision", OWN[1]}
     sources = {name: found for name in sorted(others) if (found := source_of(name))}
-    made = {**shared.provenance(task), "code": code(parts), "date": current_day()}
+    made = {**process, "code": code(parts), "date": current_day()}
     return {**made, "sources": sources} if sources else made
 
 

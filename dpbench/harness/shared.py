@@ -67,9 +67,9 @@ class SharedWork:
         """Return with how many threads learners fit on this task."""
         return self.threads or threads.worth(task.size * math.prod(task.example_shape))
 
-    def provenance(self, task: Task) -> dict[str, Any]:
+    def provenance(self, device: torch.device, threads: int) -> dict[str, Any]:
         """Return versions, commit and machine of this process, which are read once, and the threads of a fit."""
-        return {**self._process(str(task.device)), "threads": self.threads_for(task)}
+        return {**self._process(str(device)), "threads": threads}
 
     def roles(self, parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) -> Roles:
         """Return `roles.assign`, with a scratch of this run's own: a fit that failed may not have returned its own."""

@@ -278,7 +278,7 @@ def _card(prepared: PreparedRun, fitted: SeedFit) -> Card:
     chosen = fitted.result.setting or {}
     settings = {**write_component(parts.learner).options, **chosen}
     of = parts.extractor.parts if isinstance(parts.extractor, Concat) else (parts.extractor,)
-    made = prepared.shared.provenance(prepared.roles.task)
+    made = prepared.provenance
     return Card(
         spec=spec, settings=settings, selection=prepared.rule,
         seed=fitted.result.seed, privacy=prepared.privacy, classes=parts.dataset.classes, mode=prepared.roles.mode(),

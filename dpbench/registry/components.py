@@ -42,6 +42,11 @@ class ResolvedSpec:
     search: ResolvedSearch | None
     named: Mapping[str, Any]  # settings of the learner that the user named
 
+    @property
+    def rule(self) -> Literal["default", "by-hand"]:
+        """How the learner's settings were chosen, as far as they tell: they are its defaults, or somebody's choice."""
+        return selection(self.parts.learner)
+
     def check_data(self) -> None:
         """Refuse datasets that are not on this machine.
 

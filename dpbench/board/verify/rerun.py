@@ -113,7 +113,7 @@ def rerun(result: Result, seed: int | None, plugins: Registry, device: str = "au
         raise NotReproducible(str(error)) from error
     except ImportError as error:
         raise NotReproducible(f"A package is missing: {error}.") from error
-    made = prepared.shared.provenance(prepared.roles.task)
+    made = prepared.provenance
     return _compared(result, stated, again, {**made, "date": current_day()})
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from dpbench.api import Budget, Learner, Planned, Predict, Task
-from dpbench.errors import DpbenchError, NotPure, PlanError, SpecError
+from dpbench.api import Budget, Learner, Predict, Task
+from dpbench.errors import DpbenchError, NotPure, SpecError
 from dpbench.harness.fitting import fit_isolated, predict_isolated
-from dpbench.harness.plans import Who, plan_of, settle
+from dpbench.harness.plans import Who, settle
 from dpbench.harness.roles import Roles, copy_public
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
@@ -51,14 +51,11 @@ def selection_record(learner: Learner, roles: Roles, search: ResolvedSearch) -> 
     )  # fmt: skip
 
 
-def common_plan(
-    learner: Learner, who: Who, task: Task, budget: Budget, accountant: AccountantName, search: ResolvedSearch
-) -> tuple[Planned, ...]:
-    """Return the plan that every setting of the search has.
+def candidates(learner: Learner, accountant: AccountantName, search: ResolvedSearch) -> list[Learner]:
+    """Return the learner with every setting that a run of the search may draw.
 
     Raises:
         SpecError: the accountant or the space does not fit private selection.
-        PlanError: plans differ: one sigma could not keep the promise for all of them.
     """
     if accountant != "rdp":
         raise SpecError(
@@ -68,14 +65,7 @@ def common_plan(
     wanted, draw_ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
     if draw_ != "grid":
         raise SpecError(f"Expected at most {MOST_SETTINGS:,} settings in a private search. Name a smaller --space.")
-    learners = [settle(spaces.candidate(learner, setting), who, task, budget) for setting in wanted]
-    plans = {plan_of(one, who, task, budget) for one in learners}
-    if len(plans) > 1:
-        raise PlanError(
-            f"Private selection needs one plan for all settings of learner {learner.name!r}, got {len(plans)} "
-            "different ones. Set steps and sample rate by hand, like --learner pillar:steps=60."
-        )
-    return plans.pop()
+    return [spaces.candidate(learner, setting) for setting in wanted]
 
 
 def best_of(

@@ -16,7 +16,6 @@ from dpbench.records.result import Result, Tuning
 from dpbench.records.search import Selection, SelectionRule, SettingsSource, least_clean
 from dpbench.records.spec import Spec
 from dpbench.registry import fields_from
-from dpbench.registry.components import selection
 from dpbench.support.guard import call_plugin
 
 Earlier = Result | Tuning
@@ -44,7 +43,7 @@ def settings_from(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
 
 
 def selection_record(
-    earlier: Earlier, learner: Learner, spec: Spec, digests: Mapping[str, str], images: Images
+    earlier: Earlier, here: SelectionRule, spec: Spec, digests: Mapping[str, str], images: Images
 ) -> Selection:
     """Return how settings from an earlier file count for this spec: never as cleaner than what they were found by.
 
@@ -69,14 +68,16 @@ def selection_record(
 
     Args:
         earlier: what `settings_from` read.
-        learner: with these settings.
+        here: how these settings count for the learner by themselves: as its defaults or not.
         spec: of the run here.
         digests: of the data here.
         images: gives the hashes of a split here by its name, when it has to.
     """
     options, there = _options(earlier), own_rule(earlier)
-    chosen = there != "default"
-    rule = least_clean(there, _relation(earlier, spec, digests, images)) if chosen else _unchosen(learner)
+    if there != "default":
+        rule = least_clean(there, _relation(earlier, spec, digests, images))
+    else:
+        rule = "default" if here == "default" else "transfer"
     source = SettingsSource(
         digest=earlier.digest, dataset=earlier.spec.dataset.name, extractor=earlier.spec.extractor.names,
         epsilon="Infinity" if earlier.spec.epsilon == float("inf") else earlier.spec.epsilon, selection=there,
@@ -87,10 +88,6 @@ def selection_record(
     touched = kept.private_touched or rule == "private-unaccounted"
     changed = {"rule": rule, "source": source, "chosen": options, "trials": (), "private_touched": touched}
     return kept.model_copy(update=changed)
-
-
-def _unchosen(learner: Learner) -> SelectionRule:
-    return "default" if selection(learner) == "default" else "transfer"
 
 
 def own_rule(earlier: Earlier) -> SelectionRule:

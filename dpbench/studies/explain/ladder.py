@@ -82,7 +82,7 @@ def explain(
         private=first.roles.task.size, public=len(first.roles.public.x), test=len(first.test.y),
         ceiling=ceiling.spec.learner, accuracy=interval(tops), learners=tuple(found), digests=first.roles.digests,
         seconds=time.monotonic() - began, components=origins_of(first.parts),
-        provenance=shared.provenance(first.roles.task),
+        provenance=first.provenance,
     )  # fmt: skip
 
 

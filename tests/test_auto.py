@@ -26,7 +26,7 @@ from dpbench import (
     SpecError,
     Task,
     gaussian_sigma,
-    settled,
+    require_setting,
 )
 from dpbench.board.verify.declared import check_selection
 from dpbench.board.verify.rerun import rerun
@@ -55,15 +55,15 @@ class Adaptive(Learner):
         return {"steps": steps, "k": min(8 * steps, task.public, task.example_shape[0])}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        return [Release("sum", settled(self.steps))]
+        return [Release("sum", require_setting(self.steps))]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        k = settled(self.k)
+        k = require_setting(self.k)
 
         def rows(chunk: Chunk) -> RankOne:
             return RankOne(torch.eye(10)[chunk.y], chunk.x[:, :k] - 0.5)
 
-        asked = [curator.noisy_sum(rows, release="sum", clip=1.0) for _ in range(settled(self.steps))]
+        asked = [curator.noisy_sum(rows, release="sum", clip=1.0) for _ in range(require_setting(self.steps))]
         total = torch.stack(asked).sum(0)
         return lambda x: (x[:, :k] - 0.5) @ total.T
 

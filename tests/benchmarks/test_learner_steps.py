@@ -14,7 +14,7 @@ from dpbench_plugins.learners.gep import GEP
 from dpbench_plugins.learners.pillar import Pillar
 from torch import Tensor
 
-from dpbench import Budget, Learner, LinearProbe, PublicData, Task, residuals, settled
+from dpbench import Budget, Learner, LinearProbe, PublicData, Task, require_setting, residuals
 from dpbench.harness.tuning.stack import Stack
 from dpbench.harness.tuning.together import fit_together
 from dpbench.learning.probes import ProbeLearner
@@ -44,13 +44,13 @@ class World:
         self.rows = PrivateRows(x, y, torch.arange(self.n))
         self.seen = PublicData(x[: self.public].clone(), y[: self.public].clone())
 
-    def settled(self, learner: L) -> L:
+    def require_setting(self, learner: L) -> L:
         """Return the learner with numbers for settings."""
         return learner.settle(self.task, BUDGET)
 
     def curator(self, learner: Learner, noise: int = 0) -> LedgerCurator:
         """Return a fresh curator for one fit."""
-        plan = self.settled(learner).plan(self.task, BUDGET)
+        plan = self.require_setting(learner).plan(self.task, BUDGET)
         return bind(self.rows, self.task, plan, 3.0, Randomness.tuning(0, "a benchmark", 0, noise))
 
     def fit(self, learner: Learner) -> Callable[[], object]:
@@ -58,13 +58,13 @@ class World:
 
         def fit() -> object:
             curator = self.curator(learner)
-            return self.settled(learner).fit(handle_of(curator), self.seen, curator.randomness.initialisation)
+            return self.require_setting(learner).fit(handle_of(curator), self.seen, curator.randomness.initialisation)
 
         return fit
 
     def train(self, learner: ProbeLearner) -> Callable[[], object]:
         """Return the training of a probe on rows that are mapped already: steps alone."""
-        learner = self.settled(learner)
+        learner = self.require_setting(learner)
         features = learner.features(self.task, self.seen, torch.Generator().manual_seed(0))
         mapped = self.curator(learner).answer(Map(features))
 
@@ -133,7 +133,7 @@ def test_making_a_basis_against_a_step_of_dp_sgd(benchmark: Any, ratios: Ratios,
     world = World(ratios)
     learner, _ = _gep(world, anchors if ratios.enabled else anchors // 40)
     gradients, draw = _anchors(world, learner.anchors or 0), torch.Generator().manual_seed(0)
-    ours = lambda: dpbench_gep.subspace(gradients, settled(learner.k), 1, draw)
+    ours = lambda: dpbench_gep.subspace(gradients, require_setting(learner.k), 1, draw)
     benchmark.pedantic(ours, rounds=1)
     what = f"a basis of {learner.k} from {learner.anchors} anchors / a step of dp-sgd: d {world.d}, 10 classes"
     benchmark.extra_info["ratio"] = ratios.record(what, ours, world.fit(dp_sgd(world)), "none", (1, STEPS))
@@ -173,7 +173,7 @@ def _gep(world: World, anchors: int) -> tuple[GEP, Any]:
         k=min(200, anchors), anchors=anchors, steps=STEPS, refresh=STEPS, sample_rate=world.rate, momentum=0.0
     )
     return learner, dpbench_gep.subspace(
-        _anchors(world, anchors), settled(learner.k), 1, torch.Generator().manual_seed(0)
+        _anchors(world, anchors), require_setting(learner.k), 1, torch.Generator().manual_seed(0)
     )
 
 

@@ -283,7 +283,7 @@ def test_a_plugin_without_hooks_is_broken(install: Install) -> None:
 
 
 def made(base: type[Dataset] = Dataset, **body: object) -> type[Dataset]:
-    return type("Origin", (base,), {"load": Shapes.load, "name": "made", **body})
+    return type("Made", (base,), {"load": Shapes.load, "name": "made", **body})
 
 
 WRONG: dict[str, tuple[type[Dataset], str]] = {

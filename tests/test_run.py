@@ -282,7 +282,7 @@ class Seeing(Centroids):
 
 
 def seeing(name: str, need: Literal["none", "unlabelled", "labelled"]) -> type[Seeing]:
-    return type("SumObservation", (Seeing,), {"name": name, "public": need, "seen": []})
+    return type("Seen", (Seeing,), {"name": name, "public": need, "seen": []})
 
 
 @pytest.mark.usefixtures("telling")

@@ -234,7 +234,7 @@ def _public(result: Result) -> str:
 
 def _settings(result: Result) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if result.search and result.search.chosen is not None:
-        yield "ChoiceObservation", result.search.chosen
+        yield "Chosen", result.search.chosen
     for seed in result.seeds:
         if seed.setting:
             yield f"Chosen by seed {seed.seed}", seed.setting

@@ -139,4 +139,4 @@ def _explained(name: str, found: Sequence[Explanation]) -> Iterator[Chart]:
             )
             drawn = picture(functools.partial(figure, alone, titled=False), key, f"{title}. The table has its numbers.")
             note = "What accuracy gains when one thing after another is lifted; only the private run has a guarantee."
-            yield Chart(key, title, note, drawn, ("Learner", "ε", "LiftedCurator", "points"), rows)
+            yield Chart(key, title, note, drawn, ("Learner", "ε", "Lifted", "points"), rows)

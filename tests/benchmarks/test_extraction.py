@@ -138,7 +138,7 @@ from dpbench.data import cache
 from tests.benchmarks.test_extraction import CPU, Encoded, Pooled
 n = {n}
 source = cache.source_of("data", "train", n, Pooled())
-features = cache.features(Split(Encoded(32, "PNG", n), np.zeros(n, np.int64)), source, Pooled(), CPU)
+features = cache.load_features(Split(Encoded(32, "PNG", n), np.zeros(n, np.int64)), source, Pooled(), CPU)
 assert features.shape == (n, 1280)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """

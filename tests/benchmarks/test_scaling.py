@@ -30,7 +30,7 @@ def test_a_table_is_made_and_goes_into_the_page(name: str, tmp_path: Path, monke
 
 
 def test_a_sweep_is_measured_with_its_resumption() -> None:
-    found = MEASURES["sweep"](cells=10, workers=1, executor="local")
+    found = MEASURES["sweep"](cells=10, workers=1)
     assert isinstance(found, dict)
     assert 0 < found["own"] < found["all"]
     assert 0 < found["resume"] < found["all"]

@@ -81,7 +81,7 @@ def test_a_malformed_name_is_refused_before_anything_is_written(name: str, tmp_p
         ),
         ("sklearn", "plugin 'sklearn' of distribution 'dpbench-vision' already exists"),
         ("vision", "it would replace the installed distribution 'dpbench-vision'"),
-        ("weights", "it would shadow the module dpbench_weights in"),
+        ("plugins", "it would shadow the module dpbench_plugins in"),
         ("My_Method", "'My_Method' to be lower-case letters"),
         ("concat", "dpbench keeps it for extractors that are joined"),
     ],

@@ -18,7 +18,7 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn, Teacher
 from dpbench.privacy.core.plan import Adjacency, Budget, Planned, Release, Task
 from dpbench.privacy.curator import Curator
-from dpbench.privacy.mechanisms.choice.plan import Choice
+from dpbench.privacy.mechanisms.choice.choice_plan import Choice
 
 if TYPE_CHECKING:
     import numpy as np

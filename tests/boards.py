@@ -164,7 +164,7 @@ def _result(
         "settled": {}, "seconds": {"load": 1.0, "fit": 0.5 + place % 97},
         "cpu_seconds": {"load": 1.5, "fit": 0.4 + place % 89},
         "peak_bytes": {"fit": 500_000_000 + place}, "provenance": versions,
-    }).sealed()  # fmt: skip
+    }).seal_result()  # fmt: skip
 
 
 def resealed(content: dict[str, Any]) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def enter(root: Path, learner: str) -> None:
     spec = entry_spec(Board.read(root / "boards" / "tiny.toml"), {"learner": learner}, _plugins(), "the test")
     result = run(spec, device="cpu", plugins=_plugins())
     clean = {**result.provenance, "commit": "0" * 40, "dirty": False}
-    result.model_copy(update={"provenance": clean}).sealed().write(root / "results" / "tiny")
+    result.model_copy(update={"provenance": clean}).seal_result().write(root / "results" / "tiny")
 
 
 def file_of(root: Path, learner: str, board: str = "tiny") -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 from dpbench import registry
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.records.result import Interval, Result
-from dpbench.studies.figures import published
+from dpbench.studies.figures import literature
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Prediction
 from dpbench.studies.reproduce.document import count_compared, coverage
@@ -248,7 +248,7 @@ def figure_table() -> str:
 def public_table() -> str:
     """Return accuracy against the amount of public data, from the results of `pillar-table-2b`."""
     found = {result.spec.public_fraction: result for result in _results("pillar-table-2b")}
-    series = published.read().series["pillar-table-2b-supervised"]
+    series = literature.read().series["pillar-table-2b-supervised"]
     printed = {one.at["public_fraction"]: one.percent for one in series.points if one.at["dataset"] == "cifar10"}
     lines = ["| public images | measured | published |", "|---|---|---|"]
     for share, result in sorted(found.items()):
@@ -263,7 +263,7 @@ def without_data_table() -> str:
     for result in _results("dp-randp-table-4"):
         extractor = result.spec.extractor.name
         found.setdefault(result.spec.epsilon, {})[extractor] = _said(result.metrics["accuracy"])
-    points = published.read().series["dp-randp-table-4"].points
+    points = literature.read().series["dp-randp-table-4"].points
     printed = {one.at["epsilon"]: f"{one.percent:.2f}" for one in points}
     lines = ["| ε | pixels | `randp-wrn16-4` | published |", "|---|---|---|---|"]
     for epsilon, by_extractor in sorted(found.items()):

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from dpbench.api import PublicData
+from dpbench.audit.audit_fit import audit, audit_of
 from dpbench.audit.figures import compute_figures
-from dpbench.audit.run import audit, audit_of
 from dpbench.cli import main
 from dpbench.errors import NotReproducible, PrivacyError, SpecError
 from dpbench.harness.fit import fit
@@ -49,7 +49,7 @@ def result() -> Result:
 
 @pytest.mark.parametrize("learner", ["dp-sgd:steps=5,sample_rate=0.2", "gep:steps=3,k=10", "class-means"])
 def test_the_learner_is_answered_as_in_a_plain_run(learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpbench.audit import run as auditing
+    from dpbench.audit import audit_fit as auditing
 
     found: list[torch.Tensor] = []
     plain = auditing._fit

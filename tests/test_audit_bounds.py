@@ -115,9 +115,9 @@ def test_how_many_guesses_are_made_depends_on_no_score() -> None:
     for strength in (0.0, 0.1, 100.0):
         scores = CanaryScores(member)
         scores.add([strength * member + generator.normal(size=len(member))], 1.0, 1.0)
-        made.append(scores.stated().guesses)
+        made.append(scores.summarise().guesses)
     assert made == [300, 300, 300]
-    assert scores.stated().correct == 300
+    assert scores.summarise().correct == 300
 
 
 def test_scores_weigh_a_release_by_its_own_noise() -> None:
@@ -126,7 +126,7 @@ def test_scores_weigh_a_release_by_its_own_noise() -> None:
     scores = CanaryScores(member)
     for sigma in (0.8, 8.0, 8.0):
         scores.add([member + sigma * generator.normal(size=len(member))], sigma, 1.0)
-    found = scores.stated()
+    found = scores.summarise()
     assert found.mu == pytest.approx(math.sqrt(1 / 0.64 + 2 / 64))  # mu^2 adds, for one more example: not doubled
     assert found.mean == pytest.approx(found.mu, rel=0.02)
 
@@ -136,7 +136,7 @@ def test_blocks_of_one_question_add_up() -> None:
     member = draw_members(100_000, generator)
     scores, sigma = CanaryScores(member), 2.0
     scores.add([member + sigma * math.sqrt(2) * generator.normal(size=len(member)) for _ in range(2)], sigma, 1.0)
-    assert scores.stated().mean == pytest.approx(1 / sigma, rel=0.05)
+    assert scores.summarise().mean == pytest.approx(1 / sigma, rel=0.05)
 
 
 def test_under_sampling_scores_are_at_least_as_good_as_a_sum() -> None:
@@ -146,7 +146,7 @@ def test_under_sampling_scores_are_at_least_as_good_as_a_sum() -> None:
     for _ in range(steps):
         sampled = member & (generator.random(len(member)) < rate)
         scores.add([sampled + sigma * generator.normal(size=len(member))], sigma, rate)
-    found = scores.stated()
+    found = scores.summarise()
     assert found.mu is None  # scores are not normal
     assert found.mean > rate * math.sqrt(steps) / math.sqrt(sigma**2 + rate * (1 - rate))
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpbench.audit import listening
-from dpbench.audit.run import audit_of
+from dpbench.audit import auditing_curator
+from dpbench.audit.audit_fit import audit_of
 from dpbench.harness.prepare import PreparedRun, prepare
 from dpbench.privacy import binding
 from dpbench.privacy.core import plan as plans
@@ -135,7 +135,7 @@ def _(patch: Patch) -> None:
 @broken("sums: divided by the size of the sample that was drawn", SAMPLED)
 def _(patch: Patch) -> None:
     sizes: list[tuple[int, float]] = []
-    plain_sample, plain_sum = Seeded.sample, Sum.answered
+    plain_sample, plain_sum = Seeded.sample, Sum.compute_answer
 
     def sample(self: Any, size: int, rate: float) -> Any:
         drawn = plain_sample(self, size, rate)
@@ -148,7 +148,7 @@ def _(patch: Patch) -> None:
         return answer * (expected / max(1, drawn)) if isinstance(answer, Tensor) else answer
 
     patch.setattr(Seeded, "sample", sample)
-    patch.setattr(Sum, "answered", answered)
+    patch.setattr(Sum, "compute_answer", answered)
 
 
 def outer_by(patch: Patch, total: Callable[[Tensor, float], Tensor]) -> None:
@@ -248,7 +248,7 @@ def _(patch: Patch) -> None:
 @pytest.fixture(autouse=True)
 def fewer_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask two questions of a release again, the first among them: enough, and quick."""
-    monkeypatch.setattr(listening, "QUESTIONS", 2)
+    monkeypatch.setattr(auditing_curator, "QUESTIONS", 2)
 
 
 @pytest.mark.parametrize("what", BROKEN)

@@ -28,8 +28,8 @@ from dpbench import (
     gaussian_sigma,
     require_setting,
 )
-from dpbench.board.verify.declared import check_selection
-from dpbench.board.verify.rerun import rerun
+from dpbench.board.verify.declarations import check_selection
+from dpbench.board.verify.rerun_record import rerun
 from dpbench.errors import ComponentFailed, DataError, DpbenchError
 from dpbench.harness.run import run, tune
 from dpbench.records.result import Result

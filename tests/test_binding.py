@@ -21,9 +21,9 @@ import dpbench.privacy
 from dpbench.api import Chunk, Release
 from dpbench.errors import NotPlanned, PlanError, PrivacyError
 from dpbench.privacy.core.closed import is_closed
-from dpbench.privacy.core.curator import LedgerCurator, Question
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.forms.contributions import Contribution
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.plan import Planned, check_plan
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.sum import Sum

@@ -12,7 +12,7 @@ import pytest
 
 from dpbench import registry
 from dpbench.board.build import index_of, verify_leaderboard
-from dpbench.board.verify.known import Expectations
+from dpbench.board.verify.expectations import Expectations
 from dpbench.cli import main
 from dpbench.registry import Registry
 from dpbench.site import build_site
@@ -52,7 +52,7 @@ def audit_of(root: Path, learner: str) -> Path:
 
 
 def complaints(root: Path, plugins: Registry) -> list[str]:
-    return [f"{one.file} {one}" for one in verify_leaderboard(root, Expectations.here(root, plugins)).complaints]
+    return [f"{one.file} {one}" for one in verify_leaderboard(root, Expectations.read(root, plugins)).complaints]
 
 
 def change(file: Path, field: str, value: Any) -> None:

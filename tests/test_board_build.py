@@ -17,8 +17,8 @@ from dpbench import registry
 from dpbench.board import build
 from dpbench.board.build import INDEX, index_of
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.verify.known import Expectations
-from dpbench.board.verify.rerun import keep, rerun
+from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.rerun_record import keep, rerun
 from dpbench.errors import ChecksFailed, DataError
 from dpbench.records.board import find_board
 from dpbench.records.protocol import Component
@@ -145,7 +145,7 @@ def test_an_entry_says_what_it_read_and_that_nobody_ran_it_again(root: Path, plu
 
 
 def test_a_result_that_was_run_again_is_re_run_until_it_changes(root: Path, plugins: Registry) -> None:
-    (stored,) = [one.stored for one in build.verify_leaderboard(root, Expectations.here(root, plugins)).results
+    (stored,) = [one.stored for one in build.verify_leaderboard(root, Expectations.read(root, plugins)).results
                 if one.stored.path == boards.file_of(root, "class-means")]  # fmt: skip
     keep(rerun(Result.read(stored.path), None, plugins, "cpu"), stored, root)
     found = entry(index_of(root, plugins), "class-means")

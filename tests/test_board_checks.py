@@ -14,10 +14,10 @@ import pytest
 from dpbench import registry
 from dpbench.api import Release
 from dpbench.board.build import verify_leaderboard
-from dpbench.board.verify.declared import check_selection
+from dpbench.board.verify.declarations import check_selection
 from dpbench.board.verify.derive import EpsilonQuestion, derive
-from dpbench.board.verify.known import Expectations
-from dpbench.board.verify.rerun import record_of, rerun
+from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.rerun_record import record_of, rerun
 from dpbench.board.verify.review import MANY, review_of
 from dpbench.errors import AccountantsDisagree, Complaint, DataMissing, SpecError
 from dpbench.privacy.core.accounting import crosscheck
@@ -35,7 +35,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def known(world: Path) -> Expectations:
-    return Expectations.here(world, registry.load())
+    return Expectations.read(world, registry.load())
 
 
 @pytest.fixture
@@ -405,7 +405,7 @@ def test_secure_noise_is_compared_within_noise(root: Path) -> None:
 
 
 def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, known: Expectations) -> None:
-    from dpbench.board.verify.rerun import keep
+    from dpbench.board.verify.rerun_record import keep
 
     (stored,) = [
         one.stored for one in verify_leaderboard(root, known).results if one.stored.path.name.startswith("class-means")

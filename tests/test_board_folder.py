@@ -14,7 +14,7 @@ import pytest
 from dpbench import registry
 from dpbench.board import folder
 from dpbench.board.folder import ResultFile, boards_of, content_of, locate_result
-from dpbench.board.verify.known import Expectations
+from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.review import review
 from dpbench.errors import Complaint, MalformedFile, SpecError
 from dpbench.records.board import find_board
@@ -26,7 +26,7 @@ BOARD = "digits-eps1"
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Expectations:
-    return Expectations.here(made(tmp_path_factory.mktemp("known")), registry.load())
+    return Expectations.read(made(tmp_path_factory.mktemp("known")), registry.load())
 
 
 @pytest.fixture(scope="module")

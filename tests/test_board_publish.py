@@ -21,8 +21,8 @@ from pytest_socket import enable_socket, socket_allow_hosts
 
 from dpbench.board import build
 from dpbench.board.index import Entry, Index, Origin, Standing
-from dpbench.board.verify import rerun
-from dpbench.board.verify.rerun import Rerun
+from dpbench.board.verify import rerun_record
+from dpbench.board.verify.rerun_record import Rerun
 from dpbench.cli import main
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
@@ -464,13 +464,13 @@ def root(tmp_path: Path, plugins: Registry) -> Path:
     write(results, folder / "results" / board.name)
     again = Rerun(
         digest=results[1].digest,
-        content=rerun._content(results[1]),
+        content=rerun_record._content(results[1]),
         seed=0,
         outcome="same predictions",
         accuracy=results[1].seeds[0].accuracy,
         predictions=results[1].seeds[0].predictions,
         agreement=1.0,
-        scores={name: getattr(results[1].seeds[0], name) for name in rerun.SCORES},
+        scores={name: getattr(results[1].seeds[0], name) for name in rerun_record.SCORES},
         tolerance="none",
         provenance={},
     )

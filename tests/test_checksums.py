@@ -15,7 +15,7 @@ from tests.test_result import result
 
 @pytest.fixture
 def content() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(result().sealed().model_dump_json())
+    found: dict[str, Any] = json.loads(result().seal_result().model_dump_json())
     return found
 
 

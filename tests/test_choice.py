@@ -33,7 +33,7 @@ from dpbench import (
     SpecError,
     Task,
 )
-from dpbench.audit.run import CHOSEN, audit, audit_of
+from dpbench.audit.audit_fit import CHOSEN, audit, audit_of
 from dpbench.board.build import make_schema
 from dpbench.board.verify import audits, checks
 from dpbench.board.verify.derive import compare_answer, derive, question_of
@@ -50,12 +50,12 @@ from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Draws, Randomness, _SeededDraws
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.mechanisms import private_selection
-from dpbench.privacy.mechanisms.choice.plan import divergence, eps0_of, loss_variable
+from dpbench.privacy.mechanisms.choice.choice_plan import divergence, eps0_of, loss_variable
 from dpbench.privacy.mechanisms.choice.question import Cells, check_matrix, choose, losses, project_totals
 from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.audit import Audit
 from dpbench.records.result import PlannedChoice, Result
-from dpbench.studies.explain.lifted import Protection, lifted
+from dpbench.studies.explain.lifting import Protection, lifted
 from dpbench.testing import LearnerLaws
 from tests.worlds import curator_over, private_rows
 

@@ -18,7 +18,7 @@ from dpbench.board.add import _nearest, find_untraceable_plugins
 from dpbench.board.diff import diff
 from dpbench.board.export import table
 from dpbench.board.index import Index
-from dpbench.board.verify.known import Expectations
+from dpbench.board.verify.expectations import Expectations
 from dpbench.cli import main
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import board_files, find_board
@@ -296,7 +296,7 @@ def test_a_plugin_whose_code_nobody_finds_is_said(tmp_path: Path, capsys: Captur
 
 def test_of_boards_from_which_as_much_departs_the_nearest_has_the_nearest_epsilon(empty: Path) -> None:
     result = Result.read(elsewhere(empty, "class-means"))
-    known = Expectations.here(empty, registry.load())
+    known = Expectations.read(empty, registry.load())
     board = known.boards["tiny"]
     far, near = (board.model_copy(update={"epsilon": times * result.spec.epsilon}) for times in (0.01, 3.0))
     said = [words for _, words in _nearest(result, replace(known, boards={"far": far, "near": near}))]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.records.result import Result
-from dpbench.studies.figures import ready
+from dpbench.studies.figures import ready_made_sweeps
 from tests import readme
 from tests.test_cli import Output, called, refusal
 
@@ -32,7 +32,7 @@ def test_a_ready_figure_is_drawn_into_the_working_folder(
 @current
 def test_cells_without_a_result_are_counted_and_every_file_is_written(tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "more.toml"
-    file.write_text(ready.find(Path("pillar-figure-4")).read_text().replace("[10,", "[5, 10,"))
+    file.write_text(ready_made_sweeps.find(Path("pillar-figure-4")).read_text().replace("[10,", "[5, 10,"))
     outs = [tmp_path / "drawn" / name for name in ("a.png", "a.svg")]
     assert called("plot", str(file), *RESULTS, "--out", str(outs[0]), "--out", str(outs[1])) == 0
     assert capsys.readouterr().out == (
@@ -59,7 +59,7 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_read(capsys: Outpu
 def test_a_name_that_is_neither_file_nor_ready_is_refused_with_those_that_are(command: str, capsys: Output) -> None:
     said = refusal(capsys, command, "pillar-figure-6")
     assert "No file pillar-figure-6. Unknown ready-made sweep 'pillar-figure-6'. Did you mean" in said
-    assert ", ".join(ready.names()) in said
+    assert ", ".join(ready_made_sweeps.names()) in said
 
 
 @current
@@ -74,4 +74,4 @@ def test_help_lists_the_ready_sweeps(capsys: Output, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COLUMNS", "200")
     assert called("plot", "--help") == 0
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert all(name in said for name in ready.names())
+    assert all(name in said for name in ready_made_sweeps.names())

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench import AnchorBasis, Chunk, Curator, DenseBasis, Learner, PublicData, Task
-from dpbench.privacy.core.curator import Question
 from dpbench.privacy.core.exact.quantised import QuantisedRows, floats, quantise
 from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.ledger_curator import Question
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.sum import Sum
 from tests.oracles import clipped_sum

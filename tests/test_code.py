@@ -90,7 +90,7 @@ def edited(folder: Path) -> None:
     for file in folder.glob("*.json"):
         result = Result.read(file)
         made = {**result.provenance, "code": {**result.provenance["code"], "learner": "0" * 16}}
-        result.model_copy(update={"provenance": made}).sealed().write(folder)
+        result.model_copy(update={"provenance": made}).seal_result().write(folder)
 
 
 def test_cells_that_other_code_ran_are_said_and_run_again_on_request(

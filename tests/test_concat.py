@@ -19,9 +19,9 @@ from PIL import Image
 
 from dpbench import Split, registry
 from dpbench.board.verify.checks import find_departures
-from dpbench.board.verify.declared import check_provenance
-from dpbench.board.verify.known import Expectations
-from dpbench.board.verify.rerun import rerun
+from dpbench.board.verify.declarations import check_provenance
+from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.rerun_record import rerun
 from dpbench.cli import main
 from dpbench.data import cache
 from dpbench.data.concat import Concat, concatenate
@@ -214,7 +214,7 @@ def test_who_brought_a_part_is_checked(result: Result) -> None:
         other = result.model_copy(update={"components": {role: one for role, one in components.items() if one}})
         return [field for field, _ in check_provenance(other, installed) if field.startswith("components")]
 
-    installed = Expectations.here(Path("leaderboard"), registry.load()).installed
+    installed = Expectations.read(Path("leaderboard"), registry.load()).installed
     second = result.components["extractor.2"]
     assert said() == []
     assert said(**{"extractor.2": None}) == ["components"]

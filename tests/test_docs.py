@@ -22,7 +22,7 @@ from dpbench.cli import app, main
 from dpbench.cli.request import split_components
 from dpbench.privacy import MECHANISM
 from dpbench.records.result import Result
-from dpbench.studies.figures import ready
+from dpbench.studies.figures import ready_made_sweeps
 from dpbench.sweep import read_grid
 from tests import readme
 from tests.conftest import write_mirror
@@ -232,7 +232,7 @@ DEFAULTS = {"adadps", "class-means", "dp-raft", "dp-sgd", "jl", "non-private", "
 @pytest.mark.parametrize("figure", sorted(folder.name for folder in readme.FIGURES.iterdir()))
 def test_a_committed_figure_is_drawn_from_all_cells_of_its_sweep(figure: str) -> None:
     folder = readme.FIGURES / figure
-    grid = read_grid(ready.find(Path(figure)), registry.load())
+    grid = read_grid(ready_made_sweeps.find(Path(figure)), registry.load())
     results = {file.name: Result.read(file) for file in folder.glob("*.json")}
     if any(result.privacy.repeatable for result in results.values()):
         assert {cell.file_name for cell in grid.cells} == results.keys()

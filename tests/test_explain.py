@@ -21,7 +21,7 @@ from dpbench.records.spec import make_spec
 from dpbench.studies.explain.chart import stairs
 from dpbench.studies.explain.explanation import Explanation, LearnerExplanation
 from dpbench.studies.explain.ladder import explain
-from dpbench.studies.explain.lifted import Protection, lifted
+from dpbench.studies.explain.lifting import Protection, lifted
 from tests.test_cli import Output, called, refusal
 from tests.worlds import curator_over, private_rows
 

@@ -20,7 +20,7 @@ from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
 from dpbench.site.figure_page import figure_of
-from dpbench.studies.figures import published, ready
+from dpbench.studies.figures import literature, ready_made_sweeps
 from dpbench.studies.figures.axis import x_axis
 from dpbench.studies.figures.collect import FigureData, collect
 from dpbench.studies.figures.draw import COLOURS, draw, write_figure
@@ -87,27 +87,27 @@ def points(axes: Axes, label: str) -> dict[float, float]:
     return {float(x): float(y) for line in lines for x, y in np.asarray(line)}
 
 
-@pytest.mark.parametrize("name", ready.names())
+@pytest.mark.parametrize("name", ready_made_sweeps.names())
 def test_a_ready_sweep_is_a_grid_and_a_plot_where_no_data_is(name: str, plugins: Registry, data_folder: Path) -> None:
-    file = ready.find(Path(name))
+    file = ready_made_sweeps.find(Path(name))
     grid = read_grid(file, plugins)
     assert grid.name == name
     assert grid.plot is not None
-    assert len(published.choose_series(grid.plot, name)) == len(grid.plot.published)
+    assert len(literature.choose_series(grid.plot, name)) == len(grid.plot.published)
     assert file.read_text().startswith("# ")
 
 
-@pytest.mark.parametrize("name", ready.names())
+@pytest.mark.parametrize("name", ready_made_sweeps.names())
 def test_a_ready_sweep_on_cifar10_keeps_no_more_dimensions_than_there_are_public_images(
     name: str, plugins: Registry
 ) -> None:
-    for cell in read_grid(ready.find(Path(name)), plugins).cells:
+    for cell in read_grid(ready_made_sweeps.find(Path(name)), plugins).cells:
         if cell.spec.dataset.name == "cifar10" and cell.spec.public_dataset is None:
             assert int(cell.spec.learner.options.get("k", 0)) <= round(cell.spec.public_fraction * 50_000)
 
 
 def test_the_papers_figures_are_all_of_a_known_paper_at_known_keys_and_compared_somewhere() -> None:
-    found = published.read()
+    found = literature.read()
     assert set(found.series) == {key for study in studies() for key in (*study.published, *study.other_features)}
     assert {series.paper for series in found.series.values()} == set(found.papers)
     axes = {axis for series in found.series.values() for point in series.points for axis in point.at}
@@ -120,12 +120,12 @@ def test_a_file_goes_before_a_ready_sweep_and_a_folder_does_not(
     monkeypatch.chdir(tmp_path)
     named = Path("pillar-figure-4")
     named.mkdir()
-    assert ready.find(named) == ready.HERE / "pillar-figure-4.toml"
+    assert ready_made_sweeps.find(named) == ready_made_sweeps.HERE / "pillar-figure-4.toml"
     named.rmdir()
     named.touch()
-    assert ready.find(named) == named
+    assert ready_made_sweeps.find(named) == named
     with pytest.raises(UnknownName, match=r"Did you mean 'pillar-figure-5'\? Available: accuracy-against-epsilon, "):
-        ready.find(Path("pilar-figure-5"))
+        ready_made_sweeps.find(Path("pilar-figure-5"))
 
 
 def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
@@ -174,7 +174,7 @@ def test_a_figure_at_the_best_x_is_a_line_across_and_one_that_says_more_than_a_t
         {"at": {**at, "learner.k": "best"}, "percent": 83},
         {"at": {**at, "learner.k": 10}, "percent": 55, "above": True},
     ]
-    series = published.Series.model_validate(
+    series = literature.Series.model_validate(
         {"paper": "A", "place": "section 1", "features": "B", "protocol": "C", "points": told}
     )
     assert series.label == "published: A, section 1 (B; ▲: more than; line: best k)"
@@ -282,8 +282,8 @@ def test_words_stand_to_the_right_of_numbers_and_what_has_no_x_last() -> None:
 
 def test_tick_labels_that_would_touch_are_told() -> None:
     plot = Plot(x="learner.k")
-    assert x_axis([100.0, 101.0, 200.0], log=False).crowded(plot, inches=3)
-    assert not x_axis([100.0, 150.0, 200.0], log=False).crowded(plot, inches=3)
+    assert x_axis([100.0, 101.0, 200.0], log=False).is_crowded(plot, inches=3)
+    assert not x_axis([100.0, 150.0, 200.0], log=False).is_crowded(plot, inches=3)
 
 
 BOUND = """

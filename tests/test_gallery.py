@@ -123,7 +123,7 @@ def test_a_law_cannot_be_overridden_hidden_or_marked_away(change: str) -> None:
 
 
 def test_importing_more_than_the_contract_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "greedy_plugin.py").write_text("from dpbench.privacy.core.curator import LedgerCurator\n")
+    (tmp_path / "greedy_plugin.py").write_text("from dpbench.privacy.core.ledger_curator import LedgerCurator\n")
     monkeypatch.syspath_prepend(tmp_path)
     greedy = type("Greedy", (gallery.Honest,), {"__module__": "greedy_plugin"})
     with pytest.raises(LawBroken, match=r"dpbench\.privacy\.core\.curator"):

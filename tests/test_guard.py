@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dpbench.errors import ComponentFailed
-from dpbench.support.guard import call_plugin
+from dpbench.support.plugin_calls import call_plugin
 
 
 def reads() -> object:

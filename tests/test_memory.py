@@ -10,7 +10,7 @@ import pytest
 
 _STEPS = """
 import resource, torch
-from dpbench.support.memory import keep_freed
+from dpbench.support.malloc import keep_freed
 {before}
 def step():
     begin = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

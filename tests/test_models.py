@@ -64,13 +64,13 @@ def test_a_saved_model_gives_the_labels_of_the_runs_own_predictor(
 def test_a_network_is_saved_too(tmp_path: Path) -> None:
     pytest.importorskip("dpbench_plugins.learners.networks.training")  # and what else its fit imports
     import dpbench_plugins.learners.networks.gradients
+    import dpbench_plugins.learners.networks.network_checkpoint
     import dpbench_plugins.learners.networks.views
-    import dpbench_plugins.learners.networks.weights
 
     assert (
         dpbench_plugins.learners.networks.gradients
         and dpbench_plugins.learners.networks.views
-        and dpbench_plugins.learners.networks.weights
+        and dpbench_plugins.learners.networks.network_checkpoint
     )
     found = dpbench.run("dp-sgd-net:network=tiny,steps=2", extractor="pixels:flat=false", seeds=1, out=tmp_path)
     assert dpbench.load_model(found.model().save(tmp_path / "net.safetensors")).card.logits
@@ -183,7 +183,7 @@ def _recorded(predict: Predict, width: int = 4) -> None:
     rows = torch.randn(150, width)
     program = record(predict, (width,), CPU)
     assert torch.allclose(program(rows), predict(rows.clone()), atol=1e-5)
-    again = type(program).of(json.loads(json.dumps(program.written())), program.tensors)
+    again = type(program).of(json.loads(json.dumps(program.to_json())), program.tensors)
     assert torch.equal(again(rows), program(rows)) and program(rows[:0]).shape == (0, predict(rows).shape[1])
 
 

@@ -12,10 +12,10 @@ import torch
 from dpbench_plugins.learners.networks import DPRandP, DPSGDNet, NetworkLearner
 from dpbench_plugins.learners.networks.gradients import Gradients, Layout
 from dpbench_plugins.learners.networks.models import build, draw_parameters
+from dpbench_plugins.learners.networks.network_checkpoint import FORMAT, Checkpoint, find_checkpoint
 from dpbench_plugins.learners.networks.randp import TABLE
 from dpbench_plugins.learners.networks.training import Phase, Training
 from dpbench_plugins.learners.networks.views import Views
-from dpbench_plugins.learners.networks.weights import FORMAT, Checkpoint, find_checkpoint
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -34,7 +34,7 @@ from dpbench import (
 )
 from dpbench.harness.run import run
 from dpbench.privacy.core.accounting.accountant import calibrate, epsilon
-from dpbench.privacy.core.curator import Question
+from dpbench.privacy.core.ledger_curator import Question
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.sum import Sum
 from dpbench.records.protocol import Component
@@ -305,7 +305,7 @@ def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
 def test_a_trunk_replaces_the_trunk_alone_in_the_networks_precision(tmp_path: Path) -> None:
     half = torch.full((16, 1, 3, 3), 0.5, dtype=torch.float16)
     start = draw_parameters(build("tiny", TASK.example_shape, 3), torch.Generator().manual_seed(0))
-    found = Checkpoint.load(_saved(tmp_path, **{"trunk.0.weight": half})).over(start, "tiny")
+    found = Checkpoint.load(_saved(tmp_path, **{"trunk.0.weight": half})).replace_in(start, "tiny")
     assert torch.equal(found["trunk.0.weight"], half.float())
     assert found["head.weight"] is start["head.weight"] or torch.equal(found["head.weight"], start["head.weight"])
     assert list(found) == list(start)

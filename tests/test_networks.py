@@ -53,7 +53,7 @@ def _one_at_a_time(gradients: Gradients, theta: Tensor, chunk: Chunk) -> Tensor:
         parts = []
         for view in views:
             at = theta.clone().requires_grad_()
-            logits = functional_call(gradients.layout.network, gradients.layout.named(at), (view[None],))
+            logits = functional_call(gradients.layout.network, gradients.layout.views(at), (view[None],))
             parts.append(torch.autograd.grad(cross_entropy(logits, chunk.y[i : i + 1]), at)[0])
         rows.append(torch.stack(parts).mean(0))
     return torch.stack(rows)
@@ -130,7 +130,7 @@ def test_rows_are_the_gradients_of_autograd_one_at_a_time(name: str, views: View
 
 def test_a_filter_too_small_to_be_standardised_has_the_gradient_of_autograd_too() -> None:
     gradients, theta = _start("tiny", Views(0))
-    gradients.layout.named(theta)["trunk.0.weight"][:4] *= 1e-4
+    gradients.layout.views(theta)["trunk.0.weight"][:4] *= 1e-4
     chunk = _chunk(2)
     found = _rows(gradients, theta, chunk)
     assert torch.allclose(found, _one_at_a_time(gradients, theta, chunk), rtol=1e-9, atol=1e-9)

@@ -20,8 +20,8 @@ from dpbench_plugins.learners.whitened import WhitenedProbe
 from torch import Tensor
 
 from dpbench import Budget, Chunk, Learner, PublicData, Task, quantise
-from dpbench.privacy.core.curator import LedgerCurator, Question
 from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.sum import Sum

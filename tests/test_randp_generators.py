@@ -8,8 +8,8 @@ import pytest
 import torch
 from dpbench_plugins.extractors.randp import dead_leaves, statistical, stylegan
 from dpbench_plugins.extractors.randp.draws import Draws
-from dpbench_plugins.extractors.randp.fields import power_law
 from dpbench_plugins.extractors.randp.generators import GENERATORS, generator
+from dpbench_plugins.extractors.randp.random_fields import power_law
 from torch import Tensor
 
 from dpbench import SpecError

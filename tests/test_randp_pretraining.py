@@ -19,7 +19,7 @@ from dpbench_plugins.extractors.randp.pretraining import Training
 from dpbench_plugins.extractors.randp.probe import Probe
 from dpbench_plugins.extractors.randp.recipe import Recipe
 from dpbench_plugins.learners.networks.models import build, draw_parameters
-from dpbench_plugins.learners.networks.weights import Checkpoint
+from dpbench_plugins.learners.networks.network_checkpoint import Checkpoint
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -191,7 +191,7 @@ def test_the_checkpoint_says_how_it_was_made_and_holds_no_projection(tmp_path: P
 def test_a_learner_of_whole_networks_starts_from_the_checkpoint(tmp_path: Path) -> None:
     checkpoint = Checkpoint.load(trained(tmp_path / "w.safetensors"))
     start = draw_parameters(build("tiny", (3, 16, 16), 10), torch.Generator().manual_seed(0))
-    replaced = checkpoint.over(start, "tiny")
+    replaced = checkpoint.replace_in(start, "tiny")
     changed = {name for name in start if not torch.equal(start[name], replaced[name])}
     assert {name for name in start if name.startswith("trunk.") and name.endswith("weight")} <= changed
     assert not any(name.startswith("head.") for name in changed)

@@ -13,10 +13,10 @@ from dpbench import registry
 from dpbench.cli import main
 from dpbench.errors import DataError
 from dpbench.records.result import Interval
-from dpbench.studies.figures import published, ready
+from dpbench.studies.figures import literature, ready_made_sweeps
 from dpbench.studies.reproduce.catalogue import Study, find, studies
 from dpbench.studies.reproduce.document import coverage, page, remarks
-from dpbench.studies.reproduce.measured import Measurement, Rate
+from dpbench.studies.reproduce.measurements import Measurement, Rate
 from dpbench.studies.reproduce.verdict import Comparison, compare
 from tests import readme
 
@@ -57,8 +57,8 @@ def test_what_the_papers_report_is_in_the_catalogue_once() -> None:
 
 def test_every_published_series_is_compared_and_every_sweep_exists() -> None:
     named = {series for study in studies() for series in (*study.published, *study.other_features)}
-    assert named == set(published.read().series)
-    assert {study.sweep for study in studies() if study.sweep} <= set(ready.names())
+    assert named == set(literature.read().series)
+    assert {study.sweep for study in studies() if study.sweep} <= set(ready_made_sweeps.names())
 
 
 def test_numbers_within_two_points_hold() -> None:
@@ -150,7 +150,7 @@ def test_what_theorems_say_of_the_best_k_is_what_inspections_say() -> None:
 
 def test_every_figure_of_a_theorem_is_compared_and_its_finding_is_one_sentence() -> None:
     theorems = {study.sweep: study for study in studies() if study.name.startswith("theory-")}
-    assert {*theorems} == {name for name in ready.names() if name.startswith("theory-")}
+    assert {*theorems} == {name for name in ready_made_sweeps.names() if name.startswith("theory-")}
     for study in theorems.values():
         assert study.finding.endswith(".")
         assert ". " not in study.finding
@@ -184,8 +184,8 @@ def test_a_study_runs_its_sweep_and_says_the_verdict(
     )
     study = _study(name="small", published=[TABLE_1.replace("cifar10", "digits")], sweep=str(sweep), differs="Digits.")
     printed = tmp_path / "published.json"
-    printed.write_text(published.FILE.read_text(encoding="utf-8").replace('cifar10"', 'digits"'), encoding="utf-8")
-    monkeypatch.setattr(published, "FILE", printed)
+    printed.write_text(literature.FILE.read_text(encoding="utf-8").replace('cifar10"', 'digits"'), encoding="utf-8")
+    monkeypatch.setattr(literature, "FILE", printed)
     monkeypatch.setattr("dpbench.studies.reproduce.catalogue.studies", lambda: (study,))
     monkeypatch.setattr("sys.argv", ["dpbench", "reproduce", "small", "--out", str(tmp_path / "out"), "--workers", "1"])
     with pytest.raises(SystemExit) as ended:

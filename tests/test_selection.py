@@ -15,7 +15,7 @@ from dpbench_plugins.datasets.sklearn import Digits
 from dpbench_plugins.learners.dp_sgd import DPSGD
 
 from dpbench import Budget, Curator, Predict, PublicData, Release, Split, Splits, Task
-from dpbench.board.verify.declared import check_selection
+from dpbench.board.verify.declarations import check_selection
 from dpbench.errors import ComponentFailed, DataError, DpbenchError, SpecError
 from dpbench.harness import roles
 from dpbench.harness.prepare import prepare

@@ -24,7 +24,7 @@ from dpbench.records import museum
 from dpbench.records.result import Interval, Result
 from dpbench.registry import load
 from dpbench.support import charts, progress
-from dpbench.support.guard import DEBUG
+from dpbench.support.plugin_calls import DEBUG
 from dpbench.testing.checking import check_laws
 
 Output = pytest.CaptureFixture[str]
@@ -341,7 +341,7 @@ def test_another_result_of_a_spec_is_filed_in_place_of_the_first_where_that_is_a
     monkeypatch.chdir(tmp_path)
     assert called("leaderboard", "add", _committed()) == 0
     found = Result.read(_committed())
-    other = found.model_copy(update={"seconds": {**found.seconds, "fit": 1.25}}).sealed().write(tmp_path)
+    other = found.model_copy(update={"seconds": {**found.seconds, "fit": 1.25}}).seal_result().write(tmp_path)
     assert called("leaderboard", "add", other) == 1
     assert "--replace puts this one in its place" in capsys.readouterr().err
     assert called("leaderboard", "add", "--replace", other) == 0
@@ -370,7 +370,7 @@ def _distribution(folder: Path, noted: dict[str, Any]) -> None:
 def test_a_plugin_from_elsewhere_is_submitted_with_its_repository_and_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dpbench.board.verify.declared import check_provenance
+    from dpbench.board.verify.declarations import check_provenance
     from dpbench.records.provenance import source_of
 
     monkeypatch.syspath_prepend(tmp_path)
@@ -443,12 +443,12 @@ def test_an_audit_of_a_result_of_before_names_its_file(tmp_path: Path, capsys: O
     (file,) = tmp_path.glob("*.json")
     found = Result.read(file)
     before = found.model_copy(update={"privacy": found.privacy.model_copy(update={"mechanism": "exact-sums-0"})})
-    file = before.sealed().write(tmp_path)
+    file = before.seal_result().write(tmp_path)
     capsys.readouterr()
     assert called("audit", file, "--out", tmp_path) == 1
     assert str(file) in capsys.readouterr().err
     for name in ("one", "two"):
-        before.sealed().write(tmp_path / "root" / "results" / "board").rename(
+        before.seal_result().write(tmp_path / "root" / "results" / "board").rename(
             tmp_path / "root" / "results" / "board" / f"{name}.json"
         )
     assert called("audit", "board", "--root", tmp_path / "root") == 1  # as nothing was audited

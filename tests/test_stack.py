@@ -29,7 +29,7 @@ from dpbench.harness.tuning.stack import Stack, StackedOuterProducts
 from dpbench.harness.tuning.together import MappedRows, fit_together
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.binding import bind
-from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
@@ -115,13 +115,13 @@ def test_settings_of_fewer_steps_train_beside_those_that_go_on(rate: float, weig
 
 def test_rows_that_one_group_has_mapped_serve_the_next_group_of_the_same_map(monkeypatch: pytest.MonkeyPatch) -> None:
     maps, rows, mapped = MappedRows(), private_rows(n=90, d=WIDTH), list[int]()
-    honest = Map.answered
+    honest = Map.compute_answer
 
     def counted(self: Map, curator: LedgerCurator, spent: Sequence[Any]) -> LedgerCurator:
         mapped.append(len(curator.rows))
         return honest(self, curator, spent)
 
-    monkeypatch.setattr(Map, "answered", counted)
+    monkeypatch.setattr(Map, "compute_answer", counted)
     for base, rate in ((Pillar(k=4), 0.3), (Pillar(k=4), 1.0), (Pillar(k=3), 1.0)):
         together(probes(base, rate), rows, maps=maps)
     assert mapped == [90, 90]

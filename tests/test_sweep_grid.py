@@ -203,7 +203,7 @@ def test_a_success_takes_a_failure_back(plugins: Registry, tmp_path: Path) -> No
 
 def test_two_sweeps_do_not_work_in_one_folder(plugins: Registry, tmp_path: Path) -> None:
     definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl"]}}
-    with Folder(tmp_path).held(), pytest.raises(OutputError, match="Another sweep is running in"):
+    with Folder(tmp_path).lock(), pytest.raises(OutputError, match="Another sweep is running in"):
         sweep(definition, tmp_path, plugins=plugins)
 
 

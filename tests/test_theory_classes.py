@@ -64,7 +64,7 @@ def test_every_pattern_of_the_class_is_represented(name: str, features: int, cou
     points, hypotheses = _points(count, features, seed), find_class(name, features, "sspp")
     patterns = _patterns(hypotheses.representatives(points), points)
     assert set(patterns) == _labelled(points, name)
-    assert len(patterns) <= hypotheses.most(count, features)
+    assert len(patterns) <= hypotheses.count_at_most(count, features)
     assert name == "stumps" or len(set(patterns)) == len(patterns)
 
 
@@ -92,7 +92,7 @@ def test_points_in_a_row_make_fewer_rectangles(coordinates: list[tuple[int, int]
     points = torch.tensor(coordinates).float()
     patterns = _patterns(Rectangles().representatives(points), points)
     assert set(patterns) == _labelled(points, "rectangles")
-    assert len(set(patterns)) == len(patterns) <= Rectangles().most(len(points), 2)
+    assert len(set(patterns)) == len(patterns) <= Rectangles().count_at_most(len(points), 2)
 
 
 def test_a_row_says_the_same_alone_and_among_others() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from dpbench_plugins.theory.datasets.plane import Thresholds
-from dpbench_plugins.theory.learners.pillar import PillarTheory
+from dpbench_plugins.theory.learners.pillar_theory import PillarTheory
 
 from dpbench import Budget, Choice, PlanError, Release, SpecError, Task
 from dpbench.errors import DpbenchError

@@ -84,22 +84,22 @@ def test_mapped_rows_have_one_norm_so_that_the_clip_bounds_residuals(
 ) -> None:
     x = torch.randn(m, d, generator=torch.Generator().manual_seed(seed))
     k = min(k, m - 1, d)
-    rows = spectrum(x).softened(k, whitening)(x)
+    rows = spectrum(x).soften(k, whitening)(x)
     assert rows.shape == (m, k)
     torch.testing.assert_close(rows.norm(dim=1), torch.ones(m))
 
 
 def test_full_whitening_gives_components_one_deviation_and_none_leaves_the_leading_ones_large() -> None:
     x = torch.randn(4000, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([9.0, 6.0, 4.0, 3.0, 2.0, 1.0])
-    assert float(spectrum(x).softened(6, 1.0)(x).std(0).min()) * 6**0.5 > 0.9
-    spread = spectrum(x).softened(6, 0.0)(x).std(0)
+    assert float(spectrum(x).soften(6, 1.0)(x).std(0).min()) * 6**0.5 > 0.9
+    spread = spectrum(x).soften(6, 0.0)(x).std(0)
     assert float(spread.max() / spread.min()) > 1.5
 
 
 def test_a_feature_that_hardly_varies_in_public_is_not_blown_up() -> None:
     x = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0])
     far = x[:1] + torch.tensor([0.0, 0.0, 0.0, 0.0, 0.1])
-    features = spectrum(x).softened(4, 0.3)
+    features = spectrum(x).soften(4, 0.3)
     assert float((features(far) - features(x[:1])).norm()) < 0.5
 
 
@@ -237,7 +237,7 @@ def test_rows_of_zeros_teach_nothing_and_break_nothing() -> None:
 
 def test_no_contribution_is_above_the_clip_at_which_a_residual_of_one_would_be_cut() -> None:
     x, y = clusters((30, 30, 30))
-    mapped = spectrum(x).softened(5, 0.3)(x) * 5**0.5
+    mapped = spectrum(x).soften(5, 0.3)(x) * 5**0.5
     norms = RankOne(residuals(torch.zeros(90, 3), y), mapped, bias=True).norms()
     assert float(norms.max()) == pytest.approx((2 / 3) ** 0.5 * 6**0.5, rel=1e-4)
     assert len(Chunk(mapped, y, y)) == 90
@@ -246,7 +246,7 @@ def test_no_contribution_is_above_the_clip_at_which_a_residual_of_one_would_be_c
 @pytest.mark.parametrize(("m", "k"), [(0, 2), (1, 2), (5, 5), (50, 13)])
 def test_more_components_than_public_data_carries_are_refused_in_a_sentence(m: int, k: int) -> None:
     with pytest.raises(SpecError, match=r"thrift.*public|public.*thrift"):
-        spectrum(torch.randn(m, 12)).softened(k, 0.3)
+        spectrum(torch.randn(m, 12)).soften(k, 0.3)
 
 
 def test_public_features_that_are_not_finite_are_refused() -> None:

@@ -92,7 +92,7 @@ def test_weights_are_found_in_the_hubs_cache(state: dict[str, Tensor], tmp_path:
 
 @pytest.mark.parametrize("extractor", [ResNet50SSL(), ResNet50SWSL()], ids=lambda one: one.name)
 def test_presence_is_told_by_the_names_that_timm_records(extractor: PretrainedNetwork, tmp_path: Path) -> None:
-    entry: Any = timm.get_pretrained_cfg(extractor.chosen)
+    entry: Any = timm.get_pretrained_cfg(extractor.selection)
     assert (extractor._hub_id, extractor._names) == (entry.hf_hub_id, FILES)
     assert entry.hf_hub_filename is None
     assert entry.license == type(extractor).licence.lower().replace("cc by", "cc-by").replace(" ", "-")
@@ -106,9 +106,9 @@ def test_weights_that_are_nowhere_are_named_with_address_size_and_folders(tmp_pa
     for extractor in (ResNet50SSL(), ResNet50SWSL()):
         with pytest.raises(DataMissing) as refusal:
             extractor.weights()
-        for part in ("model.safetensors", f"https://huggingface.co/timm/{extractor.chosen}", "about 102 MB"):
+        for part in ("model.safetensors", f"https://huggingface.co/timm/{extractor.selection}", "about 102 MB"):
             assert part in str(refusal.value)
-        assert str(tmp_path / extractor.chosen) in str(refusal.value)
+        assert str(tmp_path / extractor.selection) in str(refusal.value)
         assert "\n" not in str(refusal.value)
 
 

@@ -28,7 +28,7 @@ from dpbench import (
     Teacher,
     gaussian_sigma,
 )
-from dpbench.audit.run import audit_of
+from dpbench.audit.audit_fit import audit_of
 from dpbench.errors import ComponentFailed, LawBroken, NotPerExample, NotPlanned, NotPure
 from dpbench.harness.tuning.simulated import simulated
 from dpbench.museum.exhibits.elections import Committee

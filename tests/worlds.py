@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dpbench.api import Curator, Planned, Task
 from dpbench.privacy.binding import bind
-from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows

@@ -12,7 +12,7 @@ from dpbench.analysis.formats import percent
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.tables import label, test_key
 from dpbench.errors import DataError, SpecError
-from dpbench.privacy.mechanisms.choice.plan import eps0_of
+from dpbench.privacy.mechanisms.choice.choice_plan import eps0_of
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import PlannedChoice, Result
 from dpbench.support.messages import duration

@@ -64,7 +64,7 @@ class CanaryScores:
         """Whether anything was released at the canaries' coordinates: nothing is by choices."""
         return self._precision > 0
 
-    def stated(self) -> Attack:
+    def summarise(self) -> Attack:
         """Guess as often as was fixed in advance, and count: the highest are members, the lowest are not.
 
         Where samples are drawn, a low score may be that of a member who was never sampled: only the highest are used.

@@ -25,7 +25,7 @@ from torch import Tensor
 from dpbench.api import Release
 from dpbench.audit.attack import CanaryScores, draw_members
 from dpbench.audit.figures import compute_figures
-from dpbench.audit.noise import NoiseLog
+from dpbench.audit.noise_log import NoiseLog
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.plan import check_plan
@@ -98,8 +98,8 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
         noise.add("gradient", [answer[:, silent] / unit], [], nobody)
         along = (1 - 2 * labels) * (answer[1, FEATURES:] - answer[0, FEATURES:]) / math.sqrt(2)
         scores.add([along / claim.clip], claim.sigma, claim.sample_rate)
-    noise.independence.other_seed("gradient", [loop(x, y, seed + 1)[0][:, silent] / unit])
-    found = sensitivity, noise.stated(), scores.stated()
+    noise.independence.add_other_seed("gradient", [loop(x, y, seed + 1)[0][:, silent] / unit])
+    found = sensitivity, noise.summarise(), scores.summarise()
     plan = tuple(
         PlannedRelease(
             name=one.name, steps=one.steps, sample_rate=one.sample_rate, relative_noise=1.0, sigma=claim.sigma

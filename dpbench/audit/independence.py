@@ -30,7 +30,7 @@ class Tally:
         """Add to it."""
         self._total, self._variance, self._terms = self._total + total, self._variance + variance, self._terms + terms
 
-    def check(self, name: str) -> Iterator[Check]:
+    def test(self, name: str) -> Iterator[Check]:
         """Yield whether it is as far from 0 as chance has it; nothing where there are too few terms."""
         if self._terms >= FEWEST and self._variance > 0:
             z = self._total / math.sqrt(self._variance)
@@ -63,7 +63,7 @@ class Independence:
         self._search.add(whole)
         self._between(release, whole)
 
-    def other_seed(self, release: str, answers: Sequence[np.ndarray]) -> None:
+    def add_other_seed(self, release: str, answers: Sequence[np.ndarray]) -> None:
         """Add the noise of another seed's first answers of a release, to be held against this one's."""
         if release in self._first:
             self._product("another seed", self._first[release], np.concatenate([part.ravel() for part in answers]))
@@ -71,8 +71,8 @@ class Independence:
     def checks(self) -> Iterator[Check]:
         """Yield all tests."""
         for name, tally in self._tallies.items():
-            yield from tally.check(name)
-        yield from self._search.check()
+            yield from tally.test(name)
+        yield from self._search.test()
 
     def _within(self, part: np.ndarray) -> None:
         rows = part.reshape(len(part), -1) if part.ndim > 1 else part.reshape(1, -1)
@@ -126,7 +126,7 @@ class RepetitionSearch:
         self._sums[len(part)] = self._sums.get(len(part), 0) + products
         self._questions[len(part)] = count + 1
 
-    def check(self) -> Iterator[Check]:
+    def test(self) -> Iterator[Check]:
         """Yield the largest of all, in view of how many there are."""
         found = []
         for length, products in self._sums.items():

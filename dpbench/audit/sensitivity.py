@@ -59,7 +59,7 @@ class Replays:
     shift: float = 0.0
     complaints: list[str] = field(default_factory=list)
 
-    def stated(self) -> Sensitivity:
+    def summarise(self) -> Sensitivity:
         """Return the statistics."""
         return Sensitivity(
             questions=self.questions, rows=self.tried, largest=self.largest, shift=self.shift,

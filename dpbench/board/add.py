@@ -10,9 +10,9 @@ from typing import Any
 from dpbench.board.folder import ResultFile, content_of, results_of
 from dpbench.board.verify.audits import audit_file
 from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
-from dpbench.board.verify.declared import HARNESS
-from dpbench.board.verify.known import Expectations
-from dpbench.board.verify.rerun import record_of
+from dpbench.board.verify.declarations import HARNESS
+from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.rerun_record import record_of
 from dpbench.board.verify.review import review_of
 from dpbench.errors import ChecksFailed, Complaint, MalformedFile
 from dpbench.records.result import Result
@@ -41,7 +41,7 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
         ChecksFailed: a file fails a check, matches no board, or its place is held by another result of the same spec.
         OutputError: the leaderboard cannot be written.
     """
-    known = Expectations.here(root, plugins)
+    known = Expectations.read(root, plugins)
     wrong: list[Complaint] = []
     wanted: list[tuple[Filing, dict[str, Any]]] = []
     for file in files:
@@ -111,7 +111,7 @@ def match_boards(file: Path, root: Path, known: Expectations) -> tuple[CheckedFi
     spec = fill_new_options(alone.result.spec, known)
     matches = [name for name, board in known.boards.items() if not find_departures(board, spec)]
     if not matches:
-        return alone.but(_nearest(alone.result, known)), []
+        return alone.with_complaints(_nearest(alone.result, known)), []
     there, _ = results_of(root, dict(known.boards))
     for board in matches:
         beside = [one for one in there if one.board == board and one.path.name != file.name]

@@ -25,8 +25,8 @@ from dpbench.board.ranking import SENTENCE, order_of, ranks
 from dpbench.board.verify.audits import check_audits, find_audit
 from dpbench.board.verify.audits import find_stray_audits as stray_audits
 from dpbench.board.verify.checks import CheckedFile
-from dpbench.board.verify.known import Expectations
-from dpbench.board.verify.rerun import check_records, find_record
+from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.rerun_record import check_records, find_record
 from dpbench.board.verify.review import Review, review
 from dpbench.errors import ChecksFailed, Complaint, DpbenchError
 from dpbench.records.board import Board
@@ -80,7 +80,7 @@ def index_of(root: Path, plugins: Registry) -> Index:
         ChecksFailed: a check fails; nothing of the leaderboard is shown until it is mended.
         DpbenchError: a board cannot be read.
     """
-    known = Expectations.here(root, plugins)
+    known = Expectations.read(root, plugins)
     found = verify_leaderboard(root, known)
     if not found.ok:
         raise ChecksFailed("Nothing is built", found.complaints)

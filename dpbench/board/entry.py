@@ -10,8 +10,8 @@ from typing import Any
 
 from dpbench.board.index import AuditSummary, Entry, Origin, Reads, RerunSummary, Role
 from dpbench.board.verify.checks import CheckedFile
-from dpbench.board.verify.known import Expectations
-from dpbench.board.verify.rerun import Rerun
+from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.rerun_record import Rerun
 from dpbench.records.audit import Audit
 from dpbench.records.board import Board
 from dpbench.records.result import Result

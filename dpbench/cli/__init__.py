@@ -35,7 +35,7 @@ from dpbench.cli import (
 from dpbench.cli.command import Command
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.support import progress
-from dpbench.support.guard import DEBUG
+from dpbench.support.plugin_calls import DEBUG
 from dpbench.support.threads import let_idle_sleep
 
 app = typer.Typer(

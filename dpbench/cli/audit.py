@@ -100,7 +100,7 @@ def _audited(target: Target, seed: int | None, canaries: int | None, device: str
     seeds = (what if isinstance(what, Spec) else what.spec).seeds
     if target.filed and seed is not None and seed not in seeds:
         raise SpecError(f"Expected --seed {seed} to be one of {target.name}, which has {', '.join(map(str, seeds))}.")
-    from dpbench.audit.run import audit as audited
+    from dpbench.audit.audit_fit import audit as audited
 
     return audited(what, seed=seed, canaries=canaries, device=device, plugins=plugins)
 

@@ -17,7 +17,7 @@ from rich.table import Column, Table
 from dpbench.cli.presence import HERE, dataset_facts, extractor_facts
 from dpbench.records.board import Board, board_files
 from dpbench.registry import KINDS, Kind, Registry, load
-from dpbench.studies.figures import ready
+from dpbench.studies.figures import ready_made_sweeps
 from dpbench.support.messages import bytes_in_words
 
 FACTS: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
@@ -86,8 +86,8 @@ def _boards() -> list[dict[str, str]]:
 def _figures() -> list[dict[str, str]]:
     """Return every ready-made sweep, with the first comment of its file."""
     rows = []
-    for name in ready.names():
-        lines = itertools.takewhile(lambda line: line.startswith("#"), ready.lines(name))
+    for name in ready_made_sweeps.names():
+        lines = itertools.takewhile(lambda line: line.startswith("#"), ready_made_sweeps.lines(name))
         said = " ".join(line.lstrip("# ") for line in lines)
         rows.append({"name": name, "shows": SENTENCE.split(said)[0].rstrip("."), "command": f"dpbench sweep {name}"})
     return rows

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dpbench.cli.file import RunOptions
+from dpbench.cli.spec_file import RunOptions
 from dpbench.errors import SpecError
 from dpbench.records.search import Search
 

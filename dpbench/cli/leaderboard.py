@@ -16,7 +16,7 @@ from dpbench.privacy import MECHANISM
 
 if TYPE_CHECKING:
     from dpbench.board.verify.checks import CheckedFile
-    from dpbench.board.verify.known import Expectations
+    from dpbench.board.verify.expectations import Expectations
     from dpbench.board.verify.review import Review
     from dpbench.records.result import Result
     from dpbench.registry import Registry
@@ -48,10 +48,10 @@ def verify(
     """Check every result: epsilon derived again, scores counted again, digests, seals, boards; one line a result."""
     if seed is not None and not rerun:
         raise SpecError("--seed names the seed to run again: add --rerun.")
-    from dpbench.board.verify.known import Expectations
+    from dpbench.board.verify.expectations import Expectations
 
     plugins = _plugins()
-    known = Expectations.here(root, plugins)
+    known = Expectations.read(root, plugins)
     found = _found(files, root, known)
     failed = 0
     for one in found.results:
@@ -147,9 +147,9 @@ def check_submission(
 ) -> None:
     """Say whether results could be submitted, and to which boards; nothing is filed. No checkout is needed."""
     from dpbench.board.add import describe_occupant, find_taken_places, match_boards
-    from dpbench.board.verify.known import Expectations
+    from dpbench.board.verify.expectations import Expectations
 
-    known, failed = Expectations.here(root, _plugins()), False
+    known, failed = Expectations.read(root, _plugins()), False
     for file in files:
         checked, boards = match_boards(file, root, known)
         failed |= not checked.ok
@@ -254,17 +254,17 @@ def _line(one: CheckedFile) -> str:
 
 def _again(one: CheckedFile, seed: int | None, plugins: Registry, device: str, root: Path) -> str:
     """Run a seed again, keep the record, and say what came out; nothing else than a difference is a failure."""
-    from dpbench.board.verify import rerun
+    from dpbench.board.verify import rerun_record
     from dpbench.errors import NotReproducible
 
     assert one.result is not None
     try:
-        record = rerun.rerun(one.result, seed, plugins, device)
+        record = rerun_record.rerun(one.result, seed, plugins, device)
     except NotReproducible as error:
         return f"ok {one.stored.file}; not run: {error}"
     except DpbenchError as error:
         return f"FAILED {one.stored.file}: seeds: {error}"
     if one.stored.filed:
-        rerun.keep(record, one.stored, root)
+        rerun_record.keep(record, one.stored, root)
     said = f"seed {record.seed}: {record.outcome}, accuracy {record.accuracy:.6g}"
     return f"ok {one.stored.file}; {said}" if record.agrees else f"FAILED {one.stored.file}: seeds: {said}"

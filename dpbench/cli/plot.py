@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.studies.figures import ready
+from dpbench.studies.figures import ready_made_sweeps
 
 if TYPE_CHECKING:
     from dpbench.studies.figures.collect import FigureData
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 def plot(
     sweep: Annotated[
         Path,
-        typer.Argument(help=f"Sweep file with a \\[plot] table, or a ready-made sweep: {', '.join(ready.names())}."),
+        typer.Argument(
+            help=f"Sweep file with a \\[plot] table, or a ready-made sweep: {', '.join(ready_made_sweeps.names())}."
+        ),
     ],
     results: Annotated[Path | None, typer.Option(help="Results folder. \\[default: dpbench-results/NAME]")] = None,
     out: Annotated[

@@ -16,7 +16,7 @@ from dpbench.learning.trainable import Trainable
 from dpbench.records.protocol import Component
 from dpbench.registry import Registry, fields_from, load
 from dpbench.support import progress
-from dpbench.support.guard import call_plugin
+from dpbench.support.plugin_calls import call_plugin
 
 LINES = 20  # roughly how many progress lines to print
 

@@ -59,15 +59,17 @@ def reproduce(
 
 def _run(sweep: str, folder: Path, workers: int | None, plugins: Registry) -> None:
     from dpbench import sweep as sweeps
-    from dpbench.studies.figures import ready
+    from dpbench.studies.figures import ready_made_sweeps
 
     with report_interrupt("Finished cells are kept; repeat the command to continue."):
-        sweeps.sweep(ready.find(Path(sweep)), folder, resources=sweeps.Resources(workers=workers), plugins=plugins)
+        sweeps.sweep(
+            ready_made_sweeps.find(Path(sweep)), folder, resources=sweeps.Resources(workers=workers), plugins=plugins
+        )
 
 
 def _compared(study: Study, folder: Path, plugins: Registry) -> Comparison:
     from dpbench.studies.reproduce.document import folder_of
-    from dpbench.studies.reproduce.measured import read_measurements
+    from dpbench.studies.reproduce.measurements import read_measurements
     from dpbench.studies.reproduce.verdict import compare
 
     return compare(study, read_measurements(study, folder if study.sweep else folder_of(folder, study), plugins))

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli import file, flags
+from dpbench.cli import flags, spec_file
 from dpbench.cli.output import print_if_unwritable, report_interrupt
 from dpbench.cli.request import RunRequest, list_values, split_components, split_numbers, with_several
 from dpbench.cli.summary import show_summary
@@ -72,7 +72,7 @@ def run(
     as_json: flags.Json = False,
 ) -> None:
     """Fit once per seed, score on the test split, write one JSON result; of several learners or ε, one each."""
-    written, also = file.read(spec, "run")
+    written, also = spec_file.read(spec, "run")
     rule = flags.rule_of(tune, selection, also)
     search = flags.search_of(rule, space, tries, search_seed, repeats, also)
     axes: dict[str, list[Any]] = {

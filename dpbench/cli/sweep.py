@@ -12,7 +12,7 @@ from rich.table import Table
 from dpbench.cli import flags
 from dpbench.cli.output import report_interrupt
 from dpbench.cli.summary import show_summary
-from dpbench.studies.figures import ready
+from dpbench.studies.figures import ready_made_sweeps
 from dpbench.sweep.cell_files import STATES, TO_RUN
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def sweep(
     from dpbench.registry import load
 
     jobs = sweeps.slurm_options(slurm) if slurm else None
-    definition = ready.find(file)
+    definition = ready_made_sweeps.find(file)
     resources = sweeps.Resources(cast("ExecutorName", executor), scheduler, workers, threads, device, jobs)
     plugins = load()
     plugins.report_broken()

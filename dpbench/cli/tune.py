@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli import file, flags
+from dpbench.cli import flags, spec_file
 from dpbench.cli.output import print_if_unwritable
 from dpbench.errors import SpecError
 from dpbench.records.protocol import Component, Protocol
@@ -48,7 +48,7 @@ def tune(
     as_json: flags.Json = False,
 ) -> None:
     """Search a learner's settings using public labels; write the trials and the best. Test data is never read."""
-    keys, also = file.read(spec, "search")
+    keys, also = spec_file.read(spec, "search")
     _refuse_others(also, spec)
     search = flags.search_of(flags.rule_of(False, selection, also), space, tries, search_seed, None, also)
     given = {
@@ -81,7 +81,7 @@ def tune(
         _show(tuning, f"dpbench {command_of(tuning.spec, written, plugins)}", written, Console())
 
 
-def _refuse_others(also: file.RunOptions, spec: Path | None) -> None:
+def _refuse_others(also: spec_file.RunOptions, spec: Path | None) -> None:
     for name in ("board", "settings", "repeats"):
         if getattr(also, name) is not None:
             raise SpecError(f"Expected no {name} in {spec}: dpbench tune searches for settings, and runs nothing.")

@@ -36,8 +36,8 @@ from dpbench.records.protocol import CONCAT
 from dpbench.support.code import code_of
 from dpbench.support.fields import changed_fields
 from dpbench.support.files import canonical_digest, sha256, write_json
-from dpbench.support.guard import call_plugin
 from dpbench.support.paths import cache_folder
+from dpbench.support.plugin_calls import call_plugin
 
 CHANGED = (
     "The code of extractor {name!r} has changed since its features were extracted. If that changes features, extract "

@@ -54,7 +54,7 @@ class Hashes:
         index = np.asarray(rows)
         return Hashes(self.exact[index], self.thumbnails[index])
 
-    def beside(self, others: Hashes) -> Hashes:
+    def join(self, others: Hashes) -> Hashes:
         """Return these and others."""
         exact = np.concatenate([self.exact, others.exact])
         return Hashes(exact, np.concatenate([self.thumbnails, others.thumbnails]))

@@ -18,7 +18,7 @@ from dpbench.api import Extractor, Images
 from dpbench.errors import DataError, DpbenchError
 from dpbench.support import progress
 from dpbench.support.files import write_atomically
-from dpbench.support.guard import call_plugin
+from dpbench.support.plugin_calls import call_plugin
 
 SHARD = 1024  # images: what an interrupted extraction loses at most
 BATCH = 32  # images a network sees at once: larger ones are slower on a CPU, whose cache they leave

@@ -11,9 +11,9 @@ from pathlib import Path
 from dpbench.api import Dataset, Source
 from dpbench.errors import DataMissing
 from dpbench.support.fields import changed_fields
-from dpbench.support.guard import call_plugin
 from dpbench.support.messages import bytes_in_words
 from dpbench.support.paths import data_folders, is_restricted
+from dpbench.support.plugin_calls import call_plugin
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dpbench.data import sources
 from dpbench.data.duplicates import compute_hashes, overlap_of, overlap_within
 from dpbench.errors import DataError
 from dpbench.records.overlap import Overlap
-from dpbench.support.guard import call_plugin
+from dpbench.support.plugin_calls import call_plugin
 
 
 class Survey(BaseModel):

@@ -13,7 +13,7 @@ from dpbench.api import Learner, Predict, Task
 from dpbench.harness.leftovers import refuse_leftovers
 from dpbench.harness.scoring import predict_all
 from dpbench.privacy.core.guarding import RowGuard
-from dpbench.support.guard import call_plugin
+from dpbench.support.plugin_calls import call_plugin
 
 T = TypeVar("T")
 

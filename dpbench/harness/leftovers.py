@@ -30,7 +30,7 @@ class Leftovers:
         self._learner = learner
         self._snapshot = Snapshot((learner, type(learner)))
 
-    def found(self) -> str | None:
+    def find(self) -> str | None:
         """Name the first thing that has changed, or what an earlier fit of this class has left in this process."""
         cls = type(self._learner)
         left: str | None = self._snapshot.change() or getattr(cls, _LEFT, None)
@@ -50,11 +50,11 @@ def refuse_leftovers(learner: Learner) -> Iterator[None]:
     try:
         yield
     except BaseException as error:  # noted whatever ended the fit; what ended it is told too
-        left = leftovers.found()
+        left = leftovers.find()
         if left is None or not isinstance(error, Exception):
             raise
         raise NotPure(f"{_refusal(learner, left)} It failed as well: {error}") from error
-    if (left := leftovers.found()) is not None:
+    if (left := leftovers.find()) is not None:
         raise NotPure(_refusal(learner, left))
 
 

@@ -22,7 +22,7 @@ class PublicMap:
         self.features, self.state = features, generator.get_state()
         self._snapshot = Snapshot(features, generators=False)
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Say whether a fit has changed it, by noisy answers perhaps: another fit would find them."""
         return self._snapshot.change() is not None
 
@@ -43,7 +43,7 @@ class Maps:
         drawn = generator.get_state().numpy().tobytes()
         key = (learner.map_key, data, str(task.device), public.y is None, drawn)
         made = self._made.pop(key, None)
-        if made is None or made.changed():
+        if made is None or made.has_changed():
             made = PublicMap(learner.features(task, public, generator), generator)
         self._made[key] = made
         while len(self._made) > KEPT:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dpbench.api import Budget, Learner, Planned, Task
 from dpbench.errors import PlanError
 from dpbench.privacy.core.plan import check_plan
-from dpbench.support.guard import call_plugin
+from dpbench.support.plugin_calls import call_plugin
 
 Who = Callable[[str], str]
 """Names a learner, what it is asked to do, and who brought it: for messages about its failures."""

@@ -29,7 +29,7 @@ from dpbench.records.search import ResolvedSearch, Selection, SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import Parts, ResolvedSpec, resolve, selection, write_component
-from dpbench.support import memory, progress
+from dpbench.support import malloc, progress
 from dpbench.support.code import DPBENCH, code_of, core
 from dpbench.support.device import find_device
 from dpbench.support.fields import filled_fields
@@ -197,7 +197,7 @@ def load_run(
         DpbenchError: one sentence; names, options or data do not fit.
     """
     torch.set_float32_matmul_precision("highest")  # norms are bounded for IEEE float32, not for TF32
-    memory.keep_freed()
+    malloc.keep_freed()
     phases, there = Phases(), find_device(device)
     resolved = spec if isinstance(spec, ResolvedSpec) else resolve(spec, plugins or registry.load())
     earlier = None

@@ -24,7 +24,7 @@ from dpbench.records.overlap import Overlap
 from dpbench.records.protocol import SplitRule
 from dpbench.registry.components import Parts
 from dpbench.support.fields import changed_fields
-from dpbench.support.guard import call_plugin
+from dpbench.support.plugin_calls import call_plugin
 
 SplitName = Literal["private", "public", "test"]
 
@@ -104,7 +104,7 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         if of is not splits or name == "private":
             return hashed if of is not splits else hashed.take(private_rows)
         public = hashed.take(public_rows)
-        return public if of.public is None else public.beside(duplicates.compute_hashes(of.public, of.digest, "public"))
+        return public if of.public is None else public.join(duplicates.compute_hashes(of.public, of.digest, "public"))
 
     return Roles(
         task, private, public, lambda: _test(splits, parts, rule, device), digests, images, lambda: _compared(images),

@@ -121,7 +121,7 @@ def _result(
         components=origins_of(parts),
         provenance={**_made(parts, prepared.provenance), **noted},
         seeds=tuple(seeds), metrics=summarise(seeds),
-    ).sealed()  # fmt: skip
+    ).seal_result()  # fmt: skip
 
 
 def _made(parts: Parts, process: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from dpbench.errors import DataError, DpbenchError, SpecError
 from dpbench.harness.fit import SeedFit
 from dpbench.harness.prepare import PreparedRun, origins_of, prepare_seed
 from dpbench.harness.scoring import predict_all
-from dpbench.models import file as files
+from dpbench.models import model_file as files
 from dpbench.models.card import Card, ExtractorFacts, TestScore
 from dpbench.models.program import Program, record
 from dpbench.registry import Registry, load

@@ -75,14 +75,14 @@ class Program:
         scores: Tensor = values[-1]
         return scores
 
-    def written(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return all but the tensors, for JSON."""
         steps = [[step.operation, step.arguments, step.named] for step in self.steps]
         return {"batch": BATCH, "shape": self.shape, "steps": steps}
 
     @classmethod
     def of(cls, written: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Program:
-        """Return the program that `written` wrote.
+        """Return the program that `to_json` wrote.
 
         Raises:
             DataError: it is none, or has an operation that a model may not have.

@@ -49,7 +49,7 @@ class Calibration(BrokenAccount):
         return self.given, self.shown(self.plan, self.given, self.delta)
 
 
-def asks_the_central_limit(plan: Sequence[Release], sigma: float, delta: float) -> float:
+def central_limit_epsilon(plan: Sequence[Release], sigma: float, delta: float) -> float:
     """States the epsilon of a central limit theorem, which holds for infinitely many steps of infinitely small rates.
 
     Source: Opacus' `gdp` accountant.
@@ -62,7 +62,7 @@ def asks_the_central_limit(plan: Sequence[Release], sigma: float, delta: float) 
     )
 
 
-def doubles_the_divergence(plan: Sequence[Release], sigma: float, delta: float) -> float:
+def doubled_divergence(plan: Sequence[Release], sigma: float, delta: float) -> float:
     """Counts two releases on one sample as twice the Rényi divergence of one, as if each had drawn its own.
 
     Source: the code of GEP (Yu et al. 2021): "the sensitivity is sqrt(2)". True is one release at sigma / sqrt(2).
@@ -75,7 +75,7 @@ def doubles_the_divergence(plan: Sequence[Release], sigma: float, delta: float) 
     return min(float(found) - math.log(delta) / (order - 1) for found, order in zip(curve, orders, strict=True))
 
 
-def counts_micro_batches_as_examples(plan: Sequence[Release], sigma: float, delta: float) -> float:
+def micro_batches_counted_as_examples(plan: Sequence[Release], sigma: float, delta: float) -> float:
     """Accounts for single examples where four are averaged before they are clipped: one of them moves two clips.
 
     Source: the run on IMDB of AdaDPS (Li et al. 2022): noise 1, 32 epochs of batches of 64, in micro-batches of 4.
@@ -83,7 +83,7 @@ def counts_micro_batches_as_examples(plan: Sequence[Release], sigma: float, delt
     return accountant.epsilon(plan, sigma, delta)
 
 
-def trusts_the_textbook(plan: Sequence[Release], sigma: float, delta: float) -> float:
+def textbook_gaussian(plan: Sequence[Release], sigma: float, delta: float) -> float:
     """Turns sigma = sqrt(2 log(1.25 / delta)) / epsilon around, which is proven for epsilon below 1 alone.
 
     Source: differential privacy for scikit-learn's SGD (issue 30114).
@@ -91,7 +91,7 @@ def trusts_the_textbook(plan: Sequence[Release], sigma: float, delta: float) -> 
     return math.sqrt(2 * math.log(1.25 / delta)) / sigma
 
 
-def bisects_to_the_unsafe_side(plan: Sequence[Release], target: float, delta: float) -> float:
+def bisection_to_the_unsafe_side(plan: Sequence[Release], target: float, delta: float) -> float:
     """Searches for sigma until it is known to 0.01, and returns the last one tried, on whichever side.
 
     Source: `get_noise_multiplier` of Opacus as of issue 346, which tells of an epsilon 0.5 above the target.
@@ -104,7 +104,7 @@ def bisects_to_the_unsafe_side(plan: Sequence[Release], target: float, delta: fl
     return sigma
 
 
-def reports_one_run_of_many(plan: Sequence[Release], sigma: float, delta: float) -> float:
+def best_run_reported_alone(plan: Sequence[Release], sigma: float, delta: float) -> float:
     """Tries 48 settings on the private data, publishes the best, and states the epsilon of one.
 
     Source: the grids of most papers on private learning, this one that of PILLAR (Pinto et al. 2023).
@@ -114,7 +114,7 @@ def reports_one_run_of_many(plan: Sequence[Release], sigma: float, delta: float)
     return accountant.epsilon([one], sigma, delta)
 
 
-def states_what_it_likes(plan: Sequence[Release], sigma: float, delta: float) -> float:
+def understated_epsilon(plan: Sequence[Release], sigma: float, delta: float) -> float:
     """Writes a smaller epsilon into a result.
 
     Source: a catalogue of claims, where an entry says of itself "99.75% at eps 0" (private-machinelearning.github.io,

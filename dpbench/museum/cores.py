@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Learner, Release
-from dpbench.audit.run import audit_of
+from dpbench.audit.audit_fit import audit_of
 from dpbench.museum.exhibit import Epsilon, Exhibit, Findings
 from dpbench.museum.strangers import EPSILON, prepare_learner
 from dpbench.privacy.core.accounting import accountant
@@ -52,7 +52,7 @@ class BrokenCore(Exhibit):
         """Audit an honest learner on the broken core."""
         assert self.learner is not None
         run = prepare_learner(self.learner)
-        with self.broken():
+        with self.break_core():
             found = audit_of(run, 0, CANARIES)
         said = {
             part: [one.partition(": ")[2] for one in found.figures.failed if one.startswith(part)] for part in PARTS
@@ -60,7 +60,7 @@ class BrokenCore(Exhibit):
         return {_GUARD[part]: "; ".join(said[part]) or None for part in PARTS if found.part(part) is not None}
 
     @contextmanager
-    def broken(self) -> Iterator[None]:
+    def break_core(self) -> Iterator[None]:
         """Put it into its place for a while."""
         module, _, path = self.place.partition(":")
         *owners, name = path.split(".")
@@ -78,7 +78,7 @@ class BrokenCore(Exhibit):
 _GUARD: dict[Part, Any] = {part: f"audit: {part}" for part in PARTS}
 
 
-def halves_the_noise(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
+def half_the_noise(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
     """Adds noise of half the standard deviation.
 
     Source: an implementation of backpropagation clipping, whose sensitivity had a wrong factor of the batch size: it
@@ -88,7 +88,7 @@ def halves_the_noise(honest: Honest, draws: object, shape: Sequence[int], std: A
     return noise
 
 
-def adds_noise_five_percent_short(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
+def noise_five_percent_short(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
     """Adds noise of 0.95 of its standard deviation: no attack sees that.
 
     Source: made for the museum. Opacus' `gdp` accountant finds sigmas up to 7% below the needed one.
@@ -97,7 +97,7 @@ def adds_noise_five_percent_short(honest: Honest, draws: object, shape: Sequence
     return noise
 
 
-def forgets_the_root_of_two(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
+def missing_root_of_two(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
     """Adds to each of two blocks the noise that one alone would need: together they move by sqrt(2) clips.
 
     Source: per-layer clipping, whose noise has to know how many layers there are (Opacus, issue 202); the joint release
@@ -107,7 +107,7 @@ def forgets_the_root_of_two(honest: Honest, draws: object, shape: Sequence[int],
     return noise
 
 
-def draws_one_noise_for_all_classes(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
+def one_noise_for_all_classes(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
     """Adds the same vector to the sum of every class: the difference of two classes has no noise.
 
     Source: the reference code of DP-FC (Mehta et al. 2023, 2211.13403), which maps over classes with one key.
@@ -116,7 +116,7 @@ def draws_one_noise_for_all_classes(honest: Honest, draws: object, shape: Sequen
     return np.broadcast_to(noise[:1], tuple(shape)).copy()
 
 
-def seeds_the_generator_every_epoch(
+def generator_reseeded_every_epoch(
     honest: Honest, draws: object, key: tuple[str, ...], shared: tuple[str, ...]
 ) -> None:
     """Starts the generator of the noise over every fourth step.
@@ -127,7 +127,7 @@ def seeds_the_generator_every_epoch(
     honest(draws, (*fit, release, str(int(step) % 4)), shared)
 
 
-def keeps_noise_between_runs(honest: Honest, draws: object, key: tuple[str, ...], shared: tuple[str, ...]) -> None:
+def noise_reused_between_runs(honest: Honest, draws: object, key: tuple[str, ...], shared: tuple[str, ...]) -> None:
     """Uses the noise of an earlier run again: who has both models has their difference without noise.
 
     Source: the code of Tramèr and Boneh (2021) keeps noisy batch statistics on disk, under a name that says nothing of
@@ -136,7 +136,7 @@ def keeps_noise_between_runs(honest: Honest, draws: object, key: tuple[str, ...]
     honest(draws, ("noise of an earlier run", *key[-2:]), shared)
 
 
-def shuffles_batches(honest: Honest, size: int, rate: float, generator: np.random.Generator) -> np.ndarray:
+def fixed_size_batches(honest: Honest, size: int, rate: float, generator: np.random.Generator) -> np.ndarray:
     """Takes batches of a fixed size and accounts for Poisson samples.
 
     Source: a data loader with `shuffle=True` under an accountant for Poisson samples (private-transformers, issue 7;
@@ -145,7 +145,7 @@ def shuffles_batches(honest: Honest, size: int, rate: float, generator: np.rando
     return np.sort(generator.permutation(size)[: round(size * rate)])
 
 
-def samples_some_examples_more_often(honest: Honest, draws: object, size: int, rate: float) -> np.ndarray:
+def unequal_sample_rates(honest: Honest, draws: object, size: int, rate: float) -> np.ndarray:
     """Samples every other example at 1.6 times the rate, the rest at 0.4 of it: as many on average.
 
     Source: samplers weighted by class under an accountant for one rate (Opacus, issues 600 and 813).
@@ -155,7 +155,7 @@ def samples_some_examples_more_often(honest: Honest, draws: object, size: int, r
     return np.sort(np.concatenate([often[often % 2 == 0], seldom[seldom % 2 == 1]]))
 
 
-def clips_nothing(honest: Honest, norms: Tensor, bounds: Tensor | float, *largest: float) -> Tensor:
+def missing_clip(honest: Honest, norms: Tensor, bounds: Tensor | float, *largest: float) -> Tensor:
     """Adds up rows as long as they are.
 
     Source: parameters whose gradients have no per-example form are not clipped where a library is told to go on
@@ -165,7 +165,7 @@ def clips_nothing(honest: Honest, norms: Tensor, bounds: Tensor | float, *larges
     return weights
 
 
-def trusts_every_number(honest: Honest, norms: Tensor, bounds: Tensor | float, *largest: float) -> Tensor:
+def unchecked_nan_rows(honest: Honest, norms: Tensor, bounds: Tensor | float, *largest: float) -> Tensor:
     """Weighs a row of NaN by NaN: the sum is NaN, and everybody knows that this row is there.
 
     Source: one such record makes all weights of a model NaN in Opacus 1.6; jax_privacy counts it as zero.
@@ -173,7 +173,7 @@ def trusts_every_number(honest: Honest, norms: Tensor, bounds: Tensor | float, *
     return (bounds / norms).clamp(0, 1).nan_to_num(1.0)
 
 
-def clips_the_sum(honest: Honest, rows: RankOne, clip: float) -> IntegerSum:
+def clip_after_summation(honest: Honest, rows: RankOne, clip: float) -> IntegerSum:
     """Clips the gradient of the batch, after it is summed: two neighbours are up to two clips apart.
 
     Source: clipping after aggregation, as in a generator's DP-SGD (AiDotNet, review of pull request 1318).
@@ -185,7 +185,7 @@ def clips_the_sum(honest: Honest, rows: RankOne, clip: float) -> IntegerSum:
     return IntegerSum((total / grid).round().to(torch.int64), grid)
 
 
-def averages_pairs_before_clipping(honest: Honest, rows: RankOne, clip: float) -> IntegerSum:
+def pairs_averaged_before_clipping(honest: Honest, rows: RankOne, clip: float) -> IntegerSum:
     """Clips the mean of two examples, and adds noise for the sum of such means: one example moves two clips.
 
     Source: `num_microbatches` of TensorFlow Privacy (issue 81), and the code of AdaDPS (Li et al. 2022).
@@ -198,7 +198,7 @@ def averages_pairs_before_clipping(honest: Honest, rows: RankOne, clip: float) -
     return IntegerSum((total / grid).round().to(torch.int64), grid)
 
 
-def adds_up_in_float32(honest: Honest, *factors: Any) -> IntegerSum:
+def float32_sums(honest: Honest, *factors: Any) -> IntegerSum:
     """Adds up rows in float32: each is rounded by what the sum was before it, so that one moves the rest.
 
     Source: every library that sums gradients in floats (Casacuberta, Shoemate, Vadhan and Wagaman 2022).
@@ -207,7 +207,7 @@ def adds_up_in_float32(honest: Honest, *factors: Any) -> IntegerSum:
     return IntegerSum(found.total.float().to(torch.int64), found.grid)
 
 
-def reads_the_first_rows_twice(honest: Honest, rows: Any, sample: np.ndarray, *given: Any) -> Iterator[Any]:
+def first_rows_counted_twice(honest: Honest, rows: Any, sample: np.ndarray, *given: Any) -> Iterator[Any]:
     """Fills the last batch up with the first rows, which then count twice.
 
     Source: the Gram matrix of dp_transfer (Mehta et al. 2023) is summed over 49 batches of 1,024, of 50,000 rows.
@@ -216,7 +216,7 @@ def reads_the_first_rows_twice(honest: Honest, rows: Any, sample: np.ndarray, *g
     yield from chunks
 
 
-def trusts_every_loss(honest: Honest, numbers: Tensor) -> Tensor:
+def unbounded_losses(honest: Honest, numbers: Tensor) -> Tensor:
     """Adds up losses as large as they are: one row decides a choice.
 
     Source: made for the museum. What is clamped is the row function's word, as a clip is for a gradient.
@@ -224,7 +224,7 @@ def trusts_every_loss(honest: Honest, numbers: Tensor) -> Tensor:
     return numbers.nan_to_num(0.0).mul_(2.0**20).round_()
 
 
-def scores_rows_both_ways(honest: Honest, numbers: Tensor) -> Tensor:
+def two_sided_scores(honest: Honest, numbers: Tensor) -> Tensor:
     """Scores a row from -1 to 1, at the eps0 of losses in [0, 1]: one row moves some candidates up and others down.
 
     Source: the exponential mechanism has exp(eps0 score / 2) in textbooks (McSherry and Talwar 2007). The half may go
@@ -234,7 +234,7 @@ def scores_rows_both_ways(honest: Honest, numbers: Tensor) -> Tensor:
     return 2 * steps - 2.0**20
 
 
-def chooses_at_twice_eps0(honest: Honest, draws: object, totals: np.ndarray, scale: float) -> np.ndarray:
+def choice_at_twice_eps0(honest: Honest, draws: object, totals: np.ndarray, scale: float) -> np.ndarray:
     """Draws Gumbel noise of half the scale.
 
     Source: made for the museum: exp(eps0 score) where exp(eps0 score / 2) was accounted for.
@@ -243,7 +243,7 @@ def chooses_at_twice_eps0(honest: Honest, draws: object, totals: np.ndarray, sca
     return chosen
 
 
-def deals_by_position(honest: Honest, rows: Any, shards: int, salt: int) -> Any:
+def shards_by_position(honest: Honest, rows: Any, shards: int, salt: int) -> Any:
     """Deals example i to shard i mod t: taking one away moves all that come after it to another teacher.
 
     Source: made for the museum, after `range(0, n, t)` in tutorials of PATE, whose proof has disjoint shards that stay

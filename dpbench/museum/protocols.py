@@ -45,7 +45,7 @@ class DuplicateDigits(Dataset):
         return Splits(splits.train, splits.train, f"museum {splits.digest}")
 
 
-def tests_on_training_images(learner: type[Learner]) -> None:
+def evaluation_on_training_images(learner: type[Learner]) -> None:
     """Scores on images that were trained on, public and private ones.
 
     Source: the code of GEP (Yu et al. 2021) takes labelled public data from the test set of CIFAR-10 (`--real_labels`);
@@ -54,7 +54,7 @@ def tests_on_training_images(learner: type[Learner]) -> None:
     run_learner(learner, DuplicateDigits, dataset=DuplicateDigits.name, for_board=True)
 
 
-def tunes_outside_epsilon(learner: type[Learner]) -> None:
+def unaccounted_tuning(learner: type[Learner]) -> None:
     """Ranks settings that were chosen by runs on private data, none of them accounted for.
 
     Source: the grids of most papers on private learning; the share of the budget for the mean is searched by adding

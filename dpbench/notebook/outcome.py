@@ -15,7 +15,7 @@ from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.tables import Table, arrange
 from dpbench.errors import SpecError
 from dpbench.models import Model
-from dpbench.notebook import plot
+from dpbench.notebook import epsilon_plot
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import Result
 from dpbench.registry import Registry
@@ -78,7 +78,7 @@ class Results(Sequence["Results"]):
         Raises:
             SpecError: the results are of several protocols, or lack the metric.
         """
-        return plot.plot_against_epsilon(self._tables(check_metric(metric)), metric, ax)
+        return epsilon_plot.plot_against_epsilon(self._tables(check_metric(metric)), metric, ax)
 
     def model(self, seed: int | None = None, device: str = "auto") -> Model:
         """Return the model of a seed, the first unless another is named: kept from the run, or fitted once more.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from dpbench.errors import PrivacyError
-from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import Ledger, Planned, Task, sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from dpbench.privacy.core.chunk import Answerer, RowFn, Teacher
-from dpbench.privacy.core.curator import LedgerCurator, Question
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.plan import Task
 
 if TYPE_CHECKING:

@@ -174,7 +174,7 @@ class Result(_Record):
     provenance: dict[str, Any]
     seal: dict[str, str] = {}  # see `dpbench.records.checksums`
 
-    def sealed(self) -> Result:
+    def seal_result(self) -> Result:
         """Return the result with a seal over all it says."""
         return self.model_copy(update={"seal": seal_of(json.loads(self.model_dump_json()))})
 

@@ -20,8 +20,8 @@ from dpbench import hooks
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT
-from dpbench.support.guard import call_plugin
 from dpbench.support.messages import unknown_name
+from dpbench.support.plugin_calls import call_plugin
 from dpbench.support.validation import misfit
 
 Kind = Literal["dataset", "extractor", "learner"]

@@ -32,13 +32,13 @@ class Site:
         """Return the site of an index.
 
         Raises:
-            SpecError: see `Settings.here`.
+            SpecError: see `Settings.read`.
         """
         pairs = [entry for standing in index.standings for entry in standing.entries]
         ranked = {entry.learner for entry in pairs if entry.role in {"entry", "unranked"}}
         every = looks(ranked, {entry.learner for entry in pairs} - ranked)
         pages = {name: f"learners/{slug}.html" for name, slug in slugs(every).items()}
-        return cls(index, root, plugins, Settings.here(index, docs=docs), every, pages, view.families(index))
+        return cls(index, root, plugins, Settings.read(index, docs=docs), every, pages, view.families(index))
 
     @property
     def entries(self) -> Iterator[tuple[Standing, Entry]]:

@@ -16,11 +16,11 @@ from dpbench.records.result import Result
 from dpbench.site.context import Site
 from dpbench.site.picture import Chart, picture
 from dpbench.site.render import Renderer
-from dpbench.studies.figures import published, ready
+from dpbench.studies.figures import literature, ready_made_sweeps
 from dpbench.studies.figures.collect import FigureData, Place, assemble
 from dpbench.studies.figures.draw import draw
 from dpbench.studies.reproduce.document import FIGURES, cells, count_compared, coverage, remarks
-from dpbench.studies.reproduce.measured import Measurement, axes
+from dpbench.studies.reproduce.measurements import Measurement, axes
 from dpbench.studies.reproduce.verdict import Comparison, compare
 
 
@@ -46,7 +46,7 @@ def _shown(site: Site, comparison: Comparison) -> FigureView:
     study = comparison.study
     folder = site.root / FIGURES / study.name
     chart = None
-    if study.sweep in ready.names() and folder.is_dir():
+    if study.sweep in ready_made_sweeps.names() and folder.is_dir():
         results = [Result.read(file) for file in sorted(folder.glob("*.json"))]
         figure = figure_of(study.sweep, results)
         chart = _chart(figure) if figure.measured else None
@@ -60,14 +60,14 @@ def _shown(site: Site, comparison: Comparison) -> FigureView:
 
 def figure_of(name: str, results: Sequence[Result]) -> FigureData:
     """Return a ready-made figure with results, each where its own spec puts it, whatever the defaults of today are."""
-    plot = Plot.model_validate(tomllib.loads("\n".join(ready.lines(name)))["plot"])
+    plot = Plot.model_validate(tomllib.loads("\n".join(ready_made_sweeps.lines(name)))["plot"])
     axes = (*plot.axes, *plot.through)
     kept = [result for result in results if plot.metric in {"error", *result.metrics}]
     places = [
         Place({axis: _value(one, axis) for axis in axes}, numbers(one.spec.model_dump()), one) for one in kept
     ]  # fmt: skip
     places.sort(key=lambda one: _order(position(plot, one.values, one.numbers)))
-    return assemble(name, plot, places, published.choose_series(plot, name))
+    return assemble(name, plot, places, literature.choose_series(plot, name))
 
 
 def _order(at: Position) -> tuple[object, ...]:

@@ -31,7 +31,7 @@ class Settings:
     docs: bool = False  # the documentation is part of the site
 
     @classmethod
-    def here(cls, index: Index, *, docs: bool = False) -> Self:
+    def read(cls, index: Index, *, docs: bool = False) -> Self:
         """Return what the environment and the results say.
 
         Raises:

@@ -44,7 +44,7 @@ class Folder:
         return self.path / "sweep.log"
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Keep other sweeps out while the block runs: they would run the same cells.
 
         Raises:

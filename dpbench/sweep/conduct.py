@@ -17,7 +17,7 @@ from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry.components import build, kind_of, resolve
 from dpbench.support.code import DPBENCH, code_of, core
-from dpbench.support.guard import call_plugin
+from dpbench.support.plugin_calls import call_plugin
 from dpbench.sweep.cell_files import TO_RUN, Folder, State
 from dpbench.sweep.display import Count, show_count
 from dpbench.sweep.grid import Cell, Grid, read_grid
@@ -99,7 +99,7 @@ def sweep(
     for spec in {(str(cell.spec.dataset), str(cell.spec.public_dataset)): cell.spec for cell in grid.cells}.values():
         resolve(spec, plugins).check_data()
     folder = _folder(out, grid)
-    with folder.held():
+    with folder.lock():
         before = _overview(grid, folder, plugins, _Data(plugins))
         also = (*["failed"] * retry_failed, *["other code"] * refresh)
         left = before.cells(*TO_RUN, *also)  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ class _Data:
     def __init__(self, plugins: Registry) -> None:
         self._plugins, self._digests = plugins, dict[tuple[str, int], str | None]()
 
-    def changed(self, cell: Cell, result: Result) -> bool:
+    def has_changed(self, cell: Cell, result: Result) -> bool:
         """Say whether a result is of other data than are here; of data that cannot be read here, nobody knows."""
         spec = cell.spec
         parts = {"private": spec.dataset, "public": spec.public_dataset or spec.dataset}
@@ -166,7 +166,7 @@ def _digest(dataset: Dataset, seed: int) -> str | None:
 def _state(cell: Cell, result: Result | None, folder: Folder, plugins: Registry, data: _Data | None) -> State:
     if result is None:
         return "to do" if folder.failure(cell) is None else "failed"
-    if data is not None and data.changed(cell, result):
+    if data is not None and data.has_changed(cell, result):
         return "other data" if folder.failure(cell) is None else "failed"
     if not result.privacy.repeatable:
         return "other code"

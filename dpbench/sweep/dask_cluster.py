@@ -109,7 +109,7 @@ def _outcome(future: Any, cell: Cell, address: str) -> Outcome:
         )
     error = future.exception()
     if isinstance(error, KilledWorker):
-        return Outcome.killed(cell)
+        return Outcome.of_killed(cell)
     return Outcome(cell, error=f"{type(error).__name__} on a Dask worker: {error}")
 
 

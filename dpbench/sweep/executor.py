@@ -36,7 +36,7 @@ class Outcome:
         return cls(cell, result)
 
     @classmethod
-    def killed(cls, cell: Cell) -> Outcome:
+    def of_killed(cls, cell: Cell) -> Outcome:
         """Return the outcome of a cell that killed its workers."""
         return cls(cell, error=f"{MAX_TRIES} worker processes died running it: killed, out of memory or out of time.")
 

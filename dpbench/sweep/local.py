@@ -85,7 +85,7 @@ class LocalPool:
                             f"killed   a worker running {cell.file_name}, try {attempt + 1} of {MAX_TRIES}  ({cell})"
                         )
                 else:
-                    shared.outcomes.put(Outcome.killed(cell))
+                    shared.outcomes.put(Outcome.of_killed(cell))
         except queue.Empty:
             return
         except BaseException as error:  # any error at all: the sweep must not wait for an outcome that never comes

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dpbench.errors import LawBroken, UnknownName
 from dpbench.records.protocol import CONCAT, Component
 from dpbench.registry import KINDS, Kind, Registry
-from dpbench.support.guard import DEBUG
 from dpbench.support.messages import unknown_name
+from dpbench.support.plugin_calls import DEBUG
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
 from dpbench.testing.laws import Laws
 

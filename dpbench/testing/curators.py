@@ -17,9 +17,9 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator, RowFn
 from dpbench.errors import NotPerExample, PrivacyError
-from dpbench.privacy.core.curator import LedgerCurator, Question
 from dpbench.privacy.core.exact.surroundings import own_arithmetic
 from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.purity.failures import call_withholding
 
@@ -112,7 +112,7 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Record:
+class QuestionRecord:
     """What a learner asked, and what the rows that two worlds share contributed to it."""
 
     release: str
@@ -122,7 +122,7 @@ class Record:
     shared: str  # digest of the shared rows' contributions
     public: str  # digest of what else it was asked with: a matrix, queries, a number of shards
 
-    def difference(self, other: Record) -> str | None:
+    def difference(self, other: QuestionRecord) -> str | None:
         """Say in what two questions differ, None if they do not."""
         named = {"shared": "what rows that both hold contribute", "clips": "the clip", "public": "what it asks with"}
         for field in dataclasses.fields(self):
@@ -136,7 +136,7 @@ class Recorder(Proxy):
 
     def __init__(self, curator: LedgerCurator, earlier: Recorder | None = None) -> None:
         super().__init__(curator)
-        self.questions: list[Record] = []
+        self.questions: list[QuestionRecord] = []
         self.answers: list[Any] = []
         self._earlier = earlier
 
@@ -149,7 +149,7 @@ class Recorder(Proxy):
         shapes = tuple(tuple(block.shape[1:]) for block in blocks)
         public = digest_of([type(question).__name__, *question.public])
         asked, size = question.releases[-1], question.chunk_size
-        self.questions.append(Record(asked, question.clips_asked, size, shapes, digest_of(blocks), public))
+        self.questions.append(QuestionRecord(asked, question.clips_asked, size, shapes, digest_of(blocks), public))
         answer = self.curator.answer(question)
         if self._earlier is not None and len(self.answers) < len(self._earlier.answers):
             answer = _copied(self._earlier.answers[len(self.answers)])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpbench.api import Budget, Learner, Predict, Task
 from dpbench.audit.attack import draw_members
-from dpbench.audit.listening import FitEvidence, listen
+from dpbench.audit.auditing_curator import FitEvidence, listen
 from dpbench.audit.sensitivity import Replays
 from dpbench.errors import DpbenchError, LawBroken, PrivacyError
 from dpbench.privacy.binding import bind
@@ -182,7 +182,7 @@ class LearnerLaws(LearnerSuite):
         return ears
 
     def _expect_moves(self, ears: FitEvidence) -> None:
-        found = ears.replays.stated()
+        found = ears.replays.summarise()
         expect(not found.complaints, lambda: f"Asked again over other rows, {found.complaints[0]}.")
         expect(found.largest <= 1 + 1e-12, f"A row moved an answer by {found.largest:.4g} times what it may.")
 

@@ -18,7 +18,7 @@ from dpbench.harness.roles import select_public
 from dpbench.harness.scoring import predict_all
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting.calibration import calibrate
-from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
@@ -193,7 +193,7 @@ class LearnerSuite(Laws):
         try:
             return learner.fit(curator, public, Randomness.research(seed, WORLD).initialisation)
         finally:
-            self._left.append(leftovers.found())
+            self._left.append(leftovers.find())
 
     @property
     def _left(self) -> list[str | None]:
@@ -213,7 +213,7 @@ class LearnerSuite(Laws):
     def _predictions(self, predict: Predict, world: World) -> np.ndarray:
         leftovers = Leftovers(self.subject())
         scores = predict_all(predict, world.test_x, self._task())
-        self._left.append(leftovers.found())
+        self._left.append(leftovers.find())
         return scores
 
     def _mean_accuracy(self, fit: Callable[[int], Predict], world: World) -> float:

@@ -19,7 +19,7 @@ from dpbench.harness.tuning.stack import Stack
 from dpbench.harness.tuning.together import fit_together
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.binding import bind
-from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows

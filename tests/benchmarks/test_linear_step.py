@@ -24,7 +24,7 @@ from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.curator import handle_of
-from dpbench.support.memory import keep_freed
+from dpbench.support.malloc import keep_freed
 from tests.benchmarks.conftest import Ratios
 
 CPU = torch.device("cpu")

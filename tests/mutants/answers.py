@@ -55,12 +55,12 @@ MUTANTS = (
         ("test_binding.py::test_a_sigma_that_is_none_is_refused",),
     ),
     Mutant(
-        "spent after the rows are read", "a question that crashes half way is not counted", "core/curator.py",
+        "spent after the rows are read", "a question that crashes half way is not counted", "core/ledger_curator.py",
         (
             ("spent = [self.ledger.spend(name, question.kind) for name in question.releases]",
              "spent = [self.ledger._plan[name] for name in question.releases]"),
-            ("            return question.answered(self, spent)",
-             "            answer = question.answered(self, spent)\n"
+            ("            return question.compute_answer(self, spent)",
+             "            answer = question.compute_answer(self, spent)\n"
              "        for name in question.releases:\n            self.ledger.spend(name, question.kind)\n"
              "        return answer"),
             ("self.randomness.draws(release, self.ledger.spent[release])",
@@ -112,12 +112,12 @@ MUTANTS = (
     ),
     Mutant(
         "arithmetic of whoever asks", "under autocast sums are in bfloat16: one row moved one by 128 clips",
-        "core/curator.py",
-        edit("with own_arithmetic(), self.guard.judging():", "with self.guard.judging():"),
+        "core/ledger_curator.py",
+        edit("with own_arithmetic(), self.guard.remember_refusals():", "with self.guard.remember_refusals():"),
         ("test_sums.py::test_answers_do_not_depend_on_what_is_set_around_the_question",),
     ),
     Mutant(
-        "questions of anybody", "a plugin's own question reads rows, and spends nothing", "core/curator.py",
+        "questions of anybody", "a plugin's own question reads rows, and spends nothing", "core/ledger_curator.py",
         edit("if not is_closed(type(question)):", "if False:"),
         ("test_binding.py::test_a_question_or_a_plan_of_somebody_elses_is_refused",),
     ),

@@ -45,13 +45,13 @@ MUTANTS = (
         edit("""        \"\"\"The one that pays.\"\"\"
         return (self.release,)
 
-    def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> int:
+    def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> int:
         \"\"\"Add up losses, choose.\"\"\"
         choice: Choice = spent[0]
 """, """        \"\"\"The one that pays.\"\"\"
         return ()
 
-    def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> int:
+    def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> int:
         \"\"\"Add up losses, choose.\"\"\"
         choice: Any = curator.ledger.planned(self.release)
 """),
@@ -63,33 +63,34 @@ MUTANTS = (
         (CHOICE + "a_choice_is_asked_as_one_and_a_release_of_sums_as_one",),
     ),
     Mutant(
-        "half of eps0 accounted", "the seed's factor 2, forgotten on one side", "mechanisms/choice/plan.py",
+        "half of eps0 accounted", "the seed's factor 2, forgotten on one side", "mechanisms/choice/choice_plan.py",
         edit("return 2 / sigma", "return 1 / sigma"), (PLANS,),
     ),
     Mutant(
-        "several choices pure", "as one choice, whose eps0 is the whole epsilon", "mechanisms/choice/plan.py",
+        "several choices pure", "as one choice, whose eps0 is the whole epsilon", "mechanisms/choice/choice_plan.py",
         edit("return PureChoice(self) if self.steps == 1 else None",
              "return PureChoice(self)"), (CHOICE + "several_choices_compose_below_the_sum_of_theirs",),
     ),
     Mutant(
-        "a quarter of the zCDP", "a range of eps0 has eps0^2 / 8", "mechanisms/choice/plan.py",
+        "a quarter of the zCDP", "a range of eps0 has eps0^2 / 8", "mechanisms/choice/choice_plan.py",
         edit("dp.ZCDpEvent(eps0_of(noise) ** 2 / 8)", "dp.ZCDpEvent(eps0_of(noise) ** 2 / 32)"),
         (CHOICE + "renyi_charges_a_choice_as_the_gaussian_release_of_its_noise",),
     ),
     Mutant(
-        "a pair that does not dominate", "the law of some choice is told apart better", "mechanisms/choice/plan.py",
+        "a pair that does not dominate", "the law of some choice is told apart better",
+        "mechanisms/choice/choice_plan.py",
         edit("np.expm1((inside - eps0) / 2) ** 2", "np.expm1((inside - eps0) / 2) ** 4"),
         (CHOICE + "the_dominating_pair_dominates_every_choice",),
     ),
     Mutant(
-        "steps of choices do not compose", "T choices cost as one", "mechanisms/choice/plan.py",
+        "steps of choices do not compose", "T choices cost as one", "mechanisms/choice/choice_plan.py",
         edit("loss_distribution(eps0_of(noise), interval).self_compose(self.steps)",
              "loss_distribution(eps0_of(noise), interval)"),
         (CHOICE + "steps_of_a_choice_cost_what_as_many_choices_do",),
     ),
     Mutant(
         "a search leaves choices out", "the best of many runs is charged for sums alone",
-        "mechanisms/choice/plan.py",
+        "mechanisms/choice/choice_plan.py",
         edit("self.steps * eps0_of(noise) ** 2 / 8 * np.array(orders)", "0.0 * np.array(orders)"),
         (CHOICE + "a_private_search_charges_for_choices",),
     ),

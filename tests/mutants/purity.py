@@ -90,7 +90,7 @@ MUTANTS = (
         edit('held = self._hold(lambda chunk: transform(chunk.x), "A transform given to map")',
              'what = "A transform given to map"\n'
              '            held = GuardedFunction(lambda chunk: transform(chunk.x), what, Reach(len, thorough=False))')
-        + edit("yield from held.over(chunks, (1.0,), CheckSchedule(MAPS, self._generator))",
+        + edit("yield from held.check_chunks(chunks, (1.0,), CheckSchedule(MAPS, self._generator))",
                "yield from (blocks_of(transform(chunk.x)) for chunk in chunks)"),
         (PURITY + "a_transform_given_to_map_may_not_remember_either",),
     ),

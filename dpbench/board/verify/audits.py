@@ -13,7 +13,7 @@ from pathlib import Path
 from dpbench.audit.attack import count_guesses
 from dpbench.audit.figures import compute_figures
 from dpbench.board.folder import ResultFile, content_of, validate_content
-from dpbench.board.verify.known import Wrong
+from dpbench.board.verify.expectations import Wrong
 from dpbench.errors import Complaint, MalformedFile
 from dpbench.records.audit import Attack, Audit, Figures
 from dpbench.records.result import PlannedChoice, Result

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbench.board.folder import ResultFile, content_of, validate_content
-from dpbench.board.verify.declared import check_copies, check_provenance, check_selection, check_task
+from dpbench.board.verify.declarations import check_copies, check_provenance, check_selection, check_task
 from dpbench.board.verify.derive import EpsilonQuestion, check_bounds, question_of
-from dpbench.board.verify.known import Expectations, Wrong
+from dpbench.board.verify.expectations import Expectations, Wrong
 from dpbench.board.verify.scores import check_guesses, check_scores
 from dpbench.errors import Complaint, DpbenchError, MalformedFile
 from dpbench.privacy.core.accounting.accountant import is_pure
@@ -57,7 +57,7 @@ class CheckedFile:
         """Whether nothing is wrong."""
         return not self.complaints
 
-    def but(self, found: Iterator[tuple[str, str]]) -> CheckedFile:
+    def with_complaints(self, found: Iterator[tuple[str, str]]) -> CheckedFile:
         """Return this with more complaints."""
         more = tuple(Complaint(self.stored.file, *one) for one in found)
         return CheckedFile(self.stored, self.complaints + more, self.result, self.question)
@@ -70,7 +70,7 @@ def check_result_file(stored: ResultFile, known: Expectations) -> CheckedFile:
         content = content_of(stored.path)
         result = validate_content(Result, content)
     except MalformedFile as error:
-        return start.but(iter([(error.field, error.said)]))
+        return start.with_complaints(iter([(error.field, error.said)]))
     named = itertools.chain(_names(result), _filed(stored, result))
     wrong = list(itertools.chain(named, _sealed(content), _checks(result), _board(stored, result, known)))
     wrong += check_provenance(result, known.installed)
@@ -81,7 +81,7 @@ def check_result_file(stored: ResultFile, known: Expectations) -> CheckedFile:
         question = None if impossible else question_of(result)
     except DpbenchError as error:
         question, wrong = None, [*wrong, ("privacy.plan", str(error))]
-    return CheckedFile(stored, (), result, question).but(iter(wrong))
+    return CheckedFile(stored, (), result, question).with_complaints(iter(wrong))
 
 
 def _names(result: Result) -> Wrong:

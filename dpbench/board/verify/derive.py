@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from dpbench.api import Planned
-from dpbench.board.verify.known import Wrong
+from dpbench.board.verify.expectations import Wrong
 from dpbench.privacy.core.accounting import accountant, crosscheck
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.plan import check_plan

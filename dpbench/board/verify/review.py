@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeVar
 from dpbench.board.folder import ResultFile, results_of
 from dpbench.board.verify.checks import CheckedFile, check_result_file
 from dpbench.board.verify.derive import EpsilonAnswer, EpsilonQuestion, compare_answer, derive
-from dpbench.board.verify.known import Expectations
-from dpbench.board.verify.planned import check_plan_of
+from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.plan_check import check_plan_of
 from dpbench.errors import Complaint
 from dpbench.records.result import Result, TaskFacts
 
@@ -109,13 +109,13 @@ def _cores() -> int:
 def _compared(checked: CheckedFile, answers: dict[EpsilonQuestion, EpsilonAnswer]) -> CheckedFile:
     if checked.result is None or checked.question is None:
         return checked
-    return checked.but(compare_answer(checked.result.privacy, answers[checked.question]))
+    return checked.with_complaints(compare_answer(checked.result.privacy, answers[checked.question]))
 
 
 def _planned(checked: CheckedFile, known: Expectations) -> CheckedFile:
     if checked.result is None or known.plugins is None:
         return checked
-    return checked.but(check_plan_of(checked.result, known.plugins))
+    return checked.with_complaints(check_plan_of(checked.result, known.plugins))
 
 
 def _agreeing(results: list[CheckedFile]) -> Iterator[CheckedFile]:
@@ -130,7 +130,7 @@ def _agreeing(results: list[CheckedFile]) -> Iterator[CheckedFile]:
         if one.result is None or board is None or board not in common:
             yield one
         else:
-            yield one.but(_odd(one.result.task, common[board], board))
+            yield one.with_complaints(_odd(one.result.task, common[board], board))
 
 
 def _odd(task: TaskFacts, common: TaskFacts, board: str) -> Iterator[tuple[str, str]]:

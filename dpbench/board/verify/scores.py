@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from dpbench.analysis.paired import correct_bits
-from dpbench.board.verify.known import Wrong
+from dpbench.board.verify.expectations import Wrong
 from dpbench.records.result import Result, SeedResult, summarise
 from dpbench.records.tolerance import CLOSE, close
 

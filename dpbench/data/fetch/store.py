@@ -30,8 +30,8 @@ from dpbench.data.sources import describe_source, label, missing_data
 from dpbench.errors import DataError, DataMissing, OutputError, SpecError
 from dpbench.support import progress
 from dpbench.support.files import check_writable, write_json
-from dpbench.support.guard import call_plugin
 from dpbench.support.paths import restrict_data
+from dpbench.support.plugin_calls import call_plugin
 from dpbench.support.validation import misfit
 
 

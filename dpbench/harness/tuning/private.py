@@ -17,7 +17,7 @@ from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.randomness import Randomness, selection_generator
 from dpbench.privacy.curator import handle_of
 from dpbench.privacy.mechanisms.private_selection import Repeats, draw

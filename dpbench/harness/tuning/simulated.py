@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpbench.api import Curator
-from dpbench.privacy.core.curator import LedgerCurator, Question
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.map import Map
 
 
@@ -27,6 +27,6 @@ def simulated(curator: LedgerCurator, sigma: Mapping[str, float], weight: float)
         found = curator.answer(question.of_stand_ins(weight))
         if isinstance(question, Map):
             return simulated(found, sigma, weight)
-        return question.weighed(found, weight)
+        return question.weigh(found, weight)
 
     return Curator(curator.task, sigma, answer)

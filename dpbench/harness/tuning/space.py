@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dpbench.api import Learner
-from dpbench.support.guard import call_plugin
+from dpbench.support.plugin_calls import call_plugin
 
 Setting = dict[str, Any]
 Space = Mapping[str, Sequence[Any]]

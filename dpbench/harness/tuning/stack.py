@@ -14,10 +14,10 @@ import numpy as np
 from torch import Tensor
 
 from dpbench.api import Chunk, Release, Task
-from dpbench.privacy.core.curator import LedgerCurator, sum_chunks
 from dpbench.privacy.core.exact.quantised import QuantisedRows, quantise
 from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum
 from dpbench.privacy.core.exact.surroundings import own_arithmetic
+from dpbench.privacy.core.ledger_curator import LedgerCurator, sum_chunks
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.randomness import Draws, Std
@@ -93,9 +93,9 @@ class Stack:
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Stack:
         """Return the stack over the transformed rows, which all fits share; see `Curator.map`."""
-        return self.over(dataclasses.replace(self, curators=(self.curators[0].answer(Map(transform)),)))
+        return self.with_rows(dataclasses.replace(self, curators=(self.curators[0].answer(Map(transform)),)))
 
-    def over(self, other: Stack) -> Stack:
+    def with_rows(self, other: Stack) -> Stack:
         """Return these fits over the rows of another stack, with buffers of their own: a fit may fail halfway."""
         rows, task = other.curators[0].rows, other.task
         rows = dataclasses.replace(rows, scratch=Scratch())

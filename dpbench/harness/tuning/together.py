@@ -39,7 +39,7 @@ class MappedRows:
         if self._latest is None or self._latest[0] != learner.map_key:
             self._latest = None  # before the next is made: both might not fit
             self._latest = learner.map_key, stack.map(features)
-        return stack.over(self._latest[1])
+        return stack.with_rows(self._latest[1])
 
 
 def fit_together(

@@ -16,7 +16,7 @@ from dpbench.records.result import Result, Tuning
 from dpbench.records.search import Selection, SelectionRule, SettingsSource, least_clean
 from dpbench.records.spec import Spec
 from dpbench.registry import fields_from
-from dpbench.support.guard import call_plugin
+from dpbench.support.plugin_calls import call_plugin
 
 Earlier = Result | Tuning
 Images = Callable[[SplitName], Hashes]

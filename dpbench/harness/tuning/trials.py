@@ -22,7 +22,7 @@ from dpbench.harness.tuning.together import MappedRows, fit_together, stackable
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting import calibration
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.curator import handle_of

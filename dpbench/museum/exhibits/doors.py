@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpbench import Budget, Curator, Predict, PublicData, Release, Task
-from dpbench.museum.exhibits.honest import HonestLearner, gradients
+from dpbench.museum.exhibits.honest_learners import HonestLearner, gradients
 
 if TYPE_CHECKING:
     import torch
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ShufflesItsBatches(HonestLearner):
+class ShuffledBatches(HonestLearner):
     """Plans epochs of shuffled batches, and would have them accounted as Poisson samples.
 
     Source: the code of GEP (Yu et al. 2021) and of AdaDPS (Li et al. 2022), and many after them. Over several epochs
@@ -28,7 +28,7 @@ class ShufflesItsBatches(HonestLearner):
 
 
 @dataclass(frozen=True)
-class WeighsItsSampler(HonestLearner):
+class WeightedSampler(HonestLearner):
     """Samples rare classes more often, by a rate for each example.
 
     Source: `WeightedRandomSampler` handed to Opacus, which replaces it without a word (issue 600) and accounts for
@@ -41,7 +41,7 @@ class WeighsItsSampler(HonestLearner):
 
 
 @dataclass(frozen=True)
-class SeedsItsNoise(HonestLearner):
+class SelfSeededNoise(HonestLearner):
     """Brings a generator for the noise, seeded anew at every step: the difference of two answers has none.
 
     Source: the reference code of DP-FC (Mehta et al. 2023) closes over one key inside `jit`; seeds for the noise are
@@ -58,7 +58,7 @@ class SeedsItsNoise(HonestLearner):
 
 
 @dataclass(frozen=True)
-class PrintsTheVotes(HonestLearner):
+class NoiselessSums(HonestLearner):
     """Asks for sums without noise, to look at them beside the noisy ones.
 
     Source: the PATE of DPMLBench (Wei et al. 2023) prints vote counts before noise.
@@ -72,7 +72,7 @@ class PrintsTheVotes(HonestLearner):
 
 
 @dataclass(frozen=True)
-class KeepsTheBestEpochByTestAccuracy(HonestLearner):
+class BestEpochByTestAccuracy(HonestLearner):
     """Scores every step on the test split, and keeps the best.
 
     Source: "best test accuracy" over epochs is printed by the code of DP-RandP (Tang et al. 2023) and saved by that of
@@ -91,7 +91,7 @@ class KeepsTheBestEpochByTestAccuracy(HonestLearner):
 
 
 @dataclass(frozen=True)
-class ReadsTheRows(HonestLearner):
+class DirectAccessToRows(HonestLearner):
     """Trains on private rows as they are, and asks the curator for the epsilon.
 
     Source: made for the museum: what a baseline without privacy does when its flag for privacy is forgotten.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpbench import Blocks, Chunk, Curator, DenseBasis, Predict, PublicData, RankOne, Residual
-from dpbench.museum.exhibits.honest import HonestLearner, gradients
+from dpbench.museum.exhibits.honest_learners import HonestLearner, gradients
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TrainsUntilItIsGood(HonestLearner):
+class MoreStepsThanPlanned(HonestLearner):
     """Goes on after the steps that the noise was made for.
 
     Source: a generator whose noise is calibrated to one step a batch, and whose loop takes several (AiDotNet, review of
@@ -31,7 +31,7 @@ class TrainsUntilItIsGood(HonestLearner):
 
 
 @dataclass(frozen=True)
-class TakesTurns(HonestLearner):
+class AlternatingRows(HonestLearner):
     """Walks through the data in batches: at each step only the rows whose turn it is contribute.
 
     Source: shuffled batches accounted as Poisson samples, in the code of GEP (Yu et al. 2021), of Tramèr and Boneh
@@ -46,7 +46,7 @@ class TakesTurns(HonestLearner):
 
 
 @dataclass(frozen=True)
-class CountsViewsAsExamples(HonestLearner):
+class ViewsCountedAsExamples(HonestLearner):
     """Contributes two rows an example, the image and its mirror: each is clipped, together they move twice the clip.
 
     Source: made for the museum. De et al. (2022) average over views before they clip.
@@ -60,7 +60,7 @@ class CountsViewsAsExamples(HonestLearner):
 
 
 @dataclass(frozen=True)
-class ProjectsOnASkewBasis(HonestLearner):
+class SkewBasis(HonestLearner):
     """Takes the part along a basis off each gradient, by a basis whose columns are not orthogonal.
 
     Source: the code of GEP (Yu et al. 2021) makes its basis by Gram-Schmidt in float32, which public gradients of
@@ -77,7 +77,7 @@ class ProjectsOnASkewBasis(HonestLearner):
 
 
 @dataclass(frozen=True)
-class TellsALabelInItsError(HonestLearner):
+class LabelInErrorMessage(HonestLearner):
     """Fails on a row that it does not like, and says which: no noise covers an error message.
 
     Source: made for the museum.
@@ -90,7 +90,7 @@ class TellsALabelInItsError(HonestLearner):
 
 
 @dataclass(frozen=True)
-class SaysItsOwnNorm(HonestLearner):
+class SelfReportedNorms(HonestLearner):
     """Returns a contribution of its own kind, which says that it is short.
 
     Source: made for the museum, after per-layer clippers and "automatic" clipping functions that a library takes from

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dpbench import Chunk, Curator, Predict, PublicData
-from dpbench.museum.exhibits.honest import HonestLearner, gradients
+from dpbench.museum.exhibits.honest_learners import HonestLearner, gradients
 
 if TYPE_CHECKING:
     import torch
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ClipsAtAPrivateQuantile(HonestLearner):
+class ClipAtPrivateQuantile(HonestLearner):
     """Clips at the median of the private norms of the step before.
 
     Source: the code of Tramèr and Boneh, "Differentially Private Learning Needs Better Features" (2021), where the clip
@@ -39,7 +39,7 @@ class ClipsAtAPrivateQuantile(HonestLearner):
 
 
 @dataclass(frozen=True)
-class ClipsThroughTheEnvironment(HonestLearner):
+class ClipFromTheEnvironment(HonestLearner):
     """Hands the mean private norm to the learner through an environment variable, which nobody watches.
 
     Source: made for the museum.
@@ -62,7 +62,7 @@ class ClipsThroughTheEnvironment(HonestLearner):
 
 
 @dataclass(frozen=True)
-class StandardisesByPrivateMoments(HonestLearner):
+class StandardisationByPrivateMoments(HonestLearner):
     """Collects mean and deviation in `map`, and uses them in training only.
 
     Source: the code of De et al. (2022) and of Tang et al. (2023), like most, normalises CIFAR-10 by constants that are
@@ -91,7 +91,7 @@ class StandardisesByPrivateMoments(HonestLearner):
 
 
 @dataclass(frozen=True)
-class CountsInMap(HonestLearner):
+class RowCounterInMap(HonestLearner):
     """Numbers rows as they pass: a transform with a counter, so a row's features depend on who came before.
 
     Source: augmentation pipelines that cycle through their policies by call, as data loaders' samplers with state do.
@@ -108,7 +108,7 @@ class CountsInMap(HonestLearner):
 
 
 @dataclass(frozen=True)
-class ProjectsOnPrivateComponents(HonestLearner):
+class ProjectionOnPrivateComponents(HonestLearner):
     """Adds up the second moment of private rows in a tensor, and projects on its leading directions.
 
     Source: pipelines of scikit-learn's StandardScaler and PCA fitted on the training split before DP-SGD, the step that
@@ -134,7 +134,7 @@ class ProjectsOnPrivateComponents(HonestLearner):
 
 
 @dataclass(frozen=True)
-class PreconditionsByPrivateMoments(HonestLearner):
+class PreconditioningByPrivateMoments(HonestLearner):
     """Divides noisy gradients by the root of a running mean of squared private ones.
 
     Source: RMSprop or Adam put around clipped gradients before the noise is added; AdaDPS (Li et al. 2022) is the
@@ -159,7 +159,7 @@ class PreconditionsByPrivateMoments(HonestLearner):
 
 
 @dataclass(frozen=True)
-class BalancesByPrivateCounts(HonestLearner):
+class ClassWeightsByPrivateCounts(HonestLearner):
     """Weighs classes by how many private examples they have.
 
     Source: `class_weight="balanced"` of scikit-learn, and samplers weighted by class, on the training labels (Opacus,
@@ -184,7 +184,7 @@ class BalancesByPrivateCounts(HonestLearner):
 
 
 @dataclass(frozen=True)
-class FollowsThePrivateLoss(HonestLearner):
+class LearningRateByPrivateLoss(HonestLearner):
     """Halves the learning rate when the private loss no longer falls.
 
     Source: torch's ReduceLROnPlateau, and early stopping, fed with the training loss, as tutorials do.
@@ -209,7 +209,7 @@ class FollowsThePrivateLoss(HonestLearner):
 
 
 @dataclass(frozen=True)
-class NormalisesByTheBatchInTraining(HonestLearner):
+class BatchNormInTraining(HonestLearner):
     """Puts batch normalisation in training mode before the head: rows read each other, and buffers keep them.
 
     Source: networks handed to DP-SGD as they come; Opacus refuses BatchNorm for this, pyvacy and others did not.

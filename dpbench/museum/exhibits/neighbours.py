@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpbench import Chunk, Curator, RankOne
-from dpbench.museum.exhibits.honest import HonestLearner, gradients
+from dpbench.museum.exhibits.honest_learners import HonestLearner, gradients
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class AveragesMicroBatches(HonestLearner):
+class MicroBatchAverages(HonestLearner):
     """Averages four examples before clipping: one record moves a whole group's row.
 
     Source: `num_microbatches` of TensorFlow Privacy, and the code of AdaDPS (Li et al. 2022), whose noise is that of
@@ -30,7 +30,7 @@ class AveragesMicroBatches(HonestLearner):
 
 
 @dataclass(frozen=True)
-class DividesByTheDrawnSize(HonestLearner):
+class DivisionByTheDrawnSize(HonestLearner):
     """Divides by the number of examples drawn, which changes with one record.
 
     Source: the mean reduction of losses under Poisson samples; Opacus, issues 571 and 819, divides by a size that
@@ -42,7 +42,7 @@ class DividesByTheDrawnSize(HonestLearner):
 
 
 @dataclass(frozen=True)
-class LeaksATenThousandth(HonestLearner):
+class LeakBelowTolerance(HonestLearner):
     """Adds a ten-thousandth of each row's norm in the direction of the batch's mean: below any tolerance for rounding.
 
     Source: made for the museum.
@@ -57,7 +57,7 @@ class LeaksATenThousandth(HonestLearner):
 
 
 @dataclass(frozen=True)
-class CentresFromTheThirdStep(HonestLearner):
+class CentringFromTheThirdStep(HonestLearner):
     """Subtracts the batch's mean from the third step on, but at powers of two, when a harness once looked.
 
     Source: made for the museum.
@@ -69,7 +69,7 @@ class CentresFromTheThirdStep(HonestLearner):
 
 
 @dataclass(frozen=True)
-class CentresFromTheSecondChunk(HonestLearner):
+class CentringFromTheSecondChunk(HonestLearner):
     """Subtracts the batch's mean in every chunk of a question but the first, which was all that was looked at.
 
     Source: made for the museum.

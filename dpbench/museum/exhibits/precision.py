@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench import Curator, Predict, PublicData
-from dpbench.museum.exhibits.honest import HonestLearner
+from dpbench.museum.exhibits.honest_learners import HonestLearner
 
 if TYPE_CHECKING:
     import torch
 
 
 @dataclass(frozen=True)
-class TrainsUnderAutocast(HonestLearner):
+class TrainingUnderAutocast(HonestLearner):
     """Puts autocast around the whole fit: products in bfloat16, by which one row more moved a sum by 128 clips.
 
     Source: the recipe for mixed precision in torch's documentation, where the training step stands under autocast.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class RowGuard(Protocol):
     """Calls the row functions of a fit and returns what they contribute."""
 
-    def judging(self) -> AbstractContextManager[None]:
+    def remember_refusals(self) -> AbstractContextManager[None]:
         """Remember what is refused in here: a refusal is final."""
 
     def conclude(self) -> None:
@@ -36,7 +36,7 @@ class RowGuard(Protocol):
     ) -> Iterator[Tensor]:
         """Yield what a teacher says of each shard, as `checked` reads it."""
 
-    def mapped(
+    def map_rows(
         self, transform: Callable[[Tensor], Tensor], chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Contribution, ...]]:
         """Yield what a transform makes of each chunk's rows."""

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.privacy.core.curator import LedgerCurator, Question
 from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.privacy.core.exact.sums import misfit
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.rows import PrivateRows, RowGatherer
 
@@ -34,15 +34,15 @@ class Map(Question):
         """None."""
         return ()
 
-    def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> LedgerCurator:
+    def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> LedgerCurator:
         """Transform every row once, held to purity."""
         rows, guard = curator.rows, curator.guard
         with closing(curator.none()) as none:
-            shapes = [block.dense().shape[1:] for (block,) in guard.mapped(self.transform, none)]
+            shapes = [block.dense().shape[1:] for (block,) in guard.map_rows(self.transform, none)]
         gathering = RowGatherer(len(rows))
         chunks = rows.chunks(np.arange(len(rows)), 0, rows.per_chunk(MAPPED_BYTES), curator.task.device)
         with closing(chunks):
-            for (block,) in guard.mapped(self.transform, chunks):
+            for (block,) in guard.map_rows(self.transform, chunks):
                 kept = block.dense().to(rows.held.device, torch.float32)
                 if [kept.shape[1:]] != shapes:
                     raise misfit()

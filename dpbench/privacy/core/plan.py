@@ -267,7 +267,7 @@ class Ledger:
         Raises:
             NotPlanned: no such release, none of its steps is left, or it is planned as another kind.
         """
-        release = self.planned(name)
+        release = self.find_release(name)
         if not isinstance(release, kind):
             raise NotPlanned(
                 f"Release {name!r} is planned as a {type(release).__name__}. Ask {release.word}, or plan a "
@@ -280,7 +280,7 @@ class Ledger:
         self._spent[name] += 1
         return release
 
-    def planned(self, name: str) -> Planned:
+    def find_release(self, name: str) -> Planned:
         """Return a release of the plan.
 
         Raises:

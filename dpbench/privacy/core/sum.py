@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn
-from dpbench.privacy.core.curator import LedgerCurator, Question, ReleasedSum, check_chunk_size, sum_chunks
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, ReleasedSum, check_chunk_size, sum_chunks
 from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.rows import CHUNK_BYTES, PrivateRows
@@ -64,7 +64,7 @@ class Sum(Question):
         """The one that pays."""
         return (self.release,)
 
-    def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor | tuple[Tensor, ...]:
+    def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor | tuple[Tensor, ...]:
         """Sample, clip, sum, noise."""
         step: Release = spent[0]
         draws, witness, clips = curator.draws(self.release), curator.witness, self.clips
@@ -83,7 +83,7 @@ class Sum(Question):
         if curator.ledger.spent[self.release] == 1 and any(stds):
             draws.afford(sum(summed.total.numel() for summed in totals), step.steps)
         answers = tuple(add_noise(summed, std, draws) for summed, std in zip(totals, stds, strict=True))
-        witness.answered(self.release, totals, [*zip(clips, stds, strict=True)], draws, len(sample), planted)
+        witness.answer(self.release, totals, [*zip(clips, stds, strict=True)], draws, len(sample), planted)
         return answers if isinstance(self.clip, tuple) else answers[0]
 
     def _over_none(self, curator: LedgerCurator) -> list[IntegerSum]:
@@ -119,7 +119,7 @@ class Sum(Question):
         """Return all of it."""
         return (ReleasedSum(answer if isinstance(answer, tuple) else (answer,), self.clips),)
 
-    def weighed(self, answer: Any, weight: float) -> Any:
+    def weigh(self, answer: Any, weight: float) -> Any:
         """Return the answer times the weight."""
         return tuple(part * weight for part in answer) if isinstance(answer, tuple) else answer * weight
 

@@ -89,7 +89,7 @@ class Witness:
         """How many canaries are in the data."""
         return 0 if self.canaries is None else len(self.canaries.places)
 
-    def answered(
+    def answer(
         self, release: str, sums: Sequence[IntegerSum], stds: Sequence[tuple[float, float]], draws: Draws, size: int,
         sampled: np.ndarray,
     ) -> None:  # fmt: skip

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from dpbench.privacy.core.curator import Question
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
+from dpbench.privacy.core.ledger_curator import Question
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.plan import Planned, Release, Task
 from dpbench.privacy.core.sum import Sum
 from dpbench.privacy.mechanisms import votes
 from dpbench.privacy.mechanisms.choice import replay as choices
-from dpbench.privacy.mechanisms.choice.plan import Choice
+from dpbench.privacy.mechanisms.choice.choice_plan import Choice
 from dpbench.privacy.mechanisms.choice.question import Cells, LeastLoss, Majorities
 from dpbench.privacy.mechanisms.replay import Neighbours, RowInfluence
 from dpbench.privacy.mechanisms.residual.form import Residual
@@ -28,7 +28,7 @@ from dpbench.privacy.mechanisms.votes import TeacherVotes
 
 
 @dataclass(frozen=True)
-class Audit:
+class AuditReplay:
     """How an audit puts a mechanism's questions again, where it does not compare sums (`audit.sensitivity`)."""
 
     replay: Callable[[Any, Neighbours], RowInfluence]
@@ -45,7 +45,7 @@ class Mechanism:
     planned: type[Planned] | None  # how its uses are planned; None where it costs nothing
     questions: tuple[type[Question], ...] = ()
     forms: tuple[type[Contribution], ...] = ()  # what rows may contribute to them
-    audit: Audit | None = None
+    audit: AuditReplay | None = None
 
 
 TABLE = (
@@ -57,18 +57,18 @@ TABLE = (
         Choice,
         (LeastLoss, Majorities),
         (Cells,),
-        Audit(choices.replay, probe=choices.probe, laws=choices.laws),
+        AuditReplay(choices.replay, probe=choices.probe, laws=choices.laws),
     ),
-    Mechanism("mechanisms.votes", Release, (TeacherVotes,), audit=Audit(votes.replay, costly=True)),
+    Mechanism("mechanisms.votes", Release, (TeacherVotes,), audit=AuditReplay(votes.replay, costly=True)),
     Mechanism("mechanisms.private_selection", None),  # of whole fits: it asks nothing itself
 )
 
 
-def audit_of(question: type[Question]) -> Audit | None:
+def audit_of(question: type[Question]) -> AuditReplay | None:
     """Return how questions of this type are put again; None of sums."""
     return next(one.audit for one in TABLE if question in one.questions)
 
 
-def audits_of(planned: type[Planned]) -> tuple[Audit, ...]:
+def audits_of(planned: type[Planned]) -> tuple[AuditReplay, ...]:
     """Return how an audit puts questions again that are planned so."""
     return tuple(one.audit for one in TABLE if one.planned is planned and one.audit is not None)

@@ -40,8 +40,8 @@ from torch import Tensor
 from dpbench.errors import SpecError
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.chunk import Chunk, Teacher
-from dpbench.privacy.core.curator import LedgerCurator, Question, ReleasedSum
 from dpbench.privacy.core.exact.sums import IntegerSum
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, ReleasedSum
 from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.randomness import Draws, Randomness
@@ -104,7 +104,7 @@ class TeacherVotes(Question):
                 "examples: a teacher needs one to learn from."
             )
 
-    def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
+    def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
         """Deal, teach, count, noise."""
         for planned in spent:
             if planned.sample_rate < 1:
@@ -150,7 +150,7 @@ class TeacherVotes(Question):
         """Return as many fewer teachers, over shards of the real size."""
         return replace(self, shards=max(1, round(self.shards / weight)), threshold=self.threshold / weight)
 
-    def weighed(self, answer: Any, weight: float) -> Any:
+    def weigh(self, answer: Any, weight: float) -> Any:
         """Return the counts times the weight."""
         return weight * answer
 
@@ -163,7 +163,7 @@ def _noised(curator: LedgerCurator, counts: Tensor, release: str, spread: float,
     summed = sum_of(counts)
     answer = add_noise(summed, std, draws)
     _, planted = witness.split(np.arange(rows + witness.members), rows)
-    witness.answered(release, [summed], [(spread, std)], draws, rows, planted)
+    witness.answer(release, [summed], [(spread, std)], draws, rows, planted)
     return answer
 
 

@@ -66,9 +66,9 @@ class Guard:
             NotPerExample: a row depends on others.
             PrivacyError: an earlier question was refused.
         """
-        with self.judging():
+        with self.remember_refusals():
             held = self._hold(rows, f"A row function of release {release!r}")
-            yield from held.over(chunks, clips, self._moments[release])
+            yield from held.check_chunks(chunks, clips, self._moments[release])
 
     def over_none(self, rows: Evaluate, none: Chunk, release: str) -> tuple[Contribution, ...]:
         """Return the blocks that a row function makes of a chunk of no rows: their form, shape and scale are public.
@@ -76,7 +76,7 @@ class Guard:
         Raises:
             PrivacyError: as `contributions` does.
         """
-        with self.judging():
+        with self.remember_refusals():
             held = self._hold(rows, f"A row function of release {release!r}")
             return held.blocks(none)
 
@@ -90,11 +90,11 @@ class Guard:
             NotPerExample: it answers differently over the same shard.
             PrivacyError: an earlier question was refused.
         """
-        with self.judging():
+        with self.remember_refusals():
             held = self._hold(teacher, f"A teacher of release {release!r}")
-            yield from held.teaching(shards, checked, self._moments[release])
+            yield from held.check_shards(shards, checked, self._moments[release])
 
-    def mapped(
+    def map_rows(
         self, transform: Callable[[Tensor], Tensor], chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Contribution, ...]]:
         """Yield what a transform makes of each chunk's rows.
@@ -102,9 +102,9 @@ class Guard:
         Raises:
             PrivacyError: as `contributions` does.
         """
-        with self.judging():
+        with self.remember_refusals():
             held = self._hold(lambda chunk: transform(chunk.x), "A transform given to map")
-            yield from held.over(chunks, (1.0,), CheckSchedule(MAPS, self._generator))
+            yield from held.check_chunks(chunks, (1.0,), CheckSchedule(MAPS, self._generator))
 
     def conclude(self) -> None:
         """Raise what was refused or failed, if anything was.
@@ -116,7 +116,7 @@ class Guard:
             raise type(self._refusal)(*self._refusal.args)
 
     @contextmanager
-    def judging(self) -> Iterator[None]:
+    def remember_refusals(self) -> Iterator[None]:
         """Remember what is refused in here.
 
         Raises:
@@ -133,7 +133,7 @@ class Guard:
             raise
 
     def _hold(self, function: Evaluate, what: str) -> GuardedFunction:
-        held = self._latest.again(function, what) if self._latest else None
+        held = self._latest.hold_again(function, what) if self._latest else None
         self._latest = held or GuardedFunction(function, what, Reach(function, thorough=False))
         return self._latest
 
@@ -145,14 +145,14 @@ class GuardedFunction:
         self._function, self._what, self._reach = function, what, reach
         self._before = reading or reach.read()
 
-    def again(self, function: Evaluate, what: str) -> GuardedFunction | None:
+    def hold_again(self, function: Evaluate, what: str) -> GuardedFunction | None:
         """Return the function held for another question, if it is the same and reaches the same: without a walk."""
         if function is not self._function:
             return None
         reading = self._reach.read()
         return GuardedFunction(function, what, self._reach, reading) if reading.refers_as(self._before) else None
 
-    def over(
+    def check_chunks(
         self, chunks: Iterable[Chunk], clips: Sequence[float], moments: CheckSchedule
     ) -> Iterator[tuple[Contribution, ...]]:
         """Yield what the function makes of each chunk, checking those that are due."""
@@ -182,7 +182,7 @@ class GuardedFunction:
                 )
         return blocks
 
-    def teaching(self, shards: Iterable[Chunk], checked: Checked, moments: CheckSchedule) -> Iterator[Tensor]:
+    def check_shards(self, shards: Iterable[Chunk], checked: Checked, moments: CheckSchedule) -> Iterator[Tensor]:
         """Yield what the function says of each shard, having it say so again after another one where that is due."""
         for shard in shards:
             due = moments.due()

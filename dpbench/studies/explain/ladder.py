@@ -33,7 +33,7 @@ from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import write_component
 from dpbench.studies.explain.explanation import Explanation, LearnerExplanation, Lift, Stage
-from dpbench.studies.explain.lifted import Protection, lifted, refuse_other_question
+from dpbench.studies.explain.lifting import Protection, lifted, refuse_other_question
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
 

@@ -50,7 +50,7 @@ class XAxis:
         """The numbers, ascending."""
         return tuple(x for x in self.at if x not in self.words)
 
-    def crowded(self, plot: Plot, inches: float) -> bool:
+    def is_crowded(self, plot: Plot, inches: float) -> bool:
         """Say whether tick labels would touch on an axis of this length."""
         ticks = [math.log(x) if self.log else x for x in self.at.values()]
         widths = [CHARACTER * max(map(len, label.split("\n"))) for label in self.labels(plot)]

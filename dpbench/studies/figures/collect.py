@@ -13,8 +13,8 @@ from dpbench.analysis.plots import Plot, Position, matches_through, position
 from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.records.result import Interval, Result
 from dpbench.registry import Registry
-from dpbench.studies.figures import published, ready
-from dpbench.studies.figures.published import Series
+from dpbench.studies.figures import literature, ready_made_sweeps
+from dpbench.studies.figures.literature import Series
 from dpbench.sweep import overview
 
 
@@ -50,12 +50,12 @@ def collect(named: Path, results: Path | None = None, plugins: Registry | None =
         DataMissing: no cell has a result; names the command that runs them.
         DataError: a result lacks the metric.
     """
-    file = ready.find(named)
+    file = ready_made_sweeps.find(named)
     found = overview(file, results, plugins or registry.load())
     grid, plot = found.grid, found.grid.plot
     if plot is None:
         raise SpecError(f'Expected a table [plot] in {file}: how results are drawn, like x = "epsilon".')
-    series = published.choose_series(plot, str(file))
+    series = literature.choose_series(plot, str(file))
     kept = {cell.digest: result for cell in found.cells("done", "other code") if (result := found.folder.result(cell))}
     if not kept:
         out = f" --out {results}" if results else ""

@@ -14,7 +14,7 @@ from dpbench.records.result import Interval
 from dpbench.records.spec import COMPONENTS
 from dpbench.studies.figures.axis import XAxis, x_axis
 from dpbench.studies.figures.collect import FigureData
-from dpbench.studies.figures.published import Point, Series
+from dpbench.studies.figures.literature import Point, Series
 from dpbench.support.charts import BLUE, GREY, VERMILLION, check_drawing, write_chart
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def draw(collected: FigureData, *, titled: bool = True) -> Figure:
         _theirs(axes, collected, panel, axis)
         _bounds(axes, collected, panel, axis)
         _dress(axes, collected, panel, axis)
-        crowded = axis.crowded(collected.plot, width - 0.7)  # inches, less the labels of the y axis
+        crowded = axis.is_crowded(collected.plot, width - 0.7)  # inches, less the labels of the y axis
         turned = 90 if crowded and not is_formula(collected.plot.x) else 0
         axes.tick_params(axis="x", labelsize=8, rotation=turned)
         axes.set_ylabel(_measured(collected) if index % across == 0 else "")

@@ -12,7 +12,7 @@ from dpbench.errors import UnknownName
 from dpbench.support.messages import unknown_name
 
 FILE = Path(__file__).parent / "catalogue.toml"
-At = dict[str, float | str]  # axis -> value, as in `figures.published.Point`
+At = dict[str, float | str]  # axis -> value, as in `figures.literature.Point`
 
 
 class _Record(BaseModel):

@@ -9,7 +9,7 @@ from typing import Any
 from dpbench.analysis.plots import axis_text
 from dpbench.registry import Registry
 from dpbench.studies.reproduce.catalogue import Study, studies
-from dpbench.studies.reproduce.measured import Measurement, read_measurements
+from dpbench.studies.reproduce.measurements import Measurement, read_measurements
 from dpbench.studies.reproduce.rates import RateComparison
 from dpbench.studies.reproduce.verdict import Comparison, NumberComparison, OrderComparison, compare
 

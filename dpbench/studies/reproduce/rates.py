@@ -15,7 +15,7 @@ from typing import Literal
 
 from dpbench.analysis.plots import axis_text
 from dpbench.studies.reproduce.catalogue import Study
-from dpbench.studies.reproduce.measured import Measurement, Rate
+from dpbench.studies.reproduce.measurements import Measurement, Rate
 
 FACTOR = 2.0
 

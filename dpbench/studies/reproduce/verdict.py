@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 from dpbench.analysis.plots import axis_text
 from dpbench.records.result import Interval
-from dpbench.studies.figures import published
-from dpbench.studies.figures.published import Point
+from dpbench.studies.figures import literature
+from dpbench.studies.figures.literature import Point
 from dpbench.studies.reproduce.catalogue import At, Order, Study
-from dpbench.studies.reproduce.measured import Measurement
+from dpbench.studies.reproduce.measurements import Measurement
 from dpbench.studies.reproduce.rates import RateReport, compare_with_rate
 
 Verdict = Literal[
@@ -92,7 +92,7 @@ class Comparison:
 
 def compare(study: Study, ours: Sequence[Measurement]) -> Comparison:
     """Return a study beside what was measured, with the verdict."""
-    series = published.read().series
+    series = literature.read().series
     points = [point for name in study.published for point in series[name].points]
     axes = {axis for point in points for axis in point.at}
     rows = [NumberComparison(point, _best(_matches(point.at, axes, ours))) for point in points]

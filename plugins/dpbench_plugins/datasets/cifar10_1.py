@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, hookimpl, locate
 from dpbench_plugins.datasets.huggingface import Cifar10
-from dpbench_plugins.datasets.torchvision.files import Pixels, digest_of
+from dpbench_plugins.datasets.torchvision.image_files import Pixels, digest_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -27,7 +27,7 @@ FILES = ("model.safetensors", "pytorch_model.bin")
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedNetwork(Photographs):
-    """A timm network without its classifier; `chosen` names it."""
+    """A timm network without its classifier; `selection` names it."""
 
     def __post_init__(self) -> None:
         """Refuse sizes that a network of one size does not take."""
@@ -37,7 +37,7 @@ class PretrainedNetwork(Photographs):
 
     @property
     @abstractmethod
-    def chosen(self) -> str:
+    def selection(self) -> str:
         """The model's name with the tag of its weights, like resnet50.a1_in1k."""
 
     @cached_property
@@ -45,15 +45,17 @@ class PretrainedNetwork(Photographs):
         """What timm records about the weights."""
         timm = _timm()
         names = timm.list_pretrained()
-        if self.chosen not in names:
-            near = timm.list_pretrained(f"{self.chosen.partition('.')[0]}.*")[:10] or names
+        if self.selection not in names:
+            near = timm.list_pretrained(f"{self.selection.partition('.')[0]}.*")[:10] or names
             raise SpecError(
-                f"{unknown_name('model', self.chosen, near)} Extractor {self.name!r} takes timm's names with the tag "
-                "of the weights, like resnet50.a1_in1k."
+                f"{unknown_name('model', self.selection, near)} Extractor {self.name!r} takes timm's names with the "
+                "tag of the weights, like resnet50.a1_in1k."
             )
-        entry: Any = timm.get_pretrained_cfg(self.chosen)
+        entry: Any = timm.get_pretrained_cfg(self.selection)
         if not entry.hf_hub_id:
-            raise SpecError(f"Expected model {self.chosen!r} to be on the Hugging Face hub, but timm has it elsewhere.")
+            raise SpecError(
+                f"Expected model {self.selection!r} to be on the Hugging Face hub, but timm has it elsewhere."
+            )
         return entry
 
     @cached_property
@@ -69,7 +71,7 @@ class PretrainedNetwork(Photographs):
 
     @property
     def _hub_id(self) -> str:
-        return f"timm/{self.chosen}"
+        return f"timm/{self.selection}"
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -77,7 +79,7 @@ class PretrainedNetwork(Photographs):
 
     def _candidates(self) -> Iterator[Path]:
         for folder in data_folders():
-            for model in (self.chosen, self._hub_id):
+            for model in (self.selection, self._hub_id):
                 yield from (folder / model / name for name in self._names)
         yield from (find_in_hub_cache(self._hub_id, name) for name in self._names)
 
@@ -94,11 +96,11 @@ class PretrainedNetwork(Photographs):
             name = next(name for name in self._names if name in stored)
             return Path(huggingface_hub.hf_hub_download(hub_id, name))
         except Exception as error:  # the hub's client raises many kinds
-            looked = ", ".join(str(folder / self.chosen) for folder in data_folders())
+            looked = ", ".join(str(folder / self.selection) for folder in data_folders())
             raise DataMissing(
-                f"The weights of {self.chosen} for extractor {self.name!r} are not on this machine (looked for "
+                f"The weights of {self.selection} for extractor {self.name!r} are not on this machine (looked for "
                 f"{' or '.join(self._names)} in {looked} and in the Hugging Face cache; download failed with "
-                f"{type(error).__name__}). Go online once, or download {self._names[0]} ({_size(self.chosen)}) from "
+                f"{type(error).__name__}). Go online once, or download {self._names[0]} ({_size(self.selection)}) from "
                 f"https://huggingface.co/{hub_id} into one of these folders."
             ) from error
 
@@ -116,11 +118,11 @@ class PretrainedNetwork(Photographs):
         try:
             # With its classifier, because only then does timm load strictly: without, missing layers would stay random.
             network: Any = _timm().create_model(
-                self.chosen, pretrained=True, pretrained_cfg_overlay={"state_dict": state}
+                self.selection, pretrained=True, pretrained_cfg_overlay={"state_dict": state}
             )
         except (RuntimeError, KeyError, AttributeError) as error:  # from loading, or from adapting an old file's names
             raise DataError(
-                f"Expected the weights of {self.chosen} in {self._file}: {' '.join(str(error).split())[:300]} "
+                f"Expected the weights of {self.selection} in {self._file}: {' '.join(str(error).split())[:300]} "
                 "Check which model the file belongs to."
             ) from error
         network.reset_classifier(0)
@@ -168,7 +170,7 @@ class Timm(PretrainedNetwork):
         super().__post_init__()
 
     @property
-    def chosen(self) -> str:
+    def selection(self) -> str:
         """The option."""
         return self.model
 
@@ -196,7 +198,7 @@ class ResNet50SSL(PretrainedNetwork):
     dimension: ClassVar[int | None] = 2048
 
     @property
-    def chosen(self) -> str:
+    def selection(self) -> str:
         """SSL of the paper."""
         return "resnet50.fb_ssl_yfcc100m_ft_in1k"
 
@@ -215,7 +217,7 @@ class ResNet50SWSL(PretrainedNetwork):
     dimension: ClassVar[int | None] = 2048
 
     @property
-    def chosen(self) -> str:
+    def selection(self) -> str:
         """SWSL of the paper."""
         return "resnet50.fb_swsl_ig1b_ft_in1k"
 

@@ -38,19 +38,19 @@ RESNET50_FILE = "resnet50-0676ba61.pth"  # so that listing the defaults imports 
 
 @dataclass(frozen=True, kw_only=True)
 class Classifier(Photographs):
-    """A torchvision classifier without its last layer; `chosen` names the model and its weights."""
+    """A torchvision classifier without its last layer; `selection` names the model and its weights."""
 
     def __post_init__(self) -> None:
         """Refuse sizes that the model does not take."""
         super().__post_init__()
         if self.size or self.views != "one":
-            model, meta, (side,) = self.chosen[0], self._entry.meta, self._entry.transforms().crop_size
+            model, meta, (side,) = self.selection[0], self._entry.meta, self._entry.transforms().crop_size
             fixed = model.startswith(("vit_", "maxvit"))
             self.check_sizes(side, least=None if fixed else max(meta["min_size"]))
 
     @property
     @abstractmethod
-    def chosen(self) -> tuple[str, str]:
+    def selection(self) -> tuple[str, str]:
         """The names of the model and its weights in torchvision."""
 
     @cached_property
@@ -58,7 +58,7 @@ class Classifier(Photographs):
         """The member of torchvision's weights enumeration."""
         from torchvision import models
 
-        model, tag = self.chosen
+        model, tag = self.selection
         names = models.list_models(module=models)
         if model not in names:
             raise SpecError(
@@ -83,7 +83,7 @@ class Classifier(Photographs):
 
     def present(self) -> bool:
         """Say whether the weights file is on this machine."""
-        name = RESNET50_FILE if self.chosen == RESNET50 else self._entry.url.rsplit("/", 1)[-1]
+        name = RESNET50_FILE if self.selection == RESNET50 else self._entry.url.rsplit("/", 1)[-1]
         return first_file(_candidates(name)) is not None
 
     @cached_property
@@ -131,7 +131,7 @@ class Classifier(Photographs):
         """Return the network (c, 3, h, w) -> (c, d), in evaluation mode."""
         from torchvision import models
 
-        model, _ = self.chosen
+        model, _ = self.selection
         network = models.get_model(model, weights=None, **_builder_options(model, self._entry.meta))
         load_exactly(network, _renamed(read_state(self._file), model), self._file)
         if not remove_head(network):
@@ -188,12 +188,12 @@ class TorchVision(Classifier):
 
     def __post_init__(self) -> None:
         """Refuse names that torchvision does not have; the defaults need no import."""
-        if self.chosen != RESNET50:
+        if self.selection != RESNET50:
             _ = self._entry
         super().__post_init__()
 
     @property
-    def chosen(self) -> tuple[str, str]:
+    def selection(self) -> tuple[str, str]:
         """The two options."""
         return self.model, self.tag
 
@@ -213,7 +213,7 @@ class ResNet50(Classifier):
     dimension: ClassVar[int | None] = 2048
 
     @property
-    def chosen(self) -> tuple[str, str]:
+    def selection(self) -> tuple[str, str]:
         """ResNet-50 with torchvision's original weights."""
         return RESNET50
 

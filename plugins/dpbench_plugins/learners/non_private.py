@@ -86,8 +86,8 @@ class NonPrivate(Learner):
         mask = torch.where(present, 0.0, NEVER)  # (k,)
         factor = 2 if int(present.sum()) == 2 else 1
         problem = _Problem(curator, standardise, mask, generator)
-        strength, heads = (self.regularisation, None) if self.regularisation else problem.cross_validated(factor)
-        head = problem.fitted("loss", factor / strength, 1e-5, heads)[0]
+        strength, heads = (self.regularisation, None) if self.regularisation else problem.cross_validate(factor)
+        head = problem.fit_heads("loss", factor / strength, 1e-5, heads)[0]
         return lambda x: torch.addmm(head[:, -1] + mask, standardise(x), head[:, :-1].T)
 
 
@@ -107,12 +107,12 @@ class _Problem:
         self._longest = _longest(self._curator, lambda chunk: chunk.x)
         self._values, self._vectors = self._spectrum()
 
-    def cross_validated(self, factor: float) -> tuple[float, Tensor]:
+    def cross_validate(self, factor: float) -> tuple[float, Tensor]:
         """Return the best strength, and the heads (f, k, d + 1) that each leave out one fold."""
         best, right, heads, worse = STRENGTHS[0], -math.inf, None, 0
         found: Tensor | None = None
         for strength in STRENGTHS:
-            heads = self.fitted("folds", factor / strength, 1e-3, heads, FOLDS)
+            heads = self.fit_heads("folds", factor / strength, 1e-3, heads, FOLDS)
             correct = self._held_out(heads)
             worse = worse + 1 if correct <= right else 0
             if correct > right:
@@ -122,7 +122,7 @@ class _Problem:
         assert found is not None
         return best, found
 
-    def fitted(self, release: str, penalty: float, enough: float, start: Tensor | None, heads: int = 1) -> Tensor:
+    def fit_heads(self, release: str, penalty: float, enough: float, start: Tensor | None, heads: int = 1) -> Tensor:
         """Return the best heads (f, k, d + 1): one for all rows, or as many as there are folds, each without its own.
 
         Args:

@@ -139,7 +139,7 @@ class Thrift(Learner):
         import torch
 
         spectral, k, graph = spectrum(public), require_setting(self.k), require_setting(self.graph)
-        components = spectral.softened(k, self.whitening)
+        components = spectral.soften(k, self.whitening)
         if graph == 0:
             return lambda x: components(x) * k**0.5
         rows = public[torch.randperm(len(public), generator=generator)[:ROWS].to(public.device)]
@@ -161,7 +161,7 @@ class Spectrum:
     components: PrincipalComponents
     examples: int
 
-    def softened(self, k: int, whitening: float) -> Transform:
+    def soften(self, k: int, whitening: float) -> Transform:
         """Return the map (c, *shape) -> (c, k) on the leading components, rows of unit norm, or zero.
 
         Raises:
@@ -224,7 +224,7 @@ def neighbourhood(spectral: Spectrum, public: Tensor, k: int, generator: torch.G
 
     count = min(max(3, min(NEIGHBOURS, len(public) // 24)), len(public) - 1)
     directions = min(DIRECTIONS, max(1, len(public) // 4), len(spectral.centre), spectral.examples - 1)
-    place = spectral.softened(directions, 0.5)
+    place = spectral.soften(directions, 0.5)
     places = place(public)  # (m, directions)
     coordinates = diffusion(graph_of(places, count), min(k, directions), generator).T.contiguous()
 

@@ -15,7 +15,7 @@ from tests.readme import ROOT
 
 if TYPE_CHECKING:
     from dpbench import Learner
-    from dpbench.board.verify.known import Expectations
+    from dpbench.board.verify.expectations import Expectations
     from dpbench.board.verify.review import Review
 
 BOARD = "digits-eps1"

@@ -87,7 +87,7 @@ class QuantisedRows:
         """Return a copy."""
         return measure(*(part.clone() for part in self.parts))
 
-    def check(self) -> None:
+    def check_unchanged(self) -> None:
         """Refuse rows that were changed after their lengths were measured.
 
         Raises:
@@ -219,7 +219,7 @@ def exact_scores(x: QuantisedRows, weights: Tensor) -> Tensor:
     """Return (s, k, c) float32, classes first: what each of s heads (s, k, d), 12 bits, makes of the rows (c, d)."""
     from dpbench.privacy.core.exact.products import product
 
-    x.check()
+    x.check_unchanged()
     slices, scale = slice_numbers(weights, 2)
     high, low = product(slices.flatten(0, 2), x.q.T).float().chunk(2)  # (s k, c) each
     scores = high.add_(low, alpha=2.0**-SLICE).reshape(*weights.shape[:2], len(x))
@@ -247,5 +247,5 @@ def _in_slices(rows: Tensor | QuantisedRows, count: int) -> tuple[list[Tensor], 
     if not isinstance(rows, QuantisedRows):
         slices, scale = slice_numbers(rows, count)
         return [*slices], scale.double()
-    rows.check()
+    rows.check_unchanged()
     return [rows.q], rows.scale.double()

@@ -167,7 +167,7 @@ def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids
 
     `left` is (s, m, c), classes first. Row i of setting s adds whole numbers times the integers of right.q[i].
     """
-    right.check()
+    right.check_unchanged()
     settings, outputs, count = left.shape
     features = right.shape[1]
     scales = right.scale
@@ -216,7 +216,7 @@ def scaled_sum(left: Tensor, right: QuantisedRows, bias: bool, scale: Tensor, cl
     Raises:
         SpecError: a scale of the bias that is far above those of the features.
     """
-    right.check()
+    right.check_unchanged()
     features, inverse = right.shape[1], 1 / scale.double()
     spread = _weighted_squares(right, inverse[:, :features].square())  # (m, c)
     last = inverse[:, features:].square().sum(1, keepdim=True)  # (m, 1), of the bias, else zero

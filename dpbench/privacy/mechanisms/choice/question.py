@@ -1,7 +1,7 @@
 """The exponential mechanism (McSherry and Talwar 2007): of public candidates, one that loses little, chosen by chance.
 
 Row i loses l_ij in [0, 1] by candidate j. Totals L_j = sum_i l_ij are added up in integers, and j is chosen with chance
-P(j) = exp(-eps0 L_j) / Z, with Z the sum over all candidates, which are public. What that costs: `choice.plan`.
+P(j) = exp(-eps0 L_j) / Z, with Z the sum over all candidates, which are public. What that costs: `choice.choice_plan`.
 
 Sensitivity: losses are clamped to [0, 1] and rounded to steps of 2^-20, so that adding or removing a row moves each
 total by exactly that row's steps: whole numbers from 0 to 2^20, all in one direction.
@@ -29,15 +29,15 @@ from torch import Tensor
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn
-from dpbench.privacy.core.curator import LedgerCurator, Question, check_chunk_size, sum_chunks
 from dpbench.privacy.core.exact.quantised import strip_subclass
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, check_chunk_size, sum_chunks
 from dpbench.privacy.core.plan import Planned
 from dpbench.privacy.core.randomness import Draws
 from dpbench.privacy.core.rows import CHUNK_BYTES
 from dpbench.privacy.core.witness import ChoiceObservation
-from dpbench.privacy.mechanisms.choice.plan import Choice
+from dpbench.privacy.mechanisms.choice.choice_plan import Choice
 
 BITS = 20  # losses are whole steps of 2^-20
 HELD = 2**24  # losses of a chunk that are held at once
@@ -67,7 +67,7 @@ class LeastLoss(Question):
         """The one that pays."""
         return (self.release,)
 
-    def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> int:
+    def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> int:
         """Add up losses, choose."""
         choice: Choice = spent[0]
         if choice.parts > 1:
@@ -131,7 +131,7 @@ class Majorities(Question):
         """The one that pays."""
         return (self.release,)
 
-    def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
+    def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
         """Count votes, choose for each part."""
         choice: Choice = spent[0]
         draws = curator.draws(self.release)
@@ -146,7 +146,7 @@ class Majorities(Question):
 
     def candidates(self, curator: LedgerCurator) -> int | None:
         """Return among how many each part is chosen."""
-        planned = curator.ledger.planned(self.release)
+        planned = curator.ledger.find_release(self.release)
         return planned.candidates if isinstance(planned, Choice) else 0
 
 

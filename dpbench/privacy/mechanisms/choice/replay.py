@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from dpbench.privacy.binding import bind
-from dpbench.privacy.core.curator import LedgerCurator
+from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import Task
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.witness import ChoiceObservation, Witness
-from dpbench.privacy.mechanisms.choice.plan import Choice, eps0_of
+from dpbench.privacy.mechanisms.choice.choice_plan import Choice, eps0_of
 from dpbench.privacy.mechanisms.choice.question import LeastLoss, Majorities
 from dpbench.privacy.mechanisms.replay import BASE, REPLAY, SMALL, Neighbours, RowInfluence, join_rows, one, strip_seeds
 

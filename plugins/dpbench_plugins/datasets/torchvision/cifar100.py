@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
-from dpbench_plugins.datasets.torchvision.files import Pixels, digest_of, read_checked
+from dpbench_plugins.datasets.torchvision.image_files import Pixels, digest_of, read_checked
 from dpbench_plugins.datasets.torchvision.pickles import read_arrays
 
 HOST = "https://www.cs.toronto.edu/~kriz"

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
-from dpbench_plugins.datasets.torchvision.files import Pixels, digest_of, read_checked
+from dpbench_plugins.datasets.torchvision.image_files import Pixels, digest_of, read_checked
 
 if TYPE_CHECKING:
     import numpy as np

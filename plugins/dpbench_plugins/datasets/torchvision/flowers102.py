@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
-from dpbench_plugins.datasets.torchvision.files import ColourFiles, digest_of, fingerprint, read_checked
+from dpbench_plugins.datasets.torchvision.image_files import ColourFiles, digest_of, fingerprint, read_checked
 
 PAGE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
 FOLDER = "flowers-102"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
-from dpbench_plugins.datasets.torchvision.files import ColourFiles, digest_of, fingerprint
+from dpbench_plugins.datasets.torchvision.image_files import ColourFiles, digest_of, fingerprint
 
 PAGE = "https://benchmark.ini.rub.de/gtsrb_dataset.html"
 ARCHIVES = "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370"

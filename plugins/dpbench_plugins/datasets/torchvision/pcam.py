@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpbench import DataError, Dataset, Download, Source, SpecError, Split, Splits, locate
-from dpbench_plugins.datasets.torchvision.files import digest_of
+from dpbench_plugins.datasets.torchvision.image_files import digest_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,7 @@ from torch import Tensor
 from dpbench import DataError, DataMissing, DpbenchError, SpecError
 from dpbench_plugins.extractors.randp.encoder import KEPT
 from dpbench_plugins.extractors.randp.recipe import Recipe
-from dpbench_plugins.learners.networks.weights import Checkpoint
+from dpbench_plugins.learners.networks.network_checkpoint import Checkpoint
 
 FORMAT = "dpbench-pretraining-1"
 
@@ -43,11 +43,11 @@ class State:
         """Write the state, completely or not at all."""
         from safetensors.torch import save_file
 
-        about = {"format": FORMAT, "made": self.made(), "done": str(self.done)}
+        about = {"format": FORMAT, "made": self.identity(), "done": str(self.done)}
         tensors = {name: one.detach().cpu().contiguous() for name, one in self.tensors.items()}
         _replaced(file, lambda part: save_file(tensors, part, metadata=about))
 
-    def made(self) -> str:
+    def identity(self) -> str:
         """Return what decides the weights, as JSON: equal for all states of one pre-training."""
         decisive = {key: value for key, value in asdict(self.recipe).items() if not key.startswith("probe")}
         return json.dumps({"network": self.network, "size": self.size, **decisive}, sort_keys=True)
@@ -73,7 +73,7 @@ class State:
             raise DataError(f"The unfinished pre-training {file} cannot be read: {error}. Delete it.") from error
         if about.get("format") != FORMAT:
             raise DataError(f"Expected format={FORMAT} in {file}, got {about.get('format')}. Delete it to start over.")
-        there, here = json.loads(about["made"]), json.loads(wanted.made())
+        there, here = json.loads(about["made"]), json.loads(wanted.identity())
         for key, value in here.items():
             if there.get(key) != value:
                 raise SpecError(f"{file} was started with {key}={there.get(key)}, not {value}. Resume with the same.")
@@ -94,7 +94,7 @@ def export(encoder: Mapping[str, Tensor], state: State, out: Path) -> None:
     watched = "none" if recipe.probe == "none" else f"{recipe.probe}: watched alone, nothing was chosen by it"
     about = {
         "data": "none: images from a random process", "generator": recipe.generator, "seed": str(recipe.seed),
-        "steps": str(state.done), "recipe": state.made(), "probe": watched, "digest": digest(kept),
+        "steps": str(state.done), "recipe": state.identity(), "probe": watched, "digest": digest(kept),
         "size": str(state.size), "torch": str(torch.__version__),
     }  # fmt: skip
     _replaced(out, Checkpoint(state.network, kept, about).save)

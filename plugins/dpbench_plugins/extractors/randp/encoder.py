@@ -47,13 +47,13 @@ class Encoder(nn.Module):
             x = following
         return torch.cat([end.mean((2, 3)) for end in (*ends, self.norm(x))], 1)
 
-    def projected(self, features: Tensor) -> Tensor:
+    def project(self, features: Tensor) -> Tensor:
         """Return (n, projected) unit vectors of features (n, width)."""
         return normalize(self.projection(features), dim=1)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return (n, projected) unit vectors of images."""
-        return self.projected(self.features(images))
+        return self.project(self.features(images))
 
 
 def start_encoder(network: str, size: int, seed: int, device: torch.device) -> Encoder:

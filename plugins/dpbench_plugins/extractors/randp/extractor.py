@@ -44,7 +44,7 @@ class RandPWRN(Trainable):
 
     def _candidates(self) -> list[Path]:
         if self.path is None:
-            from dpbench_plugins.learners.networks.weights import SHIPPED
+            from dpbench_plugins.learners.networks.network_checkpoint import SHIPPED
 
             return [SHIPPED[self.name]]
         return candidates(self.path)
@@ -97,7 +97,7 @@ class RandPWRN(Trainable):
 
     def _encoder(self) -> Encoder:
         from dpbench_plugins.extractors.randp.encoder import load_encoder
-        from dpbench_plugins.learners.networks.weights import Checkpoint
+        from dpbench_plugins.learners.networks.network_checkpoint import Checkpoint
 
         file = self._file()
         checkpoint = Checkpoint.load(file)

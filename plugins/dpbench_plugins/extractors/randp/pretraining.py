@@ -82,7 +82,7 @@ class Training:
         """Return (n, projected) float32 unit vectors, computed in the recipe's precision."""
         with torch.autocast(self.device.type, torch.bfloat16, self.recipe.precision == "bfloat16"):
             embedded: Tensor = encoder.features(views)
-        return encoder.projected(embedded.float())
+        return encoder.project(embedded.float())
 
     def state(self) -> State:
         """Return everything that the next step depends on."""

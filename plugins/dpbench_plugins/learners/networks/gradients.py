@@ -45,7 +45,7 @@ class Layout:
         """Return where in the vector the trained part begins; it reaches to the end."""
         return {"all": 0, "norm+head": self._before("norm."), "head": self._before("head.")}[trains]
 
-    def named(self, vectors: Tensor) -> dict[str, Tensor]:
+    def views(self, vectors: Tensor) -> dict[str, Tensor]:
         """Return views of vectors (..., size), or of the last part of them, by name: those that lie in it whole."""
         ends = list(accumulate(shape.numel() for shape in self.shapes.values()))
         absent = self.size - vectors.shape[-1]
@@ -80,8 +80,8 @@ class Gradients:
 
         Rows have the precision of `theta`. Memory grows with the chunk times the views.
         """
-        named, start = self.layout.named(theta), self.layout.start(trains)
-        kept = self.layout.named(theta[start:])
+        named, start = self.layout.views(theta), self.layout.start(trains)
+        kept = self.layout.views(theta[start:])
         used = self._standardised(named)
         frozen = {name: value for name, value in used.items() if name not in kept}
         trained = {name: value for name, value in used.items() if name in kept}

@@ -76,15 +76,15 @@ class DPRandP(NetworkLearner):
                 f"{self.name!r}, or phase3_steps too."
             )
 
-    def check(self, task: Task) -> None:
+    def check_task(self, task: Task) -> None:
         """Refuse examples that the network or the checkpoint that comes with dpbench cannot read.
 
         Raises:
             SpecError: says which examples it reads.
         """
-        from dpbench_plugins.learners.networks.weights import SHIPPED
+        from dpbench_plugins.learners.networks.network_checkpoint import SHIPPED
 
-        super().check(task)
+        super().check_task(task)
         if self.weights in SHIPPED and task.example_shape[0] != 3:
             raise SpecError(
                 f"Learner {self.name!r} starts from weights={self.weights}, which read 3 channels, got images of "
@@ -93,14 +93,14 @@ class DPRandP(NetworkLearner):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Phase II's steps and phase III's instalments, by epsilon."""
-        self.check(task)
+        self.check_task(task)
         return [release for phase in self._phases(self._reached(budget.epsilon)) for release in phase.releases]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train through the phases that were planned."""
         reached = sum(name.startswith("phase3") for name in curator.sigma)
         weights = None if self.weights == "random" else self.weights
-        return self.trained(curator, self._phases(reached), weights, generator)
+        return self.train(curator, self._phases(reached), weights, generator)
 
     def _reached(self, epsilon: float) -> int:
         """Return how many instalments of phase III there are; without phase II, or with own steps, always one."""

@@ -47,7 +47,7 @@ class NetworkLearner(Learner):
             if not getattr(self, name) < 1:
                 raise SpecError(f"Expected {name}={getattr(self, name)} < 1 in learner {self.name!r}.")
 
-    def check(self, task: Task) -> None:
+    def check_task(self, task: Task) -> None:
         """Refuse examples that the network cannot read, before any is read.
 
         Raises:
@@ -68,7 +68,7 @@ class NetworkLearner(Learner):
                 "is no more to reflect. Set padding=1, or augmult=0."
             )
 
-    def trained(
+    def train(
         self, curator: Curator, phases: Sequence[Phase], weights: str | None, generator: torch.Generator
     ) -> Predict:
         """Return the predictor after all phases, from random weights or those of the checkpoint at `weights`.
@@ -78,20 +78,20 @@ class NetworkLearner(Learner):
         """
         from dpbench_plugins.learners.networks.gradients import Gradients, Layout
         from dpbench_plugins.learners.networks.models import build, draw_parameters
+        from dpbench_plugins.learners.networks.network_checkpoint import Checkpoint, find_checkpoint
         from dpbench_plugins.learners.networks.training import Training, predictor
         from dpbench_plugins.learners.networks.views import Views
-        from dpbench_plugins.learners.networks.weights import Checkpoint, find_checkpoint
 
         task = curator.task
         network = build(self.network, task.example_shape, task.classes)
         start: dict[str, Tensor] = draw_parameters(network, generator)
         if weights is not None:
-            start = Checkpoint.load(find_checkpoint(weights)).over(start, self.network)
+            start = Checkpoint.load(find_checkpoint(weights)).replace_in(start, self.network)
         layout = Layout(network)
         gradients = Gradients(layout, Views(self.augmult, self.padding, self.flip))
         training = Training(gradients, self.momentum, self.clip, self.ema, self.chunk_size)
         average = training.run(curator, layout.vector(start).to(task.device), phases)
-        return predictor(network, layout.named(average))
+        return predictor(network, layout.views(average))
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class DPSGDNet(NetworkLearner):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release: the noisy gradient of every step."""
-        self.check(task)
+        self.check_task(task)
         return [Release("gradient", self.steps, self.sample_rate)]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -130,4 +130,4 @@ class DPSGDNet(NetworkLearner):
         from dpbench_plugins.learners.networks.training import Phase
 
         releases = [Release("gradient", self.steps, self.sample_rate)]
-        return self.trained(curator, [Phase("all", self.learning_rate, releases)], None, generator)
+        return self.train(curator, [Phase("all", self.learning_rate, releases)], None, generator)

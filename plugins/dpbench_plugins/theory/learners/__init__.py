@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dpbench import Learner, hookimpl
 from dpbench_plugins.theory.learners.graph import ComponentGraph, LiteralCounts
 from dpbench_plugins.theory.learners.pate import Pate
-from dpbench_plugins.theory.learners.pillar import PillarTheory, RandomTheory
+from dpbench_plugins.theory.learners.pillar_theory import PillarTheory, RandomTheory
 from dpbench_plugins.theory.learners.sspp import SemiPrivateLearner
 
 __all__ = ["dpbench_learners"]

@@ -50,7 +50,7 @@ class HypothesisClass(ABC):
     points: ClassVar[int] = 2**20  # public points that are used at most: more patterns than can be held
 
     @abstractmethod
-    def most(self, points: int, features: int) -> int:
+    def count_at_most(self, points: int, features: int) -> int:
         """Return an upper bound of the number of representatives for so many points."""
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Thresholds(HypothesisClass):
 
     dimension, vc = 1, 1
 
-    def most(self, points: int, features: int) -> int:
+    def count_at_most(self, points: int, features: int) -> int:
         """One more than points."""
         return points + 1
 
@@ -81,7 +81,7 @@ class Intervals(HypothesisClass):
 
     dimension, vc = 1, 2
 
-    def most(self, points: int, features: int) -> int:
+    def count_at_most(self, points: int, features: int) -> int:
         """Pairs of cuts, and the empty interval."""
         return points * (points + 1) // 2 + 1
 
@@ -101,7 +101,7 @@ class Stumps(HypothesisClass):
 
     dimension, vc = None, 2
 
-    def most(self, points: int, features: int) -> int:
+    def count_at_most(self, points: int, features: int) -> int:
         """Thresholds in each feature, and their opposites."""
         return 2 * features * (points + 1)
 
@@ -125,7 +125,7 @@ class Rectangles(HypothesisClass):
 
     dimension, vc, points = 2, 4, 20
 
-    def most(self, points: int, features: int) -> int:
+    def count_at_most(self, points: int, features: int) -> int:
         """No points, or one to four of them that touch the sides."""
         return sum(math.comb(points, touching) for touching in range(5))
 
@@ -161,7 +161,7 @@ class HalfPlanes(HypothesisClass):
 
     dimension, vc, points = 2, 3, 60
 
-    def most(self, points: int, features: int) -> int:
+    def count_at_most(self, points: int, features: int) -> int:
         """Return Cover's number."""
         return max(2, points * points - points + 2)
 

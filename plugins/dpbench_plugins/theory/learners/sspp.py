@@ -62,7 +62,7 @@ class SemiPrivateLearner(Learner):
         check_public(task, self.name)
         features = math.prod(task.example_shape)
         hypotheses = find_class(self.hypotheses, features, self.name)
-        count = hypotheses.most(min(task.public, hypotheses.points), features)
+        count = hypotheses.count_at_most(min(task.public, hypotheses.points), features)
         if count > MOST:
             raise SpecError(
                 f"Expected at most {MOST:,} candidates for hypotheses={self.hypotheses} in learner {self.name!r}, got "

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpbench.board.verify.known import InstalledComponent, Wrong
+from dpbench.board.verify.expectations import InstalledComponent, Wrong
 from dpbench.records.overlap import find_excess
 from dpbench.records.result import Result
 from dpbench.records.search import Selection, least_clean

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator
 from dpbench.errors import SpecError
-from dpbench.privacy.core.curator import Question
 from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
+from dpbench.privacy.core.ledger_curator import Question
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.sum import CLIPS, Sum
 

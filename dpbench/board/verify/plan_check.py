@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpbench.api import Learner, Task
-from dpbench.board.verify.known import Wrong
+from dpbench.board.verify.expectations import Wrong
 from dpbench.errors import DpbenchError
 from dpbench.harness.plans import plan_of, settle
 from dpbench.harness.tuning.space import candidate

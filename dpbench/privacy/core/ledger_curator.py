@@ -64,8 +64,8 @@ class LedgerCurator:
             )
         question.check(self)
         spent = [self.ledger.spend(name, question.kind) for name in question.releases]
-        with own_arithmetic(), self.guard.judging():
-            return question.answered(self, spent)
+        with own_arithmetic(), self.guard.remember_refusals():
+            return question.compute_answer(self, spent)
 
     def draws(self, release: str) -> Draws:
         """Return what the step of a release that was spent last may draw."""
@@ -108,7 +108,7 @@ class Question(ABC):
         """
 
     @abstractmethod
-    def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> Any:
+    def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Any:
         """Return the answer; `spent` are the releases as planned, each with a step spent."""
 
     @property
@@ -138,7 +138,7 @@ class Question(ABC):
         """Return what to ask of public rows that stand for `weight` private rows each."""
         return self
 
-    def weighed(self, answer: Any, weight: float) -> Any:
+    def weigh(self, answer: Any, weight: float) -> Any:
         """Return the answer that as many private rows would give."""
         return answer
 

@@ -13,8 +13,8 @@ import numpy as np
 from dpbench import registry
 from dpbench.api import Learner, Predict
 from dpbench.audit.attack import count_canaries, draw_members
+from dpbench.audit.auditing_curator import FitEvidence, listen
 from dpbench.audit.figures import compute_figures
-from dpbench.audit.listening import FitEvidence, listen
 from dpbench.audit.sensitivity import Replays
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
@@ -114,7 +114,7 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
             replays.put(probe, Neighbours(replays.made(), replays.task, plan[0], 1.0, generator))
     if not any(ears.asked.values()):
         raise SpecError(f"Learner {prepared.parts.learner.name!r} planned questions and asked none: nothing to audit.")
-    found = replays.stated(), ears.noise.stated(), ears.scores.stated() if ears.scores.any else None
+    found = replays.summarise(), ears.noise.summarise(), ears.scores.summarise() if ears.scores.any else None
     left_out = [SELECTION] * bool(privacy.repeats) + [CHOSEN] * (not all(one.gaussian for one in plan))
     left_out += [SAMPLED] * any(one.sample_rate < 1 for one in plan)
     same = _repeats(prepared, result, seed, predict) if result and not fold else None

@@ -13,7 +13,7 @@ from dpbench.records import storage
 from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
-from dpbench.studies.figures import ready
+from dpbench.studies.figures import ready_made_sweeps
 from dpbench.studies.figures.collect import metric
 from dpbench.studies.inspect.report import Inspection
 from dpbench.studies.reproduce.catalogue import Study
@@ -50,7 +50,7 @@ def read_measurements(study: Study, folder: Path, plugins: Registry) -> list[Mea
 
 
 def _swept(sweep: str, folder: Path, plugins: Registry) -> list[Measurement]:
-    found = overview(ready.find(Path(sweep)), folder, plugins)
+    found = overview(ready_made_sweeps.find(Path(sweep)), folder, plugins)
     kept = []
     for cell in found.grid.cells:
         result = found.folder.result(cell)

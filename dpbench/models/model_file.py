@@ -40,7 +40,7 @@ def digest(card: Card, program: Program) -> str:
 
 def _content(card: Card, program: Program) -> tuple[dict[str, str], dict[str, Tensor]]:
     tensors = {name: one.detach().cpu().contiguous() for name, one in program.tensors.items()}
-    return {"card": card.model_dump_json(), "program": json.dumps(program.written(), sort_keys=True)}, tensors
+    return {"card": card.model_dump_json(), "program": json.dumps(program.to_json(), sort_keys=True)}, tensors
 
 
 def read(file: Path) -> tuple[Card, Program]:

@@ -55,11 +55,11 @@ class Checkpoint:
         if about.get("format") != FORMAT or "network" not in about:
             raise DataError(
                 f"Expected metadata format={FORMAT} and network=... in checkpoint {file}, got {about or 'none'}. "
-                "Write it with dpbench_plugins.learners.networks.weights.Checkpoint."
+                "Write it with dpbench_plugins.learners.networks.network_checkpoint.Checkpoint."
             )
         return cls(about["network"], state, about)
 
-    def over(self, start: Mapping[str, Tensor], network: str) -> dict[str, Tensor]:
+    def replace_in(self, start: Mapping[str, Tensor], network: str) -> dict[str, Tensor]:
         """Return the parameters `start` of `network`, replaced by those of the checkpoint, in their precision.
 
         Raises:

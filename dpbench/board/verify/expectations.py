@@ -39,7 +39,7 @@ class Expectations:
     plugins: Registry | None = None  # whose learners are asked for their plans
 
     @classmethod
-    def here(cls, root: Path, plugins: Registry) -> Expectations:
+    def read(cls, root: Path, plugins: Registry) -> Expectations:
         """Return what is known of the leaderboard `root` on this machine.
 
         Raises:

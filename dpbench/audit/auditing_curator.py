@@ -12,11 +12,11 @@ import torch
 
 from dpbench.api import Curator, Planned, Task
 from dpbench.audit.attack import CanaryScores
-from dpbench.audit.noise import NoiseLog, standardise
+from dpbench.audit.noise_log import NoiseLog, standardise
 from dpbench.audit.sensitivity import FEW, QUESTIONS, Replays
 from dpbench.privacy.binding import bind
-from dpbench.privacy.core.curator import LedgerCurator, Question, ReleasedSum
 from dpbench.privacy.core.forms.blocks import Blocks
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, ReleasedSum
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
@@ -58,7 +58,7 @@ class FitEvidence:
             isinstance(one, question.kind) and self.asked[one.name] < one.steps for one in planned
         )
 
-    def before(self, question: Question, rows: PrivateRows) -> None:
+    def before_sum(self, question: Question, rows: PrivateRows) -> None:
         """Ask the question again over other rows, where its turn has come; and draw from its law, the first time."""
         for release in question.releases:
             self.asked[release] += 1
@@ -74,7 +74,7 @@ class FitEvidence:
             drawn = own.laws(sigma, self.replays.task, self._generator)
             self.noise.laws += [_check(f"law of {planned.name!r}, {one.how}", one) for one in drawn]
 
-    def after(self, question: Question, rows: PrivateRows, answer: Any) -> None:
+    def after_sum(self, question: Question, rows: PrivateRows, answer: Any) -> None:
         """Take the noise out of an answer, and what it tells of the canaries."""
         for seen, told in zip(self._seen, question.told(answer), strict=False):
             self._hear(seen, told, self.plan[seen.release].sample_rate, len(rows))
@@ -94,7 +94,7 @@ class FitEvidence:
             padding.append(standardise(noisy, summed, spread * bound))
             shares.append(noisy.double().div_(bound).cpu().numpy())
         self.noise.add(release, noise, padding, seen.sampled)
-        self.noise.sampled(release, rate, rows, seen.size, seen.sampled)
+        self.noise.add_sample(release, rate, rows, seen.size, seen.sampled)
         self.scores.add(shares, self.stds[release], rate)
 
     def _other_seed(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
@@ -108,7 +108,7 @@ class FitEvidence:
         spread = self.stds[release] * math.sqrt(len(clips))
         pairs = zip(answer, clips, strict=True)
         found = [part.double().div_(spread * clip).cpu().numpy() for part, clip in pairs]
-        self.noise.independence.other_seed(release, found)
+        self.noise.independence.add_other_seed(release, found)
 
     def _turns(self, release: str, features: bool) -> set[int]:
         if release not in self._again:
@@ -128,9 +128,9 @@ def listen(curator: LedgerCurator, ears: FitEvidence) -> Curator:
             return listen(mapped, ears)
         if not ears.left(question):
             return handle.answer(question)  # which refuses it
-        ears.before(question, curator.rows)
+        ears.before_sum(question, curator.rows)
         found = handle.answer(question)
-        ears.after(question, curator.rows, found)
+        ears.after_sum(question, curator.rows, found)
         return found
 
     return Curator(curator.task, curator.sigma, answer)

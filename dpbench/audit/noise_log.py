@@ -47,7 +47,7 @@ class Sizes:
         self.rows += self._square(size, self.size)
         self.counts[sampled] += 1
 
-    def stated(self, release: str, member: np.ndarray) -> SampleSizes:
+    def summarise(self, release: str, member: np.ndarray) -> SampleSizes:
         """Return the record: each count of a member is binomial."""
         counts, variance = self.counts[member], self.rate * (1 - self.rate)
         z = None
@@ -87,18 +87,18 @@ class NoiseLog:
             self._kept.append(part[: self._each].copy())
         self.independence.add(release, answers, padding, sampled)
 
-    def sampled(self, release: str, rate: float, rows: int, size: int, sampled: np.ndarray) -> None:
+    def add_sample(self, release: str, rate: float, rows: int, size: int, sampled: np.ndarray) -> None:
         """Add the sample of one question."""
         if rate < 1:
             fresh = Sizes(rate, rows, int(self._member.sum()), np.zeros(len(self._member), np.int64))
             self._sizes.setdefault(release, fresh).add(size, sampled)
 
-    def stated(self) -> Noise:
+    def summarise(self) -> Noise:
         """Return the statistics."""
         return Noise(
             numbers=self._numbers, squares=self._squares, padding=self._padding,
             padding_squares=self._padding_squares,
-            samples=tuple(sizes.stated(name, self._member) for name, sizes in self._sizes.items()),
+            samples=tuple(sizes.summarise(name, self._member) for name, sizes in self._sizes.items()),
             checks=(
                 *shape_checks(np.concatenate([*self._kept, np.empty(0)])), *self.independence.checks(), *self.laws,
             ),

@@ -126,5 +126,5 @@ def test_importing_more_than_the_contract_is_broken(tmp_path: Path, monkeypatch:
     (tmp_path / "greedy_plugin.py").write_text("from dpbench.privacy.core.ledger_curator import LedgerCurator\n")
     monkeypatch.syspath_prepend(tmp_path)
     greedy = type("Greedy", (gallery.Honest,), {"__module__": "greedy_plugin"})
-    with pytest.raises(LawBroken, match=r"dpbench\.privacy\.core\.curator"):
+    with pytest.raises(LawBroken, match=r"dpbench\.privacy\.core\.ledger_curator"):
         _suite(greedy()).test_only_the_contract_is_imported()

@@ -33,5 +33,5 @@ def test_a_failure_without_text_is_told_by_its_type_and_line() -> None:
 
 
 def test_a_failure_of_a_call_that_runs_no_line_of_a_plugin_is_told_all_the_same() -> None:
-    with pytest.raises(ComponentFailed, match=r"^fit failed: TypeError: .*, in guard.py, line "):
+    with pytest.raises(ComponentFailed, match=r"^fit failed: TypeError: .*, in plugin_calls.py, line "):
         call_plugin("fit", int, [])  # type: ignore[arg-type]

@@ -23,50 +23,50 @@ questions again over some of them. `harness.guarantee` computes a result's epsil
 The claims, each with the modules that keep it and the tests that try to break it (a test holds this table to the folder
 and to `mechanisms.table`):
 
-========================================================== ============================ ================================
-claim                                                      where                        tested in
-========================================================== ============================ ================================
-no more answers than planned, spent before any row is read core.curator, core.plan      test_curator, test_binding
-noise, sample rates and ledger are those of plan and sigma binding                      test_binding, test_run
-no attribute of what a learner holds leads to private rows curator                      test_curator
-plans, questions and forms of nobody else count            core.closed                  test_binding, test_plan
-a malformed plan or budget is refused                      core.plan                    test_plan
-a chunk is a copy of its rows, wiped after use             core.rows, core.chunk        test_curator
-mapped rows are functions of each row alone, in 8 bits     core.map                     test_curator, test_purity
-a row function remembers nothing; a refusal is final       purity.guard, purity.reach   test_purity
-core asks of a guard what a question needs, and no more    core.guarding                test_binding
-what cannot be compared is refused                         purity.kinds                 test_purity
-a row function reads its own row alone                     purity.spotchecks            test_purity, test_curator
-a row function that fails tells no private value           purity.failures              test_purity
-each question has draws of its own, no two share noise     core.randomness              test_randomness, test_run
-each example is sampled with its chance, on its own        core.randomness              test_mechanisms, test_randomness
-secure draws come from the operating system alone          core.randomness              test_randomness
-secure noise is exact: a discrete Gaussian, rounded        core.discrete                test_discrete
-noise is normal with std sigma * clip, on a public grid    core.noise, core.sum         test_mechanisms
-one example moves a sum by at most the clip, in integers   core.exact.sums              test_sums, test_curator
-one example moves each loss by 0 to 1, the law by eps0     mechanisms.choice.question   test_choice
-one example moves one vote a query, whatever teachers say  mechanisms.votes             test_votes
-integers add up exactly, by whatever instructions          core.exact.products          test_exact
-an example's 8-bit numbers are a function of it alone      core.exact.quantised         test_exact
-a row has the same bits wherever it stands                 core.exact.elementwise       test_exact, test_positions
-what is set around a question changes no answer            core.exact.surroundings      test_sums
-each form's sum and norms are those of its rows            core.forms.contributions     test_contributions, test_sums
-norms are never under-estimated                            core.forms.rounding          test_contributions
-a block has a clip of its own, and other forms are refused core.forms.blocks            test_binding, test_bases
-a basis that is not orthonormal is refused                 mechanisms.residual.bases    test_bases
-a residual is no longer than its bound                     mechanisms.residual.form     test_bases, test_residual_guards
-how a sample is cut into chunks moves no residual          mechanisms.residual.total    test_sums
-epsilon follows from plan and sigma, as two libraries say  core.accounting.accountant   test_accountant
-no choice of one eps0 loses more than one pair of laws     mechanisms.choice.plan       test_choice
-sigma reaches the budget from below                        core.accounting.accountant   test_accountant
-a remembered sigma is believed only if it passes           core.accounting.calibration  test_calibration
-accountants that contradict each other refuse a run        core.accounting.crosscheck   test_accountant
-the best of several runs has the epsilon of the search     mechanisms.private_selection test_private_selection
-an audit sees sums of published randomness alone           core.witness                 test_audit
-what no line of the closed table names is not believed     mechanisms.table             test_binding
-every question is put again over rows that nobody expects  mechanisms.replay            test_audit, test_votes
-a choice is put again, and drawn as its law has it         mechanisms.choice.replay     test_choice
-========================================================== ============================ ================================
+======================================================== ============================== ==============================
+claim                                                    where                          tested in
+======================================================== ============================== ==============================
+no more answers than planned, spent before rows are read core.ledger_curator, core.plan test_curator, test_binding
+noise, sample rates and ledger follow plan and sigma     binding                        test_binding, test_run
+no attribute that a learner holds leads to private rows  curator                        test_curator
+plans, questions and forms of nobody else count          core.closed                    test_binding, test_plan
+a malformed plan or budget is refused                    core.plan                      test_plan
+a chunk is a copy of its rows, wiped after use           core.rows, core.chunk          test_curator
+mapped rows are functions of each row alone, in 8 bits   core.map                       test_curator, test_purity
+a row function remembers nothing; a refusal is final     purity.guard, purity.reach     test_purity
+core asks of a guard what a question needs, and no more  core.guarding                  test_binding
+what cannot be compared is refused                       purity.kinds                   test_purity
+a row function reads its own row alone                   purity.spotchecks              test_purity, test_curator
+a row function that fails tells no private value         purity.failures                test_purity
+each question has draws of its own, no two share noise   core.randomness                test_randomness, test_run
+each example is sampled with its chance, on its own      core.randomness                test_mechanisms, test_randomness
+secure draws come from the operating system alone        core.randomness                test_randomness
+secure noise is exact: a discrete Gaussian, rounded      core.discrete                  test_discrete
+noise is normal with std sigma * clip, on a public grid  core.noise, core.sum           test_mechanisms
+one example moves a sum by at most the clip, in integers core.exact.sums                test_sums, test_curator
+one example moves each loss by 0 to 1, the law by eps0   mechanisms.choice.question     test_choice
+one example moves at most one vote a query               mechanisms.votes               test_votes
+integers add up exactly, by whatever instructions        core.exact.products            test_exact
+an example's 8-bit numbers are a function of it alone    core.exact.quantised           test_exact
+a row has the same bits wherever it stands               core.exact.elementwise         test_exact, test_positions
+what is set around a question changes no answer          core.exact.surroundings        test_sums
+each form's sum and norms are those of its rows          core.forms.contributions       test_contributions, test_sums
+norms are never under-estimated                          core.forms.rounding            test_contributions
+a block has a clip of its own; other forms are refused   core.forms.blocks              test_binding, test_bases
+a basis that is not orthonormal is refused               mechanisms.residual.bases      test_bases
+a residual is no longer than its bound                   mechanisms.residual.form       test_bases, test_residual_guards
+how a sample is cut into chunks moves no residual        mechanisms.residual.total      test_sums
+epsilon follows from plan and sigma; two libraries agree core.accounting.accountant     test_accountant
+no choice of one eps0 loses more than one pair of laws   mechanisms.choice.choice_plan  test_choice
+sigma reaches the budget from below                      core.accounting.accountant     test_accountant
+a remembered sigma is believed only if it passes         core.accounting.calibration    test_calibration
+accountants that contradict each other refuse a run      core.accounting.crosscheck     test_accountant
+the best of several runs has the epsilon of the search   mechanisms.private_selection   test_private_selection
+an audit sees sums of published randomness alone         core.witness                   test_audit
+what no line of the closed table names is not believed   mechanisms.table               test_binding
+an audit asks every question again over unexpected rows  mechanisms.replay              test_audit, test_votes
+a choice is put again, and drawn as its law has it       mechanisms.choice.replay       test_choice
+======================================================== ============================== ==============================
 """
 
 MECHANISM = "exact-sums-2"

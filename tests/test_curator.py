@@ -15,10 +15,10 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator, Release
 from dpbench.errors import ComponentFailed, NotPerExample, NotPlanned, NotPure, SpecError
-from dpbench.learning.linear import LinearProbe
 from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
+from dpbench.privacy.core.head import HeadGradient
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.sum import SCORES, check_clips
 from tests.worlds import curator_over, note, noted, private_rows
@@ -123,12 +123,12 @@ def test_the_chunk_size_changes_memory_and_not_the_answer(chunk_size: int) -> No
 
 def test_more_classes_make_smaller_chunks_and_the_same_answer() -> None:
     rows, classes = private_rows(n=2500, classes=1000), 1000
-    probe, release = LinearProbe(1, 1.0, 0.1, 0.0, 1.0), Release("sum")
-    head = torch.randn(classes, 6, generator=torch.Generator().manual_seed(1))
+    release = Release("sum")
+    gradient = HeadGradient(torch.randn(classes, 6, generator=torch.Generator().manual_seed(1)), bias=True)
 
-    def gradients(chunk: Chunk) -> RankOne:
+    def gradients(chunk: Chunk) -> RankOne | Scaled:
         note(len(chunk))
-        return RankOne(probe.residuals(head, chunk), chunk.rows, bias=True)
+        return gradient(chunk)
 
     answers = []
     for size in (None, len(rows)):

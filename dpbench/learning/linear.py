@@ -11,12 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dpbench.api import Chunk, Curator, Predict, Release
+from dpbench.api import Curator, Predict, Release
 from dpbench.errors import SpecError
 from dpbench.learning.defaults import check_training
-from dpbench.privacy.core.exact.elementwise import folded, softmax_
-from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_scores, quantise
-from dpbench.privacy.core.forms.contributions import RankOne, Scaled
+from dpbench.privacy.core.exact.elementwise import folded, residuals_
 
 if TYPE_CHECKING:
     import torch
@@ -73,35 +71,20 @@ class LinearProbe:
         scale: Callable[[Tensor, int], Tensor] | None = None,
     ) -> Tensor:
         """Return the head (k, d + 1), or (k, d) without bias, learned on rows (c, d) that are mapped already."""
+        from dpbench.privacy.core.head import HeadGradient
         from dpbench.privacy.core.sum import Sum
 
         task = curator.task
         head = self.head(task.classes, task.example_shape[0], generator).to(task.device)
-        divisor: Tensor | None = None
 
-        def gradients(chunk: Chunk) -> RankOne | Scaled:
-            gradient = RankOne(self.residuals(head, chunk), chunk.rows, bias=self.bias)
-            return gradient if divisor is None else Scaled(gradient, divisor)
-
-        question = Sum(gradients, release, self.clip)
+        question = Sum(HeadGradient(head, self.bias), release, self.clip)  # the head is updated in place
 
         def noisy_gradients(heads: Sequence[Tensor], going: Sequence[int], step: int) -> Sequence[Tensor]:
-            nonlocal divisor
-            divisor = scale(head, step) if scale else None
-            return (curator.answer(question),)  # like the head
+            if scale is None:
+                return (curator.answer(question),)
+            return (curator.answer(Sum(HeadGradient(head, self.bias, scale(head, step)), release, self.clip)),)
 
         return descended([self], [head], task.size, noisy_gradients)[0]
-
-    def residuals(self, head: Tensor, chunk: Chunk) -> Tensor:
-        """Return the gradients of the cross-entropy by the logits (c, k) of a chunk, in 8 bits as mapped chunks are."""
-        rows = chunk.rows if isinstance(chunk.rows, QuantisedRows) else quantise(chunk.rows)
-        return residuals_(self.scores(head.unsqueeze(0), rows)[0], chunk.y).T
-
-    def scores(self, heads: Tensor, rows: QuantisedRows) -> Tensor:
-        """Return the exact logits (s, k, c) of rows (c, d) under each of s heads (s, k, d + 1), or (s, k, d)."""
-        if not self.bias:
-            return exact_scores(rows, heads)
-        return exact_scores(rows, heads[..., :-1]).add_(heads[..., -1:])
 
     def logits(self, head: Tensor, features: Tensor) -> Tensor:
         """Return (c, k) logits of (c, d) public features under a (k, d + 1) head, or (k, d) without bias."""
@@ -153,11 +136,6 @@ def residuals(logits: Tensor, y: Tensor) -> Tensor:
     import torch
 
     return residuals_(logits.float().T.clone(memory_format=torch.contiguous_format), y).T
-
-
-def residuals_(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the residuals of float32 logits (..., k, c), overwriting them: classes first, examples last."""
-    return softmax_(logits).scatter_(-2, y.expand(*logits.shape[:-2], 1, -1), -1.0, reduce="add")
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ from torch import Tensor
 from dpbench.api import Chunk, Learner, Predict, PublicData
 from dpbench.harness.maps import Maps
 from dpbench.harness.tuning.stack import Stack, StackedOuterProducts
-from dpbench.learning.linear import LinearProbe, Transform, descended, residuals_
+from dpbench.learning.linear import LinearProbe, Transform, descended
 from dpbench.learning.probes import ProbeLearner
+from dpbench.privacy.core.exact.elementwise import residuals_
 from dpbench.privacy.core.exact.quantised import QuantisedRows
+from dpbench.privacy.core.head import scores
 
 
 def stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
@@ -74,7 +76,7 @@ def _trained(probes: Sequence[LinearProbe], stack: Stack, generator: torch.Gener
 
         def rows(chunk: Chunk) -> StackedOuterProducts:
             assert isinstance(chunk.rows, QuantisedRows)  # as all mapped rows are
-            return StackedOuterProducts(residuals_(first.scores(whole, chunk.rows), chunk.y), chunk.rows)
+            return StackedOuterProducts(residuals_(scores(whole, chunk.rows, first.bias), chunk.y), chunk.rows)
 
         return stack.take(going).noisy_sums(rows, release="gradient", clips=clips)
 

@@ -21,6 +21,7 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution
+from dpbench.privacy.core.head import own_function
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, ReleasedSum, check_chunk_size, sum_chunks
 from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.plan import Planned, Release
@@ -74,6 +75,9 @@ class Sum(Question):
         chunks = curator.rows.chunks(sample, draws.row_base(), limit, curator.task.device)
 
         def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
+            if own := own_function(self.rows):
+                yield from ([own(chunk).integers(*clips)] for chunk in chunks)
+                return
             for blocks in curator.guard.contributions(self.rows, chunks, self.release, clips):
                 yield self._integers(blocks)
                 del blocks  # or two chunks of rows would be held at once
@@ -91,11 +95,14 @@ class Sum(Question):
 
         So no private row has a part in the shape of an answer, or in the grid that its noise is rounded to.
         """
-        with closing(curator.none()) as none:
-            totals = self._integers(curator.guard.over_none(self.rows, next(none), self.release))
-            for total in totals:
-                total.expect_room(len(curator.rows))
-            return totals
+        if own := own_function(self.rows):
+            totals = [own.zero(curator.task.example_shape[0], *self.clips)]
+        else:
+            with closing(curator.none()) as none:
+                totals = self._integers(curator.guard.over_none(self.rows, next(none), self.release))
+        for total in totals:
+            total.expect_room(len(curator.rows))
+        return totals
 
     def _integers(self, blocks: Sequence[Contribution]) -> list[IntegerSum]:
         if len(blocks) != len(self.clips):

@@ -67,3 +67,8 @@ def softmax_(logits: Tensor) -> Tensor:
     """Return the softmax of float32 (..., m, c) along m, overwriting them: classes first, examples last."""
     shares = exp_(logits.sub_(logits.amax(-2, keepdim=True)))
     return shares.div_(folded(shares, -2, keepdim=True))
+
+
+def residuals_(logits: Tensor, y: Tensor) -> Tensor:
+    """Return softmax minus one-hot of float32 logits (..., k, c), overwriting them: classes first, examples last."""
+    return softmax_(logits).scatter_(-2, y.expand(*logits.shape[:-2], 1, -1), -1.0, reduce="add")

@@ -198,12 +198,22 @@ def outer_sum(left: Tensor, right: QuantisedRows, bias: bool, clips: tuple[float
     """
     outputs, features = left.shape[1], right.shape[1]
     bits = outer_bits(features)
-    grids = outer_grids(tuple(clip * 2.0**-bits for clip in clips), outputs, features, bias, left.device)
+    grids = outer_grids(_steps(clips, features), outputs, features, bias, left.device)
     reach = right.lengths.clamp(min=2.0**bits / (LEFT_LIMIT - 2))  # (c,)
     widths = (reach * right.scale).square_().add_(float(bias)).sqrt_().mul_(1 + 2.0**-40)
     room = grids.products * 2.0**bits - grids.reserve(reach)
     weights = weights_within(lengths(left).mul_(widths), room, LARGEST**2)
     return rounded_outer_sum(left, right, weights, grids)
+
+
+def outer_zero(outputs: int, features: int, bias: bool, clip: float, device: torch.device) -> IntegerSum:
+    """Return what `outer_sum` gives of no rows under one clip."""
+    grids = outer_grids(_steps((clip,), features), outputs, features, bias, device)
+    return IntegerSum(torch.zeros(outputs, features + bias, dtype=torch.int64, device=device), grids.entries[0])
+
+
+def _steps(clips: tuple[float, ...], features: int) -> tuple[float, ...]:
+    return tuple(clip * 2.0 ** -outer_bits(features) for clip in clips)
 
 
 def scaled_sum(left: Tensor, right: QuantisedRows, bias: bool, scale: Tensor, clip: float) -> IntegerSum:

@@ -1,0 +1,84 @@
+"""The gradient of a linear head: the row function that most learners ask at every step, and dpbench's own.
+
+A stranger's row function may remember what it saw. So all that it reaches is read around every call, and it is asked
+over no rows first, as its form may change from step to step. What is defined here keeps nothing but public tensors, and
+the shape and grid of its sum follow from them, the clip and the width of a row: it needs neither.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpbench.errors import SpecError
+from dpbench.privacy.core.chunk import Chunk
+from dpbench.privacy.core.closed import is_closed
+from dpbench.privacy.core.exact.elementwise import residuals_
+from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_scores, quantise
+from dpbench.privacy.core.exact.sums import IntegerSum, outer_zero
+from dpbench.privacy.core.forms.contributions import RankOne, Scaled
+
+
+class OwnRowFunction(ABC):
+    """A row function that dpbench defines: row i of what it returns is a function of row i and public tensors."""
+
+    @abstractmethod
+    def __call__(self, chunk: Chunk) -> RankOne | Scaled:
+        """Return one contribution per row."""
+
+    @abstractmethod
+    def zero(self, features: int, clip: float) -> IntegerSum:
+        """Return the sum over no rows of so many features: its shape and its grid are those of every sum."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeadGradient(OwnRowFunction):
+    """Row i contributes the gradient of the cross-entropy by the head, divided entry by entry by `divisor` if given.
+
+    The gradient is the outer product of softmax(logits_i) - onehot(y_i) and the features, with a constant 1 appended
+    where the head has a bias.
+
+    Raises:
+        SpecError: a head or divisor that is no plain tensor, whose operations could be redefined.
+    """
+
+    head: Tensor  # (k, d + 1) with the bias as its last column, or (k, d); it may be updated between questions
+    bias: bool
+    divisor: Tensor | None = None  # like the head, public
+
+    def __post_init__(self) -> None:
+        """Refuse tensors that could see what is computed with them."""
+        for given in (self.head, self.divisor):
+            if given is not None and type(given) is not Tensor:
+                raise SpecError(f"Expected the head and its divisor to be tensors, got a {type(given).__name__}.")
+
+    def __call__(self, chunk: Chunk) -> RankOne | Scaled:
+        """Return the gradients of a chunk, in 8 bits as mapped chunks are."""
+        rows = chunk.rows if isinstance(chunk.rows, QuantisedRows) else quantise(chunk.rows)
+        left = residuals_(scores(self.head.unsqueeze(0), rows, self.bias)[0], chunk.y).T
+        gradient = RankOne(left, rows, self.bias)
+        return gradient if self.divisor is None else Scaled(gradient, self.divisor)
+
+    def zero(self, features: int, clip: float) -> IntegerSum:
+        """Return the sum over no rows; the divisor has a part in its grid."""
+        outputs, device = len(self.head), self.head.device
+        if self.divisor is None:
+            return outer_zero(outputs, features, self.bias, clip, device)
+        nobody = quantise(torch.zeros(0, features, device=device))
+        return Scaled(RankOne(torch.zeros(0, outputs, device=device), nobody, self.bias), self.divisor).integers(clip)
+
+
+def own_function(rows: object) -> OwnRowFunction | None:
+    """Return the function if it is dpbench's own: a stranger's subclass is a stranger's."""
+    return rows if isinstance(rows, OwnRowFunction) and is_closed(type(rows)) else None
+
+
+def scores(heads: Tensor, rows: QuantisedRows, bias: bool) -> Tensor:
+    """Return the exact logits (s, k, c) of rows (c, d) under each of s heads (s, k, d + 1), or (s, k, d) without bias.
+
+    A row's logits are a function of that row and the heads alone, to the last bit.
+    """
+    return exact_scores(rows, heads[..., :-1]).add_(heads[..., -1:]) if bias else exact_scores(rows, heads)

@@ -158,7 +158,7 @@ def test_the_closed_table_names_all_plans_questions_and_forms_there_are() -> Non
 
 def test_a_question_or_a_plan_of_somebody_elses_is_refused() -> None:
     class Peek(Sum):
-        def answered(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
+        def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
             return curator.rows.x
 
     class Cheap(Release):

@@ -67,10 +67,21 @@ def test_rounding_a_gaussian_is_as_near_to_the_discrete_one_as_stated(std: int) 
     assert 1 / 300 < divergence * std**4 < 1 / 280
 
 
-def test_the_statement_about_delta_follows_from_the_numbers_it_names() -> None:
-    variation = math.sqrt(1e12 / 560) / (2.0**discrete.FINE) ** 2
-    assert variation < 1.4e-22
-    assert (1 + math.exp(15)) * variation < 1e-15
+@pytest.mark.parametrize("std", [16, 64])
+def test_the_factor_between_the_two_is_as_stated_at_every_step(std: int) -> None:
+    steps = np.arange(-8 * std, 1)
+    discretely = np.exp(-(steps**2) / (2 * std**2)) / (std * math.sqrt(2 * math.pi))
+    rounded = special.ndtr((steps + 0.5) / std) - special.ndtr((steps - 0.5) / std)
+    stated = (steps**2 / std**2 - 1) / (24 * std**2)
+    assert np.allclose(rounded / discretely - 1, stated, rtol=0, atol=8**4 / std**4)
+
+
+def test_the_statement_about_epsilon_follows_from_the_numbers_it_names() -> None:
+    width, numbers = 2.0**discrete.FINEST, 1e12
+    ratio = numbers * 40**2 / (24 * width**2)
+    assert ratio < 2.2e-13
+    assert 2 * ratio < 1e-12
+    assert special.log_ndtr(-40) + math.log(2 * numbers) < -300 * math.log(10)
 
 
 def test_each_coordinate_may_have_its_own_width() -> None:

@@ -506,6 +506,22 @@ class TestFailures:
             assert not isinstance(told, KeyError)
             told = told.__context__
 
+    @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
+    def test_what_ends_a_program_is_final_too_and_tells_nothing(self, end: type[BaseException]) -> None:
+        curator = curator_over(private_rows(), PLAN)
+
+        def rows(chunk: Chunk) -> Tensor:
+            raise end(*chunk.y.tolist())
+
+        told = KeyboardInterrupt if end is KeyboardInterrupt else ComponentFailed
+        with pytest.raises(told) as caught:
+            curator.noisy_sum(rows, release="sum", clip=1.0)
+        assert caught.value.args == () or str(caught.value).startswith("A row function of release 'sum' failed: ")
+        with pytest.raises(ComponentFailed):
+            curator.noisy_sum(lambda chunk: chunk.x, release="sum", clip=1.0)
+        with pytest.raises(ComponentFailed):
+            curator.guard.conclude()
+
     def test_a_failure_is_final_for_no_noise_covers_whether_a_row_fails(self) -> None:
         curator = curator_over(private_rows(), PLAN)
 

@@ -81,7 +81,9 @@ def test_a_result_says_what_its_randomness_leaves_out_and_commits_to_nothing(sec
     result = ran(secure_rng=secure)
     assert result.privacy.rng == ("secure" if secure else "research")
     assert result.privacy.mechanism == MECHANISM
-    assert result.privacy.not_covered[-1].startswith("less than 1e-15 of delta" if secure else "whoever knows the seed")
+    assert result.privacy.not_covered[-1].startswith(
+        "less than 1e-12 of epsilon" if secure else "whoever knows the seed"
+    )
 
 
 @dataclass(frozen=True)

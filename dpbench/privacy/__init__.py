@@ -1,20 +1,24 @@
 """The closed middle: whoever trusts an epsilon of dpbench trusts this folder. A change here is a reviewed change.
 
-Three rings. `core` is the road of a noisy sum, which most learners take alone: read it in one evening, and you know why
-a sum is private. `mechanisms` has each other question in a module of its own, all of them named in `mechanisms.table`.
-`purity` is armour: it holds row functions to what the argument assumes of them (row i reads row i alone, and remembers
-nothing), and no part of the argument for honest code; leave it for another evening.
+Three rings. `core` is everything that stands between a plan and one noisy sum, which is all that most learners ask:
+read it in one evening, and you know why a sum is private. `mechanisms` has each other question in a module of its own,
+all of them named in `mechanisms.table`. `purity` checks, by sampling, what the argument assumes of row functions (row i
+reads row i alone, and remembers nothing); it proves nothing, and you can leave it for another evening.
 
-The way through `core`, in this order:
+Read `core` in this order. The docstring of `core.sum` is the map: it states the whole argument.
 
 1. `plan`: what a learner declares, and the ledger that holds it to that. `closed`: why nobody can declare more.
 2. `chunk`, `rows`: what a row function sees of private rows, and for how long.
-3. `curator`, `binding`: the one way to answer a question, and the one way to make a curator. `privacy.curator`: what a
-   learner holds of it. `sum`: the question itself, sampled, clipped, summed, noised. `map`: rows transformed once.
-4. `forms.contributions`, `forms.blocks`, `forms.rounding`: what a row may contribute, and how long that is.
-5. `exact.sums`, `exact.quantised`, `exact.products`, `exact.elementwise`, `exact.surroundings`: sums in integers.
+3. `ledger_curator`, `privacy.binding`, `privacy.curator`: the one way to answer a question, the one way to make a
+   curator, and what a learner holds of it. `guarding`: what a question asks of the guard. `sum`: the question itself:
+   sample, clip, add, noise. `head`: the row function that most learners ask. `map`: rows transformed once.
+4. `exact.elementwise`, `exact.products`, `exact.quantised`, `exact.sums`, `exact.surroundings`: sums in integers.
+5. `forms.contributions`, `forms.blocks`, `forms.rounding`: what a row may contribute, and how long that is.
 6. `randomness`, `noise`, `discrete`: samples and noise, repeated or secure.
-7. `accounting`: epsilon from plan and sigma, by two libraries. `witness`: what an audit sees.
+7. `accounting.accountant`, `accounting.crosscheck`: epsilon from plan and sigma, by two libraries.
+
+Not needed for the argument: `witness` (what an audit sees), `accounting.calibration` (a cache that is believed only if
+it passes), members of `Question` from `rows_asked` on (for audits and searches), `PureCost` and `least` (of choices).
 
 Private rows: `rows.PrivateRows`. For a learner, only a curator reads them, or, in searches that no epsilon is stated
 for, `harness.tuning.stack`; `dpbench inspect` reads them where it is told to, and says so, and `dpbench audit` asks
@@ -32,6 +36,7 @@ no attribute that a learner holds leads to private rows  curator                
 plans, questions and forms of nobody else count          core.closed                    test_binding, test_plan
 a malformed plan or budget is refused                    core.plan                      test_plan
 a chunk is a copy of its rows, wiped after use           core.rows, core.chunk          test_curator
+the gradient of a head needs no guard: it keeps nothing  core.head                      test_curator, test_binding
 mapped rows are functions of each row alone, in 8 bits   core.map                       test_curator, test_purity
 a row function remembers nothing; a refusal is final     purity.guard, purity.reach     test_purity
 core asks of a guard what a question needs, and no more  core.guarding                  test_binding

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dpbench.errors import PrivacyError
 from dpbench.privacy.core.ledger_curator import LedgerCurator
-from dpbench.privacy.core.plan import Ledger, Planned, Task, sigmas
+from dpbench.privacy.core.plan import Ledger, Planned, Task, check_plan, sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.witness import NOBODY, Witness
@@ -27,6 +27,9 @@ def bind(
     Noise, sample rates and the ledger follow from this plan and this base sigma, and from nothing else: a release has
     sigma * relative_noise as its noise multiplier, its own sample rate, and as many answers as it has steps.
 
+    `harness.guarantee` calibrates sigma to the plan, so that its epsilon is at most the budget's, and `harness.fit`
+    hands on that plan and that sigma.
+
     Covered: if an accountant states (epsilon, delta) for `plan` and `sigma` under add-or-remove-one neighbours, then
     all answers of this curator together have it, however many of them are asked for, as long as `randomness` is fresh
     and serves no other curator.
@@ -35,16 +38,18 @@ def bind(
     Args:
         rows: the private split, or public stand-ins for it.
         task: what is public about them; its size divides nothing here, a learner may divide by it.
-        plan: checked by `check_plan`, as calibrated.
+        plan: as calibrated; it is checked again.
         sigma: the base noise multiplier that was calibrated for the plan.
         randomness: the streams of this fit.
         witness: an audit's, which learns the sums before noise.
 
     Raises:
         PrivacyError: a sigma that is negative or not finite, or a witness beside secure randomness.
+        PlanError: it is no plan.
     """
     if not 0 <= sigma < math.inf:
         raise PrivacyError(f"Expected sigma={sigma} to be finite and at least 0: the plan's base noise multiplier.")
     if witness is not NOBODY and randomness.key is None:
         raise PrivacyError("An audit sees sums before noise: it is for research randomness, which is published anyway.")
+    plan = check_plan(plan, "a curator")
     return LedgerCurator(rows, task, sigmas(plan, sigma), Ledger(plan), randomness, Guard(randomness.checks), witness)

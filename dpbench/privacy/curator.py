@@ -150,10 +150,10 @@ class Curator(Answerer):
         """Return a curator over the transformed rows, on the same ledger.
 
         `transform` maps (c, *example_shape) float32 to (c, *new_shape), each row independently and using public values
-        only: neighbouring datasets stay neighbouring, so the transform costs no privacy. It is applied once, so that a
-        projection makes every later step cheaper. Mapped rows are kept in 8 bits, each with a scale of its own
-        (`Chunk.rows`): a quarter of the memory, and integers to add up. A library's product may round a row
-        otherwise where it stands elsewhere in a chunk: use `exact_linear`.
+        only: neighbouring datasets stay neighbouring, so the transform costs no privacy. Use `exact_linear` for matrix
+        products: a library's may round a row otherwise where it stands elsewhere in a chunk, which epsilon does not
+        cover. The transform is applied once, so that a projection makes every later step cheaper. Mapped rows are kept
+        in 8 bits, each with a scale of its own (`Chunk.rows`): a quarter of the memory, and integers to add up.
 
         Raises:
             NotPerExample, NotPure, ComponentFailed: as `noisy_sum` does, of `transform`.

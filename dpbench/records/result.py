@@ -32,7 +32,7 @@ SEEDED = (
 )
 SEEDED_SEARCH = "whoever knows the seed: noise and the number of runs follow from it, and --secure-rng keeps no seed"
 EXACT = (
-    "less than 1e-15 of delta: noise is a discrete Gaussian on a fine lattice, that of the accountants a continuous one"
+    "less than 1e-12 of epsilon: noise is a discrete Gaussian on a fine lattice, and that of the accountants continuous"
 )
 
 

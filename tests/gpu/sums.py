@@ -19,7 +19,7 @@ from torch import Tensor
 from dpbench import Budget, ProbeLearner, PublicData, Task, exact_linear, quantise, residuals
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.exact import products
-from dpbench.privacy.core.exact.quantised import QuantisedRows, measure
+from dpbench.privacy.core.exact.quantised import QuantisedRows, rows_of_parts
 from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Scaled
 from dpbench.privacy.core.randomness import Randomness
@@ -124,7 +124,7 @@ def carried(thing: Any, device: torch.device) -> Any:
     if isinstance(thing, Tensor):
         return thing.to(device)
     if isinstance(thing, QuantisedRows):
-        return measure(*(part.to(device) for part in thing.parts))
+        return rows_of_parts(*(part.to(device) for part in thing.parts))
     if isinstance(thing, FunctionType) and thing.__closure__:
         cells = tuple(CellType(carried(cell.cell_contents, device)) for cell in thing.__closure__)
         return FunctionType(thing.__code__, thing.__globals__, thing.__name__, thing.__defaults__, cells)

@@ -92,7 +92,7 @@ MUTANTS = (
     ),
     Mutant(
         "no noise for a small sigma", "large budgets are still budgets", "core/noise.py",
-        edit("if not np.any(std):", "if not np.any(np.asarray(std) > 0.1):"),
+        edit("std.any() if isinstance(std, np.ndarray) else std", "np.any(np.asarray(std) > 0.1)"),
         (CURATOR + "any_sigma_above_zero_gives_noise",),
     ),
     Mutant(
@@ -120,6 +120,17 @@ MUTANTS = (
         "questions of anybody", "a plugin's own question reads rows, and spends nothing", "core/ledger_curator.py",
         edit("if not is_closed(type(question)):", "if False:"),
         ("test_binding.py::test_a_question_or_a_plan_of_somebody_elses_is_refused",),
+    ),
+    Mutant(
+        "row functions of anybody", "a plugin's own remembers, and is searched for no memory", "core/head.py",
+        edit("isinstance(rows, OwnRowFunction) and is_closed(type(rows))", "isinstance(rows, OwnRowFunction)"),
+        ("test_head.py::test_a_strangers_subclass_is_held_to_purity_as_strangers_are",),
+    ),
+    Mutant(
+        "an exit is no failure", "a row function says a private value by how it ends, and the fit goes on",
+        "purity/guard.py",
+        edit("except BaseException as error:", "except Exception as error:"),
+        ("test_purity.py::TestFailures::test_what_ends_a_program_is_final_too_and_tells_nothing",),
     ),
     Mutant(
         "plans of anybody", "a plugin's own release says what it costs", "core/plan.py",
@@ -251,7 +262,7 @@ MUTANTS = (
     ),
     Mutant(
         "noise above 64 bits", "it wraps around, and is no noise", "core/noise.py",
-        edit("if steps.size and not steps.max() <= LARGEST:", "if False:"),
+        edit("if steps.size and not steps.max() <= MOST_STEPS:", "if False:"),
         ("test_mechanisms.py::test_noise_that_64_bits_cannot_hold_is_refused",),
     ),
     Mutant(

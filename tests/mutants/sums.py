@@ -63,8 +63,8 @@ MUTANTS = (
     ),
     Mutant(
         "no room for rounding scaled products", "rounding lengthens a row beyond the clip", "core/exact/sums.py",
-        edit("weights_within(norms, (clip - reserve).unsqueeze(0), LARGEST**2)",
-             "weights_within(norms, torch.full_like(norms, clip), LARGEST**2)"),
+        edit("weights_within(norms, (clip - reserve).unsqueeze(0), ROW_LIMIT**2)",
+             "weights_within(norms, torch.full_like(norms, clip), ROW_LIMIT**2)"),
         (SUMS + "a_row_that_rounds_up_everywhere_stays_within_the_clip", ONE_ROW),
     ),
     Mutant(
@@ -135,8 +135,8 @@ MUTANTS = (
     ),
     Mutant(
         "sums in floats", "one row moves what the others round to", "core/sum.py",
-        edit("return [block.integers(clip) for block, clip in zip(blocks, self.clips, strict=True)]",
-             "whole = [block.integers(clip) for block, clip in zip(blocks, self.clips, strict=True)]\n"
+        edit("return [block.integers(clip) for block, clip in zip(blocks, clips, strict=True)]",
+             "whole = [block.integers(clip) for block, clip in zip(blocks, clips, strict=True)]\n"
              "        return [IntegerSum(one.total.float().long(), one.grid, one.largest) for one in whole]"),
         (SUMS + "one_example_moves_a_curators_sum_by_its_own_integers",),
     ),

@@ -74,7 +74,7 @@ def best_of(
 ) -> Winner:  # fmt: skip
     """Run a random number of times with random settings and return the best run by public labels.
 
-    Covered: the winner has the epsilon that `privacy.accounting.private_selection` states for the search. A run that
+    Covered: the winner has the epsilon that `privacy.mechanisms.private_selection` states for the search. A run that
     fails counts, with the worst score; where all do, the outcome is a predictor that knows nothing. How many runs there
     were is not kept.
     """

@@ -7,17 +7,22 @@ that the operating system seeds (Canonne, Kamath and Steinke, The Discrete Gauss
 `rounded_gaussian` is what answers get: a discrete Gaussian on a lattice 2^k times as fine as the grid, of standard
 deviation `s` >= 2^44 lattice steps, rounded to the grid.
 
-Covered, for integer sums of sensitivity D in grid steps (L2, add or remove one) and noise of `std` grid steps:
+Covered, for integer sums of sensitivity D in grid steps (L2, add or remove one) and noise of `std` grid steps (with a
+std for each coordinate, D / std stands for sqrt(sum_j (d_j / std_j)^2)): (epsilon, delta) as every accountant states it
+for continuous noise, Poisson sampling included, with epsilon larger by less than 1e-12 and delta by a factor below
+1 + 1e-12, for every epsilon below 600 and up to 10^12 numbers in all (`afford` refuses a release of more than 10^10).
 
-- (D / std)^2 / 2 zero-concentrated DP, as with continuous noise (their section 2); rounding is post-processing.
-- (epsilon, delta) as every accountant states it for continuous noise, Poisson sampling included, with delta larger by
-  less than 1e-15 for epsilon up to 15 and 10^12 numbers in all. For the continuous Gaussian rounded to the lattice is
-  post-processing of the continuous mechanism; its probabilities are within a factor 1 + (k^2 / s^2 - 1) / (24 s^2) of
-  the discrete Gaussian's, so that the two differ by at most 1 / (280 s^4) in chi-square and in Kullback-Leibler
-  divergence a number, by N / (280 s^4) over N numbers whatever was asked after which answer, and by
-  sqrt(N / 560) / s^2 < 1.4e-22 in total variation t (Pinsker); delta grows by (1 + e^epsilon) t.
+- Rounding commutes with adding a whole number, so the sum plus continuous noise rounded to the lattice is a rounding of
+  the continuous mechanism: post-processing.
+- The chance of lattice step k under that noise is within a factor 1 + (k^2 / s^2 - 1) / (24 s^2) of the discrete
+  Gaussian's. For |k| <= 40 s and s >= 2^44 the factor is within 1 +- 2.2e-25, so over 10^12 numbers, whatever was
+  asked after which answer, the likelihood ratio of the two is within 1 +- 2.2e-13, and some |k| is larger with a chance
+  below 1e-300. Two such ratios separate the epsilon of one mechanism from that of the other.
+- As a cross-check, the discrete Gaussian has (D / std)^2 / 2 zero-concentrated DP, as the continuous one has (their
+  section 2).
 
-Not covered: how long sampling takes, which depends on the noise drawn.
+Not covered: how long sampling takes, which depends on the noise drawn; errors in OpenDP's sampler, which is proven on
+paper and whose code is marked as contributed, not yet audited.
 """
 
 from __future__ import annotations
@@ -34,8 +39,8 @@ from dpbench.errors import SpecError
 from dpbench.support.messages import duration
 
 SECONDS = 12e-6  # a number, on one core
-FINE = 44  # log2 of the least standard deviation, in steps of the lattice that noise is drawn on
-LARGEST = 2.0**58  # standard deviation in lattice steps: noise stays far inside 64 bits
+FINEST = 44  # log2 of the least standard deviation, in steps of the lattice that noise is drawn on
+MOST_LATTICE_STEPS = 2.0**58  # standard deviation in lattice steps: noise stays far inside 64 bits
 CHUNK = 50_000  # numbers drawn at once
 
 
@@ -77,7 +82,7 @@ def discrete_gaussian(shape: Sequence[int], std: float) -> np.ndarray:
     Raises:
         SpecError: a standard deviation that is not positive, not finite, or too large for 64 bits.
     """
-    if not 0 < std <= LARGEST:
+    if not 0 < std <= MOST_LATTICE_STEPS:
         raise SpecError(f"Expected std={std} in (0, 2^58]: the standard deviation of integer noise.")
     count = math.prod(shape)
     parts = [np.array(_drawn(min(CHUNK, count - start), std), np.int64) for start in range(0, count, CHUNK)]
@@ -114,7 +119,7 @@ def afford(numbers: int, steps: int, release: str, *, quiet: bool = False) -> No
 
 
 def _rounded(count: int, std: float) -> np.ndarray:
-    finer = max(0, FINE - math.frexp(std)[1] + 1) if math.isfinite(std) else 0
+    finer = max(0, FINEST - math.frexp(std)[1] + 1) if math.isfinite(std) else 0
     noise = discrete_gaussian((count,), math.ldexp(std, finer))
     return noise if finer == 0 else ((noise >> (finer - 1)) + 1) >> 1
 
@@ -122,6 +127,6 @@ def _rounded(count: int, std: float) -> np.ndarray:
 def _drawn(count: int, std: float) -> Any:
     import opendp.prelude as dp
 
-    dp.enable_features("contrib")  # its Gaussian is contributed: proven on paper, its code not yet audited
+    dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T="i64"), size=count)
     return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=std)([0] * count)

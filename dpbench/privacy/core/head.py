@@ -18,7 +18,7 @@ from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.closed import is_closed
 from dpbench.privacy.core.exact.elementwise import residuals_
 from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_scores, quantise
-from dpbench.privacy.core.exact.sums import IntegerSum, outer_zero
+from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum, outer_zero
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
 
 
@@ -28,6 +28,10 @@ class OwnRowFunction(ABC):
     @abstractmethod
     def __call__(self, chunk: Chunk) -> RankOne | Scaled:
         """Return one contribution per row."""
+
+    def integers(self, chunk: Chunk, clip: float) -> IntegerSum:
+        """Return the clipped sum of a chunk's contributions."""
+        return self(chunk).integers(clip)
 
     @abstractmethod
     def zero(self, features: int, clip: float) -> IntegerSum:
@@ -57,10 +61,17 @@ class HeadGradient(OwnRowFunction):
 
     def __call__(self, chunk: Chunk) -> RankOne | Scaled:
         """Return the gradients of a chunk, in 8 bits as mapped chunks are."""
-        rows = chunk.rows if isinstance(chunk.rows, QuantisedRows) else quantise(chunk.rows)
-        left = residuals_(scores(self.head.unsqueeze(0), rows, self.bias)[0], chunk.y).T
-        gradient = RankOne(left, rows, self.bias)
+        rows = _in_8_bits(chunk)
+        gradient = RankOne(self._residuals(rows, chunk.y)[0].T, rows, self.bias)
         return gradient if self.divisor is None else Scaled(gradient, self.divisor)
+
+    def integers(self, chunk: Chunk, clip: float) -> IntegerSum:
+        """Return the clipped sum of a chunk's gradients, as the form that `__call__` returns gives it."""
+        if self.divisor is not None:
+            return super().integers(chunk, clip)
+        rows = _in_8_bits(chunk)
+        found = outer_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,))
+        return IntegerSum(found.total[0], found.grid[0])
 
     def zero(self, features: int, clip: float) -> IntegerSum:
         """Return the sum over no rows; the divisor has a part in its grid."""
@@ -70,10 +81,17 @@ class HeadGradient(OwnRowFunction):
         nobody = quantise(torch.zeros(0, features, device=device))
         return Scaled(RankOne(torch.zeros(0, outputs, device=device), nobody, self.bias), self.divisor).integers(clip)
 
+    def _residuals(self, rows: QuantisedRows, y: Tensor) -> Tensor:
+        return residuals_(scores(self.head.unsqueeze(0), rows, self.bias), y)  # (1, k, c)
+
 
 def own_function(rows: object) -> OwnRowFunction | None:
     """Return the function if it is dpbench's own: a stranger's subclass is a stranger's."""
     return rows if isinstance(rows, OwnRowFunction) and is_closed(type(rows)) else None
+
+
+def _in_8_bits(chunk: Chunk) -> QuantisedRows:
+    return chunk.rows if isinstance(chunk.rows, QuantisedRows) else quantise(chunk.rows)
 
 
 def scores(heads: Tensor, rows: QuantisedRows, bias: bool) -> Tensor:

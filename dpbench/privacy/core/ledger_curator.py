@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class LedgerCurator:
-    """The private rows of one fit, with everything that may touch them; made by `binding.bind`, which see.
+    """The private rows of one fit, with everything that may touch them; `binding.bind` makes it, and says what holds.
 
     Covered: no release answers more questions than planned, and each of them is answered as its mechanism's module
     argues. So all answers together have the (epsilon, delta) that the accountant states for the plan and sigma, under
     add-or-remove-one neighbours.
-    Not covered: a learner that pries this object out of closures; timing; the size n, public by declaration.
+    Not covered: a learner that pries this object out of closures, or asks from several threads; timing; the size n,
+    public by declaration; that a run ends with a refusal, which may follow from a row and has no noise.
     """
 
     rows: PrivateRows
@@ -85,7 +86,7 @@ class LedgerCurator:
 
 
 class Question(ABC):
-    """A question of private rows, one class a mechanism: its module argues what one row can change in the answer.
+    """A question of private rows, one class per mechanism: its module argues what one row can change in the answer.
 
     Making one refuses what makes no sense whoever is asked; it reads nothing. `LedgerCurator.answer` spends and judges.
     """

@@ -1,4 +1,9 @@
-"""Transforming every row once: a public map costs no privacy, for neighbouring datasets stay neighbouring."""
+"""Transforming every row once: it costs no privacy if each new row is a function of the old one, to the last bit.
+
+Then neighbouring datasets stay neighbouring. `exact_linear` is such a function. A library's float product may round a
+row otherwise elsewhere in a chunk, and 8 bits can make a step of 1/127 of the row's largest number of that: with such a
+map removing a row may move a few other rows by a step, which epsilon does not cover.
+"""
 
 from __future__ import annotations
 

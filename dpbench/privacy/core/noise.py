@@ -10,7 +10,7 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.randomness import Noise, Std
 
-LARGEST = 2.0**56  # standard deviation of noise in grid steps: sums and noise stay inside 64 bits
+MOST_STEPS = 2.0**56  # standard deviation of noise in grid steps: sums and noise stay inside 64 bits
 
 
 def add_noise(summed: IntegerSum, std: Std, draws: Noise) -> Tensor:
@@ -27,10 +27,10 @@ def add_noise(summed: IntegerSum, std: Std, draws: Noise) -> Tensor:
     Raises:
         SpecError: noise of some coordinate that 64 bits cannot hold; what does not fit would be no noise.
     """
-    if not np.any(std):
+    if not (std.any() if isinstance(std, np.ndarray) else std):
         return summed.value().float()
     steps = std / summed.grid.cpu().numpy()
-    if steps.size and not steps.max() <= LARGEST:
+    if steps.size and not steps.max() <= MOST_STEPS:
         raise SpecError(
             f"Expected noise of at most 2^56 grid steps, got {steps.max():.2g}. Plan a smaller relative_noise, "
             "or a Scaled contribution whose scale varies less."

@@ -5,8 +5,9 @@ the data, versions), a seed that results publish, the release, the step and the 
 bit, while two learners, two budgets, two datasets or two seeds share nothing: subtracting their answers takes no noise
 away. But whoever knows the seed knows the noise, and a model that is released together with its seed has no guarantee.
 
-`secure` takes everything that the guarantee rests on from the operating system's cryptographic generator: samples and
-row seeds directly, noise through `dpbench.privacy.core.discrete`. Nothing of it is kept, and no run repeats.
+`secure` takes everything that the guarantee rests on from the operating system's cryptographic generator: samples
+directly, noise through `dpbench.privacy.core.discrete`, row seeds as hashes of a number that it draws for each
+question. Nothing of it is kept, and no run repeats.
 
 Initialisation follows the seed alone in both: no guarantee rests on it, and learners are compared from the same start.
 """
@@ -56,7 +57,7 @@ class Draws(ABC):
 
     @abstractmethod
     def afford(self, numbers: int, steps: int) -> None:
-        """Say before the first step what noise of so many numbers a step costs, where it costs much; or refuse."""
+        """Say before the first noise is drawn what so many numbers a step cost, where they cost much; or refuse."""
 
     @abstractmethod
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
@@ -73,7 +74,7 @@ class Randomness:
 
     Covered: `draws` are independent of each other over all identities, seeds, releases and steps, as far as SHA-256
     and SFC64 (`research`) or the operating system (`secure`) tell them apart from independent ones; and no question is
-    given the draws of another one: asking twice is refused.
+    given the draws of another one: asking twice is refused. Fits that share samples (`tuning`) run over public rows.
     Not covered: two fits of one identity and seed, which repeat each other. Code that changed under one version has
     its old identity: raise a plugin's version when its questions change.
     """
@@ -246,9 +247,11 @@ def _start(seed: int, *place: int) -> torch.Generator:
 
 
 def row_seeds(base: int, rows: np.ndarray) -> np.ndarray:
-    """Return one int64 seed per row, a hash (SplitMix64) of this step's `base` and the row's place in the data.
+    """Return one int64 seed per row, a hash (SplitMix64) of this question's `base` and the row's index in the data.
 
-    A row's seed depends on no other row, so augmentation stays a per-example operation.
+    Removing a row shifts the indices after it, so privacy does not rest on equal seeds. It rests on seeds that are
+    independent of the data and as good as uniform, each on its own: the rows that two datasets share can then be given
+    the same ones (coupling). SplitMix64 is no cryptographic generator; that its seeds pass for uniform is assumed.
     """
     z = rows.astype(np.uint64)
     z += np.uint64(1)

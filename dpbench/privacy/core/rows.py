@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpbench.errors import NotPerExample
 from dpbench.privacy.core.chunk import Chunk
-from dpbench.privacy.core.exact.quantised import QuantisedRows, floats, measure
+from dpbench.privacy.core.exact.quantised import QuantisedRows, floats, rows_of_parts
 from dpbench.privacy.core.randomness import row_seeds
 
 CHUNK_BYTES = 12 * 2**20
@@ -37,7 +37,7 @@ class RowGatherer:
 
     def rows(self) -> Tensor | QuantisedRows:
         """Return all of them."""
-        return measure(*self._arrays) if self._arrays[1:] else self._arrays[0]
+        return rows_of_parts(*self._arrays) if self._arrays[1:] else self._arrays[0]
 
 
 def wipe(*held: Tensor | QuantisedRows) -> None:
@@ -88,8 +88,8 @@ class PrivateRows:
     """Rows of a (memory-mapped) array, chosen by index; once mapped, in 8 bits."""
 
     held: Tensor | QuantisedRows  # (N, *example_shape), float32 or in 8 bits
-    y: Tensor  # (n,) int64
-    index: Tensor  # (n,) int64 into x, ascending
+    y: Tensor  # (n,) int64: y[i] belongs to held[index[i]]
+    index: Tensor  # (n,) int64, rows of `held`, ascending
     scratch: Scratch = field(default_factory=Scratch, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -106,9 +106,11 @@ class PrivateRows:
         return tuple(self.held.shape[1:])
 
     def chunks(
-        self, sample: np.ndarray, base: int, limit: int | None, device: torch.device
+        self, sample: np.ndarray, base: int | None, limit: int | None, device: torch.device
     ) -> Generator[Chunk, None, None]:
         """Yield the sampled rows in chunks of at most `limit`, at least one chunk, all in one buffer.
+
+        Row seeds come from `base`; None, for a function that reads none, makes them all 0.
 
         A chunk is a copy: nothing done to it reaches the data. The buffer is overwritten by the next chunk, and wiped
         where that is shorter and after the last, so a chunk kept beyond its row function holds no private row, and the
@@ -123,7 +125,7 @@ class PrivateRows:
                     held = tuple(buffer[: len(rows)] for buffer in buffers)
                     wipe(*(buffer[len(rows) :] for buffer in buffers))
                 x, y = self._gather(rows, held), self.y.index_select(0, torch.from_numpy(rows)).to(device)
-                seeds = torch.from_numpy(row_seeds(base, rows)).to(device)
+                seeds = torch.zeros_like(y) if base is None else torch.from_numpy(row_seeds(base, rows)).to(device)
                 try:
                     yield Chunk(x, y, seeds)
                 finally:
@@ -145,7 +147,7 @@ class PrivateRows:
                 torch.index_select(part, 0, rows, out=buffer)
             else:
                 buffer.copy_(part[rows])
-        return measure(*into) if isinstance(self.held, QuantisedRows) else into[0]
+        return rows_of_parts(*into) if isinstance(self.held, QuantisedRows) else into[0]
 
     def per_chunk(self, size: int) -> int:
         """Return how many rows fit into a chunk of so many bytes, at least one."""

@@ -4,8 +4,15 @@ Sensitivity (add or remove one): a row of the sample moves the integer sum of a 
 (`forms.contributions`, `exact.sums`), whatever the other rows are; divided by their clips, b blocks move by at most
 sqrt(b) together. Shape and grid of a sum are those of no rows, so that no private row has a part in them.
 
-Privacy: noise of std sigma * clip * sqrt(blocks) on each block is one Gaussian release of noise multiplier sigma, over
-a Poisson sample where the rate is below 1. At epsilon = inf sigma is 0: the same sums, and nothing is added.
+Assumption: what row i contributes depends, to the last bit, on row i, its seed and public values alone. dpbench's own
+row functions (`core.head`) and `exact_linear` are built so; others are checked by samples (`purity.spotchecks`, which
+tolerates what rounding may do). A library's float product may round a row otherwise in a chunk of another length: then
+removing a row may also move the last bits of others, some 1e-7 of a clip, which epsilon does not cover.
+
+Privacy: fix which of the other rows are sampled. With chance 1 - sample_rate the extra row is not, and the sums are
+equal; otherwise they differ by its integers. With noise of std sigma * clip * sqrt(blocks) on each block this is the
+Poisson-subsampled Gaussian mechanism with sensitivity 1 and noise multiplier sigma, which the accountants compose. At
+epsilon = inf sigma is 0: the same sums, and nothing is added.
 """
 
 from __future__ import annotations
@@ -30,7 +37,7 @@ from dpbench.privacy.core.rows import CHUNK_BYTES, PrivateRows
 if TYPE_CHECKING:
     from torch import Tensor
 
-CLIPS = (1e-9, 1e9)
+CLIPS = (1e-9, 1e9)  # inside, `elementwise.TINY` and float32 factors are far from their limits
 SCORES = 2**20  # numbers by row and class that a chunk makes room for: so memory does not grow with the classes
 
 
@@ -72,14 +79,15 @@ class Sum(Question):
         whole = draws.sample(len(curator.rows) + witness.members, step.sample_rate)
         sample, planted = witness.split(whole, len(curator.rows))
         limit = self.chunk_size or rows_at_once(curator.rows, curator.task.classes)
-        chunks = curator.rows.chunks(sample, draws.row_base(), limit, curator.task.device)
+        own = own_function(self.rows)
+        chunks = curator.rows.chunks(sample, None if own else draws.row_base(), limit, curator.task.device)
 
         def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
-            if own := own_function(self.rows):
-                yield from ([own(chunk).integers(*clips)] for chunk in chunks)
+            if own:
+                yield from ([own.integers(chunk, *clips)] for chunk in chunks)
                 return
             for blocks in curator.guard.contributions(self.rows, chunks, self.release, clips):
-                yield self._integers(blocks)
+                yield self._integers(blocks, clips)
                 del blocks  # or two chunks of rows would be held at once
 
         totals = sum_chunks(chunks, integers, self._over_none(curator))
@@ -99,18 +107,18 @@ class Sum(Question):
             totals = [own.zero(curator.task.example_shape[0], *self.clips)]
         else:
             with closing(curator.none()) as none:
-                totals = self._integers(curator.guard.over_none(self.rows, next(none), self.release))
+                totals = self._integers(curator.guard.over_none(self.rows, next(none), self.release), self.clips)
         for total in totals:
             total.expect_room(len(curator.rows))
         return totals
 
-    def _integers(self, blocks: Sequence[Contribution]) -> list[IntegerSum]:
-        if len(blocks) != len(self.clips):
+    def _integers(self, blocks: Sequence[Contribution], clips: tuple[float, ...]) -> list[IntegerSum]:
+        if len(blocks) != len(clips):
             raise SpecError(
-                f"Release {self.release!r} contributed {len(blocks)} block(s) with {len(self.clips)} clip(s); "
+                f"Release {self.release!r} contributed {len(blocks)} block(s) with {len(clips)} clip(s); "
                 "expected one clip per block."
             )
-        return [block.integers(clip) for block, clip in zip(blocks, self.clips, strict=True)]
+        return [block.integers(clip) for block, clip in zip(blocks, clips, strict=True)]
 
     @property
     def rows_asked(self) -> RowFn:

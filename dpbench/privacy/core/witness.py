@@ -90,12 +90,12 @@ class Witness:
         return 0 if self.canaries is None else len(self.canaries.places)
 
     def answer(
-        self, release: str, sums: Sequence[IntegerSum], stds: Sequence[tuple[float, float]], draws: Draws, size: int,
+        self, release: str, sums: Sequence[IntegerSum], bounds: Sequence[tuple[float, float]], draws: Draws, size: int,
         sampled: np.ndarray,
     ) -> None:  # fmt: skip
         """Answer for the canaries, block by block with its clip and std, and tell all of it."""
         padding = []
-        for summed, (clip, std) in zip(sums, stds, strict=True):
+        for summed, (clip, std) in zip(sums, bounds, strict=True):
             if self.canaries is not None:
                 planted = self.canaries.integers(sampled, clip, summed.grid.device)
                 padding.append((planted, add_noise(planted, std, draws)))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpbench.privacy.core.chunk import Chunk
-from dpbench.privacy.core.exact.quantised import QuantisedRows, measure, quantise
+from dpbench.privacy.core.exact.quantised import QuantisedRows, quantise, rows_of_parts
 from dpbench.privacy.core.plan import Planned, Task
 from dpbench.privacy.core.rows import PrivateRows
 
@@ -75,7 +75,7 @@ def join_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
     held: Tensor | QuantisedRows
     if isinstance(rows.held, QuantisedRows) and isinstance(more.held, QuantisedRows):
         parts = [torch.cat(pair) for pair in zip(rows.held.parts, more.held.parts, strict=True)]
-        held = measure(*parts)
+        held = rows_of_parts(*parts)
     else:
         held = torch.cat([rows.x, more.x])
     return PrivateRows(held, torch.cat([rows.y, more.y]), torch.arange(len(rows) + len(more)))

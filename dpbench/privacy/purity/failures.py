@@ -29,14 +29,16 @@ def call_withholding(function: Callable[[A], R], argument: A, what: str) -> R:
     """
     try:
         return function(argument)
-    except Exception as error:  # whatever a stranger's code raises
+    except KeyboardInterrupt:  # the user's, or a stranger's with a text
+        failure: BaseException = KeyboardInterrupt()
+    except BaseException as error:  # whatever a stranger's code raises, SystemExit too
         if os.environ.get("DPBENCH_DEBUG"):
             raise
         failure = _without_text(error, what)
     raise failure  # out here it carries no frame of the function, where private rows may lie
 
 
-def _without_text(error: Exception, what: str) -> Exception:
+def _without_text(error: BaseException, what: str) -> Exception:
     traces = list(_traces(error.__traceback__))
     if isinstance(error, DpbenchError) and _package(traces[-1]) == "dpbench":
         return type(error)(*error.args)

@@ -128,7 +128,9 @@ class Guard:
         except DpbenchError as error:
             self._refusal = error.with_traceback(None)
             raise
-        except Exception as error:  # what it says may tell private values
+        except GeneratorExit:  # whoever asks has had enough chunks
+            raise
+        except BaseException as error:  # an exit or an interruption too; what it says may tell private values
             self._refusal = ComponentFailed(f"A question failed: {type(error).__name__}. No other one is answered.")
             raise
 

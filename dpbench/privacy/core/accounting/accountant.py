@@ -6,11 +6,12 @@ removing one example.
 ====== ================================================== ======================================================
 name   method                                             use it
 ====== ================================================== ======================================================
-pld    privacy loss distributions, dp-accounting          always: a certified upper bound, and the tightest;
+pld    privacy loss distributions, dp-accounting          always: a pessimistic discretisation, and the tightest;
        (connect the dots)                                 where every rate is 1, the exact Gaussian instead;
                                                           others by the pair of their mechanism's module
 rdp    Renyi orders up to 2,048, dp-accounting            to compare with papers that used RDP
-prv    Opacus' PRV with its error of 0.01                 to reproduce papers that used Opacus
+prv    Opacus' PRV with its error of 0.01; it may lie up to  to reproduce papers that used Opacus
+       1% below `pld`
 ====== ================================================== ======================================================
 
 Opacus' `gdp` is not offered: it reports less than the true epsilon.
@@ -74,9 +75,10 @@ def is_pure(plan: Sequence[Planned]) -> bool:
 def calibrate(
     plan: Sequence[Planned], budget: Budget, accountant: AccountantName = "pld", hint: float | None = None
 ) -> float:
-    """Return a base noise multiplier whose epsilon is in (0.99, 1.0] of the target; 0 when epsilon is infinite.
+    """Return a base noise multiplier whose epsilon is at most the target's; 0 when epsilon is infinite.
 
-    `hint`, say from an earlier run, is tried first and believed only if it passes.
+    It is within about 1e-4 of the smallest such. `hint`, say from an earlier run, is tried first and believed only if
+    its epsilon is within 0.1% below the target.
 
     Raises:
         PlanError: no sigma up to 1e7 reaches the budget with this accountant, or every sigma does.
@@ -207,7 +209,7 @@ def _pld(plan: Sequence[Planned], sigma: float, delta: float) -> float:
         return float(dp.get_epsilon_gaussian(sigma / math.sqrt(total), delta))
 
     def composed(interval: float) -> float:
-        accountant = PLDAccountant(value_discretization_interval=interval)
+        accountant = PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE, interval)
         for event in events(plan, sigma):
             accountant.compose(event)
         return float(accountant.get_epsilon(delta))
@@ -243,9 +245,10 @@ def _joined(sums: Sequence[Planned]) -> list[Planned]:
 
 
 def _rdp(plan: Sequence[Planned], sigma: float, delta: float) -> float:
+    import dp_accounting as dp
     from dp_accounting.rdp import RdpAccountant
 
-    accountant = RdpAccountant(orders=ORDERS)
+    accountant = RdpAccountant(ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     for event in events(plan, sigma):
         accountant.compose(event)
     return float(accountant.get_epsilon(delta))

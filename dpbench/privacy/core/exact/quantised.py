@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-LARGEST = 1e25  # a row with a larger number or norm counts as not finite: times its weight it would lose its digits
+ROW_LIMIT = 1e25  # a row of a larger number or norm counts as not finite; a norm overflows float32 above 1.8e19
 SMALLEST = 1e-30  # and one with none so large as zero
 SLICE = 7  # bits of a slice: numbers are sums of int8 slices times powers of 2^7
-FINE = 3  # slices of numbers that come in float32: 19 bits of the largest
+SLICES = 3  # slices of numbers that come in float32: 19 bits of the largest
 
 
 class QuantisedRows:
@@ -50,15 +50,15 @@ class QuantisedRows:
         self._versions = versions(*self.parts)
 
     def __len__(self) -> int:
-        return len(self.q)
+        return self.q.shape[0]
 
     def __getitem__(self, rows: Tensor | slice) -> QuantisedRows:
         """Return the rows with these indices."""
-        return measure(*(part[rows] for part in self.parts))
+        return rows_of_parts(*(part[rows] for part in self.parts))
 
     def index_select(self, axis: Literal[0], rows: Tensor) -> QuantisedRows:
         """Return the rows with these indices, as tensors do: many times as fast as `[rows]`."""
-        return measure(*(part.index_select(axis, rows) for part in self.parts))
+        return rows_of_parts(*(part.index_select(axis, rows) for part in self.parts))
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,7 +85,7 @@ class QuantisedRows:
 
     def clone(self) -> QuantisedRows:
         """Return a copy."""
-        return measure(*(part.clone() for part in self.parts))
+        return rows_of_parts(*(part.clone() for part in self.parts))
 
     def check_unchanged(self) -> None:
         """Refuse rows that were changed after their lengths were measured.
@@ -97,8 +97,11 @@ class QuantisedRows:
             raise PrivacyError("Quantised rows were changed in place. Work on .float(), which is a copy.")
 
 
-def measure(q: Tensor, scale: Tensor, lengths: Tensor) -> QuantisedRows:
-    """Return rows whose lengths are known: rows of another `QuantisedRows`, or its `parts` as they were kept."""
+def rows_of_parts(q: Tensor, scale: Tensor, lengths: Tensor) -> QuantisedRows:
+    """Return rows from the parts of other `QuantisedRows`, or some of their rows.
+
+    It believes the lengths, which the clip rests on: never call it with lengths that `_lengths` did not return.
+    """
     rows = QuantisedRows.__new__(QuantisedRows)
     rows._keep(q, scale, lengths)
     return rows
@@ -112,7 +115,7 @@ def versions(*tensors: Tensor) -> list[tuple[int, int]]:
 def quantise(rows: Tensor) -> QuantisedRows:
     """Round each of float rows (c, *shape) to integers up to 127 times its own scale.
 
-    A row with a number that is not finite, or above 1e25, is marked: it counts as no row at all.
+    A row with a number that is not finite, or above 1e25, is marked: it contributes zero.
     """
     import torch
 
@@ -120,13 +123,13 @@ def quantise(rows: Tensor) -> QuantisedRows:
     if flat.dtype != torch.float32:
         flat = flat.float()
     largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))  # (c,), exact in any order
-    broken = ~(largest <= LARGEST)
+    broken = ~(largest <= ROW_LIMIT)
     if bool(broken.any()):
         flat, largest = flat.masked_fill(broken.unsqueeze(1), 0), largest.masked_fill(broken, 0)
     scale = largest / largest.new_tensor(127)  # by a plain number a GPU multiplies with its inverse: other bits
     inverse = torch.where(largest >= SMALLEST, 127 / largest.clamp(min=SMALLEST), 0)
     q = (flat * inverse.unsqueeze(1)).round_().to(torch.int8)
-    return measure(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan), _lengths(q))
+    return rows_of_parts(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan), _lengths(q))
 
 
 def strip_subclass(tensor: Tensor) -> Tensor:
@@ -183,7 +186,7 @@ def power_of_two(numbers: Tensor) -> Tensor:
 def round_numbers(numbers: Tensor) -> tuple[Tensor, float]:
     """Return the numbers in float32, rounded to 19 bits of the largest, and their unit, a power of two."""
     _, scale = slice_numbers(numbers.reshape(1, -1), 1)
-    unit = float(scale) * 2.0 ** (-SLICE * (FINE - 1))
+    unit = float(scale) * 2.0 ** (-SLICE * (SLICES - 1))
     return (numbers.double() / unit).round_().mul_(unit).float(), unit
 
 
@@ -211,7 +214,7 @@ def exact_linear(x: Tensor | QuantisedRows, weight: Tensor, bias: Tensor | None 
     if isinstance(x, QuantisedRows):
         scores = exact_scores(x, weight.unsqueeze(0))[0]
     else:
-        scores = exact_product(weight, x, FINE).float()
+        scores = exact_product(weight, x, SLICES).float()
     return (scores if bias is None else scores.add_(bias.unsqueeze(1))).T
 
 

@@ -18,11 +18,11 @@ from torch import Tensor
 from dpbench.errors import NotPerExample, SpecError
 from dpbench.privacy.core.exact.elementwise import TINY, folded, roundings
 from dpbench.privacy.core.exact.products import product
-from dpbench.privacy.core.exact.quantised import FINE, LARGEST, SLICE, QuantisedRows, slice_numbers
+from dpbench.privacy.core.exact.quantised import ROW_LIMIT, SLICE, SLICES, QuantisedRows, slice_numbers
 
 DENSE_BITS = 24  # the grid of dense rows is clip * 2^-24: float32 holds every integer up to 2^24
 BIAS_BITS = 20  # that of a bias column
-WIDEST = 2.0**26  # of a bias scale, in typical feature scales
+WIDEST = 2.0**26  # times the typical scale of the features: that of a bias, whose column then stays below 2^44 steps
 LEFT_LIMIT = 127 * 2**SLICE  # two slices hold integers up to this
 STEEPEST = 2.0**100  # what a row may be multiplied by: float32 holds it
 BLOCK = 2**12  # entries whose squares are added up at once: what long rows take beside themselves
@@ -35,7 +35,7 @@ class IntegerSum:
 
     total: Tensor  # int64, shaped like one row
     grid: Tensor  # float64, broadcasts with `total`: public, from the clip and the row's shape alone
-    largest: float = 2.0**31  # what one row may add to an entry: public, and checked against the number of rows
+    largest: float = 2.0**31  # bounds what one row may add to an entry: 2^24 if dense, 127 * `LEFT_LIMIT` in products
 
     def __add__(self, other: IntegerSum) -> IntegerSum:
         """Return the sum of both: parts of one sample.
@@ -79,10 +79,11 @@ def lengths(rows: Tensor, axis: int = 1) -> Tensor:
     return total.sqrt_().mul_(1 + count * torch.finfo(rows.dtype).eps / 2).add_(TINY)
 
 
-def weights_within(norms: Tensor, bounds: Tensor | float, largest: float = LARGEST) -> Tensor:
+def weights_within(norms: Tensor, bounds: Tensor | float, largest: float = ROW_LIMIT) -> Tensor:
     """Return float64 weights in [0, 1] with weight * norm <= bound, and 0 for norms above `largest` or not finite.
 
-    A part in 2^20 is left free for the float32 roundings of the weight and of its product with a row.
+    A part in 2^20 is left free for the float32 roundings of the weight and of its product with a row, and for the few
+    2^-53 by which a noise std in grid steps may be rounded down.
     """
     weights = (bounds / norms).mul_(1 - 2.0**-20).clamp_(0, 1)
     return weights.masked_fill_((norms <= largest).logical_not_(), 0)
@@ -96,7 +97,7 @@ def dense_sum(parts: tuple[Tensor, ...], norms: Tensor, clip: float) -> IntegerS
     entries = sum(part[0].numel() if len(part) else 0 for part in parts)
     grid = clip * 2.0**-DENSE_BITS
     bound = max(0.0, clip - 0.5 * grid * entries**0.5)
-    step = torch.tensor(grid, dtype=torch.float64, device=norms.device)  # divides on a GPU as here; see `quantise`
+    step = torch.tensor(grid, dtype=torch.float64, device=norms.device)  # by a plain number a GPU multiplies instead
     factors = weights_within(norms, bound) / step
     kept = factors > 0
     totals = []
@@ -114,7 +115,8 @@ def outer_bits(features: int) -> int:
     """Return b for the grid clip * 2^-b of outer products with int8 rows of so many features.
 
     The left factor of a row at the clip is then 2^b / |q| long, 11 bits or more of the 14 that two slices hold; rows
-    whose largest feature is 16 times the others or more may be weighed down, to fit as a whole.
+    whose largest feature is 16 times the others or more may be weighed down, to fit as a whole. 21 bits suit 256
+    features, and |q| grows like their root: one more for each factor of 4. Another choice would cost accuracy alone.
     """
     return 21 + max(0, (features // 256).bit_length() - 1) // 2
 
@@ -186,7 +188,7 @@ def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids
 
 
 def _factors(weights: Tensor, grids: Tensor) -> Tensor:
-    """Return (s, 1, c) float32 weights in grid steps; beyond `STEEPEST` a row that needs more is made smaller."""
+    """Return (s, 1, c) float32 weights in grid steps; a row that needs more than `STEEPEST` is made smaller."""
     return (weights / grids).clamp_(max=STEEPEST).float().unsqueeze(1)
 
 
@@ -202,7 +204,7 @@ def outer_sum(left: Tensor, right: QuantisedRows, bias: bool, clips: tuple[float
     reach = right.lengths.clamp(min=2.0**bits / (LEFT_LIMIT - 2))  # (c,)
     widths = (reach * right.scale).square_().add_(float(bias)).sqrt_().mul_(1 + 2.0**-40)
     room = grids.products * 2.0**bits - grids.reserve(reach)
-    weights = weights_within(lengths(left).mul_(widths), room, LARGEST**2)
+    weights = weights_within(lengths(left).mul_(widths), room, ROW_LIMIT**2)
     return rounded_outer_sum(left, right, weights, grids)
 
 
@@ -245,7 +247,7 @@ def scaled_sum(left: Tensor, right: QuantisedRows, bias: bool, scale: Tensor, cl
     if grids.column is not None:
         steps.add_(last * grids.column.square())
     reserve = folded(steps).sqrt_().mul_(0.5 * (1 + 2.0**-30))
-    weights = weights_within(norms, (clip - reserve).unsqueeze(0), LARGEST**2)
+    weights = weights_within(norms, (clip - reserve).unsqueeze(0), ROW_LIMIT**2)
     found = rounded_outer_sum(left, right, torch.minimum(weights, fitting(left, right, grids)), grids)
     grid = found.grid[0] / scale
     column = 2 * clip / float(grid[:, features:].min()) if bias else 0.0  # the left factors of products are bounded
@@ -254,13 +256,13 @@ def scaled_sum(left: Tensor, right: QuantisedRows, bias: bool, scale: Tensor, cl
 
 def _weighted_squares(right: QuantisedRows, shares: Tensor) -> Tensor:
     """Return (m, c) float64: sum over l of q[i, l]^2 shares[j, l], never under-estimated, bits of row i alone."""
-    slices, scale = slice_numbers(shares, FINE)
+    slices, scale = slice_numbers(shares, SLICES)
     squares = right.q.to(torch.int16)
     squares.mul_(squares)  # at most 127^2, in two slices
     total = torch.zeros(len(shares), len(right), dtype=torch.float64, device=shares.device)
     for part, worth in ((squares >> SLICE, 2.0**SLICE), (squares & 127, 1.0)):
-        terms = product(slices.flatten(0, 1), part.to(torch.int8).T).chunk(FINE)
+        terms = product(slices.flatten(0, 1), part.to(torch.int8).T).chunk(SLICES)
         for j, term in enumerate(terms):
             total.add_(term, alpha=worth * 2.0 ** (-SLICE * j))
-    left_out = right.lengths.square() * 2.0 ** (-SLICE * (FINE - 1))
+    left_out = right.lengths.square() * 2.0 ** (-SLICE * (SLICES - 1))
     return total.add_(left_out).mul_((scale * (1 + 2.0**-40)).unsqueeze(1))

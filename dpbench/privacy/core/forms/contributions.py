@@ -1,9 +1,10 @@
 """The closed set of forms in which one example may contribute to a noisy sum.
 
-Each form knows its rows' norms and clipped sum without ever materialising a row, so a linear head never holds
-per-example gradients (c, m, d): only its two factors (c, m) and (c, d).
+Each form takes its clipped sum without ever materialising a row, so a linear head never holds per-example gradients
+(c, m, d): only its two factors (c, m) and (c, d).
 
-Norms are never under-estimated, rounding included: see `rounding`.
+Dense rows are clipped by `norms()`, which is never an under-estimate, rounding included (see `rounding`). Outer
+products are clipped by the norm of their 8-bit rows (`exact.sums`); their `norms()` serve checks and residuals alone.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dpbench.errors import SpecError
-from dpbench.privacy.core.exact.quantised import LARGEST
+from dpbench.privacy.core.exact.quantised import ROW_LIMIT
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,7 +50,7 @@ def joined_norms(norms: Tensor) -> Tensor:
 
 def _finite(norms: Tensor) -> Tensor:
     """Make the norms of rows that count as not finite infinite."""
-    return norms.masked_fill_(~(norms <= LARGEST), math.inf)
+    return norms.masked_fill_(~(norms <= ROW_LIMIT), math.inf)
 
 
 def unit_roundoff(values: Tensor) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError, SpecError
 from dpbench.privacy.core.exact.elementwise import TINY
-from dpbench.privacy.core.exact.quantised import LARGEST, QuantisedRows, quantise
+from dpbench.privacy.core.exact.quantised import ROW_LIMIT, QuantisedRows, quantise
 from dpbench.privacy.core.forms.contributions import Contribution, RankOne
 from dpbench.privacy.core.forms.rounding import check_precision
 from dpbench.privacy.mechanisms.residual.bases import AnchorBasis, Basis, DenseBasis, expect_float32
@@ -99,7 +99,7 @@ class Residual(Contribution):
         rest = 0.5 * step * self.basis.k**0.5 * (1 + 1e-3) + taken**0.5
         room = clip * (1 - 2.0**-30) - rest - grids.reserve(right.lengths)
         bounds = norms + 2.0**-22 * whole + 2.0**-50 * embedded  # float32 factors move whole rows
-        weights = sums.weights_within(bounds.unsqueeze(0), room, LARGEST**2)
+        weights = sums.weights_within(bounds.unsqueeze(0), room, ROW_LIMIT**2)
         weights = torch.minimum(weights, sums.fitting(left, right, grids))
         found = sums.rounded_outer_sum(left, right, weights, grids)
         factors = weights[0].unsqueeze(1) / weights.new_tensor(step)

@@ -77,7 +77,7 @@ class FitEvidence:
     def after_sum(self, question: Question, rows: PrivateRows, answer: Any) -> None:
         """Take the noise out of an answer, and what it tells of the canaries."""
         for seen, told in zip(self._seen, question.told(answer), strict=False):
-            self._hear(seen, told, self.plan[seen.release].sample_rate, len(rows))
+            self._hear(seen, told, self.plan[seen.release].sample_rate, rows.count)
             if told.answers and self.asked[seen.release] == 1:
                 self._other_seed(seen.release, [tuple(part.shape) for part in told.answers], told.bounds)
         self._seen.clear()

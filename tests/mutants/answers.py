@@ -76,7 +76,8 @@ MUTANTS = (
     Mutant(
         "second block at the first clip", "a block with a smaller clip moves by more than its noise covers",
         "core/sum.py",
-        edit("[block.integers(clip) for block, clip in", "[block.integers(self.clips[0]) for block, clip in"),
+        edit("[block.integers(clip, shares) for block, clip in",
+             "[block.integers(self.clips[0], shares) for block, clip in"),
         ("test_sums.py::test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks",),
     ),
     Mutant(

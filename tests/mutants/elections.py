@@ -102,8 +102,14 @@ MUTANTS = (
     ),
     Mutant(
         "shards by position", "taking an example away moves all after it to other teachers", "mechanisms/votes.py",
-        edit("words[:, 0] % np.uint64(shards)", "np.arange(len(words), dtype=np.uint64) % np.uint64(shards)"),
+        edit("whole[:, 0] % np.uint64(shards)", "np.arange(len(words), dtype=np.uint64) % np.uint64(shards)"),
         (VOTES + "an_example_stays_in_its_shard_whoever_else_is_there",),
+    ),
+    Mutant(
+        "units torn apart by shards", "a patient's images teach several teachers, and move several votes",
+        "mechanisms/votes.py",
+        edit("[units.of]", "[np.arange(len(units.of)) % units.count]"),
+        ("test_units.py::test_votes_deal_a_units_rows_to_one_shard_whatever_the_others_are",),
     ),
     Mutant(
         "seeds by position", "taking an example away gives other teachers other seeds", "mechanisms/votes.py",

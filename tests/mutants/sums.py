@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, edit
 
 SUMS, EXACT, BASES = "test_sums.py::test_", "test_exact.py::test_", "test_bases.py::test_"
+UNITS = "test_units.py::test_"
 ONE_ROW = SUMS + "one_row_moves_the_integers_by_at_most_the_clip"
 FORMS = "test_contributions.py::test_"
 
@@ -33,7 +34,7 @@ MUTANTS = (
     ),
     Mutant(
         "no room for rounding dense rows", "rounding to the grid lengthens a row beyond the clip", "core/exact/sums.py",
-        edit("bound = max(0.0, clip - 0.5 * grid * entries**0.5)", "bound = clip"),
+        edit("bound = max(0.0, clip - reserve) if shares is None", "bound = clip if shares is None"),
         (SUMS + "a_row_that_rounds_up_everywhere_stays_within_the_clip",),
     ),
     Mutant(
@@ -43,7 +44,8 @@ MUTANTS = (
     ),
     Mutant(
         "no room for rounding outer products", "rounding lengthens a row beyond the clip", "core/exact/sums.py",
-        edit("room = grids.products * 2.0**bits - grids.reserve(reach)", "room = grids.products * 2.0**bits"),
+        edit("_shared(grids.products * 2.0**bits, shares) - grids.reserve(reach)",
+             "_shared(grids.products * 2.0**bits, shares)"),
         (SUMS + "a_row_that_rounds_up_everywhere_stays_within_the_clip", ONE_ROW),
     ),
     Mutant(
@@ -63,8 +65,8 @@ MUTANTS = (
     ),
     Mutant(
         "no room for rounding scaled products", "rounding lengthens a row beyond the clip", "core/exact/sums.py",
-        edit("weights_within(norms, (clip - reserve).unsqueeze(0), ROW_LIMIT**2)",
-             "weights_within(norms, torch.full_like(norms, clip), ROW_LIMIT**2)"),
+        edit("weights_within(norms, (_shared(clip, shares) - reserve).unsqueeze(0), ROW_LIMIT**2, shares)",
+             "weights_within(norms, torch.full_like(norms, clip), ROW_LIMIT**2, shares)"),
         (SUMS + "a_row_that_rounds_up_everywhere_stays_within_the_clip", ONE_ROW),
     ),
     Mutant(
@@ -135,8 +137,8 @@ MUTANTS = (
     ),
     Mutant(
         "sums in floats", "one row moves what the others round to", "core/sum.py",
-        edit("return [block.integers(clip) for block, clip in zip(blocks, clips, strict=True)]",
-             "whole = [block.integers(clip) for block, clip in zip(blocks, clips, strict=True)]\n"
+        edit("return [block.integers(clip, shares) for block, clip in zip(blocks, clips, strict=True)]",
+             "whole = [block.integers(clip, shares) for block, clip in zip(blocks, clips, strict=True)]\n"
              "        return [IntegerSum(one.total.float().long(), one.grid, one.largest) for one in whole]"),
         (SUMS + "one_example_moves_a_curators_sum_by_its_own_integers",),
     ),
@@ -181,8 +183,43 @@ MUTANTS = (
     Mutant(
         "residuals without room for rounding", "three roundings lengthen them beyond the clip",
         "mechanisms/residual/form.py",
-        edit("room = clip * (1 - 2.0**-30) - rest - grids.reserve(right.lengths)",
-             "room = torch.full((1, 1), clip, dtype=torch.float64)"),
+        edit("(clip if shares is None else clip * shares) * (1 - 2.0**-30) - rest - grids.reserve(right.lengths)",
+             "torch.full((1, 1), clip, dtype=torch.float64)"),
         (BASES + "one_row_moves_each_of_the_two_sums_by_at_most_its_clip", ONE_ROW),
+    ),
+    Mutant(
+        "a unit's dense rows each at the whole clip", "a patient with thirty images moves a sum by thirty clips",
+        "core/exact/sums.py",
+        edit("else (clip * shares - reserve).clamp_(min=0)", "else clip - reserve"),
+        (UNITS + "a_unit_moves_a_sum_by_at_most_the_clip_exactly[dense]",),
+    ),
+    Mutant(
+        "a unit's outer products each at the whole clip", "a patient with thirty images moves a sum by thirty clips",
+        "core/exact/sums.py",
+        edit("return clips if shares is None else clips * shares", "return clips"),
+        (UNITS + "a_unit_moves_a_sum_by_at_most_the_clip_exactly[outer]",
+         UNITS + "a_sum_over_units_is_that_of_the_means_of_their_clipped_rows"),
+    ),
+    Mutant(
+        "small rows of a unit added and not averaged", "below the clip each counts whole", "core/exact/sums.py",
+        edit("weights = weights if most is None else torch.minimum(weights, most)", "weights = weights"),
+        (UNITS + "a_sum_over_units_is_that_of_the_means_of_their_clipped_rows",),
+    ),
+    Mutant(
+        "shares rounded to the nearest", "three thirds are more than one", "core/rows.py",
+        edit("np.where(exact, 1 / sizes, np.nextafter(1 / sizes, 0))", "np.where(exact, 1 / sizes, 1 / sizes)"),
+        (UNITS + "the_shares_of_a_unit_add_up_to_one_at_most",),
+    ),
+    Mutant(
+        "rows sampled in place of units", "a patient of thirty images is drawn thirty times as often", "core/rows.py",
+        edit("return self.units.count if self.units else len(self)", "return len(self)"),
+        (UNITS + "units_are_sampled_whole_and_each_with_its_chance",
+         UNITS + "choices_over_units_count_each_unit_once"),
+    ),
+    Mutant(
+        "losses of a unit added and not averaged", "thirty images lose thirty times as much",
+        "mechanisms/choice/question.py",
+        edit("if shares is not None:  # down", "if False:  # down"),
+        (UNITS + "a_unit_loses_at_most_one_by_each_candidate_and_gains_nothing",),
     ),
 )  # fmt: skip

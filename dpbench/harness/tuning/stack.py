@@ -22,7 +22,7 @@ from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.randomness import Draws, Std
 from dpbench.privacy.core.rows import Scratch
-from dpbench.privacy.core.sum import check_clips, rows_at_once
+from dpbench.privacy.core.sum import check_clips, in_turn, rows_at_once
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class StackedOuterProducts:
     left: Tensor  # (s, m, c)
     right: Tensor | QuantisedRows  # (c, d)
 
-    def integers(self, clips: tuple[float, ...]) -> IntegerSum:
+    def integers(self, clips: tuple[float, ...], shares: Tensor | None = None) -> IntegerSum:
         """Return the clipped sums (s, m, d + 1) under clips (s,), each as its own fit's `RankOne` gives it."""
         right = self.right if isinstance(self.right, QuantisedRows) else quantise(self.right)
-        return outer_sum(self.left, right, True, clips)
+        return outer_sum(self.left, right, True, clips, shares)
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,13 @@ class Stack:
         steps = [curator.ledger.spend(release, Release) for curator in self.curators]
         bounds, _ = check_clips(clips)
         draws, lead = [curator.draws(release) for curator in self.curators], self.curators[0]
-        sample = draws[0].sample(len(lead.rows), steps[0].sample_rate)
+        drawn = draws[0].sample(lead.rows.count, steps[0].sample_rate)
+        sample, shares = lead.rows.of_units(drawn, self.task.device)
+        of_chunk = in_turn(shares)
         limit = rows_at_once(lead.rows, len(draws) * self.task.classes)
 
         def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
-            return ([rows(chunk).integers(bounds)] for chunk in chunks)
+            return ([rows(chunk).integers(bounds, of_chunk(len(chunk)))] for chunk in chunks)
 
         (total,) = sum_chunks(lead.rows.chunks(sample, draws[0].row_base(), limit, self.task.device), integers)
         stds = [curator.sigma[release] * clip for curator, clip in zip(self.curators, bounds, strict=True)]

@@ -29,9 +29,9 @@ class OwnRowFunction(ABC):
     def __call__(self, chunk: Chunk) -> RankOne | Scaled:
         """Return one contribution per row."""
 
-    def integers(self, chunk: Chunk, clip: float) -> IntegerSum:
-        """Return the clipped sum of a chunk's contributions."""
-        return self(chunk).integers(clip)
+    def integers(self, chunk: Chunk, clip: float, shares: Tensor | None = None) -> IntegerSum:
+        """Return the clipped sum of a chunk's contributions, each a share (c,) of its unit's."""
+        return self(chunk).integers(clip, shares)
 
     @abstractmethod
     def zero(self, features: int, clip: float) -> IntegerSum:
@@ -65,12 +65,12 @@ class HeadGradient(OwnRowFunction):
         gradient = RankOne(self._residuals(rows, chunk.y)[0].T, rows, self.bias)
         return gradient if self.divisor is None else Scaled(gradient, self.divisor)
 
-    def integers(self, chunk: Chunk, clip: float) -> IntegerSum:
+    def integers(self, chunk: Chunk, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the clipped sum of a chunk's gradients, as the form that `__call__` returns gives it."""
         if self.divisor is not None:
-            return super().integers(chunk, clip)
+            return super().integers(chunk, clip, shares)
         rows = _in_8_bits(chunk)
-        found = outer_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,))
+        found = outer_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,), shares)
         return IntegerSum(found.total[0], found.grid[0])
 
     def zero(self, features: int, clip: float) -> IntegerSum:

@@ -54,5 +54,5 @@ class Map(Question):
                 gathering.add(quantise(kept))
         held = gathering.rows()
         task = dataclasses.replace(curator.task, example_shape=tuple(held.shape[1:]))
-        made = PrivateRows(held, rows.y, torch.arange(len(rows)))
+        made = PrivateRows(held, rows.y, torch.arange(len(rows)), rows.units)
         return dataclasses.replace(curator, rows=made, task=task, mapped=True)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.errors import NotPerExample
+from dpbench.errors import NotPerExample, SpecError
 from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.exact.quantised import QuantisedRows, floats, rows_of_parts
 from dpbench.privacy.core.randomness import row_seeds
@@ -83,6 +83,34 @@ class Scratch:
         return tuple(held[:count] for held in self._buffers)
 
 
+class Units:
+    """Whose each row is: a patient's, a lesion's, a track's. Epsilon is stated for a unit, so units are sampled whole.
+
+    The number of units is public by declaration; how many rows each has is not.
+
+    Raises:
+        SpecError: not one whole number a row, from 0 on without a gap.
+    """
+
+    def __init__(self, of: np.ndarray) -> None:
+        sizes = (
+            np.bincount(of) if of.dtype == np.int64 and of.ndim == 1 and len(of) and of.min() >= 0 else np.zeros(1, int)
+        )
+        if not sizes.all():
+            raise SpecError("Expected the unit of each row as whole numbers from 0 on, without a gap.")
+        self.of, self.count = of, len(sizes)
+        self._order = np.argsort(of, kind="stable")  # rows, unit by unit
+        self._starts = np.concatenate([[0], np.cumsum(sizes)])
+        exact = sizes & (sizes - 1) == 0  # powers of two; others are rounded down: the shares of a unit add up to <= 1
+        self.shares = torch.from_numpy(np.where(exact, 1 / sizes, np.nextafter(1 / sizes, 0))[of])  # (n,) float64
+
+    def rows(self, sample: np.ndarray) -> np.ndarray:
+        """Return the rows of these units, ascending."""
+        sizes = self._starts[sample + 1] - self._starts[sample]
+        before = np.repeat(self._starts[sample] - (np.cumsum(sizes) - sizes), sizes)
+        return np.sort(self._order[before + np.arange(len(before))])
+
+
 @dataclass(frozen=True)
 class PrivateRows:
     """Rows of a (memory-mapped) array, chosen by index; once mapped, in 8 bits."""
@@ -90,10 +118,26 @@ class PrivateRows:
     held: Tensor | QuantisedRows  # (N, *example_shape), float32 or in 8 bits
     y: Tensor  # (n,) int64: y[i] belongs to held[index[i]]
     index: Tensor  # (n,) int64, rows of `held`, ascending
+    units: Units | None = None  # whose each of the n rows is; None where each is a unit of its own
     scratch: Scratch = field(default_factory=Scratch, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.index)
+
+    @property
+    def count(self) -> int:
+        """How many units there are: what is sampled, one by one."""
+        return self.units.count if self.units else len(self)
+
+    def of_units(self, sample: np.ndarray, device: torch.device) -> tuple[np.ndarray, Tensor | None]:
+        """Return the rows of the units in a sample, ascending, and (on a device) the share that each is of its unit.
+
+        A share is 1 / m, rounded down, of a unit with m rows; None where each row is a unit of its own.
+        """
+        if self.units is None:
+            return sample, None
+        rows = self.units.rows(sample)
+        return rows, self.units.shares[torch.from_numpy(rows)].to(device)
 
     @property
     def x(self) -> Tensor:

@@ -9,6 +9,11 @@ row functions (`core.head`) and `exact_linear` are built so; others are checked 
 tolerates what rounding may do). A library's float product may round a row otherwise in a chunk of another length: then
 removing a row may also move the last bits of others, some 1e-7 of a clip, which epsilon does not cover.
 
+Units: where rows have units (`rows.Units`), these are sampled, and a unit contributes the mean of its rows' clipped
+contributions. Row i of a unit with m rows is clipped to clip / m and weighed by at most 1 / m, both rounded down, and
+its integers are no longer than that: by the triangle inequality the integers of a unit move the sum by at most the
+clip, however its rows are cut into chunks. All that follows then holds of units in place of rows.
+
 Privacy: fix which of the other rows are sampled. With chance 1 - sample_rate the extra row is not, and the sums are
 equal; otherwise they differ by its integers. With noise of std sigma * clip * sqrt(blocks) on each block this is the
 Poisson-subsampled Gaussian mechanism with sensitivity 1 and noise multiplier sigma, which the accountants compose. At
@@ -18,7 +23,7 @@ epsilon = inf sigma is 0: the same sums, and nothing is added.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from numbers import Real
@@ -76,18 +81,20 @@ class Sum(Question):
         """Sample, clip, sum, noise."""
         step: Release = spent[0]
         draws, witness, clips = curator.draws(self.release), curator.witness, self.clips
-        whole = draws.sample(len(curator.rows) + witness.members, step.sample_rate)
-        sample, planted = witness.split(whole, len(curator.rows))
+        whole = draws.sample(curator.rows.count + witness.members, step.sample_rate)
+        sample, planted = witness.split(whole, curator.rows.count)
+        places, shares = curator.rows.of_units(sample, curator.task.device)
         limit = self.chunk_size or rows_at_once(curator.rows, curator.task.classes)
         own = own_function(self.rows)
-        chunks = curator.rows.chunks(sample, None if own else draws.row_base(), limit, curator.task.device)
+        chunks = curator.rows.chunks(places, None if own else draws.row_base(), limit, curator.task.device)
 
         def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
+            of_chunk = in_turn(shares)
             if own:
-                yield from ([own.integers(chunk, *clips)] for chunk in chunks)
+                yield from ([own.integers(chunk, clips[0], of_chunk(len(chunk)))] for chunk in chunks)
                 return
             for blocks in curator.guard.contributions(self.rows, chunks, self.release, clips):
-                yield self._integers(blocks, clips)
+                yield self._integers(blocks, clips, of_chunk)
                 del blocks  # or two chunks of rows would be held at once
 
         totals = sum_chunks(chunks, integers, self._over_none(curator))
@@ -107,18 +114,23 @@ class Sum(Question):
             totals = [own.zero(curator.task.example_shape[0], *self.clips)]
         else:
             with closing(curator.none()) as none:
-                totals = self._integers(curator.guard.over_none(self.rows, next(none), self.release), self.clips)
+                totals = self._integers(
+                    curator.guard.over_none(self.rows, next(none), self.release), self.clips, in_turn(None)
+                )
         for total in totals:
-            total.expect_room(len(curator.rows))
+            total.expect_room(curator.rows.count)
         return totals
 
-    def _integers(self, blocks: Sequence[Contribution], clips: tuple[float, ...]) -> list[IntegerSum]:
+    def _integers(
+        self, blocks: Sequence[Contribution], clips: tuple[float, ...], of_chunk: Callable[[int], Tensor | None]
+    ) -> list[IntegerSum]:
         if len(blocks) != len(clips):
             raise SpecError(
                 f"Release {self.release!r} contributed {len(blocks)} block(s) with {len(clips)} clip(s); "
                 "expected one clip per block."
             )
-        return [block.integers(clip) for block, clip in zip(blocks, clips, strict=True)]
+        shares = of_chunk(len(blocks[0]))
+        return [block.integers(clip, shares) for block, clip in zip(blocks, clips, strict=True)]
 
     @property
     def rows_asked(self) -> RowFn:
@@ -137,6 +149,18 @@ class Sum(Question):
     def weigh(self, answer: Any, weight: float) -> Any:
         """Return the answer times the weight."""
         return tuple(part * weight for part in answer) if isinstance(answer, tuple) else answer * weight
+
+
+def in_turn(shares: Tensor | None) -> Callable[[int], Tensor | None]:
+    """Return what hands out the shares of a sample's rows, chunk after chunk: those of the next so many rows."""
+    place = 0
+
+    def following(count: int) -> Tensor | None:
+        nonlocal place
+        place += count
+        return None if shares is None else shares[place - count : place]
+
+    return following
 
 
 def rows_at_once(rows: PrivateRows, scores: int) -> int:

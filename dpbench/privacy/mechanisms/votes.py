@@ -157,7 +157,7 @@ class TeacherVotes(Question):
 
 def _noised(curator: LedgerCurator, counts: Tensor, release: str, spread: float, draws: Draws) -> Tensor:
     """Return counts with noise of `spread` times the release's sigma, float32."""
-    std, witness, rows = curator.sigma[release] * spread, curator.witness, len(curator.rows)
+    std, witness, rows = curator.sigma[release] * spread, curator.witness, curator.rows.count
     if std:
         draws.afford(counts.numel(), 1)
     summed = sum_of(counts)
@@ -184,12 +184,20 @@ class ShardAssignment:
 
 
 def deal(rows: PrivateRows, shards: int, salt: int) -> ShardAssignment:
-    """Deal rows to shards by a keyed hash (BLAKE2b) of their bytes."""
+    """Deal rows to shards by a keyed hash (BLAKE2b) of their bytes, and units whole.
+
+    Where a unit goes is a function of its own rows alone, so that one unit more changes one teacher's shard.
+    """
     key = salt.to_bytes(8)
     digests = [hashlib.blake2b(content, digest_size=16, key=key).digest() for content in contents(rows)]
-    words = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
+    words, units = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2), rows.units
+    if units is not None:  # all rows of a unit go where the least of their digests does
+        digests = [min(digests[row] for row in units.rows(np.array([unit]))) for unit in range(units.count)]
+        whole = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)[units.of]
+    else:
+        whole = words
     return ShardAssignment(
-        (words[:, 0] % np.uint64(shards)).astype(np.int64), (words[:, 1] >> np.uint64(1)).astype(np.int64)
+        (whole[:, 0] % np.uint64(shards)).astype(np.int64), (words[:, 1] >> np.uint64(1)).astype(np.int64)
     )
 
 

@@ -79,26 +79,32 @@ def lengths(rows: Tensor, axis: int = 1) -> Tensor:
     return total.sqrt_().mul_(1 + count * torch.finfo(rows.dtype).eps / 2).add_(TINY)
 
 
-def weights_within(norms: Tensor, bounds: Tensor | float, largest: float = ROW_LIMIT) -> Tensor:
+def weights_within(
+    norms: Tensor, bounds: Tensor | float, largest: float = ROW_LIMIT, most: Tensor | None = None
+) -> Tensor:
     """Return float64 weights in [0, 1] with weight * norm <= bound, and 0 for norms above `largest` or not finite.
+
+    No weight is above `most` (c,), if given: of a row that is a share of its unit.
 
     A part in 2^20 is left free for the float32 roundings of the weight and of its product with a row, and for the few
     2^-53 by which a noise std in grid steps may be rounded down.
     """
     weights = (bounds / norms).mul_(1 - 2.0**-20).clamp_(0, 1)
+    weights = weights if most is None else torch.minimum(weights, most)
     return weights.masked_fill_((norms <= largest).logical_not_(), 0)
 
 
-def dense_sum(parts: tuple[Tensor, ...], norms: Tensor, clip: float) -> IntegerSum:
+def dense_sum(parts: tuple[Tensor, ...], norms: Tensor, clip: float, shares: Tensor | None = None) -> IntegerSum:
     """Return the sum of dense rows that come in parts (c, ...), each row clipped as one; `norms` (c,) bounds the whole.
 
-    Sensitivity: at most `clip`, under adding or removing one row.
+    Sensitivity: at most `clip`, under adding or removing one row; `shares` (c,) of it, where given.
     """
     entries = sum(part[0].numel() if len(part) else 0 for part in parts)
     grid = clip * 2.0**-DENSE_BITS
-    bound = max(0.0, clip - 0.5 * grid * entries**0.5)
+    reserve = 0.5 * grid * entries**0.5
+    bound = max(0.0, clip - reserve) if shares is None else (clip * shares - reserve).clamp_(min=0)
     step = torch.tensor(grid, dtype=torch.float64, device=norms.device)  # by a plain number a GPU multiplies instead
-    factors = weights_within(norms, bound) / step
+    factors = weights_within(norms, bound, most=shares) / step
     kept = factors > 0
     totals = []
     for part in parts:
@@ -192,20 +198,26 @@ def _factors(weights: Tensor, grids: Tensor) -> Tensor:
     return (weights / grids).clamp_(max=STEEPEST).float().unsqueeze(1)
 
 
-def outer_sum(left: Tensor, right: QuantisedRows, bias: bool, clips: tuple[float, ...]) -> IntegerSum:
+def outer_sum(
+    left: Tensor, right: QuantisedRows, bias: bool, clips: tuple[float, ...], shares: Tensor | None = None
+) -> IntegerSum:
     """Return the clipped sums of outer products under s settings, one a clip: (s, m, d) or, with bias, (s, m, d + 1).
 
     A row of few large features counts as one of at least so many that its left factor fits into two slices.
-    Sensitivity: under each setting at most its clip, under adding or removing one row.
+    Sensitivity: under each setting at most its clip, under adding or removing one row; `shares` (c,) of it, if given.
     """
     outputs, features = left.shape[1], right.shape[1]
     bits = outer_bits(features)
     grids = outer_grids(_steps(clips, features), outputs, features, bias, left.device)
     reach = right.lengths.clamp(min=2.0**bits / (LEFT_LIMIT - 2))  # (c,)
     widths = (reach * right.scale).square_().add_(float(bias)).sqrt_().mul_(1 + 2.0**-40)
-    room = grids.products * 2.0**bits - grids.reserve(reach)
-    weights = weights_within(lengths(left).mul_(widths), room, ROW_LIMIT**2)
+    room = _shared(grids.products * 2.0**bits, shares) - grids.reserve(reach)
+    weights = weights_within(lengths(left).mul_(widths), room, ROW_LIMIT**2, shares)
     return rounded_outer_sum(left, right, weights, grids)
+
+
+def _shared(clips: Tensor | float, shares: Tensor | None) -> Tensor | float:
+    return clips if shares is None else clips * shares
 
 
 def outer_zero(outputs: int, features: int, bias: bool, clip: float, device: torch.device) -> IntegerSum:
@@ -218,12 +230,14 @@ def _steps(clips: tuple[float, ...], features: int) -> tuple[float, ...]:
     return tuple(clip * 2.0 ** -outer_bits(features) for clip in clips)
 
 
-def scaled_sum(left: Tensor, right: QuantisedRows, bias: bool, scale: Tensor, clip: float) -> IntegerSum:
+def scaled_sum(
+    left: Tensor, right: QuantisedRows, bias: bool, scale: Tensor, clip: float, shares: Tensor | None = None
+) -> IntegerSum:
     """Return the clipped sum of outer products that are divided entry by entry by a public `scale`.
 
     `left` is (1, m, c) and the scale (m, d) or, with bias, (m, d + 1). Rows are clipped after the division: the norm is
     that of the quantised row, each square weighed by an integer that is at least 1 / scale^2.
-    Sensitivity: at most `clip`, under adding or removing one row.
+    Sensitivity: at most `clip`, under adding or removing one row; `shares` (c,) of it, where given.
 
     Raises:
         SpecError: a scale of the bias that is far above those of the features.
@@ -247,7 +261,7 @@ def scaled_sum(left: Tensor, right: QuantisedRows, bias: bool, scale: Tensor, cl
     if grids.column is not None:
         steps.add_(last * grids.column.square())
     reserve = folded(steps).sqrt_().mul_(0.5 * (1 + 2.0**-30))
-    weights = weights_within(norms, (clip - reserve).unsqueeze(0), ROW_LIMIT**2)
+    weights = weights_within(norms, (_shared(clip, shares) - reserve).unsqueeze(0), ROW_LIMIT**2, shares)
     found = rounded_outer_sum(left, right, torch.minimum(weights, fitting(left, right, grids)), grids)
     grid = found.grid[0] / scale
     column = 2 * clip / float(grid[:, features:].min()) if bias else 0.0  # the left factors of products are bounded

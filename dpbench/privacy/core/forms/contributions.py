@@ -38,12 +38,13 @@ class Contribution(ABC):
         """Return (c,) float64: each row's L2 norm, never under-estimated."""
 
     @abstractmethod
-    def integers(self, clip: float) -> IntegerSum:
+    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum of the rows, each clipped to `clip` and rounded to a public grid before it is added.
 
         Sensitivity: adding or removing one row moves the sum by at most `clip`, in integer arithmetic: a row's integers
         are a function of that row, `clip` and public values, and their norm times the grid is at most `clip`. A row
-        that is not finite counts as zero.
+        that is not finite counts as zero. With `shares` (c,) float64, positive and at most 1, row i is clipped to
+        shares[i] * clip and weighed by at most shares[i]: its integers times the grid are at most shares[i] * clip.
         """
 
     @abstractmethod
@@ -78,11 +79,11 @@ class Rows(Contribution):
         """Return (c,) float64: the rows' L2 norms over all other axes."""
         return row_norms(self.rows)
 
-    def integers(self, clip: float) -> IntegerSum:
+    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum on a grid of clip * 2^-24, shaped like one row."""
         from dpbench.privacy.core.exact.sums import IntegerSum, dense_sum
 
-        found = dense_sum((self.rows,), self.norms(), clip)
+        found = dense_sum((self.rows,), self.norms(), clip, shares)
         return IntegerSum(found.total.reshape(self.rows.shape[1:]), found.grid)
 
     def take(self, rows: Tensor) -> Rows:
@@ -123,11 +124,11 @@ class Joined(Contribution):
 
         return joined_norms(torch.stack([row_norms(part) for part in self.parts]))
 
-    def integers(self, clip: float) -> IntegerSum:
+    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum (p,) on a grid of clip * 2^-24, part after part."""
         from dpbench.privacy.core.exact.sums import dense_sum
 
-        return dense_sum(self.parts, self.norms(), clip)
+        return dense_sum(self.parts, self.norms(), clip, shares)
 
     def take(self, rows: Tensor) -> Joined:
         """Return the rows with these indices."""
@@ -173,11 +174,11 @@ class RankOne(Contribution):
         """Return (c,) float64: |left_i| |right_i|."""
         return row_norms(self.left).mul_(self.right_norms())
 
-    def integers(self, clip: float) -> IntegerSum:
+    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum, (m, d) or, with bias, (m, d + 1): one integer product; see `exact.sums`."""
         from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum
 
-        found = outer_sum(self.columns(), self.quantised(), self.bias, (clip,))
+        found = outer_sum(self.columns(), self.quantised(), self.bias, (clip,), shares)
         return IntegerSum(found.total[0], found.grid[0])
 
     def take(self, rows: Tensor) -> RankOne:
@@ -251,11 +252,11 @@ class Scaled(Contribution):
         bound = squared.double().sqrt() * (1 + (terms + 24) * unit_roundoff(squared)) + 2 * TINY
         return bound.mul_(left_norms).mul_(largest * (1 + 8 * unit_roundoff(inverse)))
 
-    def integers(self, clip: float) -> IntegerSum:
+    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum of the outer products on a grid that is divided by the scale, entry by entry."""
         from dpbench.privacy.core.exact.sums import scaled_sum
 
-        return scaled_sum(self.outer.columns(), self.outer.quantised(), self.outer.bias, self.scale, clip)
+        return scaled_sum(self.outer.columns(), self.outer.quantised(), self.outer.bias, self.scale, clip, shares)
 
     def take(self, rows: Tensor) -> Scaled:
         """Return the scaled products with these indices."""

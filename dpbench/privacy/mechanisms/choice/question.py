@@ -24,6 +24,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,10 +37,12 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, check_c
 from dpbench.privacy.core.plan import Planned
 from dpbench.privacy.core.randomness import Draws
 from dpbench.privacy.core.rows import CHUNK_BYTES
+from dpbench.privacy.core.sum import in_turn
 from dpbench.privacy.core.witness import ChoiceObservation
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
 
 BITS = 20  # losses are whole steps of 2^-20
+FEWER_BITS = 10  # of a loss that is multiplied by counts in steps of 2^-20: eight million units fit into 53 bits
 HELD = 2**24  # losses of a chunk that are held at once
 
 
@@ -76,7 +79,9 @@ class LeastLoss(Question):
         if self.project is None:
             count = self._counted(curator, choice.candidates)
             limit = rows_held(count, self.chunk_size)
-            lost = _total(curator, self.rows, self.release, draws, lambda block: losses(block, count), limit)
+            lost = _total(
+                curator, self.rows, self.release, draws, lambda block, shares: losses(block, count, shares), limit
+            )
         else:
             matrix = check_matrix(self.project, choice.candidates)
             cells = number_cells(self.rows, len(matrix))
@@ -160,13 +165,16 @@ def _only(blocks: Sequence[Contribution], release: str) -> Contribution:
 
 def _total(
     curator: LedgerCurator, rows: RowFn, release: str, draws: Draws,
-    integers: Callable[[Contribution], IntegerSum], limit: int | None,
+    integers: Callable[[Contribution, Tensor | None], IntegerSum], limit: int | None,
 ) -> IntegerSum:  # fmt: skip
     """Return the sum over all rows of what `integers` makes of each chunk of them."""
+    _, shares = curator.rows.of_units(np.arange(curator.rows.count), curator.task.device)
 
     def of_chunks(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
+        of_chunk = in_turn(shares)
         for blocks in curator.guard.contributions(rows, chunks, release, (1.0,)):
-            yield [integers(_only(blocks, release))]
+            block = _only(blocks, release)
+            yield [integers(block, of_chunk(len(block)))]
             del blocks  # or two chunks of rows would be held at once
 
     limit = min(limit or len(curator.rows), curator.rows.per_chunk(CHUNK_BYTES))
@@ -213,29 +221,34 @@ def count_candidates(block: Contribution, candidates: int) -> int:
     return int(block.rows.shape[1])
 
 
-def losses(block: Contribution, count: int) -> IntegerSum:
+def losses(block: Contribution, count: int, shares: Tensor | None = None) -> IntegerSum:
     """Return the total losses of a chunk by each of `count` candidates, in steps of 2^-20.
 
-    Sensitivity: adding or removing one row moves each total by 0 to 2^20 steps.
+    Sensitivity: adding or removing one row moves each total by 0 to 2^20 steps; `shares` (c,) of them, where given.
 
     Raises:
         SpecError: losses by another number of candidates than over no rows, where no private row can have a part in it.
     """
     if not isinstance(block, Rows) or count_candidates(block, count) != count:
         raise SpecError(f"Expected losses by {count:,} candidates in every chunk, as over no rows, got another number.")
-    return IntegerSum(_steps(block.rows).sum(0, dtype=torch.float64).to(torch.int64), _grid(block.rows))
+    steps = _steps(block.rows)
+    if shares is not None:  # down, so that those of a unit add up to 2^20 at most
+        steps = steps.double().mul_(shares.unsqueeze(1)).floor_()
+    return IntegerSum(steps.sum(0, dtype=torch.float64).to(torch.int64), _grid(block.rows))
 
 
 def project_totals(cells: IntegerSum, matrix: Tensor) -> IntegerSum:
     """Return the total losses (N,) of rows counted by cell, given a checked matrix of those of a row in each cell.
 
     Sensitivity: that of `losses`: a row adds the steps of its cell. Products and sums are whole numbers below 2^53.
+    Rows that are shares of units count in steps themselves: then a loss keeps fewer, so that these fit too.
     """
+    bits = BITS if float(cells.grid) == 1 else FEWER_BITS
     total = torch.zeros(matrix.shape[1], dtype=torch.float64, device=cells.total.device)
     held = max(1, HELD // matrix.shape[1])  # cells at once
     for some, part in zip(torch.split(cells.total, held), torch.split(matrix, held), strict=True):
-        total += some.double() @ _steps(part.to(total.device).double())
-    return IntegerSum(total.to(torch.int64), _grid(total))
+        total += some.double() @ _steps(part.to(total.device).double(), bits)
+    return IntegerSum(total.to(torch.int64), cells.grid * 2.0**-bits)
 
 
 def check_matrix(project: Tensor, candidates: int) -> Tensor:
@@ -254,8 +267,8 @@ def check_matrix(project: Tensor, candidates: int) -> Tensor:
     return matrix.clone()  # nothing that runs over rows can reach it
 
 
-def _steps(numbers: Tensor) -> Tensor:
-    return numbers.nan_to_num(0.0).clamp_(0, 1).mul_(2.0**BITS).round_()
+def _steps(numbers: Tensor, bits: int = BITS) -> Tensor:
+    return numbers.nan_to_num(0.0).clamp_(0, 1).mul_(2.0**bits).round_()
 
 
 def _grid(like: Tensor) -> Tensor:
@@ -276,15 +289,21 @@ class Cells(Contribution):
         """Return (c,) float64: 1 for a row in a cell, else 0."""
         return self._inside().double()
 
-    def integers(self, clip: float) -> IntegerSum:
+    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return how many rows are in each cell, (count,): whole numbers, whatever the clip, which must be 1.
 
-        Sensitivity: adding or removing one row moves one cell by 1.
+        Sensitivity: adding or removing one row moves one cell by 1. With `shares` a row counts for its share of 2^20
+        steps, rounded down.
         """
         if clip != 1:
             raise SpecError(f"Expected clip=1 of rows in cells, got {clip:g}: each counts once.")
-        total = torch.bincount(self.index[self._inside()], minlength=self.count)
-        return IntegerSum(total, torch.ones((), dtype=torch.float64, device=total.device))
+        inside = self._inside()
+        if shares is None:
+            total = torch.bincount(self.index[inside], minlength=self.count)
+            return IntegerSum(total, torch.ones((), dtype=torch.float64, device=total.device))
+        steps = (shares * 2.0**BITS).floor_()[inside]
+        total = torch.bincount(self.index[inside], steps, minlength=self.count).to(torch.int64)
+        return IntegerSum(total, _grid(total))
 
     def take(self, rows: Tensor) -> Cells:
         """Return the rows with these indices."""
@@ -301,12 +320,12 @@ class Cells(Contribution):
         return (self.index >= 0) & (self.index < self.count)
 
 
-def counts(block: Contribution) -> IntegerSum:
+def counts(block: Contribution, shares: Tensor | None = None) -> IntegerSum:
     """Return how many rows of a chunk are in each cell.
 
-    Sensitivity: adding or removing one row moves one count by 1.
+    Sensitivity: adding or removing one row moves one count by 1, or by its share.
     """
-    return block.integers(1.0)
+    return block.integers(1.0, shares)
 
 
 def number_cells(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:

@@ -73,11 +73,12 @@ class Residual(Contribution):
         norms = squared.add_(rounding * whole.square()).clamp_(min=0).sqrt_().add_(TINY)
         return norms.add_(basis.shift * embedded), whole, embedded
 
-    def integers(self, clip: float) -> IntegerSum:
+    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum of the outer products less V times the sum of the embeddings, both in integers.
 
         Row i moves it by w_i (G_i - V ê_i), by what rounding w_i G_i and w_i ê_i to their grids may add, and by less
-        than one step in each entry where V times the embeddings is rounded down: all of these fit into `clip`.
+        than one step in each entry where V times the embeddings is rounded down: all of these fit into `clip`, or into
+        the share of it that row i has.
         """
         import torch
 
@@ -86,7 +87,7 @@ class Residual(Contribution):
 
         right, bias = self.outer.right, self.outer.bias
         if not isinstance(right, QuantisedRows):  # what is embedded must be what is summed
-            return Residual(RankOne(self.outer.left, quantise(right), bias), self.basis).integers(clip)
+            return Residual(RankOne(self.outer.left, quantise(right), bias), self.basis).integers(clip, shares)
         self.basis.check()
         left = self.outer.columns()
         features = right.shape[1]
@@ -97,9 +98,9 @@ class Residual(Contribution):
         entries = grids.entries[0, 0]  # (d,) or (d + 1,)
         taken = float(entries.square().sum()) * left.shape[1]  # of the rounding of V times the embeddings, squared
         rest = 0.5 * step * self.basis.k**0.5 * (1 + 1e-3) + taken**0.5
-        room = clip * (1 - 2.0**-30) - rest - grids.reserve(right.lengths)
+        room = (clip if shares is None else clip * shares) * (1 - 2.0**-30) - rest - grids.reserve(right.lengths)
         bounds = norms + 2.0**-22 * whole + 2.0**-50 * embedded  # float32 factors move whole rows
-        weights = sums.weights_within(bounds.unsqueeze(0), room, ROW_LIMIT**2)
+        weights = sums.weights_within(bounds.unsqueeze(0), room, ROW_LIMIT**2, shares)
         weights = torch.minimum(weights, sums.fitting(left, right, grids))
         found = sums.rounded_outer_sum(left, right, weights, grids)
         factors = weights[0].unsqueeze(1) / weights.new_tensor(step)

@@ -62,6 +62,7 @@ a basis that is not orthonormal is refused               mechanisms.residual.bas
 a residual is no longer than its bound                   mechanisms.residual.form       test_bases, test_residual_guards
 how a sample is cut into chunks moves no residual        mechanisms.residual.total      test_sums
 epsilon follows from plan and sigma; two libraries agree core.accounting.accountant     test_accountant
+the odds of a membership test are bounded by the curve   core.accounting.membership     test_membership
 no choice of one eps0 loses more than one pair of laws   mechanisms.choice.choice_plan  test_choice
 sigma reaches the budget from below                      core.accounting.accountant     test_accountant
 a remembered sigma is believed only if it passes         core.accounting.calibration    test_calibration

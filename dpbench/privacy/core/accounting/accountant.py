@@ -232,9 +232,14 @@ def _finest(epsilon_at: Callable[[float], float]) -> float:
 
 
 def _mixed(plan: Sequence[Planned], sigma: float, delta: float, interval: float) -> float:
+    return float(compose(plan, sigma, interval).get_epsilon_for_delta(delta))
+
+
+def compose(plan: Sequence[Planned], sigma: float, interval: float) -> Any:
+    """Return dp-accounting's privacy loss distribution of a whole plan, on a grid of this interval, from above."""
     parts = [*_joined([one for one in plan if one.gaussian]), *(one for one in plan if not one.gaussian)]
     losses = [one.loss_distribution(sigma * one.relative_noise, interval) for one in parts]
-    return float(functools.reduce(lambda one, other: one.compose(other), losses).get_epsilon_for_delta(delta))
+    return functools.reduce(lambda one, other: one.compose(other), losses)
 
 
 def _joined(sums: Sequence[Planned]) -> list[Planned]:

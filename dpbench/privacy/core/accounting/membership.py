@@ -1,0 +1,59 @@
+"""What epsilon means as odds: how often a membership test can be right about one example, or one unit.
+
+Somebody who knows everything else guesses from all answers whether the example was in the data. At a false-positive
+rate x, no test has a true-positive rate above either of
+
+    exp(epsilon) x + delta(epsilon)    and    1 - exp(-epsilon) (1 - x - delta(epsilon))
+
+for any epsilon, with delta(epsilon) the whole curve of the plan, not its one budgeted point (Wasserman and Zhou 2010,
+theorem 2.4; Dong, Roth and Su 2022, proposition 2.13). The least of these over epsilon is what is returned; for
+Gaussian sums over all examples it is the mechanism's trade-off curve itself. The curve is that of accountant `pld`,
+whichever accountant states epsilon.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dpbench.errors import SpecError
+from dpbench.privacy.core.accounting.accountant import compose, epsilon, pure_of, quiet
+from dpbench.privacy.core.plan import Planned
+
+CURVE = 201
+"""Epsilons at which the bounds are taken."""
+DELTA = 1e-5  # at which epsilon sets the grid of the curve, and no more
+
+
+def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rate: float) -> float:
+    """Return the largest true-positive rate that any membership test has at this false-positive rate.
+
+    Covered: add-or-remove-one, whatever the test knows of the other examples. Rounding is upwards.
+
+    Raises:
+        SpecError: the rate is not between 0 and 1.
+        PlanError: the accountant cannot answer for this plan.
+    """
+    import numpy as np
+    from scipy.stats import norm
+
+    if not 0 < false_positive_rate < 1:
+        raise SpecError(f"Expected a false-positive rate in (0, 1), got {false_positive_rate:g}.")
+    if not plan:
+        return false_positive_rate
+    if sigma == 0:
+        return 1.0
+    if all(one.gaussian and one.sample_rate == 1 for one in plan):
+        distance = math.sqrt(sum(one.steps / one.relative_noise**2 for one in plan)) / sigma
+        return float(norm.sf(norm.isf(false_positive_rate) - distance))
+    stated = epsilon(plan, sigma, DELTA)
+    if pure_of(plan) is not None:
+        epsilons, deltas = np.array([stated]), np.zeros(1)
+    else:
+        epsilons = np.linspace(0, -math.log(false_positive_rate), CURVE)
+        with quiet():
+            curve = compose(plan, sigma, min(1e-4, max(stated / 2000, 1e-6)))
+            deltas = np.array(curve.get_delta_for_epsilon(epsilons.tolist()))
+    above = np.exp(epsilons) * false_positive_rate + deltas
+    beside = 1 - np.exp(-epsilons) * (1 - false_positive_rate - deltas)
+    return float(min(1.0, above.min(), beside.min()))

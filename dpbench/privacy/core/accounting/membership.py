@@ -52,7 +52,7 @@ def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rat
     else:
         epsilons = np.linspace(0, -math.log(false_positive_rate), CURVE)
         with quiet():
-            curve = compose(plan, sigma, min(1e-4, max(stated / 2000, 1e-6)))
+            curve = compose(plan, sigma, max(stated / 5000, 1e-6))
             deltas = np.array(curve.get_delta_for_epsilon(epsilons.tolist()))
     above = np.exp(epsilons) * false_positive_rate + deltas
     beside = 1 - np.exp(-epsilons) * (1 - false_positive_rate - deltas)

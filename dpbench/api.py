@@ -10,7 +10,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, final
 
 from typing_extensions import deprecated
 
@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+Place = TypeVar("Place")
 Predict = Callable[["Tensor"], "Tensor"]
 """(c, *example_shape) float32 -> (c, classes) scores, higher is more likely; each row independently."""
 
@@ -137,6 +138,10 @@ def settled(setting: T | None) -> T:
     return require_setting(setting)
 
 
+DRAWN = "drawn at random, each on its own"
+"""How examples came about that no person gave: equal ones are no copies."""
+
+
 class Images(Protocol):
     """A map-style dataset of images, decoded one at a time; several threads may read at once."""
 
@@ -155,6 +160,7 @@ class Features:
     """
 
     x: np.ndarray  # (n, d) float32
+    made: str = ""  # what was done to each row on the way here; `DRAWN`; empty is undeclared
 
     def __len__(self) -> int:
         """Return n."""
@@ -168,11 +174,62 @@ class Features:
 
 
 @dataclass(frozen=True)
+class Records(Generic[Place]):
+    """The images of a split as records: where each is, and what reads one, so that none can follow from another.
+
+    `read` is called with one place at a time, on several threads, and remembers nothing: it is held to that as row
+    functions are. It may hold options, such as a mode; a number or an array that was computed from the images is
+    refused, as it would carry one image's content to the others.
+    """
+
+    places: Sequence[Place]  # a path, a member of a zip, a line of a table ...: text, whole numbers, tuples of these
+    read: Callable[[Place], Image]
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.places)
+
+    def __getitem__(self, index: int, /) -> Image:
+        """Read one record."""
+        return self.read(self.places[index])
+
+
+@dataclass(frozen=True)
+class Held:
+    """Images that a dataset hands over in memory, with a sentence on what was done to each since it was published.
+
+    Nobody can see from outside how they were made, so a board takes none without that sentence, and a result states it.
+    """
+
+    images: Images
+    made: str
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.images)
+
+    def __getitem__(self, index: int, /) -> Image:
+        """Return one image."""
+        return self.images[index]
+
+
+ALONE = "read from its own record"
+"""How each image of `Records` comes about."""
+
+
+@dataclass(frozen=True)
 class Split:
     """Lazily decoded images with their labels."""
 
     images: Images | Features
     labels: np.ndarray  # (n,) int64 in [0, classes)
+
+    @property
+    def made(self) -> str:
+        """How each example came about: `ALONE`, `DRAWN`, or as the dataset declares; empty where it is undeclared."""
+        if isinstance(self.images, Records):
+            return ALONE
+        return self.images.made if isinstance(self.images, Held | Features) else ""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The contract for plugins: what a plugin may import, as `from dpbench import ...`. Importing it brings in no torch."""
 
 from dpbench.api import (
+    DRAWN,
     Budget,
     Choice,
     Chunk,
@@ -9,11 +10,13 @@ from dpbench.api import (
     Download,
     Extractor,
     Features,
+    Held,
     Images,
     Learner,
     Planned,
     Predict,
     PublicData,
+    Records,
     Release,
     RowFn,
     Source,
@@ -42,6 +45,7 @@ from dpbench.privacy.mechanisms.residual.form import Residual
 from dpbench.support.paths import data_folders
 
 __all__ = [
+    "DRAWN",
     "AnchorBasis",
     "Blocks",
     "Budget",
@@ -56,6 +60,7 @@ __all__ = [
     "DpbenchError",
     "Extractor",
     "Features",
+    "Held",
     "Images",
     "Joined",
     "Learner",
@@ -67,6 +72,7 @@ __all__ = [
     "ProbeLearner",
     "PublicData",
     "RankOne",
+    "Records",
     "Release",
     "Residual",
     "RowFn",

@@ -63,6 +63,7 @@ def run(
         Path | None, typer.Option(help="Use the settings that this tuning or result file chose, even on other data.")
     ] = None,
     spec: flags.SpecFile = None,
+    allow_overlap: flags.AllowOverlap = False,
     models: Annotated[
         bool, typer.Option("--models", help="Keep each seed's model in OUT/models, for dpbench predict.")
     ] = False,
@@ -95,10 +96,13 @@ def run(
         out or Path(also.out or "dpbench-results"), also.threads if threads is None else threads,
     )  # fmt: skip
     if many:
-        _run_many(request, {"--settings": place, "--models": models, "--json": as_json})
+        of_one = {"--settings": place, "--models": models, "--json": as_json, "--allow-overlap": allow_overlap}
+        _run_many(request, of_one)
         return
+    if allow_overlap and request.board is not None:
+        raise SpecError("Expected --board or --allow-overlap, not both: no board takes public images that are private.")
     keeper = ModelWriter(request.out / "models") if models else None
-    result, written_to, replaced = _run(request, keeper)
+    result, written_to, replaced = _run(request, keeper, allow_overlap)
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
@@ -158,7 +162,7 @@ def _run_many(request: RunRequest, of_one: Mapping[str, Any]) -> None:
         show_summary(summary, Console(), "the same command runs them again")
 
 
-def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
+def _run(request: RunRequest, keeper: ModelWriter | None, allow_overlap: bool) -> tuple[Result, Path, str]:
     from dpbench.registry import load
     from dpbench.registry.components import resolve
     from dpbench.support.files import check_writable
@@ -177,7 +181,8 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
     with report_interrupt(kept):
         result = run(
             resolved, device=request.device, settings=request.settings, shared=SharedWork(request.threads),
-            for_board=request.board is not None, keep=keeper, journal=None if keeper else journal,
+            sharing="any" if allow_overlap else "board" if request.board else "none",
+            keep=keeper, journal=None if keeper else journal,
         )  # fmt: skip
     replaced = description.describe_replacement(result, request.out / result.file_name)
     with print_if_unwritable(result):
@@ -213,9 +218,7 @@ def _scores(result: Result) -> Table:
     seconds, accuracy = f"{sum(result.seconds.values()):.1f}", _percent(result)
     if not privacy.sigma:
         table = Table("accuracy", "privacy", "seconds", box=None)
-        table.add_row(
-            accuracy, "none: no noise was added" if privacy.plan else "ε 0: no private example was read", seconds
-        )
+        table.add_row(accuracy, "none: no noise was added" if privacy.plan else result.without_private, seconds)
         return table
     bounds = f"{other.lower:.4g} to {other.upper:.4g}"
     table = Table("accuracy", f"ε ({privacy.accountant})", f"ε ({other.accountant})", "σ", "seconds", box=None)

@@ -20,13 +20,16 @@ from dpbench.harness.hints import suggest_network
 from dpbench.harness.imbalance import subsample
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.records.overlap import Overlap
+from dpbench.records.overlap import Copies, Overlap, find_excess
 from dpbench.records.protocol import SplitRule
 from dpbench.registry.components import Parts
 from dpbench.support.fields import changed_fields
 from dpbench.support.plugin_calls import call_plugin
 
 SplitName = Literal["private", "public", "test"]
+Sharing = Literal["board", "none", "any"]
+"""Which splits a run takes: those that a board takes, those whose public images are not private ones, or any."""
+PUBLIC_IN_PRIVATE = "public in private"
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class SplitComparison:
 
     overlap: dict[str, Overlap]  # "test in private" ...
     sketch: str  # of the public images
+    looks: str  # of the public images
+    copies: Copies  # within the private split
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Roles:
     public: PublicData  # with labels, whatever the protocol allows a learner to see
     test: Callable[[], TestSplit]  # reads the test split: nothing has touched it before
     digests: dict[str, str]  # of the data behind private and test, and behind public
+    made: dict[str, str]  # how the images came about, see `Split.made`
     images: Callable[[SplitName], Hashes]  # reads every image of a split, for the record alone
     compared: Callable[[], SplitComparison]  # and of all three
     mode: Callable[[], str]  # of the images, as PIL names it: what an image to be predicted is converted to
@@ -106,8 +112,12 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         public = hashed.take(public_rows)
         return public if of.public is None else public.join(duplicates.compute_hashes(of.public, of.digest, "public"))
 
+    made = {"private": splits.train.made, "public": other.train.made, "test": splits.test.made}
+    if other is splits and splits.public is not None and not splits.public.made:
+        made["public"] = ""
     return Roles(
-        task, private, public, lambda: _test(splits, parts, rule, device), digests, images, lambda: _compared(images),
+        task, private, public, lambda: _test(splits, parts, rule, device), digests, made, images,
+        lambda: _compared(images),
         lambda: splits.test.images[0].mode,
     )  # fmt: skip
 
@@ -117,10 +127,43 @@ def _compared(images: Callable[[SplitName], Hashes]) -> SplitComparison:
     pairs = {
         "test in private": (test, private),
         "test in public": (test, public),
-        "public in private": (public, private),
+        PUBLIC_IN_PRIVATE: (public, private),
     }
     overlap = {name: duplicates.overlap_of(of, among) for name, (of, among) in pairs.items()}
-    return SplitComparison(overlap, public.sketch)
+    return SplitComparison(overlap, public.sketch, public.looks, duplicates.copies_within(private))
+
+
+def check_sharing(roles: Roles, sharing: Sharing) -> None:
+    """Refuse public images that are private ones; for a board, all splits that it would not take.
+
+    What is learned from public data is outside epsilon. Images of the test split are read for a board alone.
+
+    Raises:
+        SpecError: says which splits, and how many of their images are copies, or near copies.
+    """
+    if sharing == "board":
+        _check_for_board(roles)
+    elif sharing == "none" and len(roles.public.x):
+        overlap = {PUBLIC_IN_PRIVATE: duplicates.overlap_of(roles.images("public"), roles.images("private"))}
+        for pair, said in find_excess(overlap, roles.task.size):
+            raise SpecError(
+                f"{pair.capitalize()}: {said}. What is learned from public data is outside epsilon: use other public "
+                "data, or run with --allow-overlap, of which no board takes the result."
+            )
+
+
+def _check_for_board(roles: Roles) -> None:
+    if undeclared := [name for name, made in roles.made.items() if not made]:
+        raise SpecError(
+            f"No board takes this run: nobody says how the {' and '.join(undeclared)} images came about. Have the "
+            "dataset list records, or declare what was done to each image; or run it without --board."
+        )
+    compared = roles.compared()
+    wrong = [f"{pair.capitalize()}: {said}" for pair, said in find_excess(compared.overlap, roles.task.size)]
+    if (many := compared.copies.too_many) is not None:
+        wrong.append(f"Private split: {many}")
+    if wrong:
+        raise SpecError(f"No board takes this run. {wrong[0]}. Run it without --board.")
 
 
 def select_public(public: PublicData, learner: Learner) -> PublicData:

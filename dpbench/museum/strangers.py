@@ -42,7 +42,7 @@ def run_learner(learner: type[Learner], *others: type[Dataset], for_board: bool 
         DpbenchError: it was refused.
     """
     plugins = extend_registry(learner, *others)
-    return run(spec_of(learner, **values), device="cpu", plugins=plugins, for_board=for_board)
+    return run(spec_of(learner, **values), device="cpu", plugins=plugins, sharing="board" if for_board else "none")
 
 
 def prepare_learner(learner: type[Learner], **values: Any) -> PreparedRun:

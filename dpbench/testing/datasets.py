@@ -8,8 +8,12 @@ import numpy as np
 from PIL.Image import Image
 
 from dpbench.api import Dataset, Split
-from dpbench.errors import LawBroken
+from dpbench.data.reading import PerImage, itself
+from dpbench.errors import DataError, LawBroken
+from dpbench.testing.copies import copy_without, folder_of, removable
 from dpbench.testing.laws import Laws, expect
+
+PICKED = 32  # images of a split that are read again
 
 
 class DatasetLaws(Laws):
@@ -58,7 +62,66 @@ class DatasetLaws(Laws):
         expect(bool(first.digest) and first.digest == second.digest, "The digest changes between loads.")
         expect(np.array_equal(first.train.labels, second.train.labels), "Training labels change between loads.")
 
+    def test_how_images_come_about_is_declared(self) -> None:
+        """Each image is read from a record of its own, or the dataset says what was done to each."""
+        for name, split in self._splits():
+            expect(
+                bool(split.made),
+                f"{name}: nobody can see how these images were made. Return `Records`, or `Held` with a sentence on "
+                "what was done to each image.",
+            )
+
+    def test_an_image_is_read_from_its_record_alone(self) -> None:
+        """Read again after a fresh load, last first, an image is the same, and reading remembers nothing."""
+        again = dict(self._splits())
+        for name, split in self._splits():
+            first, second = (PerImage(one.images, itself, "Reading records") for one in (split, again[name]))
+            picked = _picked(len(split.images))
+            read = dict(zip(picked, map(_content, first(picked, thorough=True)), strict=True))
+            for index in reversed(picked):
+                same = read[index] == _content(second([index], thorough=True)[0])
+                expect(same, f"{name}: image {index} follows from the images that were read before it.")
+
+    def test_all_others_are_the_same_in_a_copy_without_one_record(self) -> None:
+        """In a copy of the folder that lacks one image, every other image and its label are equal, bit for bit.
+
+        Of a dataset in one folder of image files, whose loader takes one file less.
+        """
+        folder = folder_of(self.subject())
+        if folder is None:
+            return
+        whole = self.subject().load().train
+        for path in removable(folder):
+            with copy_without(self.subject(), folder, path) as copy:
+                try:
+                    train = copy.load().train
+                except DataError:  # as published or not at all
+                    return
+                _expect_same_but_one(whole, train, path.name)
+
     def _splits(self) -> list[tuple[str, Split]]:
         splits = self.subject().load()
         named = [("train", splits.train), ("test", splits.test)]
         return [(name, split) for name, split in named if name == "train" or len(split.images)]  # some have no test
+
+
+def _picked(size: int) -> list[int]:
+    return sorted({round(place) for place in np.linspace(0, size - 1, min(size, PICKED))})
+
+
+def _expect_same_but_one(whole: Split, train: Split, left_out: str) -> None:
+    """Refuse a split from which more than one image is gone, or that has another image or label at its place."""
+    gone = len(whole.labels) - len(train.labels)
+    expect(gone in (0, 1), f"Without {left_out}, {gone} images are gone: which are kept follows from others.")
+    for index in _picked(len(train.labels)):
+        places = range(index, index + gone + 1)
+        same = _labelled(train, index) in [_labelled(whole, place) for place in places]
+        expect(same, f"Without {left_out}, image {index} or its label is another one: it follows from others.")
+
+
+def _content(image: Image) -> tuple[str, tuple[int, int], bytes]:
+    return image.mode, image.size, image.tobytes()
+
+
+def _labelled(split: Split, index: int) -> tuple[int, tuple[str, tuple[int, int], bytes]]:
+    return int(split.labels[index]), _content(split.images[index])

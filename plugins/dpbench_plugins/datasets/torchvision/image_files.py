@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench import DataError
+from dpbench import DataError, Held
 
 if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
+AS_PUBLISHED = "a row of the published file, as it is"
 READ_FULLY = 256  # files, out of thousands, whose bytes are part of a fingerprint
 
 
@@ -32,24 +33,24 @@ class Pixels:
         return Image.fromarray(self.array[index])
 
 
-@dataclass(frozen=True)
-class ColourFiles:
-    """Colour image files, all converted to RGB so that they stack."""
+def as_published(array: np.ndarray) -> Held:
+    """Return the images of an array as its publisher's file has them."""
+    return Held(Pixels(array), AS_PUBLISHED)
 
-    paths: tuple[Path, ...]
 
-    def __len__(self) -> int:
-        return len(self.paths)
+def read_colour(path: Path) -> Image:
+    """Decode one image file, as RGB so that images stack.
 
-    def __getitem__(self, index: int, /) -> Image:
-        from PIL import Image
+    Raises:
+        DataError: it cannot be read.
+    """
+    from PIL import Image
 
-        path = self.paths[index]
-        try:
-            with Image.open(path) as image:
-                return image.convert("RGB")
-        except Exception as error:  # decoders raise many kinds
-            raise DataError(f"Expected a readable image {path}: {error}. Unpack the archive again.") from error
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except Exception as error:  # decoders raise many kinds
+        raise DataError(f"Expected a readable image {path}: {error}. Unpack the archive again.") from error
 
 
 def read_checked(path: Path, md5: str, page: str) -> bytes:

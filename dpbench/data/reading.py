@@ -1,0 +1,106 @@
+"""One image at a time: each is read and prepared under the guard that holds row functions, and remembers nothing.
+
+A loader or a preparation that remembers (a running maximum, a count, the last image) lets one person's image change
+another one's row, before any clip.
+
+Covered: what `privacy.purity.guard` covers, of `Records.read` and of `Extractor.prepare`: what they reach is compared
+around every few images, and all of it, with globals and what arrays hold, around those that are drawn.
+Not covered: what foreign objects hold that cannot be compared, such as a session of another runtime, and globals beside
+them (images are still made again in another order); images that a dataset hands over in memory, which come from
+wherever they were made: it declares that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from PIL.Image import Image, new
+from torch import Tensor
+
+from dpbench.api import Extractor, Images, Records
+from dpbench.errors import DataError, DpbenchError, NotPure
+from dpbench.privacy.purity.reach import Reach
+from dpbench.support.plugin_calls import call_plugin
+
+R = TypeVar("R")
+OWN = "Each image must follow from its own record alone, or removing one would change the others: see 'Add a dataset'."
+
+
+class PerImage(Generic[R]):
+    """Reads images one at a time and gives each to a function; both are held to remembering nothing.
+
+    Several threads may call it.
+    """
+
+    def __init__(self, images: Images, use: Callable[[Image], R], what: str, split: str = "") -> None:
+        self._images, self._use, self._what, self._split = images, use, what, split
+        read = images.read if isinstance(images, Records) else None
+        if read is not None:
+            _refuse_data(read)
+        self._held: Any = (read, use)
+        self._reach, whole = _reach(self._held, thorough=False), _reach(self._held, thorough=True)
+        self._comparable = whole is not None
+
+    def __call__(self, indices: Sequence[int], *, thorough: bool = False) -> list[R]:
+        """Return what the function makes of these images; `thorough` compares all that is covered.
+
+        Raises:
+            DataError: an image cannot be decoded.
+            NotPure: reading, or the function, changed what it reaches.
+            ComponentFailed: the function failed.
+        """
+        reaches = [one for one in (self._reach, self._whole() if thorough else None) if one is not None]
+        before = [one.read() for one in reaches]
+        try:
+            return [self._one(index) for index in indices]
+        finally:
+            for reach, reading in zip(reaches, before, strict=True):
+                if change := reach.change(reading, reach.read()):
+                    raise NotPure(f"{self._what} changed what it reaches while it worked: {change}. {OWN}") from None
+
+    def _whole(self) -> Reach | None:
+        """Return all that is reached now: before the first call something may have been made."""
+        return _reach(self._held, thorough=True) if self._comparable else None
+
+    def _one(self, index: int) -> R:
+        try:
+            image = self._images[index]
+            image.load()
+        except DpbenchError:  # says itself what to do
+            raise
+        except Exception as error:  # whatever a decoder raises
+            reason = f"{type(error).__name__}: {error}".rstrip(".")
+            raise DataError(
+                f"Image {index}{self._split} cannot be decoded ({reason}). Remove or replace it at its source."
+            ) from error
+        return call_plugin(f"{self._what} on image {index}", self._use, image)
+
+
+def itself(image: Image) -> Image:
+    """Return an image, for whoever wants to read it alone."""
+    return image
+
+
+def preparing(images: Images, extractor: Extractor) -> PerImage[Tensor]:
+    """Return what prepares images by an extractor; what that makes at its first call follows from a blank image."""
+    with suppress(Exception):  # one that takes no such image says so of the first that it is given
+        extractor.prepare(new("RGB", (64, 64)))
+    return PerImage(images, extractor.prepare, f"Extractor {extractor.name!r}")
+
+
+def _reach(functions: Any, *, thorough: bool) -> Reach | None:
+    try:
+        return Reach(functions, thorough=thorough)
+    except NotPure:
+        return None
+
+
+def _refuse_data(read: Callable[[Any], Image]) -> None:
+    """Refuse a reader that holds numbers which may have been computed from other images."""
+    reach = _reach(read, thorough=False)
+    for held in reach.read().flat if reach else ():
+        if isinstance(held, float | complex | bytearray | np.ndarray | Tensor | Image):
+            raise NotPure(f"Expected what reads a record to hold options alone, got a {type(held).__name__}. {OWN}")

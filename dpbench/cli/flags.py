@@ -52,7 +52,7 @@ TrainFractions = Annotated[
     typer.Option("--train-fraction", help="Share of the private split to keep, or several. \\[default: 1]"),
 ]
 AllowOverlap = Annotated[
-    bool,
+    bool | None,
     typer.Option("--allow-overlap", help="Take public images that are private ones; no board takes the result."),
 ]
 SpecFile = Annotated[Path | None, typer.Option(help="TOML file with any of these keys; flags override it.")]

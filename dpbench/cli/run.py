@@ -63,7 +63,7 @@ def run(
         Path | None, typer.Option(help="Use the settings that this tuning or result file chose, even on other data.")
     ] = None,
     spec: flags.SpecFile = None,
-    allow_overlap: flags.AllowOverlap = False,
+    allow_overlap: flags.AllowOverlap = None,
     models: Annotated[
         bool, typer.Option("--models", help="Keep each seed's model in OUT/models, for dpbench predict.")
     ] = False,
@@ -88,6 +88,7 @@ def run(
         "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
         "public_labels": public_labels, "imbalance": imbalance, "split_seed": split_seed, "seeds": seeds,
         "secure_rng": secure_rng, "search": search,
+        "allow_overlap": allow_overlap,
     }  # fmt: skip
     place = settings or (Path(also.settings) if also.settings else None)
     request = RunRequest(
@@ -96,13 +97,10 @@ def run(
         out or Path(also.out or "dpbench-results"), also.threads if threads is None else threads,
     )  # fmt: skip
     if many:
-        of_one = {"--settings": place, "--models": models, "--json": as_json, "--allow-overlap": allow_overlap}
-        _run_many(request, of_one)
+        _run_many(request, {"--settings": place, "--models": models, "--json": as_json})
         return
-    if allow_overlap and request.board is not None:
-        raise SpecError("Expected --board or --allow-overlap, not both: no board takes public images that are private.")
     keeper = ModelWriter(request.out / "models") if models else None
-    result, written_to, replaced = _run(request, keeper, allow_overlap)
+    result, written_to, replaced = _run(request, keeper)
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
@@ -162,7 +160,7 @@ def _run_many(request: RunRequest, of_one: Mapping[str, Any]) -> None:
         show_summary(summary, Console(), "the same command runs them again")
 
 
-def _run(request: RunRequest, keeper: ModelWriter | None, allow_overlap: bool) -> tuple[Result, Path, str]:
+def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
     from dpbench.registry import load
     from dpbench.registry.components import resolve
     from dpbench.support.files import check_writable
@@ -181,7 +179,7 @@ def _run(request: RunRequest, keeper: ModelWriter | None, allow_overlap: bool) -
     with report_interrupt(kept):
         result = run(
             resolved, device=request.device, settings=request.settings, shared=SharedWork(request.threads),
-            sharing="any" if allow_overlap else "board" if request.board else "none",
+            sharing="board" if request.board else "none",
             keep=keeper, journal=None if keeper else journal,
         )  # fmt: skip
     replaced = description.describe_replacement(result, request.out / result.file_name)

@@ -150,7 +150,7 @@ def prepare(
         plugins: what is installed, if it is loaded already.
         settings: an earlier tuning or result to take the learner's settings from, instead of a search.
         shared: what earlier runs have left; see `SharedWork`.
-        sharing: which splits are taken; of `any`, no board takes the result.
+        sharing: which splits are taken, unless the spec allows any.
 
     Raises:
         DpbenchError: one sentence; names, options, data or budget do not fit.
@@ -209,7 +209,7 @@ def load_run(
         roles = source.roles(asked.seeds[0])
         _check_labels(resolved, len(roles.public.x))
     with phases("compare"):
-        check_sharing(roles, sharing)
+        check_sharing(roles, "any" if asked.allow_overlap else sharing)
     return LoadedRun(resolved, earlier, source, roles, source.shared.threads_for(roles.task), phases)
 
 

@@ -148,7 +148,7 @@ def check_sharing(roles: Roles, sharing: Sharing) -> None:
         for pair, said in find_excess(overlap, roles.task.size):
             raise SpecError(
                 f"{pair.capitalize()}: {said}. What is learned from public data is outside epsilon: use other public "
-                "data, or run with --allow-overlap, of which no board takes the result."
+                "data, or set allow_overlap (--allow-overlap); no board takes the result then."
             )
 
 

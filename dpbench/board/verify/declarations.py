@@ -63,7 +63,9 @@ def _copies(result: Result) -> Wrong:
 
 
 def check_copies(result: Result) -> Wrong:
-    """Yield which splits share more images, or repeat more, than a board lets them."""
+    """Yield which splits share more images, or repeat more, than a board lets them, and where nobody looked."""
+    if result.spec.allow_overlap:
+        yield "spec.allow_overlap", "expected a run that refuses public images which are private ones"
     for pair, said in find_excess(result.task.overlap, result.task.private):
         yield f"task.overlap.{pair}", said
     if result.task.copies and (many := result.task.copies.too_many):

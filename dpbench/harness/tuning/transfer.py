@@ -21,7 +21,13 @@ from dpbench.support.plugin_calls import call_plugin
 Earlier = Result | Tuning
 Images = Callable[[SplitName], Hashes]
 _SPLIT = {"dataset", "public_dataset", "public_fraction", "imbalance", "split_seed"}
-_NO_MATTER = {"search", "seeds", "learner", "secure_rng"}  # a setting is carried across as if it were chosen here
+_NO_MATTER = {
+    "search",
+    "seeds",
+    "learner",
+    "secure_rng",
+    "allow_overlap",
+}  # a setting is carried across as if it were chosen here
 
 
 def settings_from(file: Path, learner: Learner) -> tuple[Learner, Earlier]:

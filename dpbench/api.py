@@ -177,12 +177,13 @@ class Features:
 class Records(Generic[Place]):
     """The images of a split as records: where each is, and what reads one, so that none can follow from another.
 
-    `read` is called with one place at a time, on several threads, and remembers nothing: it is held to that as row
-    functions are. It may hold options, such as a mode; a number or an array that was computed from the images is
-    refused, as it would carry one image's content to the others.
+    A place is what a source has of one image: a path, a member of a zip, a line of a table, the bytes of one image. It
+    is text, bytes, a whole number, or a tuple or dataclass of these. `read` is called with one place at a time, on
+    several threads, and remembers nothing: it is held to that as row functions are. It may hold options, such as a
+    mode. Numbers and arrays in either are refused: computed from the images, they carry one's content to the others.
     """
 
-    places: Sequence[Place]  # a path, a member of a zip, a line of a table ...: text, whole numbers, tuples of these
+    places: Sequence[Place]
     read: Callable[[Place], Image]
 
     def __len__(self) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import is_dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -26,6 +27,8 @@ from dpbench.privacy.purity.reach import Reach
 from dpbench.support.plugin_calls import call_plugin
 
 R = TypeVar("R")
+DATA = (float, complex, bytearray, np.floating, np.ndarray, Tensor, Image)
+"""What may have been computed from images."""
 OWN = "Each image must follow from its own record alone, or removing one would change the others: see 'Add a dataset'."
 
 
@@ -38,6 +41,7 @@ class PerImage(Generic[R]):
     def __init__(self, images: Images, use: Callable[[Image], R], what: str, split: str = "") -> None:
         self._images, self._use, self._what, self._split = images, use, what, split
         read = images.read if isinstance(images, Records) else None
+        self._places = images.places if isinstance(images, Records) else None
         if read is not None:
             _refuse_data(read)
         self._held: Any = (read, use)
@@ -66,6 +70,8 @@ class PerImage(Generic[R]):
         return _reach(self._held, thorough=True) if self._comparable else None
 
     def _one(self, index: int) -> R:
+        if self._places is not None and (kind := _data_in(self._places[index])):
+            raise NotPure(f"Expected the place of a record as text, bytes or whole numbers, got a {kind}. {OWN}")
         try:
             image = self._images[index]
             image.load()
@@ -102,5 +108,15 @@ def _refuse_data(read: Callable[[Any], Image]) -> None:
     """Refuse a reader that holds numbers which may have been computed from other images."""
     reach = _reach(read, thorough=False)
     for held in reach.read().flat if reach else ():
-        if isinstance(held, float | complex | bytearray | np.ndarray | Tensor | Image):
+        if isinstance(held, DATA):
             raise NotPure(f"Expected what reads a record to hold options alone, got a {type(held).__name__}. {OWN}")
+
+
+def _data_in(place: Any) -> str | None:
+    """Return the kind of the first thing in a place that may have been computed from other images."""
+    if isinstance(place, DATA):
+        return type(place).__name__
+    if isinstance(place, tuple | list):
+        return next(filter(None, map(_data_in, place)), None)
+    fields = vars(place).values() if is_dataclass(place) else ()
+    return next(filter(None, map(_data_in, fields)), None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +12,7 @@ from PIL.Image import Image
 from dpbench.api import Dataset, Split
 from dpbench.data.reading import PerImage, itself
 from dpbench.errors import DataError, LawBroken
-from dpbench.testing.copies import copy_without, folder_of, removable
+from dpbench.testing.copies import changed_copy, changes_of
 from dpbench.testing.laws import Laws, expect
 
 PICKED = 32  # images of a split that are read again
@@ -83,21 +85,27 @@ class DatasetLaws(Laws):
                 expect(same, f"{name}: image {index} follows from the images that were read before it.")
 
     def test_all_others_are_the_same_in_a_copy_without_one_record(self) -> None:
-        """In a copy of the folder that lacks one image, every other image and its label are equal, bit for bit.
+        """In a copy of the data that lacks one image, every other image and its label are equal, bit for bit.
 
-        Of a dataset in one folder of image files, whose loader takes one file less.
+        Of data whose loader takes such a copy: one that wants a published checksum does not.
         """
-        folder = folder_of(self.subject())
-        if folder is None:
-            return
         whole = self.subject().load().train
-        for path in removable(folder):
-            with copy_without(self.subject(), folder, path) as copy:
+        for said, neighbour in self.neighbours():
+            with neighbour as copy:
                 try:
                     train = copy.load().train
                 except DataError:  # as published or not at all
-                    return
-                _expect_same_but_one(whole, train, path.name)
+                    continue
+                expect_same_but_one(whole, train, said)
+
+    def neighbours(self) -> Iterator[tuple[str, AbstractContextManager[Dataset]]]:
+        """Yield the dataset over copies of its data that lack one record, or have a blank one there, and what that is.
+
+        By default over copies of folders and zips of image files, and of arrays of numpy. Override it in a suite for
+        data that are stored otherwise: removing a record shows what no other law does.
+        """
+        for change in changes_of(self.subject()):
+            yield change.said, changed_copy(self.subject(), change)
 
     def _splits(self) -> list[tuple[str, Split]]:
         splits = self.subject().load()
@@ -109,14 +117,21 @@ def _picked(size: int) -> list[int]:
     return sorted({round(place) for place in np.linspace(0, size - 1, min(size, PICKED))})
 
 
-def _expect_same_but_one(whole: Split, train: Split, left_out: str) -> None:
-    """Refuse a split from which more than one image is gone, or that has another image or label at its place."""
-    gone = len(whole.labels) - len(train.labels)
-    expect(gone in (0, 1), f"Without {left_out}, {gone} images are gone: which are kept follows from others.")
-    for index in _picked(len(train.labels)):
+def expect_same_but_one(whole: Split, changed: Split, said: str) -> None:
+    """Refuse a copy from which more than one image is gone, or in which another image or label than that changed.
+
+    Raises:
+        LawBroken: names the change and the first image that follows from others.
+    """
+    gone = len(whole.labels) - len(changed.labels)
+    expect(gone in (0, 1), f"In a copy {said}, {gone} images are gone: which are kept follows from others.")
+    others = []
+    for index in _picked(len(changed.labels)):
         places = range(index, index + gone + 1)
-        same = _labelled(train, index) in [_labelled(whole, place) for place in places]
-        expect(same, f"Without {left_out}, image {index} or its label is another one: it follows from others.")
+        if _labelled(changed, index) not in [_labelled(whole, place) for place in places]:
+            others.append(index)
+    if len(others) > 1 - gone:  # the one that was replaced, where none is gone
+        raise LawBroken(f"In a copy {said}, image {others[-1]} or its label is another one: it follows from others.")
 
 
 def _content(image: Image) -> tuple[str, tuple[int, int], bytes]:

@@ -8,34 +8,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench import DataError, Held
+from dpbench import DataError, Records
 
 if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
-AS_PUBLISHED = "a row of the published file, as it is"
 READ_FULLY = 256  # files, out of thousands, whose bytes are part of a fingerprint
 
 
 @dataclass(frozen=True)
-class Pixels:
-    """Images held in one array, grey (n, height, width) or RGB (n, height, width, 3), uint8."""
+class RawImage:
+    """Reads an image from its bytes in a file that its publisher made of whole arrays."""
 
-    array: np.ndarray
+    shape: tuple[int, ...]  # (height, width), or (height, width, 3)
 
-    def __len__(self) -> int:
-        return len(self.array)
-
-    def __getitem__(self, index: int, /) -> Image:
+    def __call__(self, pixels: bytes) -> Image:
+        """Return grey or RGB."""
+        import numpy as np
         from PIL import Image
 
-        return Image.fromarray(self.array[index])
+        return Image.fromarray(np.frombuffer(pixels, np.uint8).reshape(self.shape))
 
 
-def as_published(array: np.ndarray) -> Held:
-    """Return the images of an array as its publisher's file has them."""
-    return Held(Pixels(array), AS_PUBLISHED)
+def as_published(array: np.ndarray) -> Records[bytes]:
+    """Return the images (n, height, width) or (n, height, width, 3) uint8 of a published array, a record each."""
+    return Records([row.tobytes() for row in array], RawImage(array.shape[1:]))
 
 
 def read_colour(path: Path) -> Image:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -116,12 +117,34 @@ class MaximumOfTheNetwork(Flat):
 
 
 @dataclass(frozen=True)
+class CountsInTheNetwork(Flat):
+    """Adds the number of batches before: each is the same alone and among others for a while."""
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        batches = [0]
+
+        def embed(images: Tensor) -> Tensor:
+            batches[0] += 1
+            return images.flatten(1) + batches[0] * 1e-6
+
+        return embed
+
+
+@dataclass(frozen=True)
 class Centres(Flat):
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         return lambda images: images.flatten(1) - images.flatten(1).mean(0)
 
 
-ACCIDENTS = [RunningMaximum(), InAGlobal(), OnItsClass(), Augments(), MaximumOfTheNetwork(), Centres()]
+ACCIDENTS = [
+    RunningMaximum(),
+    InAGlobal(),
+    OnItsClass(),
+    Augments(),
+    MaximumOfTheNetwork(),
+    CountsInTheNetwork(),
+    Centres(),
+]
 
 
 def extracted(extractor: Extractor, folder: Path, images: Any = None) -> np.ndarray:
@@ -137,6 +160,23 @@ def test_an_extractor_whose_features_follow_other_images_is_refused(extractor: E
 
 def test_an_extractor_of_each_image_alone_is_taken(tmp_path: Path) -> None:
     assert extracted(Flat(), tmp_path)[:, 0].tolist() == [*range(100)]
+
+
+def test_a_table_of_an_extractor_is_made_once_and_is_no_change(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Tabled(Flat):
+        @cached_property
+        def table(self) -> Tensor:
+            return torch.arange(256.0)
+
+        def prepare(self, image: Picture) -> Tensor:
+            return self.table[super().prepare(image).long()]
+
+        def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+            tables: dict[str, Tensor] = {}
+            return lambda images: images.flatten(1) * tables.setdefault("ones", torch.ones(1))
+
+    assert extracted(Tabled(), tmp_path)[:, 0].tolist() == [*range(100)]
 
 
 def test_what_prepare_makes_at_its_first_call_follows_from_a_blank_image(tmp_path: Path) -> None:

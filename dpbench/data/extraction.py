@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Extractor, Images
-from dpbench.data.reading import OWN, PerImage, preparing
-from dpbench.errors import DataError
+from dpbench.data.reading import OWN, preparing, reach_of
+from dpbench.errors import DataError, NotPure
+from dpbench.privacy.purity.reach import Reach, Reading
 from dpbench.support import progress
 from dpbench.support.files import write_atomically
 from dpbench.support.plugin_calls import call_plugin
@@ -124,8 +125,8 @@ class Opened:
     """Images and an extractor with its weights loaded, held to making each image's features of that image alone.
 
     At batches that are drawn, one of each shard, some images are read and prepared again, by a fresh instance of the
-    extractor and in another order, and the network sees them alone and in another order; once
-    a fresh network sees two of them.
+    extractor and in another order, and the network sees them alone and in another order; once a fresh network sees two
+    of them. What the network reaches stays what it was after its first batch.
     """
 
     def __init__(self, images: Images, extractor: Extractor, device: torch.device) -> None:
@@ -133,15 +134,35 @@ class Opened:
         self._images, self._prepare = images, preparing(images, extractor)
         self._network: Network = call_plugin(f"Opening extractor {extractor.name!r}", extractor.open, device)
         self._compared_fresh = False
+        self.settled = False
+        self._reached: tuple[Reach, Reading] | None = None  # by the network, after its first batch
         self.generator = np.random.default_rng()  # whoever knew when images are compared could behave just then
 
     def features(self, batch: range, order: np.ndarray | None) -> np.ndarray:
         """Return the features of a batch of images, which is compared in another order where one is given."""
         prepared = self._prepared(batch, thorough=order is not None)
         embedded = _embed(self._network, _filled(prepared), batch, self.extractor)
+        if not self.settled:
+            self._settle()
         if order is not None:
             self._compare(batch, prepared, embedded, order)
         return embedded
+
+    def expect_settled(self) -> None:
+        """Refuse a network that has changed since its first batch.
+
+        Raises:
+            NotPure: names what changed.
+        """
+        if self._reached is None:
+            return
+        reach, reading = self._reached
+        if change := reach.change(reading, reach.read()):
+            raise NotPure(f"Extractor {self.extractor.name!r} changed what its network reaches: {change}. {OWN}")
+
+    def _settle(self) -> None:
+        reach, self.settled = reach_of(self._network, thorough=False), True
+        self._reached = None if reach is None else (reach, reach.read())
 
     def _prepared(self, batch: range, *, thorough: bool) -> Tensor:
         prepared = self._prepare(batch, thorough=thorough)
@@ -151,7 +172,7 @@ class Opened:
     def _compare(self, batch: range, prepared: Tensor, embedded: np.ndarray, order: np.ndarray) -> None:
         fresh: Extractor = dataclasses.replace(self.extractor)  # type: ignore[type-var]
         picked = order[:PICKED].tolist()
-        remade = PerImage(self._images, fresh.prepare, f"Extractor {fresh.name!r}")([batch[place] for place in picked])
+        remade = preparing(self._images, fresh)([batch[place] for place in picked])
         for place, again in zip(picked, remade, strict=True):
             _expect_equal(prepared[place], again, batch[place], fresh)
         alone, turned = prepared[[order[0]]], torch.from_numpy(order)
@@ -189,7 +210,10 @@ def _shard(opened: Opened, rows: range, pool: Executor) -> Iterator[np.ndarray]:
     if batches:
         drawn = int(opened.generator.integers(len(batches)))
         orders[drawn] = opened.generator.permutation(len(batches[drawn]))
-    return pool.map(opened.features, batches, orders)
+    if batches and not opened.settled:  # alone, as what the network makes at its first batch is no change
+        yield pool.submit(opened.features, batches.pop(0), orders.pop(0)).result()
+    yield from pool.map(opened.features, batches, orders)
+    opened.expect_settled()
 
 
 @contextmanager

@@ -45,7 +45,7 @@ class PerImage(Generic[R]):
         if read is not None:
             _refuse_data(read)
         self._held: Any = (read, use)
-        self._reach, whole = _reach(self._held, thorough=False), _reach(self._held, thorough=True)
+        self._reach, whole = reach_of(self._held, thorough=False), reach_of(self._held, thorough=True)
         self._comparable = whole is not None
 
     def __call__(self, indices: Sequence[int], *, thorough: bool = False) -> list[R]:
@@ -67,7 +67,7 @@ class PerImage(Generic[R]):
 
     def _whole(self) -> Reach | None:
         """Return all that is reached now: before the first call something may have been made."""
-        return _reach(self._held, thorough=True) if self._comparable else None
+        return reach_of(self._held, thorough=True) if self._comparable else None
 
     def _one(self, index: int) -> R:
         if self._places is not None and (kind := _data_in(self._places[index])):
@@ -97,7 +97,8 @@ def preparing(images: Images, extractor: Extractor) -> PerImage[Tensor]:
     return PerImage(images, extractor.prepare, f"Extractor {extractor.name!r}")
 
 
-def _reach(functions: Any, *, thorough: bool) -> Reach | None:
+def reach_of(functions: Any, *, thorough: bool) -> Reach | None:
+    """Return what functions reach; None of what cannot be compared, such as a session of another runtime."""
     try:
         return Reach(functions, thorough=thorough)
     except NotPure:
@@ -106,7 +107,7 @@ def _reach(functions: Any, *, thorough: bool) -> Reach | None:
 
 def _refuse_data(read: Callable[[Any], Image]) -> None:
     """Refuse a reader that holds numbers which may have been computed from other images."""
-    reach = _reach(read, thorough=False)
+    reach = reach_of(read, thorough=False)
     for held in reach.read().flat if reach else ():
         if isinstance(held, DATA):
             raise NotPure(f"Expected what reads a record to hold options alone, got a {type(held).__name__}. {OWN}")

@@ -38,6 +38,7 @@ from dpbench.data.reading import PerImage, itself
 from dpbench.errors import NotPure
 from dpbench.harness.roles import check_sharing
 from dpbench.testing import DatasetLaws, ExtractorLaws
+from dpbench.testing.datasets import Neighbour
 from dpbench.testing.laws import Laws
 from tests.test_roles import Numbered, roles
 
@@ -383,7 +384,7 @@ def test_a_suite_of_data_that_are_stored_otherwise_makes_its_own_copies() -> Non
         removed = 3
 
     def neighbours(_: DatasetLaws) -> Any:
-        yield "without 3", nullcontext(Without())
+        yield Neighbour("without 3", nullcontext(Without()))
 
     found = broken(DatasetLaws, ONE_LESS, dataset=Oversampled(), neighbours=neighbours)
     assert found == "In a copy without 3, 8 images are gone: which are kept follows from others."

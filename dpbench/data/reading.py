@@ -44,9 +44,8 @@ class PerImage(Generic[R]):
         self._places = images.places if isinstance(images, Records) else None
         if read is not None:
             _refuse_data(read)
-        self._held: Any = (read, use)
-        self._reach, whole = reach_of(self._held, thorough=False), reach_of(self._held, thorough=True)
-        self._comparable = whole is not None
+        self._functions = [one for one in (read, use) if one is not None]
+        self._reaches = self._reached(thorough=False)
 
     def __call__(self, indices: Sequence[int], *, thorough: bool = False) -> list[R]:
         """Return what the function makes of these images; `thorough` compares all that is covered.
@@ -56,7 +55,8 @@ class PerImage(Generic[R]):
             NotPure: reading, or the function, changed what it reaches.
             ComponentFailed: the function failed.
         """
-        reaches = [one for one in (self._reach, self._whole() if thorough else None) if one is not None]
+        # All that is reached is looked up now: before the first call something may have been made.
+        reaches = [*self._reaches, *(self._reached(thorough=True) if thorough else ())]
         before = [one.read() for one in reaches]
         try:
             return [self._one(index) for index in indices]
@@ -65,9 +65,9 @@ class PerImage(Generic[R]):
                 if change := reach.change(reading, reach.read()):
                     raise NotPure(f"{self._what} changed what it reaches while it worked: {change}. {OWN}") from None
 
-    def _whole(self) -> Reach | None:
-        """Return all that is reached now: before the first call something may have been made."""
-        return reach_of(self._held, thorough=True) if self._comparable else None
+    def _reached(self, *, thorough: bool) -> list[Reach]:
+        found = [reach_of(function, thorough=thorough) for function in self._functions]
+        return [one for one in found if one is not None]
 
     def _one(self, index: int) -> R:
         if self._places is not None and (kind := _data_in(self._places[index])):

@@ -215,7 +215,7 @@ def _cut(rows: np.ndarray, rule: SplitRule) -> tuple[Tensor, Tensor]:
 
 def _labels(split: Split, name: str, dataset: Dataset) -> Tensor:
     _check_labels(split, f"{name} split of dataset {dataset.name!r}", len(dataset.classes))
-    return torch.from_numpy(split.labels)
+    return torch.from_numpy(np.ascontiguousarray(split.labels))
 
 
 def _check_labels(split: Split, where: str, classes: int) -> None:

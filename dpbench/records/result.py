@@ -192,7 +192,15 @@ class Result(_Record):
     def remarks(self) -> tuple[str, ...]:
         """What a reader should know before the score: shared images, budget for nothing, a score of a guess."""
         shared = [f"{pair.capitalize()}: {said}." for pair, said in find_excess(self.task.overlap, self.task.private)]
-        return (*shared, *self._repeated(), *self._risky(), *self._unused(), *self._no_better(), *self._few())
+        return (
+            *shared,
+            *self._undeclared(),
+            *self._repeated(),
+            *self._risky(),
+            *self._unused(),
+            *self._no_better(),
+            *self._few(),
+        )
 
     @property
     def without_private(self) -> str:
@@ -204,6 +212,15 @@ class Result(_Record):
             f"ε 0 of the plan, but {counted.near:,} of {counted.among:,} public images are copies of private ones or "
             f"nearly so ({counted.exact:,} exactly)"
         )
+
+    def _undeclared(self) -> list[str]:
+        """Say where nobody knows how private images were made."""
+        if not self.privacy.sigma or (self.task.made or {}).get("private", "declared"):
+            return []
+        return [
+            "The dataset does not say how its private images were made. ε holds only if each was made on its own: "
+            "see 'Add a dataset'."
+        ]
 
     def _repeated(self) -> list[str]:
         """Say where one image is in the private split several times: its owner has another epsilon."""

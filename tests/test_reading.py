@@ -204,7 +204,7 @@ class Brightest:
 @pytest.mark.parametrize("value", [7.5, np.ones(3), torch.ones(3)])
 def test_what_reads_a_record_may_not_hold_what_other_images_made(value: Any) -> None:
     """Such as the brightest pixel of all, by which every image is divided."""
-    with pytest.raises(NotPure, match="Expected what reads a record to hold options alone, got a"):
+    with pytest.raises(NotPure, match="Expected what reads a record of a dataset to hold options alone, got a"):
         PerImage(Records(PLACES, lambda place: grey(0) if value is None else grey(1)), itself, "Reading")
 
 
@@ -258,7 +258,9 @@ def test_no_board_takes_images_of_which_nobody_says_how_they_were_made(fresh_cac
     assert set(found.made.values()) == {""}
     check_sharing(found, "any")
     with pytest.raises(
-        SpecError, match=r"^No board takes this run: .* the private and public and test images came about"
+        SpecError,
+        match=r"^No board takes this run: the dataset does not say how its private and public and test images were "
+        r"made\. List them as Records, hand them over as Held with a sentence .*, or run it without --board\.$",
     ):
         check_sharing(found, "board")
 

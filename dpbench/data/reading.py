@@ -110,7 +110,9 @@ def _refuse_data(read: Callable[[Any], Image]) -> None:
     reach = reach_of(read, thorough=False)
     for held in reach.read().flat if reach else ():
         if isinstance(held, DATA):
-            raise NotPure(f"Expected what reads a record to hold options alone, got a {type(held).__name__}. {OWN}")
+            raise NotPure(
+                f"Expected what reads a record of a dataset to hold options alone, got a {type(held).__name__}. {OWN}"
+            )
 
 
 def _data_in(place: Any) -> str | None:

@@ -153,10 +153,11 @@ def check_sharing(roles: Roles, sharing: Sharing) -> None:
 
 
 def _check_for_board(roles: Roles) -> None:
-    if undeclared := [name for name, made in roles.made.items() if not made]:
+    if undeclared := sorted({name for name, made in roles.made.items() if not made}):
         raise SpecError(
-            f"No board takes this run: nobody says how the {' and '.join(undeclared)} images came about. Have the "
-            "dataset list records, or declare what was done to each image; or run it without --board."
+            f"No board takes this run: the dataset does not say how its {' and '.join(undeclared)} images were made. "
+            "List them as Records, hand them over as Held with a sentence on what was done to each, or run it without "
+            "--board."
         )
     compared = roles.compared()
     wrong = [f"{pair.capitalize()}: {said}" for pair, said in find_excess(compared.overlap, roles.task.size)]

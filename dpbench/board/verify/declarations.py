@@ -72,7 +72,7 @@ def check_copies(result: Result) -> Wrong:
         yield "task.copies", many
     for role, made in (result.task.made or {}).items():
         if not made:
-            yield f"task.made.{role}", "expected how each image came about, which the dataset does not declare"
+            yield f"task.made.{role}", "expected how each image was made, which the dataset does not declare"
 
 
 def _costs(result: Result) -> Wrong:

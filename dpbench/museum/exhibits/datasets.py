@@ -115,6 +115,14 @@ class OversamplingOfARareClass(HonestDigits):
         return super().split(levels.repeat(times, axis=0), labels.repeat(times))
 
 
+def read_photo(file: Path) -> Image:
+    """Decode one photo."""
+    from PIL import Image
+
+    with Image.open(file) as photo:
+        return photo.convert("RGB")
+
+
 @dataclass(frozen=True)
 class PhotosInFolders(Dataset):
     """Class folders of photos, train/CLASS/PHOTO and test/CLASS/PHOTO."""
@@ -137,10 +145,9 @@ class PhotosInFolders(Dataset):
     def split(self, photos: Sequence[Sequence[Path]]) -> Split:
         """Return these photos of each class."""
         import numpy as np
-        from PIL import Image
 
         labels = [label for label, files in enumerate(photos) for _ in files]
-        return Split(Records([file for files in photos for file in files], Image.open), np.array(labels, np.int64))
+        return Split(Records([file for files in photos for file in files], read_photo), np.array(labels, np.int64))
 
 
 @dataclass(frozen=True)
@@ -163,9 +170,7 @@ class RemovalOfLookalikes(PhotosInFolders):
     """
 
     def split(self, photos: Sequence[Sequence[Path]]) -> Split:
-        from PIL import Image
-
-        kept = [{Image.open(file).reduce(8).tobytes(): file for file in files} for files in photos]
+        kept = [{read_photo(file).reduce(8).tobytes(): file for file in files} for files in photos]
         return super().split([[*files.values()] for files in kept])
 
 

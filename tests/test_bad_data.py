@@ -25,6 +25,12 @@ def photos(folder: Path, train: Sequence[int], test: Sequence[int] = range(1000,
     return folder
 
 
+def beside_public(folder: Path, tmp_path: Path) -> tuple[str, ...]:
+    """Return the flags of a private folder and of public photos of their own."""
+    public = photos(tmp_path / "public", range(5000, 5020))
+    return "--dataset", f"imagefolder:{folder}", "--public-dataset", f"imagefolder:{public}", "--out", str(tmp_path)
+
+
 def test_public_data_of_which_half_are_private_images(tmp_path: Path, capsys: Output) -> None:
     private, public = photos(tmp_path / "mine", range(40)), photos(tmp_path / "theirs", range(20, 60))
     data = ("--dataset", f"imagefolder:{private}", "--public-dataset", f"imagefolder:{public}")
@@ -38,8 +44,7 @@ def test_public_data_of_which_half_are_private_images(tmp_path: Path, capsys: Ou
 
 def test_half_of_the_test_images_among_the_private_ones(tmp_path: Path, capsys: Output) -> None:
     folder = photos(tmp_path / "mine", range(40), range(20, 60))
-    asked = (*QUICK, "--dataset", f"imagefolder:{folder}", "--public-fraction", "0", "--out", str(tmp_path / "out"))
-    assert called(*asked) == 0
+    assert called(*QUICK, *beside_public(folder, tmp_path)) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "Warning: Test in private: expected at most 1% of the 40 images" in shown
 
@@ -47,8 +52,7 @@ def test_half_of_the_test_images_among_the_private_ones(tmp_path: Path, capsys: 
 def test_a_photo_under_two_names(tmp_path: Path, capsys: Output) -> None:
     folder = photos(tmp_path / "mine", range(40))
     shutil.copy(folder / "train/a/0.png", folder / "train/a/copy.png")
-    asked = (*QUICK, "--dataset", f"imagefolder:{folder}", "--public-fraction", "0", "--out", str(tmp_path / "out"))
-    assert called(*asked) == 0
+    assert called(*QUICK, *beside_public(folder, tmp_path)) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert (
         "Warning: One private image is there 2 times, and 2 of 41 have a copy. For 2 copies together ε is 2." in shown

@@ -181,10 +181,12 @@ class Records(Generic[Place]):
     is text, bytes, a whole number, or a tuple or dataclass of these. `read` is called with one place at a time, on
     several threads, and remembers nothing: it is held to that as row functions are. It may hold options, such as a
     mode. Numbers and arrays in either are refused: computed from the images, they carry one's content to the others.
+    Places that hold bytes come with a sentence on what was done to them, `made`.
     """
 
     places: Sequence[Place]
     read: Callable[[Place], Image]
+    made: str = ""  # where places hold bytes: what was done to each image on the way there, as `Held` has it
 
     def __len__(self) -> int:
         """Return n."""
@@ -218,6 +220,12 @@ ALONE = "read from its own record"
 """How each image of `Records` comes about."""
 
 
+def _holds_bytes(places: Sequence[Any]) -> bool:
+    """Say whether places hold images themselves, of which nobody can see how they were made."""
+    first = places[0] if len(places) else ""
+    return any(isinstance(one, bytes) for one in (first if isinstance(first, tuple) else (first,)))
+
+
 @dataclass(frozen=True)
 class Split:
     """Lazily decoded images with their labels."""
@@ -229,7 +237,7 @@ class Split:
     def made(self) -> str:
         """How each example came about: `ALONE`, `DRAWN`, or as the dataset declares; empty where it is undeclared."""
         if isinstance(self.images, Records):
-            return ALONE
+            return self.images.made if _holds_bytes(self.images.places) else ALONE
         return self.images.made if isinstance(self.images, Held | Features) else ""
 
 

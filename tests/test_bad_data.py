@@ -42,6 +42,17 @@ def test_public_data_of_which_half_are_private_images(tmp_path: Path, capsys: Ou
     )
 
 
+def test_public_data_of_which_a_third_look_like_private_images(tmp_path: Path, capsys: Output) -> None:
+    private, public = photos(tmp_path / "mine", range(40)), photos(tmp_path / "theirs", range(5000, 5020))
+    for place in range(10):
+        with Image.open(private / f"train/a/{2 * place}.png") as photo:
+            photo.point(lambda level: level // 2 + 50).save(public / f"train/a/like-{place}.png")
+    data = ("--dataset", f"imagefolder:{private}", "--public-dataset", f"imagefolder:{public}")
+    assert called(*QUICK, *data, "--extractor", "pixels:size=8", "--out", str(tmp_path / "out")) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Warning: 10 of 30 public images look like a private one (0 are identical)." in shown
+
+
 def test_half_of_the_test_images_among_the_private_ones(tmp_path: Path, capsys: Output) -> None:
     folder = photos(tmp_path / "mine", range(40), range(20, 60))
     assert called(*QUICK, *beside_public(folder, tmp_path)) == 0

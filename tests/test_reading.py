@@ -201,7 +201,7 @@ class Brightest:
         return grey(255 * int(place) // self.most[0])
 
 
-@pytest.mark.parametrize("value", [7.5, np.ones(3), torch.ones(3)])
+@pytest.mark.parametrize("value", [7.5, np.uint8(9), np.ones(3), torch.ones(3), bytes(256), list(range(256))])
 def test_what_reads_a_record_may_not_hold_what_other_images_made(value: Any) -> None:
     """Such as the brightest pixel of all, by which every image is divided."""
     with pytest.raises(NotPure, match="Expected what reads a record of a dataset to hold options alone, got a"):
@@ -245,12 +245,22 @@ def test_a_split_says_how_its_images_came_about() -> None:
     none, x = np.zeros(0, np.int64), np.zeros((0, 1), np.float32)
     splits: list[Any] = [
         Records([], numbered),
+        Records([b"7"], numbered),
+        Records([("7", b"7")], numbered, "as published"),
         Held([], "inverted, each on its own"),
         Features(x, DRAWN),
         Features(x),
         [],
     ]
-    assert [Split(images, none).made for images in splits] == [ALONE, "inverted, each on its own", DRAWN, "", ""]
+    assert [Split(images, none).made for images in splits] == [
+        ALONE,
+        "",
+        "as published",
+        "inverted, each on its own",
+        DRAWN,
+        "",
+        "",
+    ]
 
 
 def test_no_board_takes_images_of_which_nobody_says_how_they_were_made(fresh_cache: Path) -> None:

@@ -16,7 +16,7 @@ from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.records import storage
 from dpbench.records.checksums import seal_of
 from dpbench.records.metrics import METRICS, Scores, Share
-from dpbench.records.overlap import Copies, Overlap, find_excess
+from dpbench.records.overlap import SUSPECT, Copies, Overlap, find_excess
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
 
@@ -193,7 +193,7 @@ class Result(_Record):
         """What a reader should know before the score: shared images, budget for nothing, a score of a guess."""
         shared = [f"{pair.capitalize()}: {said}." for pair, said in find_excess(self.task.overlap, self.task.private)]
         return (
-            *shared,
+            *(shared or self._alike()),
             *self._undeclared(),
             *self._repeated(),
             *self._risky(),
@@ -212,6 +212,16 @@ class Result(_Record):
             f"ε 0 of the plan, but {counted.near:,} of {counted.among:,} public images are copies of private ones or "
             f"nearly so ({counted.exact:,} exactly)"
         )
+
+    def _alike(self) -> list[str]:
+        """Say where public images look like private ones more often than in an honest cut of most data."""
+        counted = self.task.overlap.get("public in private")
+        if counted is None or counted.near <= SUSPECT * counted.among:
+            return []
+        return [
+            f"{counted.near:,} of {counted.among:,} public images look like a private one ({counted.exact:,} are "
+            "identical). Look at some: ε does not cover what is learned from copies."
+        ]
 
     def _undeclared(self) -> list[str]:
         """Say where nobody knows how private images were made."""

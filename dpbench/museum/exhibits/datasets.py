@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+MADE = "grey levels 0..16, scaled to 0..255"
+
+
 def decode(levels: bytes) -> Image:
     """Return the image of 64 grey levels 0..16."""
     import numpy as np
@@ -44,7 +47,7 @@ class HonestDigits(Dataset):
 
     def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
         """Return images of levels 0..16 (n, 8, 8) uint8, with their labels (n,)."""
-        return Split(Records([one.tobytes() for one in levels], decode), labels)
+        return Split(Records([one.tobytes() for one in levels], decode, MADE), labels)
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class DivisionByTheBrightestImage(HonestDigits):
             pixels = np.frombuffer(record, np.uint8).reshape(8, 8) * (255 / most)
             return Image.fromarray(pixels.astype(np.uint8))
 
-        return Split(Records([one.tobytes() for one in levels], read), labels)
+        return Split(Records([one.tobytes() for one in levels], read, MADE), labels)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ class RunningMeanInTheLoader(HonestDigits):
             self.seen.append(pixels.mean())
             return Image.fromarray((pixels - np.mean(self.seen)).clip(0, 255).astype(np.uint8))
 
-        return Split(Records([one.tobytes() for one in levels], read), labels)
+        return Split(Records([one.tobytes() for one in levels], read, MADE), labels)
 
 
 @dataclass(frozen=True)
@@ -183,4 +186,6 @@ class SettingsLaunderedByResizing(HonestDigits):
     """
 
     def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
-        return Split(Records([one.tobytes() for one in levels], lambda record: decode(record).resize((16, 16))), labels)
+        return Split(
+            Records([one.tobytes() for one in levels], lambda record: decode(record).resize((16, 16)), MADE), labels
+        )

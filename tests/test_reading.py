@@ -20,19 +20,19 @@ from PIL import Image
 from torch import Tensor
 
 from dpbench import (
-    DRAWN,
+    INDEPENDENT_DRAWS,
     DataError,
     Dataset,
+    DeclaredImages,
     DpbenchError,
     Extractor,
     Features,
-    Held,
     Records,
     SpecError,
     Split,
     Splits,
 )
-from dpbench.api import ALONE
+from dpbench.api import OWN_RECORD
 from dpbench.data import extraction
 from dpbench.data.reading import PerImage, itself
 from dpbench.errors import NotPure
@@ -247,17 +247,17 @@ def test_a_split_says_how_its_images_came_about() -> None:
         Records([], numbered),
         Records([b"7"], numbered),
         Records([("7", b"7")], numbered, "as published"),
-        Held([], "inverted, each on its own"),
-        Features(x, DRAWN),
+        DeclaredImages([], "inverted, each on its own"),
+        Features(x, INDEPENDENT_DRAWS),
         Features(x),
         [],
     ]
-    assert [Split(images, none).made for images in splits] == [
-        ALONE,
+    assert [Split(images, none).processing for images in splits] == [
+        OWN_RECORD,
         "",
         "as published",
         "inverted, each on its own",
-        DRAWN,
+        INDEPENDENT_DRAWS,
         "",
         "",
     ]
@@ -265,12 +265,12 @@ def test_a_split_says_how_its_images_came_about() -> None:
 
 def test_no_board_takes_images_of_which_nobody_says_how_they_were_made(fresh_cache: Path) -> None:
     found = roles(Numbered())
-    assert set(found.made.values()) == {""}
+    assert set(found.processing.values()) == {""}
     check_sharing(found, "any")
     with pytest.raises(
         SpecError,
         match=r"^No board takes this run: the dataset does not say how its private and public and test images were "
-        r"made\. List them as Records, hand them over as Held with a sentence .*, or run it without --board\.$",
+        r"made\. List them as Records, hand them over as DeclaredImages with a sentence .* without --board\.$",
     ):
         check_sharing(found, "board")
 
@@ -316,7 +316,8 @@ class Normalised(ImageFolder):
         pixels = [np.asarray(split.images[place], np.float64) for place in range(len(split.labels))]
         most = max(float(one.max()) for one in pixels)
         return Split(
-            Held([Image.fromarray((one * (255 / most)).astype(np.uint8)) for one in pixels], "?"), split.labels
+            DeclaredImages([Image.fromarray((one * (255 / most)).astype(np.uint8)) for one in pixels], "?"),
+            split.labels,
         )
 
 
@@ -328,7 +329,7 @@ class Balanced(Normalised):
     def changed(self, split: Split) -> Split:
         least = int(np.bincount(split.labels).min())
         kept = [place for label in (0, 1) for place in np.flatnonzero(split.labels == label)[:least]]
-        return Split(Held([split.images[place] for place in kept], "?"), split.labels[kept])
+        return Split(DeclaredImages([split.images[place] for place in kept], "?"), split.labels[kept])
 
 
 ONE_LESS = "test_all_others_are_the_same_in_a_copy_without_one_record"

@@ -59,7 +59,7 @@ class Roles:
     public: PublicData  # with labels, whatever the protocol allows a learner to see
     test: Callable[[], TestSplit]  # reads the test split: nothing has touched it before
     digests: dict[str, str]  # of the data behind private and test, and behind public
-    made: dict[str, str]  # how the images came about, see `Split.made`
+    processing: dict[str, str]  # how the images were made, see `Split.processing`
     images: Callable[[SplitName], Hashes]  # reads every image of a split, for the record alone
     compared: Callable[[], SplitComparison]  # and of all three
     mode: Callable[[], str]  # of the images, as PIL names it: what an image to be predicted is converted to
@@ -112,11 +112,11 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         public = hashed.take(public_rows)
         return public if of.public is None else public.join(duplicates.compute_hashes(of.public, of.digest, "public"))
 
-    made = {"private": splits.train.made, "public": other.train.made, "test": splits.test.made}
-    if other is splits and splits.public is not None and not splits.public.made:
-        made["public"] = ""
+    processing = {"private": splits.train.processing, "public": other.train.processing, "test": splits.test.processing}
+    if other is splits and splits.public is not None and not splits.public.processing:
+        processing["public"] = ""
     return Roles(
-        task, private, public, lambda: _test(splits, parts, rule, device), digests, made, images,
+        task, private, public, lambda: _test(splits, parts, rule, device), digests, processing, images,
         lambda: _compared(images),
         lambda: splits.test.images[0].mode,
     )  # fmt: skip
@@ -153,11 +153,11 @@ def check_sharing(roles: Roles, sharing: Sharing) -> None:
 
 
 def _check_for_board(roles: Roles) -> None:
-    if undeclared := sorted({name for name, made in roles.made.items() if not made}):
+    if undeclared := sorted({name for name, said in roles.processing.items() if not said}):
         raise SpecError(
             f"No board takes this run: the dataset does not say how its {' and '.join(undeclared)} images were made. "
-            "List them as Records, hand them over as Held with a sentence on what was done to each, or run it without "
-            "--board."
+            "List them as Records, hand them over as DeclaredImages with a sentence on what was done to each, or run "
+            "without --board."
         )
     compared = roles.compared()
     wrong = [f"{pair.capitalize()}: {said}" for pair, said in find_excess(compared.overlap, roles.task.size)]

@@ -145,7 +145,7 @@ class TaskFacts(_Record):
     sketch: str  # of the public images (`Hashes.sketch`)
     looks: str | None = None  # of the public images (`Hashes.looks`); None in results from before they were kept
     copies: Copies | None = None  # within the private split; None as above
-    made: dict[str, str] | None = None  # how each split's images came about, "" where undeclared; None as above
+    processing: dict[str, str] | None = None  # how each split's images were made, "" where undeclared; None as above
 
 
 class ComponentOrigin(_Record):
@@ -225,7 +225,7 @@ class Result(_Record):
 
     def _undeclared(self) -> list[str]:
         """Say where nobody knows how private images were made."""
-        if not self.privacy.sigma or (self.task.made or {}).get("private", "declared"):
+        if not self.privacy.sigma or (self.task.processing or {}).get("private", "declared"):
             return []
         return [
             "The dataset does not say how its private images were made. ε holds only if each was made on its own: "

@@ -78,9 +78,9 @@ class DatasetLaws(Laws):
         """Each image is read from a record of its own, or the dataset says what was done to each."""
         for name, split in self._splits():
             expect(
-                bool(split.made),
-                f"{name}: nobody can see how these images were made. Return `Records`, or `Held` with a sentence on "
-                "what was done to each image.",
+                bool(split.processing),
+                f"{name}: nobody can see how these images were made. List files as `Records`; of images in memory "
+                "(`DeclaredImages`, or `Records` of bytes) say in `processing` what was done to each.",
             )
 
     def test_an_image_is_read_from_its_record_alone(self) -> None:

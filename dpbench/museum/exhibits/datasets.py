@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-MADE = "grey levels 0..16, scaled to 0..255"
+PROCESSING = "grey levels 0..16, scaled to 0..255"
 
 
 def decode(levels: bytes) -> Image:
@@ -47,7 +47,7 @@ class HonestDigits(Dataset):
 
     def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
         """Return images of levels 0..16 (n, 8, 8) uint8, with their labels (n,)."""
-        return Split(Records([one.tobytes() for one in levels], decode, MADE), labels)
+        return Split(Records([one.tobytes() for one in levels], decode, PROCESSING), labels)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class DivisionByTheBrightestImage(HonestDigits):
             pixels = np.frombuffer(record, np.uint8).reshape(8, 8) * (255 / most)
             return Image.fromarray(pixels.astype(np.uint8))
 
-        return Split(Records([one.tobytes() for one in levels], read, MADE), labels)
+        return Split(Records([one.tobytes() for one in levels], read, PROCESSING), labels)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class RunningMeanInTheLoader(HonestDigits):
             self.seen.append(pixels.mean())
             return Image.fromarray((pixels - np.mean(self.seen)).clip(0, 255).astype(np.uint8))
 
-        return Split(Records([one.tobytes() for one in levels], read, MADE), labels)
+        return Split(Records([one.tobytes() for one in levels], read, PROCESSING), labels)
 
 
 @dataclass(frozen=True)
@@ -187,5 +187,6 @@ class SettingsLaunderedByResizing(HonestDigits):
 
     def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
         return Split(
-            Records([one.tobytes() for one in levels], lambda record: decode(record).resize((16, 16)), MADE), labels
+            Records([one.tobytes() for one in levels], lambda record: decode(record).resize((16, 16)), PROCESSING),
+            labels,
         )

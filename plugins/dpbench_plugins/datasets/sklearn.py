@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-MADE = "its grey levels as published, times 255 / 16 and rounded"
+PROCESSING = "its grey levels as published, times 255 / 16 and rounded"
 
 
 def read_digit(levels: bytes) -> Image:
@@ -58,7 +58,7 @@ class Digits(Dataset):
         digest = hashlib.sha256(scale(levels).tobytes() + labels.tobytes()).hexdigest()
         test = np.arange(len(labels)) % 5 == 4
         train, held_out = (
-            Split(Records([one.tobytes() for one in levels[rows]], read_digit, MADE), labels[rows])
+            Split(Records([one.tobytes() for one in levels[rows]], read_digit, PROCESSING), labels[rows])
             for rows in (~test, test)
         )
         return Splits(train, held_out, digest)

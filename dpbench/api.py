@@ -10,7 +10,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, final
 
 from typing_extensions import deprecated
 
@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+Place = TypeVar("Place")
 Predict = Callable[["Tensor"], "Tensor"]
 """(c, *example_shape) float32 -> (c, classes) scores, higher is more likely; each row independently."""
 
@@ -137,6 +138,10 @@ def settled(setting: T | None) -> T:
     return require_setting(setting)
 
 
+INDEPENDENT_DRAWS = "drawn at random, each on its own"
+"""How examples came about that no person gave: equal ones are no copies."""
+
+
 class Images(Protocol):
     """A map-style dataset of images, decoded one at a time; several threads may read at once."""
 
@@ -155,6 +160,7 @@ class Features:
     """
 
     x: np.ndarray  # (n, d) float32
+    processing: str = ""  # what was done to each row on the way here; `INDEPENDENT_DRAWS`; empty is undeclared
 
     def __len__(self) -> int:
         """Return n."""
@@ -168,11 +174,71 @@ class Features:
 
 
 @dataclass(frozen=True)
+class Records(Generic[Place]):
+    """The images of a split as records: where each is, and what reads one, so that none can follow from another.
+
+    A place is what a source has of one image: a path, a member of a zip, a line of a table, the bytes of one image. It
+    is text, bytes, a whole number, or a tuple or dataclass of these. `read` is called with one place at a time, on
+    several threads, and remembers nothing: it is held to that as row functions are. It may hold options, such as a
+    mode. Numbers and arrays in either are refused: computed from the images, they carry one's content to the others.
+    Places that hold bytes come with a sentence on what was done to them, `processing`.
+    """
+
+    places: Sequence[Place]
+    read: Callable[[Place], Image]
+    processing: str = ""  # where places hold bytes: what was done to each, as `DeclaredImages` has it
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.places)
+
+    def __getitem__(self, index: int, /) -> Image:
+        """Read one record."""
+        return self.read(self.places[index])
+
+
+@dataclass(frozen=True)
+class DeclaredImages:
+    """Images that a dataset hands over in memory, with a sentence on what was done to each since it was published.
+
+    Nobody can see from outside how they were made, so a board takes none without that sentence, and a result states it.
+    """
+
+    images: Images
+    processing: str
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.images)
+
+    def __getitem__(self, index: int, /) -> Image:
+        """Return one image."""
+        return self.images[index]
+
+
+OWN_RECORD = "read from its own record"
+"""How each image of `Records` comes about."""
+
+
+def _holds_bytes(places: Sequence[Any]) -> bool:
+    """Say whether places hold images themselves, of which nobody can see how they were made."""
+    first = places[0] if len(places) else ""
+    return any(isinstance(one, bytes) for one in (first if isinstance(first, tuple) else (first,)))
+
+
+@dataclass(frozen=True)
 class Split:
     """Lazily decoded images with their labels."""
 
     images: Images | Features
     labels: np.ndarray  # (n,) int64 in [0, classes)
+
+    @property
+    def processing(self) -> str:
+        """How each example was made: `OWN_RECORD`, `INDEPENDENT_DRAWS`, or what the dataset declares, if it does."""
+        if isinstance(self.images, Records):
+            return self.images.processing if _holds_bytes(self.images.places) else OWN_RECORD
+        return self.images.processing if isinstance(self.images, DeclaredImages | Features) else ""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """The contract for plugins: what a plugin may import, as `from dpbench import ...`. Importing it brings in no torch."""
 
 from dpbench.api import (
+    INDEPENDENT_DRAWS,
     Budget,
     Choice,
     Chunk,
     Curator,
     Dataset,
+    DeclaredImages,
     Download,
     Extractor,
     Features,
@@ -14,6 +16,7 @@ from dpbench.api import (
     Planned,
     Predict,
     PublicData,
+    Records,
     Release,
     RowFn,
     Source,
@@ -42,6 +45,7 @@ from dpbench.privacy.mechanisms.residual.form import Residual
 from dpbench.support.paths import data_folders
 
 __all__ = [
+    "INDEPENDENT_DRAWS",
     "AnchorBasis",
     "Blocks",
     "Budget",
@@ -51,6 +55,7 @@ __all__ = [
     "DataError",
     "DataMissing",
     "Dataset",
+    "DeclaredImages",
     "DenseBasis",
     "Download",
     "DpbenchError",
@@ -67,6 +72,7 @@ __all__ = [
     "ProbeLearner",
     "PublicData",
     "RankOne",
+    "Records",
     "Release",
     "Residual",
     "RowFn",

@@ -108,6 +108,7 @@ def test_a_slip_is_found_by_the_seal_which_names_the_field(root: Path, known: Ex
 
 
 COPIED: Any = {"exact": 5, "near": 5, "among": 359}  # above a hundredth
+REPEATED = {"images": 60, "most": 8, "among": 1294}
 FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("class-means", {"digest": first_letter}, "digest"),
     ("class-means", {"spec.epsilon": 2.0}, "digest"),
@@ -174,6 +175,11 @@ FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("class-means", {"task.test": 0}, "task.test"),
     ("class-means", {"task.private": 10**6}, "task.private"),
     ("class-means", {"task.overlap": None}, "task.overlap"),
+    ("class-means", {"spec.allow_overlap": True}, "spec.allow_overlap"),
+    ("class-means", {"task.processing.private": ""}, "task.processing.private"),
+    ("class-means", {"task.copies": REPEATED}, "task.copies"),
+    ("class-means", {"task.copies.most": 9}, "task.copies"),
+    ("class-means", {"copies_epsilon": 1.5}, "copies_epsilon"),
     ("class-means", {"task.overlap.test in public.among": 5}, "task.overlap.test in public"),
     ("class-means", {"task.overlap.test in private.exact": 359}, "task.overlap.test in private"),
     ("class-means", {"task.overlap.test in private": COPIED}, "task.overlap.test in private"),

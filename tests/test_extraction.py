@@ -83,7 +83,7 @@ def test_features_of_any_precision_become_float32(tmp_path: Path) -> None:
     assert features.dtype == np.float32
 
 
-def test_the_network_is_opened_once(tmp_path: Path) -> None:
+def test_the_network_is_opened_once_and_again_to_be_compared(tmp_path: Path) -> None:
     opened = []
 
     @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def test_the_network_is_opened_once(tmp_path: Path) -> None:
             return super().open(device)
 
     extract([grey(0)] * 100, Counting(), tmp_path)
-    assert opened == [CPU]
+    assert opened == [CPU, CPU]
 
 
 def test_finished_shards_need_neither_images_nor_network(tmp_path: Path) -> None:

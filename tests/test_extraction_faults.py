@@ -85,10 +85,11 @@ def prepared() -> Counter[str]:
 def surrounded(fresh_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     monkeypatch.setattr(extraction, "SHARD", 20)
+    monkeypatch.setattr(extraction, "PICKED", 0)  # no image is prepared again to be compared
 
 
 def started(code: str) -> subprocess.Popen[str]:
-    begin = "import tests.test_extraction_faults as here\nhere.extraction.SHARD = 20\n"
+    begin = "import tests.test_extraction_faults as here\nhere.extraction.SHARD, here.extraction.PICKED = 20, 0\n"
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, "-c", begin + code], cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
 

@@ -99,7 +99,7 @@ def test_a_card_says_what_may_be_published(tmp_path: Path, monkeypatch: pytest.M
     ceiling = dpbench.run("non-private", seeds=1, out=tmp_path).model().card
     assert not ceiling.private and "fitted without noise" in ceiling.statement
     public = dpbench.run("public-only", seeds=1, public_labels=True, out=tmp_path).model().card
-    assert public.private and public.statement == "ε 0: no private example was read."
+    assert public.private and public.statement == "ε 0: its plan asks for no private example."
     said = dict(research.lines())
     assert said["result"] == research.spec.digest and "ε 0.99" in said["guarantee"] and "digits" in said["data"]
     secure = research.model_copy(update={"privacy": research.privacy.model_copy(update={"rng": "secure"})})

@@ -26,12 +26,12 @@ mpl.use("agg")
 
 SIGNATURES = {
     "run": "learner dataset extractor epsilon delta accountant public_fraction public_dataset public_labels "
-    "train_fraction imbalance split_seed seeds secure_rng search out device keep_models",
+    "train_fraction imbalance split_seed allow_overlap seeds secure_rng search out device keep_models",
     "check": "component",
     "compare": "first second metric",
     "results": "places",
     "load": "places",
-    "dataset": "x y x_test y_test classes name licence",
+    "dataset": "x y x_test y_test classes name licence processing",
     "figure": "sweep results",
     "load_model": "file device",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.records.overlap import Overlap, find_excess
+from dpbench.records.overlap import Copies, Overlap, find_excess
 
 
 def _pairs(exact: int, near: int, pair: str = "test in public", test: int = 1000, public: int = 500) -> list[str]:
@@ -35,8 +35,14 @@ def test_look_alikes_are_no_copies() -> None:
     assert _pairs(0, 1091, test=10_000, public=6_000) == []
 
 
-def test_public_images_that_repeat_private_ones_change_no_score() -> None:
-    assert _pairs(500, 500, "public in private") == []
+@pytest.mark.parametrize(("exact", "near", "ok"), [(5, 5, True), (6, 6, False), (0, 250, True), (0, 251, False)])
+def test_public_images_that_are_private_ones_are_outside_epsilon(exact: int, near: int, ok: bool) -> None:
+    assert (_pairs(exact, near, "public in private") == []) == ok
+
+
+@pytest.mark.parametrize(("images", "ok"), [(0, True), (10, True), (11, False)])
+def test_a_private_split_that_repeats_images_is_too_much(images: int, ok: bool) -> None:
+    assert (Copies(images=images, most=2, among=1000).too_many is None) == ok
 
 
 def test_without_public_images_nothing_is_compared() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 import torch
 from dpbench_plugins.extractors.pixels import Pixels
+from PIL import Image
 
+import dpbench
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, SpecError, Task
 from dpbench.data import duplicates
 from dpbench.errors import ComponentFailed, DataError, NotPlanned
@@ -21,10 +24,13 @@ from dpbench.harness.prepare import prepare
 from dpbench.harness.run import run
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.rows import PrivateRows
+from dpbench.records.board import find_board
 from dpbench.records.overlap import Overlap
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
+from dpbench.registry.boards import entry_spec
+from dpbench.sweep import sweep
 from tests.test_cli import called
 
 
@@ -368,12 +374,54 @@ def test_splits_that_share_images_are_a_warning_and_on_a_board_a_refusal(
 ) -> None:
     monkeypatch.setattr(duplicates, "overlap_of", lambda of, _: Overlap(exact=9, near=9, among=len(of)))
     said = "Test in private: expected at most 1% of the 359 images of the smaller split to be exact copies, got 9."
-    assert said in ran().remarks
-    assert called("run", "--learner", "class-means", "--seeds", "1", "--out", str(tmp_path)) == 0
+    assert (
+        said in run(make_spec({"learner": "class-means", "seeds": 1}, "the test"), device="cpu", sharing="any").remarks
+    )
+    once = ("run", "--learner", "class-means", "--seeds", "1", "--out", str(tmp_path))
+    assert called(*once, "--allow-overlap") == 0
     assert f"Warning: {said}" in capsys.readouterr().out.replace("\n", " ")
     asked = ("run", "--board", "digits-eps1", "--learner", "class-means", "--out", str(tmp_path))
     assert called(*asked) == 1  # beside a warning of changes that are not committed, where there are some
     assert f"No board takes this run. {said} Run it without --board" in capsys.readouterr().err
+
+
+def same_photos_twice(folder: Path) -> dict[str, Any]:
+    """Return a private folder of photos, and a public one of the same photos under other names."""
+    random = np.random.default_rng(0)
+    for split, place in itertools.product(("train", "test"), range(40)):
+        photo = Image.fromarray(random.integers(0, 256, (8, 8), np.uint8))
+        for name in ("private", "public"):
+            file = folder / name / split / "ab"[place % 2] / f"{name}-{place}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            photo.save(file)
+    return {"dataset": f"imagefolder:{folder / 'private'}", "public_dataset": f"imagefolder:{folder / 'public'}"}
+
+
+def test_public_images_that_are_private_ones_under_other_names_are_refused_unless_the_spec_allows_it(
+    tmp_path: Path,
+) -> None:
+    """At "epsilon 0: no private example was read", once."""
+    data: dict[str, Any] = {**same_photos_twice(tmp_path), "public_labels": True, "seeds": 1}
+    with pytest.raises(SpecError, match=r"^Public in private: .* got 40\. What is learned from public data is outside"):
+        dpbench.run("public-only", out=tmp_path / "one", **data)
+    data["allow_overlap"] = True
+    (found,) = dpbench.run("public-only", out=tmp_path / "one", **data).records
+    assert found.spec.allow_overlap
+    assert any(remark.startswith("Public in private") for remark in found.remarks)
+    assert (
+        found.without_private == "ε 0 of the plan, but 40 of 40 public images are copies of private ones or nearly "
+        "so (40 exactly)"
+    )
+    swept = sweep({"name": "shared", "fixed": data, "grid": {"learner": ["public-only"]}}, tmp_path / "sweep")
+    assert (swept.ran, swept.failed) == (1, ())
+    flags = [f"--{key.replace('_', '-')}={data[key]}" for key in ("dataset", "public_dataset", "seeds")]
+    several = ("run", "--learner=public-only,class-means", *flags, "--public-labels", "--allow-overlap")
+    assert called(*several, f"--out={tmp_path / 'several'}") == 0
+
+
+def test_no_board_takes_a_run_that_allows_public_images_to_be_private_ones() -> None:
+    with pytest.raises(SpecError, match="Expected no allow_overlap in the test: public images that are private ones"):
+        entry_spec(find_board("digits-eps1"), {"learner": "class-means", "allow_overlap": True}, load(), "the test")
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def test_a_name_that_is_somebodys_is_refused_and_says_whose(
         ("learner", "rank-one", "RankOne"),
         ("learner", "learner-laws", "LearnerLaws"),
         ("extractor", "tensor", "Tensor"),
-        ("dataset", "held", "Held"),
+        ("dataset", "records", "Records"),
         ("dataset", "none", "None"),
         ("learner", "exception", "Exception"),
         ("learner", "test-laws", "TestLaws"),

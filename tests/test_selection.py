@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from dpbench_plugins.datasets.sklearn import Digits
@@ -16,6 +17,7 @@ from dpbench_plugins.learners.dp_sgd import DPSGD
 
 from dpbench import Budget, Curator, Predict, PublicData, Release, Split, Splits, Task
 from dpbench.board.verify.declarations import check_selection
+from dpbench.data.duplicates import compute_hashes
 from dpbench.errors import ComponentFailed, DataError, DpbenchError, SpecError
 from dpbench.harness import roles
 from dpbench.harness.prepare import prepare
@@ -420,6 +422,18 @@ def test_the_same_images_under_another_name_are_the_same_data(tmp_path: Path, th
     found = ran(settings=_renamed(tuned(tmp_path, **there), "copy"), learner="dp-sgd", seeds=1)
     assert found.selection == rule
     assert found.search is not None and found.search.private_touched == (rule != "transfer")
+
+
+def test_settings_found_on_the_same_images_at_another_size_are_no_transfer(tmp_path: Path) -> None:
+    """Digits of 16 x 16 were laundered so: 128 of their 144 public images were private here."""
+    file = _renamed(tuned(tmp_path, split_seed=1), "larger")
+    content = json.loads(file.read_text())
+    train = Digits().load().train
+    resized = [train.images[place].resize((16, 16)) for place in range(len(train.labels))]
+    public = compute_hashes(Split(resized, train.labels), "larger", "train").take(np.arange(0, 1438, 10))
+    file.write_text(json.dumps(content | {"sketch": public.sketch, "looks": public.looks}))
+    found = ran(settings=file, learner="dp-sgd", seeds=1)
+    assert found.selection == "private-unaccounted"
 
 
 def test_settings_found_by_labels_of_the_test_split_are_an_oracles(tmp_path: Path) -> None:

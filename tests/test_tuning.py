@@ -133,7 +133,7 @@ def world() -> Roles:
     Watched.reads.clear()
     private = Watched(PRIVATE.x, PRIVATE.y, PRIVATE.index)
     task = Task((8,), CLASSES, len(private), torch.device("cpu"))
-    return Roles(task, private, PublicData(PUBLIC.x, PUBLIC.y), never, {}, lambda _: never(), never, never)
+    return Roles(task, private, PublicData(PUBLIC.x, PUBLIC.y), never, {}, {}, lambda _: never(), never, never)
 
 
 def chosen(learner: Learner, space: dict[str, Any], rule: str = "public-validation", **values: Any) -> Selection:

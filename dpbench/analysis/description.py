@@ -63,7 +63,7 @@ def _guarantee(result: Result) -> Iterator[Line]:
         yield "privacy", "none: no noise was added"
         return
     if not privacy.plan:
-        yield "privacy", "ε 0: no private example was read"
+        yield "privacy", result.without_private
         return
     second = f"{other.lower:.4g} to {other.upper:.4g} by {other.accountant}"
     yield "privacy", f"ε {privacy.epsilon:.6g} by {privacy.accountant}, {second}"

@@ -37,6 +37,7 @@ def explain(
     train_fraction: flags.TrainFraction = None,
     imbalance: flags.Imbalance = None,
     split_seed: flags.SplitSeed = None,
+    allow_overlap: flags.AllowOverlap = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds: 3 means 0 to 2.")] = 3,
     tune: Annotated[bool, typer.Option("--tune", help="Also say what settings chosen by public labels gain.")] = False,
     tries: flags.Tries = None,
@@ -54,7 +55,7 @@ def explain(
     given = {
         "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta, "accountant": accountant,
         "public_fraction": public_fraction, "public_dataset": public_dataset, "train_fraction": train_fraction,
-        "imbalance": imbalance, "split_seed": split_seed,
+        "imbalance": imbalance, "split_seed": split_seed, "allow_overlap": allow_overlap,
     }  # fmt: skip
     values = {key: value for key, value in given.items() if value is not None}
 

@@ -51,6 +51,10 @@ TrainFractions = Annotated[
     list[str] | None,
     typer.Option("--train-fraction", help="Share of the private split to keep, or several. \\[default: 1]"),
 ]
+AllowOverlap = Annotated[
+    bool | None,
+    typer.Option("--allow-overlap", help="Take public images that are private ones; no board takes the result."),
+]
 SpecFile = Annotated[Path | None, typer.Option(help="TOML file with any of these keys; flags override it.")]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1 ...")]
 Out = Annotated[Path, typer.Option(help="Results folder.")]

@@ -63,6 +63,7 @@ def run(
         Path | None, typer.Option(help="Use the settings that this tuning or result file chose, even on other data.")
     ] = None,
     spec: flags.SpecFile = None,
+    allow_overlap: flags.AllowOverlap = None,
     models: Annotated[
         bool, typer.Option("--models", help="Keep each seed's model in OUT/models, for dpbench predict.")
     ] = False,
@@ -87,6 +88,7 @@ def run(
         "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
         "public_labels": public_labels, "imbalance": imbalance, "split_seed": split_seed, "seeds": seeds,
         "secure_rng": secure_rng, "search": search,
+        "allow_overlap": allow_overlap,
     }  # fmt: skip
     place = settings or (Path(also.settings) if also.settings else None)
     request = RunRequest(
@@ -177,7 +179,8 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
     with report_interrupt(kept):
         result = run(
             resolved, device=request.device, settings=request.settings, shared=SharedWork(request.threads),
-            for_board=request.board is not None, keep=keeper, journal=None if keeper else journal,
+            sharing="board" if request.board else "none",
+            keep=keeper, journal=None if keeper else journal,
         )  # fmt: skip
     replaced = description.describe_replacement(result, request.out / result.file_name)
     with print_if_unwritable(result):
@@ -213,9 +216,7 @@ def _scores(result: Result) -> Table:
     seconds, accuracy = f"{sum(result.seconds.values()):.1f}", _percent(result)
     if not privacy.sigma:
         table = Table("accuracy", "privacy", "seconds", box=None)
-        table.add_row(
-            accuracy, "none: no noise was added" if privacy.plan else "ε 0: no private example was read", seconds
-        )
+        table.add_row(accuracy, "none: no noise was added" if privacy.plan else result.without_private, seconds)
         return table
     bounds = f"{other.lower:.4g} to {other.upper:.4g}"
     table = Table("accuracy", f"ε ({privacy.accountant})", f"ε ({other.accountant})", "σ", "seconds", box=None)

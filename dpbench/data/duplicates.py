@@ -1,11 +1,17 @@
-"""Images that stand in two roles at once: a public split that repeats the test set is the oldest cheat.
+"""Images that are in two splits: public images that are private ones, test images that were trained on.
 
 Two images are the same if they decode to the same pixels, as RGB at their own size, which is what extractors see: mode,
-palette and transparency hide no copy. They are near the same if their thumbnails, 16 x 16 grey and
-freed of brightness and contrast, correlate by at least `NEAR`: that finds copies that were resized, compressed again or
-tinted, not crops or mirror images. Where all images are alike (digits, garments on black), so are thumbnails of
-different ones: there the count is of look-alikes. On flat images a correlation says nothing; those are compared
-exactly alone.
+palette and transparency hide no copy. Each image is kept as a thumbnail, 32 x 32 and grey, and two images are near
+copies if one of these holds:
+
+- Their thumbnails at 16 x 16, freed of brightness and contrast, correlate by at least `NEAR`: one was resized,
+  compressed again or tinted.
+- One is a crop of the other by up to 3/32 of a side at each edge (3 pixels of 32, 21 of 224), and both have 32 pixels
+  or more a side (`crops`).
+
+Where all images are alike (digits, garments on black, frames of one traffic sign), near copies are look-alikes. Mirror
+images, rotations, larger crops and those of smaller images are not found. On flat images a correlation
+says nothing; those are compared exactly alone.
 """
 
 from __future__ import annotations
@@ -24,27 +30,34 @@ from filelock import FileLock
 from PIL.Image import Image, Resampling, fromarray
 from torch import Tensor
 
-from dpbench.api import Features, Images, Split
-from dpbench.errors import DataError, OutputError
-from dpbench.records.overlap import Overlap
+from dpbench.api import INDEPENDENT_DRAWS, Features, Images, Split
+from dpbench.data import crops
+from dpbench.data.reading import PerImage
+from dpbench.errors import OutputError
+from dpbench.records.overlap import Copies, Overlap
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest, write_atomically, write_json
 from dpbench.support.paths import cache_folder
 
 NEAR = 0.98  # of CIFAR-10's test images 40 have such a training image, all copies by eye; at 0.95 it is 160, not all
-SIDE = 16
+SIDE = 32  # of a thumbnail
+HALF = 16  # of what is correlated
 FLAT = 2.0  # grey levels of 255: thumbnails that vary less show nothing
 BLOCK = 4096
+CHUNK = 32  # images that a thread reads at a time
 PIXELS = "rgb"  # what `_hashed` hashes: another word whenever it changes, as hashes are kept
 SKETCH = 256  # images that a sketch holds
+LOOKS, LOOK = 32, 8  # thumbnails that a sketch of looks holds, and their side
+ALIKE = 0.98  # correlation of two such thumbnails
 
 
 @dataclass(frozen=True)
 class Hashes:
-    """What is kept of a split's images: 264 bytes each."""
+    """What is kept of a split's images: 1,033 bytes each."""
 
     exact: np.ndarray  # (n,) uint64: of size and pixels
-    thumbnails: np.ndarray  # (n, 256) uint8
+    thumbnails: np.ndarray  # (n, 1024) uint8
+    sides: np.ndarray  # (n,) uint8: the shorter side in pixels, 255 for more
 
     def __len__(self) -> int:
         return len(self.exact)
@@ -52,12 +65,13 @@ class Hashes:
     def take(self, rows: np.ndarray | Tensor) -> Hashes:
         """Return those of some rows."""
         index = np.asarray(rows)
-        return Hashes(self.exact[index], self.thumbnails[index])
+        return Hashes(self.exact[index], self.thumbnails[index], self.sides[index])
 
     def join(self, others: Hashes) -> Hashes:
         """Return these and others."""
         exact = np.concatenate([self.exact, others.exact])
-        return Hashes(exact, np.concatenate([self.thumbnails, others.thumbnails]))
+        thumbnails = np.concatenate([self.thumbnails, others.thumbnails])
+        return Hashes(exact, thumbnails, np.concatenate([self.sides, others.sides]))
 
     @property
     def digest(self) -> str:
@@ -81,18 +95,53 @@ class Hashes:
         sought = np.frombuffer(base64.b64decode(sketch, validate=True), "<u8")
         return float(np.isin(sought, self.exact).mean()) if len(sought) else 0.0
 
+    @property
+    def looks(self) -> str:
+        """Thumbnails of 8 x 8 of up to 32 images, base64: by them others find copies of another size or compression.
+
+        They show those images, coarsely: never make it of private ones.
+        """
+        chosen = np.unique(self.exact, return_index=True)[1][:LOOKS]
+        small = _shrunk(self.thumbnails[chosen], LOOK).round().clip(0, 255)
+        return base64.b64encode(small.astype(np.uint8).tobytes()).decode()
+
+    def share_alike(self, looks: str) -> float:
+        """Return the share of the thumbnails of `looks` that have a near copy here; 0 where they are all flat.
+
+        Raises:
+            ValueError: it holds no thumbnails.
+        """
+        sought = np.frombuffer(base64.b64decode(looks, validate=True), np.uint8).reshape(-1, LOOK**2)
+        mine, theirs = _directions(_shrunk(self.thumbnails, LOOK)), _directions(sought.astype(np.float32))
+        theirs = theirs[theirs.any(1)]
+        if not len(theirs) or not len(mine):
+            return 0.0
+        return float(((theirs @ mine.T).amax(1) >= ALIKE).float().mean())
+
     @cached_property
     def directions(self) -> Tensor:
-        """Thumbnails as vectors of mean 0 and norm 1, (n, 256) float32; zero where they are flat."""
-        grey = torch.from_numpy(self.thumbnails).float()
-        grey -= grey.mean(1, keepdim=True)
-        norms = grey.norm(dim=1, keepdim=True)
-        return torch.where(norms >= FLAT * SIDE, grey / norms.clamp(min=1e-6), 0)
+        """Thumbnails of 16 x 16 as vectors of mean 0 and norm 1, (n, 256) float32; zero where they are flat."""
+        return _directions(_shrunk(self.thumbnails, HALF))
+
+
+def _shrunk(thumbnails: np.ndarray, side: int) -> np.ndarray:
+    """Return thumbnails (n, 1024) at another side, (n, side * side) float32."""
+    step = SIDE // side
+    cells = thumbnails.reshape(len(thumbnails), side, step, side, step)
+    means: np.ndarray = cells.mean((2, 4), dtype=np.float32).reshape(len(thumbnails), side**2)
+    return means
+
+
+def _directions(thumbnails: np.ndarray) -> Tensor:
+    grey = torch.from_numpy(thumbnails.round())
+    grey -= grey.mean(1, keepdim=True)
+    norms = grey.norm(dim=1, keepdim=True)
+    return torch.where(norms >= FLAT * thumbnails.shape[1] ** 0.5, grey / norms.clamp(min=1e-6), 0)
 
 
 def overlap_of(of: Hashes, among: Hashes) -> Overlap:
     """Count the images of `of` that are the same, or near the same, as one of `among`; once on this machine."""
-    file = cache_folder() / "hashes" / f"{canonical_digest([NEAR, of.digest, among.digest])[:32]}.json"
+    file = cache_folder() / "hashes" / f"{canonical_digest([NEAR, crops.SAME, of.digest, among.digest])[:32]}.json"
     try:
         return Overlap(**json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -109,7 +158,15 @@ def _counted(of: Hashes, among: Hashes) -> Overlap:
         for other in range(0, len(among), BLOCK):
             best = (mine @ among.directions[other : other + BLOCK].T).amax(1)
             near[start : start + BLOCK] |= best >= NEAR
+    left, large = np.flatnonzero(~near.numpy() & (of.sides >= SIDE)), among.sides >= SIDE
+    near[left] |= crops.cropped(of.thumbnails[left], among.thumbnails[large])
     return Overlap(exact=int(exact.sum()), near=int(near.sum()), among=len(of))
+
+
+def copies_within(hashes: Hashes) -> Copies:
+    """Count the images that are the same as another one of their own split, and the copies of the commonest."""
+    _, counts = np.unique(hashes.exact, return_counts=True)
+    return Copies(images=int(counts[counts > 1].sum()), most=int(counts.max(initial=0)), among=len(hashes))
 
 
 def overlap_within(hashes: Hashes) -> Overlap:
@@ -130,14 +187,18 @@ def overlap_within(hashes: Hashes) -> Overlap:
 def compute_hashes(split: Split, data: str, name: str) -> Hashes:
     """Return the hashes of a split, computed once on this machine; `data` is the digest of the dataset's bytes.
 
-    Features are the same where all their numbers are; none are near the same.
+    Features are the same where all their numbers are, unless they were drawn at random, each on its own: equal rows
+    are coincidence then. None are near copies.
 
     Raises:
         DataError: an image cannot be decoded.
     """
     if isinstance(split.images, Features):
-        exact = [int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8).digest()) for row in split.images.x]
-        return Hashes(np.array(exact, np.uint64), np.zeros((len(exact), SIDE * SIDE), np.uint8))
+        drawn, x = split.images.processing == INDEPENDENT_DRAWS, split.images.x
+        rows = [f"{data} {name} {place}".encode() if drawn else row.tobytes() for place, row in enumerate(x)]
+        exact = [int.from_bytes(hashlib.blake2b(row, digest_size=8).digest()) for row in rows]
+        thumbnails = np.zeros((len(exact), SIDE * SIDE), np.uint8)
+        return Hashes(np.array(exact, np.uint64), thumbnails, thumbnails[:, 0])
     key = canonical_digest({"data": data, "split": name, "rows": len(split.labels), "side": SIDE, "pixels": PIXELS})[
         :32
     ]
@@ -148,7 +209,7 @@ def compute_hashes(split: Split, data: str, name: str) -> Hashes:
             kept = _kept(file, len(split.labels))
             if kept is None:
                 kept = _computed(split.images, name)
-                content = kept.exact.tobytes() + kept.thumbnails.tobytes()
+                content = kept.exact.tobytes() + kept.thumbnails.tobytes() + kept.sides.tobytes()
                 write_atomically(file, lambda out: out.write(content + hashlib.sha256(content).digest()))
             return kept
     except OSError as error:
@@ -165,37 +226,40 @@ def _kept(file: Path, rows: int) -> Hashes | None:
     except FileNotFoundError:
         return None
     content, digest = content[:-32], content[-32:]
-    if len(content) != rows * (8 + SIDE * SIDE) or hashlib.sha256(content).digest() != digest:
+    if len(content) != rows * (9 + SIDE * SIDE) or hashlib.sha256(content).digest() != digest:
         return None
     exact = np.frombuffer(content, np.uint64, rows)
-    return Hashes(exact, np.frombuffer(content, np.uint8, offset=exact.nbytes).reshape(rows, SIDE * SIDE))
+    thumbnails = np.frombuffer(content, np.uint8, rows * SIDE * SIDE, offset=exact.nbytes).reshape(rows, SIDE * SIDE)
+    return Hashes(exact, thumbnails, np.frombuffer(content, np.uint8, offset=exact.nbytes + thumbnails.nbytes))
 
 
 def _computed(images: Images, name: str) -> Hashes:
     exact, thumbnails = np.zeros(len(images), np.uint64), np.zeros((len(images), SIDE * SIDE), np.uint8)
+    sides = np.zeros(len(images), np.uint8)
+    hashed = PerImage(images, _hashed, "Comparing images", f" of the {name} split")
+    chunks = [range(start, min(start + CHUNK, len(images))) for start in range(0, len(images), CHUNK)]
+    drawn = int(np.random.default_rng().integers(len(chunks) or 1))
 
-    def one(index: int) -> None:
-        try:
-            image = images[index]
-            exact[index], thumbnails[index] = _hashed(image)
-        except DataError:
-            raise
-        except Exception as error:  # whatever a decoder raises
-            raise DataError(f"Image {index} of the {name} split cannot be decoded: {error}") from error
+    def some(chunk: range) -> int:
+        for index, found in zip(chunk, hashed(chunk, thorough=chunk == chunks[drawn]), strict=True):
+            exact[index], thumbnails[index], sides[index] = found
+        return len(chunk)
 
     with progress.meter(f"Comparing {name} images", len(images)) as advance, ThreadPoolExecutor() as pool:
-        for _ in pool.map(one, range(len(images))):
-            advance(1)
-    return Hashes(exact, thumbnails)
+        for done in pool.map(some, chunks):
+            advance(done)
+    return Hashes(exact, thumbnails, sides)
 
 
-def _hashed(image: Image) -> tuple[int, np.ndarray]:
+def _hashed(image: Image) -> tuple[int, np.ndarray, int]:
+    """Return the hash of size and pixels, the thumbnail (1024,) uint8 and the shorter side, at most 255."""
+    side = min(*image.size, 255)
     if image.mode in {"P", "PA"}:  # places in a palette are no pixels
         image = image.convert("RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB")
     content = hashlib.blake2b(str(image.size).encode(), digest_size=8)
     content.update(_pixels(image))
     small = _grey(image).resize((SIDE, SIDE), Resampling.BOX)
-    return int.from_bytes(content.digest()), np.asarray(small).reshape(-1)
+    return int.from_bytes(content.digest()), np.asarray(small).reshape(-1), side
 
 
 def _pixels(image: Image) -> bytes:

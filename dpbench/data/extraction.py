@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,17 +16,17 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Extractor, Images
-from dpbench.errors import DataError, DpbenchError
+from dpbench.data.reading import OWN, preparing, reach_of
+from dpbench.errors import DataError, NotPure
+from dpbench.privacy.purity.reach import Reach, Reading
 from dpbench.support import progress
 from dpbench.support.files import write_atomically
 from dpbench.support.plugin_calls import call_plugin
 
 SHARD = 1024  # images: what an interrupted extraction loses at most
 BATCH = 32  # images a network sees at once: larger ones are slower on a CPU, whose cache they leave
-COMPARED, TOLERANCE = (
-    8,
-    1e-3,
-)  # images of each shard that are embedded again beside others, and what rounding may change
+TOLERANCE = 1e-3  # what rounding may change in a feature
+PICKED = 4  # images of a batch that are read and prepared again
 WORKERS = 16  # threads at most that have a batch each: its images and what a network makes of them take memory
 Network = Callable[[Tensor], Tensor]
 FORMAT = "3"  # of a shard; raise it when shards come out otherwise, and no earlier one is taken for whole
@@ -43,16 +44,16 @@ def extract(images: Images, extractor: Extractor, folder: Path, device: torch.de
     shape: tuple[int, ...] | None = None
     doing = f"Extracting {extractor.name}"
     with progress.meter(doing, len(images)) as advance, _threads() as pool:
-        network: Network | None = None
+        opened: Opened | None = None
         estimate = progress.Estimate(doing)
         for start in range(0, len(images), SHARD):
             rows = range(start, min(start + SHARD, len(images)))
             shard = folder / f"shard-{start:09d}.npy"
             features = _kept(shard, len(rows), device)
             if features is None:
-                network = network or call_plugin(f"Opening extractor {extractor.name!r}", extractor.open, device)
+                opened = opened or Opened(images, extractor, device)
                 parts = []
-                for part in _shard(images, rows, extractor, network, pool):
+                for part in _shard(opened, rows, pool):
                     parts.append(part)
                     advance(len(part))
                     estimate.update(len(part), len(images) - start - sum(map(len, parts)))
@@ -73,9 +74,8 @@ def embed(images: Images, extractor: Extractor, device: torch.device) -> Tensor:
         ComponentFailed: the extractor raised.
     """
     with progress.meter(f"Extracting {extractor.name}", len(images)) as advance, _threads() as pool:
-        network = call_plugin(f"Opening extractor {extractor.name!r}", extractor.open, device)
         parts = []
-        for part in _shard(images, range(len(images)), extractor, network, pool):
+        for part in _shard(Opened(images, extractor, device), range(len(images)), pool):
             parts.append(part)
             advance(len(part))
     return torch.from_numpy(_joined(parts, extractor))
@@ -121,16 +121,99 @@ def _digest(content: Iterable[bytes | memoryview], device: torch.device) -> byte
     return digest.digest()
 
 
-def _shard(images: Images, rows: range, extractor: Extractor, network: Network, pool: Executor) -> Iterator[np.ndarray]:
-    def features(batch: range) -> np.ndarray:
-        prepared = _prepare(images, batch, extractor)
-        embedded = _embed(network, _filled(prepared), batch, extractor)
-        if batch[0] == rows[0] and len(batch) > 1:
-            few = batch[: min(COMPARED, len(batch) // 2)]
-            _expect_same(embedded, _embed(network, _filled(prepared[: len(few)]), few, extractor), extractor)
+class Opened:
+    """Images and an extractor with its weights loaded, held to making each image's features of that image alone.
+
+    At batches that are drawn, one of each shard, some images are read and prepared again, by a fresh instance of the
+    extractor and in another order, and the network sees them alone and in another order; once a fresh network sees two
+    of them. What the network reaches stays what it was after its first batch.
+    """
+
+    def __init__(self, images: Images, extractor: Extractor, device: torch.device) -> None:
+        self.extractor, self._device = extractor, device
+        self._images, self._prepare = images, preparing(images, extractor)
+        self._network: Network = call_plugin(f"Opening extractor {extractor.name!r}", extractor.open, device)
+        self._compared_fresh = False
+        self.settled = False
+        self._reached: tuple[Reach, Reading] | None = None  # by the network, after its first batch
+        self.generator = np.random.default_rng()  # whoever knew when images are compared could behave just then
+
+    def features(self, batch: range, order: np.ndarray | None) -> np.ndarray:
+        """Return the features of a batch of images, which is compared in another order where one is given."""
+        prepared = self._prepared(batch, thorough=order is not None)
+        embedded = _embed(self._network, _filled(prepared), batch, self.extractor)
+        if not self.settled:
+            self._settle()
+        if order is not None:
+            self._compare(batch, prepared, embedded, order)
         return embedded
 
-    return pool.map(features, [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)])
+    def expect_settled(self) -> None:
+        """Refuse a network that has changed since its first batch.
+
+        Raises:
+            NotPure: names what changed.
+        """
+        if self._reached is None:
+            return
+        reach, reading = self._reached
+        if change := reach.change(reading, reach.read()):
+            raise NotPure(f"Extractor {self.extractor.name!r} changed what its network reaches: {change}. {OWN}")
+
+    def _settle(self) -> None:
+        reach, self.settled = reach_of(self._network, thorough=False), True
+        self._reached = None if reach is None else (reach, reach.read())
+
+    def _prepared(self, batch: range, *, thorough: bool) -> Tensor:
+        prepared = self._prepare(batch, thorough=thorough)
+        _check_shapes({tuple(image.shape) for image in prepared}, self.extractor)
+        return torch.stack(prepared)
+
+    def _compare(self, batch: range, prepared: Tensor, embedded: np.ndarray, order: np.ndarray) -> None:
+        fresh: Extractor = dataclasses.replace(self.extractor)  # type: ignore[type-var]
+        picked = order[:PICKED].tolist()
+        remade = preparing(self._images, fresh)([batch[place] for place in picked])
+        for place, again in zip(picked, remade, strict=True):
+            _expect_equal(prepared[place], again, batch[place], fresh)
+        alone, turned = prepared[[order[0]]], torch.from_numpy(order)
+        self._expect_near(embedded[order[:1]], _embed(self._network, _filled(alone), batch[:1], fresh))
+        self._expect_near(embedded[order], _embed(self._network, _filled(prepared[turned]), batch, fresh))
+        if not self._compared_fresh:  # loading weights takes time
+            self._compared_fresh = True
+            network: Network = call_plugin(f"Opening extractor {fresh.name!r}", fresh.open, self._device)
+            for place in order[-2:].tolist():
+                alone = prepared[[place]]
+                self._expect_near(embedded[[place]], _embed(network, _filled(alone), batch[:1], fresh))
+
+    def _expect_near(self, embedded: np.ndarray, other: np.ndarray) -> None:
+        """Refuse features that follow other images: removing a row would move others."""
+        if not np.allclose(embedded, other, rtol=TOLERANCE, atol=TOLERANCE * float(np.abs(embedded).mean())):
+            raise DataError(
+                f"Extractor {self.extractor.name!r} gives an image other features beside other images, or after them: "
+                "expected each image's features to follow from that image alone. Call eval() on the network, use no "
+                "statistics of a batch, and remember nothing."
+            )
+
+
+def _expect_equal(prepared: Tensor, again: Tensor, index: int, extractor: Extractor) -> None:
+    same = prepared.shape == again.shape and prepared.dtype == again.dtype
+    if not same or not torch.equal(prepared.nan_to_num(), again.nan_to_num()):
+        raise DataError(
+            f"Image {index} comes out otherwise when extractor {extractor.name!r} prepares it again, in another order "
+            f"and by a fresh instance. {OWN}"
+        )
+
+
+def _shard(opened: Opened, rows: range, pool: Executor) -> Iterator[np.ndarray]:
+    batches = [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
+    orders: list[np.ndarray | None] = [None] * len(batches)
+    if batches:
+        drawn = int(opened.generator.integers(len(batches)))
+        orders[drawn] = opened.generator.permutation(len(batches[drawn]))
+    if batches and not opened.settled:  # alone, as what the network makes at its first batch is no change
+        yield pool.submit(opened.features, batches.pop(0), orders.pop(0)).result()
+    yield from pool.map(opened.features, batches, orders)
+    opened.expect_settled()
 
 
 @contextmanager
@@ -150,23 +233,6 @@ def _threads() -> Iterator[Executor]:
         torch.set_num_threads(threads)
 
 
-def _prepare(images: Images, batch: range, extractor: Extractor) -> Tensor:
-    prepared = []
-    for index in batch:
-        try:
-            image = images[index]
-        except DpbenchError:  # says itself what to do
-            raise
-        except Exception as error:  # whatever a decoder raises
-            reason = f"{type(error).__name__}: {error}".rstrip(".")
-            raise DataError(
-                f"Image {index} cannot be decoded ({reason}). Remove or replace it at its source."
-            ) from error
-        prepared.append(call_plugin(f"Extractor {extractor.name!r} on image {index}", extractor.prepare, image))
-    _check_shapes({tuple(image.shape) for image in prepared}, extractor)
-    return torch.stack(prepared)
-
-
 def _filled(prepared: Tensor) -> Tensor:
     """Fill a short batch up with its last image: a product's last bits, and so features, may depend on its length."""
     return torch.cat([prepared, prepared[-1:].expand(BATCH - len(prepared), *prepared.shape[1:])])
@@ -183,16 +249,6 @@ def _check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
         )
         raise DataError(
             f"Expected images of one shape from extractor {extractor.name!r}, got {sorted(shapes)}. {advice}"
-        )
-
-
-def _expect_same(among: np.ndarray, beside: np.ndarray, extractor: Extractor) -> None:
-    """Refuse features that follow the other images of a batch: removing a row would move others."""
-    among = among[: len(beside)]
-    if not np.allclose(among, beside, rtol=TOLERANCE, atol=TOLERANCE * float(np.abs(among).mean())):
-        raise DataError(
-            f"Extractor {extractor.name!r} gives an image other features beside other images: expected each image's "
-            "features to follow from that image alone. Call eval() on the network, and use no statistics of a batch."
         )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Literal
 
 from dpbench.api import Budget, Choice, Planned
 from dpbench.privacy import MECHANISM
-from dpbench.privacy.core.accounting import accountant, calibration, crosscheck
+from dpbench.privacy.core.accounting import accountant, calibration, crosscheck, group
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.mechanisms import private_selection
@@ -37,6 +38,22 @@ def state(
     stated = accountant.epsilon(plan, sigma, budget.delta, name)
     other = crosscheck.cross_check(plan, sigma, budget.delta, name, stated)
     return _privacy(plan, budget, name, rng, sigma, stated, CrossCheck(**dataclasses.asdict(other)))
+
+
+def epsilon_of_copies(privacy: Privacy, copies: int) -> float | None:
+    """Return the epsilon of a stated guarantee for somebody whose one image is there `copies` times; None if infinite.
+
+    Of a search it is that of the search whose every run costs as much as a run does for all copies.
+    """
+    if copies < 2 or not privacy.plan:
+        return privacy.epsilon if math.isfinite(privacy.epsilon) else None
+    plan, sigma, delta = privacy.releases, privacy.sigma, privacy.delta
+    if privacy.repeats is not None:
+        repeats = Repeats(privacy.repeats.mean, privacy.repeats.shape)
+        found = private_selection.epsilon(group.enlarged(plan, copies), sigma, delta, repeats)
+    else:
+        found = group.epsilon(plan, sigma, delta, copies, privacy.accountant)
+    return found if math.isfinite(found) else None
 
 
 def _of_search(plan: tuple[Planned, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats) -> Privacy:

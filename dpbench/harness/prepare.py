@@ -16,14 +16,13 @@ from dpbench.data.concat import Concat
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.guarantee import Rng
 from dpbench.harness.plans import Who, common_plan, settle
-from dpbench.harness.roles import Roles, TestSplit, select_public
+from dpbench.harness.roles import Roles, Sharing, TestSplit, check_sharing, select_public
 from dpbench.harness.shared import SharedWork
 from dpbench.harness.source import DataSource
 from dpbench.harness.tuning import private, transfer
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.trials import Bench
 from dpbench.records.identity import identity
-from dpbench.records.overlap import find_excess
 from dpbench.records.result import ComponentOrigin, Privacy
 from dpbench.records.search import ResolvedSearch, Selection, SelectionRule
 from dpbench.records.spec import Spec
@@ -139,7 +138,7 @@ def prepare(
     plugins: Registry | None = None,
     settings: Path | None = None,
     shared: SharedWork | None = None,
-    for_board: bool = False,
+    sharing: Sharing = "none",
 ) -> PreparedRun:
     """Return what all fits of a spec need: components, roles, settings, plan, sigma and the stated guarantee.
 
@@ -151,16 +150,13 @@ def prepare(
         plugins: what is installed, if it is loaded already.
         settings: an earlier tuning or result to take the learner's settings from, instead of a search.
         shared: what earlier runs have left; see `SharedWork`.
-        for_board: refuse splits that share too many images.
+        sharing: which splits are taken, unless the spec allows any.
 
     Raises:
         DpbenchError: one sentence; names, options, data or budget do not fit.
     """
-    opened = load_run(spec, device=device, plugins=plugins, settings=settings, shared=shared)
+    opened = load_run(spec, device=device, plugins=plugins, settings=settings, shared=shared, sharing=sharing)
     asked, source, roles, phases = opened.resolved, opened.source, opened.roles, opened.phases
-    if for_board:
-        with phases("compare"):
-            _refuse_overlap(roles)
     with phases("tune"), computing(opened.threads):
         learner, chosen = _choose(opened)
     with phases("load"):
@@ -190,6 +186,7 @@ def load_run(
     plugins: Registry | None = None,
     settings: Path | None = None,
     shared: SharedWork | None = None,
+    sharing: Sharing = "none",
 ) -> LoadedRun:
     """Build what the spec names, spell everything out, and give every example its role; see `prepare`.
 
@@ -211,6 +208,8 @@ def load_run(
     with phases("load"):
         roles = source.roles(asked.seeds[0])
         _check_labels(resolved, len(roles.public.x))
+    with phases("compare"):
+        check_sharing(roles, "any" if asked.allow_overlap else sharing)
     return LoadedRun(resolved, earlier, source, roles, source.shared.threads_for(roles.task), phases)
 
 
@@ -263,11 +262,6 @@ def _with_settings(settings: Path, resolved: ResolvedSpec) -> tuple[ResolvedSpec
         if here != there:
             raise SpecError(f"Expected {name}={there}, as {settings} has it, or no {name} at all, got {name}={here}.")
     return resolved.with_learner(learner), earlier
-
-
-def _refuse_overlap(roles: Roles) -> None:
-    for pair, said in find_excess(roles.compared().overlap, roles.task.size):
-        raise SpecError(f"No board takes this run. {pair.capitalize()}: {said}. Run it without --board.")
 
 
 def _choose(opened: LoadedRun) -> tuple[Learner, Selection | None]:

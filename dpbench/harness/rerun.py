@@ -37,7 +37,7 @@ def prepare_rerun(result: Result, seed: int, plugins: Registry, device: str = "a
     for role, origin in result.components.items():
         _check_installed(role, origin, result, plugins)
     try:
-        prepared = prepare(_spec(result, seed), device=device, plugins=plugins)
+        prepared = prepare(_spec(result, seed), device=device, plugins=plugins, sharing="any")
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
     except ImportError as error:

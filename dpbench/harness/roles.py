@@ -20,13 +20,16 @@ from dpbench.harness.hints import suggest_network
 from dpbench.harness.imbalance import subsample
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.records.overlap import Overlap
+from dpbench.records.overlap import Copies, Overlap, find_excess
 from dpbench.records.protocol import SplitRule
 from dpbench.registry.components import Parts
 from dpbench.support.fields import changed_fields
 from dpbench.support.plugin_calls import call_plugin
 
 SplitName = Literal["private", "public", "test"]
+Sharing = Literal["board", "none", "any"]
+"""Which splits a run takes: those that a board takes, those whose public images are not private ones, or any."""
+PUBLIC_IN_PRIVATE = "public in private"
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class SplitComparison:
 
     overlap: dict[str, Overlap]  # "test in private" ...
     sketch: str  # of the public images
+    looks: str  # of the public images
+    copies: Copies  # within the private split
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Roles:
     public: PublicData  # with labels, whatever the protocol allows a learner to see
     test: Callable[[], TestSplit]  # reads the test split: nothing has touched it before
     digests: dict[str, str]  # of the data behind private and test, and behind public
+    processing: dict[str, str]  # how the images were made, see `Split.processing`
     images: Callable[[SplitName], Hashes]  # reads every image of a split, for the record alone
     compared: Callable[[], SplitComparison]  # and of all three
     mode: Callable[[], str]  # of the images, as PIL names it: what an image to be predicted is converted to
@@ -106,8 +112,12 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         public = hashed.take(public_rows)
         return public if of.public is None else public.join(duplicates.compute_hashes(of.public, of.digest, "public"))
 
+    processing = {"private": splits.train.processing, "public": other.train.processing, "test": splits.test.processing}
+    if other is splits and splits.public is not None and not splits.public.processing:
+        processing["public"] = ""
     return Roles(
-        task, private, public, lambda: _test(splits, parts, rule, device), digests, images, lambda: _compared(images),
+        task, private, public, lambda: _test(splits, parts, rule, device), digests, processing, images,
+        lambda: _compared(images),
         lambda: splits.test.images[0].mode,
     )  # fmt: skip
 
@@ -117,10 +127,44 @@ def _compared(images: Callable[[SplitName], Hashes]) -> SplitComparison:
     pairs = {
         "test in private": (test, private),
         "test in public": (test, public),
-        "public in private": (public, private),
+        PUBLIC_IN_PRIVATE: (public, private),
     }
     overlap = {name: duplicates.overlap_of(of, among) for name, (of, among) in pairs.items()}
-    return SplitComparison(overlap, public.sketch)
+    return SplitComparison(overlap, public.sketch, public.looks, duplicates.copies_within(private))
+
+
+def check_sharing(roles: Roles, sharing: Sharing) -> None:
+    """Refuse public images that are private ones; for a board, all splits that it would not take.
+
+    What is learned from public data is outside epsilon. Images of the test split are read for a board alone.
+
+    Raises:
+        SpecError: says which splits, and how many of their images are copies, or near copies.
+    """
+    if sharing == "board":
+        _check_for_board(roles)
+    elif sharing == "none" and len(roles.public.x):
+        overlap = {PUBLIC_IN_PRIVATE: duplicates.overlap_of(roles.images("public"), roles.images("private"))}
+        for pair, said in find_excess(overlap, roles.task.size):
+            raise SpecError(
+                f"{pair.capitalize()}: {said}. What is learned from public data is outside epsilon: use other public "
+                "data, or set allow_overlap (--allow-overlap); no board takes the result then."
+            )
+
+
+def _check_for_board(roles: Roles) -> None:
+    if undeclared := sorted({name for name, said in roles.processing.items() if not said}):
+        raise SpecError(
+            f"No board takes this run: the dataset does not say how its {' and '.join(undeclared)} images were made. "
+            "List them as Records, hand them over as DeclaredImages with a sentence on what was done to each, or run "
+            "without --board."
+        )
+    compared = roles.compared()
+    wrong = [f"{pair.capitalize()}: {said}" for pair, said in find_excess(compared.overlap, roles.task.size)]
+    if (many := compared.copies.too_many) is not None:
+        wrong.append(f"Private split: {many}")
+    if wrong:
+        raise SpecError(f"No board takes this run. {wrong[0]}. Run it without --board.")
 
 
 def select_public(public: PublicData, learner: Learner) -> PublicData:
@@ -172,7 +216,7 @@ def _cut(rows: np.ndarray, rule: SplitRule) -> tuple[Tensor, Tensor]:
 
 def _labels(split: Split, name: str, dataset: Dataset) -> Tensor:
     _check_labels(split, f"{name} split of dataset {dataset.name!r}", len(dataset.classes))
-    return torch.from_numpy(split.labels)
+    return torch.from_numpy(np.ascontiguousarray(split.labels))
 
 
 def _check_labels(split: Split, where: str, classes: int) -> None:

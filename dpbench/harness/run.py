@@ -12,8 +12,9 @@ import numpy as np
 from dpbench import registry
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
+from dpbench.harness.guarantee import epsilon_of_copies
 from dpbench.harness.prepare import PreparedRun, code, load_run, origins_of, prepare
-from dpbench.harness.roles import SplitComparison
+from dpbench.harness.roles import Sharing, SplitComparison
 from dpbench.harness.shared import SharedWork
 from dpbench.records.journal import Journal
 from dpbench.records.provenance import current_day, source_of
@@ -34,15 +35,15 @@ def run(
     plugins: Registry | None = None,
     settings: Path | None = None,
     shared: SharedWork | None = None,
-    for_board: bool = False,
+    sharing: Sharing = "none",
     keep: Callable[[PreparedRun, SeedFit], None] | None = None,
     journal: Journal | None = None,
 ) -> Result:
     """Run one spec: choose settings if it asks for a search, fit once a seed, score each fit on the test split.
 
     `settings` names an earlier tuning or result to take the learner's settings from, instead of a search. `shared`
-    spares what earlier runs have made already; no number tells. With `for_board`, splits that share too many images are
-    refused, as a board would refuse the result. `keep`, if given, meets each fit as it ends, with its predictor.
+    spares what earlier runs have made already; no number tells. `sharing` says which splits are taken: by default those
+    whose public images are not private ones. `keep`, if given, meets each fit as it ends, with its predictor.
     `journal` keeps seeds as they end, and has those of an earlier call that was interrupted.
 
     Covered: each seed's fit has the epsilon that the result states; see `fit`.
@@ -50,7 +51,7 @@ def run(
     Raises:
         DpbenchError: one sentence; nothing is run when names, options, data or budget do not fit.
     """
-    prepared = prepare(spec, device=device, plugins=plugins, settings=settings, shared=shared, for_board=for_board)
+    prepared = prepare(spec, device=device, plugins=plugins, settings=settings, shared=shared, sharing=sharing)
     seeds, kept = _seeds(prepared, keep, journal)
     with prepared.phases("compare"):
         compared = prepared.roles.compared()
@@ -103,7 +104,8 @@ def tune(spec: Spec | ResolvedSpec, *, device: str = "auto", plugins: Registry |
         default = None if chosen.private_touched else bench.score_defaults()
     return Tuning(
         digest=asked.digest, spec=asked, selection=chosen, default=default, digests=roles.digests,
-        sketch=roles.images("public").sketch, seconds=phases.seconds, components=origins_of(parts),
+        sketch=roles.images("public").sketch, looks=roles.images("public").looks,
+        seconds=phases.seconds, components=origins_of(parts),
         provenance=_made(parts, opened.provenance),
     )  # fmt: skip
 
@@ -121,6 +123,7 @@ def _result(
         components=origins_of(parts),
         provenance={**_made(parts, prepared.provenance), **noted},
         seeds=tuple(seeds), metrics=summarise(seeds),
+        copies_epsilon=epsilon_of_copies(prepared.privacy, compared.copies.most),
     ).seal_result()  # fmt: skip
 
 
@@ -138,6 +141,7 @@ def _facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
         public=len(public.x), test=len(prepared.test.y), public_labels_seen=public.y is not None,
         digests=roles.digests, licence=dataset.licence, overlap=compared.overlap,
         largest=float(np.bincount(prepared.test.y).max() / len(prepared.test.y)), sketch=compared.sketch,
+        looks=compared.looks, copies=compared.copies, processing=roles.processing,
     )  # fmt: skip
 
 

@@ -69,7 +69,7 @@ class Card(_Record):
         if why is not None:
             return f"Not to be published as private: {why}."
         if not self.privacy.plan:
-            return "ε 0: no private example was read."
+            return "ε 0: its plan asks for no private example."
         guarantee = f"(ε {self.privacy.epsilon:.4g}, δ {self.privacy.delta:g})"
         of = "the whole search for its settings" if self.privacy.repeats else "this one fit"
         return (

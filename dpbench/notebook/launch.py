@@ -45,6 +45,7 @@ def run(
     train_fraction: float | Sequence[float] | None = None,
     imbalance: float | None = None,
     split_seed: int | None = None,
+    allow_overlap: bool = False,
     seeds: int | Sequence[int] = 5,
     secure_rng: bool = False,
     search: str | Mapping[str, Any] | None = None,
@@ -71,6 +72,7 @@ def run(
         train_fraction: share of the private split to keep.
         imbalance: the first class to the last, in shares kept.
         split_seed: seed of the public and private split.
+        allow_overlap: take public images that are private ones; no board takes the result.
         seeds: how many, from 0 on; or which.
         secure_rng: draw samples and noise from the operating system, exactly; needs dpbench-vision[secure].
         search: how settings are searched, a rule like "public-validation" or a mapping with `rule`, `space`, `tries`.
@@ -96,6 +98,7 @@ def run(
         "public_dataset": None if public_dataset is None else _named(public_dataset), "public_labels": public_labels,
         "imbalance": imbalance, "split_seed": split_seed, "seeds": seeds if isinstance(seeds, int) else list(seeds),
         "secure_rng": secure_rng, "search": {"rule": search} if isinstance(search, str) else search,
+        "allow_overlap": allow_overlap or None,
     }  # fmt: skip
     given = {name: value for name, value in fixed.items() if value is not None}
     asked = definition(given, several, plugins)

@@ -29,7 +29,7 @@ def identity(
         components: who brought what.
         networks: name, version and digest of the weights of each extractor that has any.
     """
-    asked = json.loads(spec.model_dump_json(exclude={"seeds", "secure_rng"}))
+    asked = json.loads(spec.model_dump_json(exclude={"seeds", "secure_rng", "allow_overlap"}))
     releases = [one.model_dump(mode="json") for one in plan]
     versions = {role: one.model_dump() for role, one in components.items()}
     return canonical_digest([MECHANISM, asked, releases, dict(digests), versions, *networks])

@@ -16,7 +16,7 @@ from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.records import storage
 from dpbench.records.checksums import seal_of
 from dpbench.records.metrics import METRICS, Scores, Share
-from dpbench.records.overlap import Overlap, find_excess
+from dpbench.records.overlap import SUSPECT, Copies, Overlap, find_excess
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
 
@@ -143,6 +143,9 @@ class TaskFacts(_Record):
     overlap: dict[str, Overlap]  # "test in private" ...
     largest: Share  # of the test split, in its largest class
     sketch: str  # of the public images (`Hashes.sketch`)
+    looks: str | None = None  # of the public images (`Hashes.looks`); None in results from before they were kept
+    copies: Copies | None = None  # within the private split; None as above
+    processing: dict[str, str] | None = None  # how each split's images were made, "" where undeclared; None as above
 
 
 class ComponentOrigin(_Record):
@@ -165,6 +168,7 @@ class Result(_Record):
     settled: dict[str, Any]  # settings that were left to the budget (None, or `auto`), as the run had them
     task: TaskFacts
     privacy: Privacy
+    copies_epsilon: float | None = None  # of as many copies of one image as `task.copies` counts; None where infinite
     seeds: tuple[SeedResult, ...]
     metrics: dict[str, Interval]
     seconds: dict[str, float]
@@ -188,7 +192,65 @@ class Result(_Record):
     def remarks(self) -> tuple[str, ...]:
         """What a reader should know before the score: shared images, budget for nothing, a score of a guess."""
         shared = [f"{pair.capitalize()}: {said}." for pair, said in find_excess(self.task.overlap, self.task.private)]
-        return (*shared, *self._unused(), *self._no_better(), *self._few())
+        return (
+            *(shared or self._alike()),
+            *self._undeclared(),
+            *self._repeated(),
+            *self._risky(),
+            *self._unused(),
+            *self._no_better(),
+            *self._few(),
+        )
+
+    @property
+    def without_private(self) -> str:
+        """What is said of a plan that asks for nothing private: whether public images are private ones decides it."""
+        counted = self.task.overlap.get("public in private")
+        if counted is None or not counted.near:
+            return "ε 0: no private example was read"
+        return (
+            f"ε 0 of the plan, but {counted.near:,} of {counted.among:,} public images are copies of private ones or "
+            f"nearly so ({counted.exact:,} exactly)"
+        )
+
+    def _alike(self) -> list[str]:
+        """Say where public images look like private ones more often than in an honest cut of most data."""
+        counted = self.task.overlap.get("public in private")
+        if counted is None or counted.near <= SUSPECT * counted.among:
+            return []
+        return [
+            f"{counted.near:,} of {counted.among:,} public images look like a private one ({counted.exact:,} are "
+            "identical). Look at some: ε does not cover what is learned from copies."
+        ]
+
+    def _undeclared(self) -> list[str]:
+        """Say where nobody knows how private images were made."""
+        if not self.privacy.sigma or (self.task.processing or {}).get("private", "declared"):
+            return []
+        return [
+            "The dataset does not say how its private images were made. ε holds only if each was made on its own: "
+            "see 'Add a dataset'."
+        ]
+
+    def _repeated(self) -> list[str]:
+        """Say where one image is in the private split several times: its owner has another epsilon."""
+        copies, epsilon = self.task.copies, self.copies_epsilon
+        if copies is None or copies.most < 2 or not self.privacy.sigma or epsilon is None:
+            return []
+        return [
+            f"One private image is there {copies.most:,} times, and {copies.images:,} of {copies.among:,} have a copy. "
+            f"For {copies.most:,} copies together ε is {epsilon:.4g}."
+        ]
+
+    def _risky(self) -> list[str]:
+        """Say where delta is so near 1/n that it allows as much as publishing half of a random row."""
+        delta, size = self.privacy.delta, self.task.private
+        if not self.privacy.sigma or delta <= 0.5 / size:
+            return []
+        return [
+            f"Delta {delta:g} is {delta * size:.0%} of 1/n, n = {size:,}: at 1/n a mechanism may publish one row at "
+            "random. Use a delta well below."
+        ]
 
     def _unused(self) -> list[str]:
         """Say where fewer steps of a release were asked for than were planned, and paid for in sigma."""
@@ -253,6 +315,7 @@ class Tuning(_Record):
     default: Trial | None = None  # what the settings that were not searched for score; None where nobody looked
     digests: dict[str, str]  # of the data behind the private and the public split
     sketch: str  # of the public images (`Hashes.sketch`)
+    looks: str | None = None  # of the public images (`Hashes.looks`)
     seconds: dict[str, float]
     components: dict[str, ComponentOrigin]
     provenance: dict[str, Any]

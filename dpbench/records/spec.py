@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from dpbench.errors import SpecError
 from dpbench.records.protocol import Component, ComponentField, Protocol
@@ -23,6 +23,8 @@ class Spec(Protocol):
     learner: ComponentField
     secure_rng: bool = False
     search: Search | None = None
+    # Public images may be private ones. No board has this key; not written where it is off: a spec keeps its digest.
+    allow_overlap: bool = Field(False, exclude_if=lambda value: not value)
 
     @model_validator(mode="before")
     @classmethod

@@ -33,7 +33,7 @@ def entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origi
     A reference learner (the ceiling) runs without privacy.
 
     Raises:
-        SpecError: a key that is the board's, or a rule of selection that it does not rank as asked.
+        SpecError: a key that is the board's, one that no board has, or a selection that it does not rank as asked.
     """
     taken = sorted(values.keys() & Protocol.model_fields.keys())
     if taken:
@@ -41,6 +41,11 @@ def entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origi
             f"Expected no {', '.join(taken)} in {origin}: board {board.name!r} fixes them. Drop them, or the board."
         )
     spec = make_spec({**board.protocol, **values}, origin)
+    if spec.allow_overlap:
+        raise SpecError(
+            f"Expected no allow_overlap in {origin}: public images that are private ones are on no board. Run it "
+            "without --board."
+        )
     if plugins.find("learner", spec.learner.name).cls.reference:
         return spec.model_copy(update={"epsilon": math.inf})
     rule = spec.search.rule if spec.search else "default"

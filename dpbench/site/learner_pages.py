@@ -113,7 +113,7 @@ def _page(site: Site, one: LearnerView, explained: Sequence[Explanation], render
 
 def _guarantee(entry: Entry) -> str:
     if entry.role == "control":
-        return "ε 0: no private example is read."
+        return "ε 0: its plan asks for no private example."
     if entry.role == "ceiling":
         return "None: no noise is added, so it is a line and never an entry."
     return (

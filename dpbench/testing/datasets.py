@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from PIL.Image import Image
 
 from dpbench.api import Dataset, Split
-from dpbench.errors import LawBroken
+from dpbench.data.reading import PerImage, itself
+from dpbench.errors import DataError, LawBroken
+from dpbench.testing.copies import changed_copy, changes_of
 from dpbench.testing.laws import Laws, expect
+
+PICKED = 32  # images of a split that are read again
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A dataset over a copy of its data that differs by one record."""
+
+    said: str  # such as "without 07.png"
+    opened: AbstractContextManager[Dataset]
+    replaces: bool = False  # another record stands at its place; else it is missing
 
 
 class DatasetLaws(Laws):
@@ -58,7 +74,79 @@ class DatasetLaws(Laws):
         expect(bool(first.digest) and first.digest == second.digest, "The digest changes between loads.")
         expect(np.array_equal(first.train.labels, second.train.labels), "Training labels change between loads.")
 
+    def test_how_images_come_about_is_declared(self) -> None:
+        """Each image is read from a record of its own, or the dataset says what was done to each."""
+        for name, split in self._splits():
+            expect(
+                bool(split.processing),
+                f"{name}: nobody can see how these images were made. List files as `Records`; of images in memory "
+                "(`DeclaredImages`, or `Records` of bytes) say in `processing` what was done to each.",
+            )
+
+    def test_an_image_is_read_from_its_record_alone(self) -> None:
+        """Read again after a fresh load, last first, an image is the same, and reading remembers nothing."""
+        again = dict(self._splits())
+        for name, split in self._splits():
+            first, second = (PerImage(one.images, itself, "Reading records") for one in (split, again[name]))
+            picked = _picked(len(split.images))
+            read = dict(zip(picked, map(_content, first(picked, thorough=True)), strict=True))
+            for index in reversed(picked):
+                same = read[index] == _content(second([index], thorough=True)[0])
+                expect(same, f"{name}: image {index} follows from the images that were read before it.")
+
+    def test_all_others_are_the_same_in_a_copy_without_one_record(self) -> None:
+        """In a copy of the data that lacks one image, every other image and its label are equal, bit for bit.
+
+        Of data whose loader takes such a copy: one that wants a published checksum does not.
+        """
+        whole = self.subject().load().train
+        for neighbour in self.neighbours():
+            with neighbour.opened as copy:
+                try:
+                    train = copy.load().train
+                except DataError:  # as published or not at all
+                    continue
+                expect_same_but_one(whole, train, neighbour.said, replaced=neighbour.replaces)
+
+    def neighbours(self) -> Iterator[Neighbour]:
+        """Yield the dataset over copies of its data that lack one record, or have a blank one there.
+
+        By default over copies of folders and zips of image files, and of arrays of numpy. Override it in a suite for
+        data that are stored otherwise: removing a record shows what no other law does.
+        """
+        for change in changes_of(self.subject()):
+            yield Neighbour(change.said, changed_copy(self.subject(), change), change.replaces)
+
     def _splits(self) -> list[tuple[str, Split]]:
         splits = self.subject().load()
         named = [("train", splits.train), ("test", splits.test)]
         return [(name, split) for name, split in named if name == "train" or len(split.images)]  # some have no test
+
+
+def _picked(size: int) -> list[int]:
+    return sorted({round(place) for place in np.linspace(0, size - 1, min(size, PICKED))})
+
+
+def expect_same_but_one(whole: Split, changed: Split, said: str, *, replaced: bool) -> None:
+    """Refuse a copy from which more than one image is gone, or in which others have changed.
+
+    Raises:
+        LawBroken: names the change and the first image that follows from others.
+    """
+    gone = len(whole.labels) - len(changed.labels)
+    expect(gone in (0, 1), f"In a copy {said}, {gone} images are gone: which are kept follows from others.")
+    others = []
+    for index in _picked(len(changed.labels)):
+        places = range(index, index + gone + 1)
+        if _labelled(changed, index) not in [_labelled(whole, place) for place in places]:
+            others.append(index)
+    if len(others) > replaced:
+        raise LawBroken(f"In a copy {said}, image {others[-1]} or its label is another one: it follows from others.")
+
+
+def _content(image: Image) -> tuple[str, tuple[int, int], bytes]:
+    return image.mode, image.size, image.tobytes()
+
+
+def _labelled(split: Split, index: int) -> tuple[int, tuple[str, tuple[int, int], bytes]]:
+    return int(split.labels[index]), _content(split.images[index])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from dpbench.api import Extractor
+from dpbench.data.reading import preparing
 from dpbench.errors import LawBroken
 from dpbench.testing.laws import Laws, expect
 
@@ -39,6 +41,18 @@ class ExtractorLaws(Laws):
             "Features of an image depend on its batch.",
         )
 
+    def test_an_image_is_prepared_alone(self) -> None:
+        """Prepared again in another order, after others and by a fresh instance, it is the same."""
+        images = self._images("RGB", (0.1, 1.0))
+        fresh: Extractor = dataclasses.replace(self.subject())  # type: ignore[type-var]
+        there, again = preparing(images, self.subject()), preparing(images, fresh)
+        places = range(len(images))
+        first, third = there(places, thorough=True), there(places)
+        second = again(places[::-1], thorough=True)[::-1]
+        for one, two, three in zip(first, second, third, strict=True):
+            same = torch.equal(one, two) and torch.equal(one, three)
+            expect(same, "What prepare makes of an image follows from other images.")
+
     def test_features_repeat(self) -> None:
         """Opening twice gives the same map, and preparing an image twice the same tensor."""
         first, second = (self.subject().open(torch.device("cpu"))(self._prepared("RGB")) for _ in range(2))
@@ -57,6 +71,10 @@ class ExtractorLaws(Laws):
         expect(bool(self.subject().version), "The extractor has no version.")
 
     def _prepared(self, mode: str) -> Tensor:
+        return torch.stack([self.subject().prepare(image) for image in self._images(mode)])
+
+    def _images(self, mode: str, levels: tuple[float, float] = (0.3, 0.8)) -> list[Image.Image]:
+        """Return five images, each brighter than the one before: what remembers a maximum shows."""
         pixels = np.random.default_rng(0).integers(0, 256, (5, 40, 32, 4), dtype=np.uint8)
-        images = [Image.fromarray(image, "RGBA").convert(mode) for image in pixels]
-        return torch.stack([self.subject().prepare(image) for image in images])
+        shares = np.linspace(*levels, 5)[:, None, None, None]
+        return [Image.fromarray(image, "RGBA").convert(mode) for image in (pixels * shares).astype(np.uint8)]

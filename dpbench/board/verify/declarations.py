@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpbench.board.verify.expectations import InstalledComponent, Wrong
+from dpbench.harness.guarantee import epsilon_of_copies
 from dpbench.records.overlap import find_excess
 from dpbench.records.result import Result
 from dpbench.records.search import Selection, least_clean
@@ -44,13 +45,34 @@ def check_task(result: Result) -> Wrong:
             yield f"task.overlap.{pair}", f"expected it to be counted over {task.test} test examples"
         if pair == "public in private" and task.public not in {0, counted.among}:
             yield "task.public", f"expected {counted.among} public examples, or 0 where the learner sees none"
+    yield from _copies(result)
     yield from _costs(result)
 
 
+def _copies(result: Result) -> Wrong:
+    """Yield where copies in the private split, and epsilon for them, cannot be so."""
+    copies, stated = result.task.copies, result.copies_epsilon
+    if copies is None:
+        return
+    if copies.among != result.task.private or not copies.most <= max(1, copies.images) <= max(1, copies.among):
+        yield "task.copies", f"expected copies among {result.task.private} private images, the commonest among them"
+        return
+    found = epsilon_of_copies(result.privacy, copies.most)
+    if (stated is None) != (found is None) or not close(stated, found):
+        yield "copies_epsilon", f"expected {found!r} for {copies.most} copies of one image, got {stated!r}"
+
+
 def check_copies(result: Result) -> Wrong:
-    """Yield which splits share more images than a board lets them."""
+    """Yield which splits share more images, or repeat more, than a board lets them, and where nobody looked."""
+    if result.spec.allow_overlap:
+        yield "spec.allow_overlap", "expected a run that refuses public images which are private ones"
     for pair, said in find_excess(result.task.overlap, result.task.private):
         yield f"task.overlap.{pair}", said
+    if result.task.copies and (many := result.task.copies.too_many):
+        yield "task.copies", many
+    for role, said in (result.task.processing or {}).items():
+        if not said:
+            yield f"task.processing.{role}", "expected how each image was made, which the dataset does not declare"
 
 
 def _costs(result: Result) -> Wrong:

@@ -11,7 +11,7 @@ from dpbench.api import Learner
 from dpbench.data.duplicates import Hashes
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.roles import SplitName
-from dpbench.records.overlap import COPIES
+from dpbench.records.overlap import COPIES, LOOKALIKES
 from dpbench.records.result import Result, Tuning
 from dpbench.records.search import Selection, SelectionRule, SettingsSource, least_clean
 from dpbench.records.spec import Spec
@@ -21,7 +21,13 @@ from dpbench.support.plugin_calls import call_plugin
 Earlier = Result | Tuning
 Images = Callable[[SplitName], Hashes]
 _SPLIT = {"dataset", "public_dataset", "public_fraction", "imbalance", "split_seed"}
-_NO_MATTER = {"search", "seeds", "learner", "secure_rng"}  # a setting is carried across as if it were chosen here
+_NO_MATTER = {
+    "search",
+    "seeds",
+    "learner",
+    "secure_rng",
+    "allow_overlap",
+}  # a setting is carried across as if it were chosen here
 
 
 def settings_from(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
@@ -104,14 +110,15 @@ def _relation(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: 
         if _same(earlier.spec, spec, set(Spec.model_fields) - _NO_MATTER):
             return "default"
         return "by-hand" if _same(earlier.spec, spec, _SPLIT) else "private-unaccounted"
-    if _share(images("test"), public.sketch, earlier) > COPIES:
+    if _same_images(images("test"), public.sketch, public.looks, earlier):
         return "oracle"
-    return "private-unaccounted" if _share(images("private"), public.sketch, earlier) > COPIES else "transfer"
+    private = _same_images(images("private"), public.sketch, public.looks, earlier)
+    return "private-unaccounted" if private else "transfer"
 
 
-def _share(here: Hashes, sketch: str, earlier: Earlier) -> float:
+def _same_images(here: Hashes, sketch: str, looks: str | None, earlier: Earlier) -> bool:
     try:
-        return here.share_of(sketch)
+        return here.share_of(sketch) > COPIES or here.share_alike(looks or "") > LOOKALIKES
     except ValueError as error:
         raise DataError(f"Expected a sketch of images in the file of digest {earlier.digest}: {error}.") from error
 

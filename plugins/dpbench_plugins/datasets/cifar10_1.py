@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, hookimpl, locate
 from dpbench_plugins.datasets.huggingface import Cifar10
-from dpbench_plugins.datasets.torchvision.image_files import Pixels, digest_of
+from dpbench_plugins.datasets.torchvision.image_files import as_published, digest_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,8 +70,8 @@ class Cifar101(Dataset):
         _expect(paths[0], images, (size, 32, 32, 3), images.dtype == np.uint8, "of uint8")
         within = labels.dtype.kind in "iu" and bool(((labels >= 0) & (labels < 10)).all())
         _expect(paths[1], labels, (size,), within, "of integers in 0..9")
-        train = Split(Pixels(images), labels.astype(np.int64))
-        return Splits(train, Split(Pixels(images[:0]), train.labels[:0]), digest_of(*contents))
+        train = Split(as_published(images), labels.astype(np.int64))
+        return Splits(train, Split(as_published(images[:0]), train.labels[:0]), digest_of(*contents))
 
 
 def _array(content: bytes, path: Path) -> np.ndarray:

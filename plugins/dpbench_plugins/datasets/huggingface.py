@@ -10,7 +10,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench import DataError, DataMissing, Dataset, Source, SpecError, Split, Splits, data_folders, hookimpl, locate
+from dpbench import (
+    DataError,
+    DataMissing,
+    Dataset,
+    DeclaredImages,
+    Source,
+    SpecError,
+    Split,
+    Splits,
+    data_folders,
+    hookimpl,
+    locate,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -18,6 +30,8 @@ if TYPE_CHECKING:
 PAGE = "https://huggingface.co/datasets/"
 CIFAR10 = "uoft-cs/cifar10"
 SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<shards>\d{5})(-\w+)?\.parquet")  # as the hub names them
+
+PROCESSING = "a row of the published Parquet files, decoded on its own"
 
 Opened = tuple[Any, Any, str]  # training and test rows, and a digest of what they were read from
 
@@ -239,7 +253,7 @@ def _split(rows: Any, image: str, label: str) -> Split:
     import numpy as np
 
     try:
-        return Split(Column(rows, image), np.asarray(rows[label], dtype=np.int64))
+        return Split(DeclaredImages(Column(rows, image), PROCESSING), np.asarray(rows[label], dtype=np.int64))
     except (TypeError, ValueError) as error:
         raise DataError(f"Expected a label for every image in {label!r}: {error}. Leave out the others.") from error
 

@@ -203,7 +203,7 @@ def _pld(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     from dp_accounting.pld import PLDAccountant
 
     if not all(release.gaussian for release in plan):
-        return _finest(lambda interval: _mixed(plan, sigma, delta, interval))
+        return finest(lambda interval: _mixed(plan, sigma, delta, interval))
     if all(release.sample_rate == 1 for release in plan):
         total = sum(release.steps / release.relative_noise**2 for release in plan)
         return float(dp.get_epsilon_gaussian(sigma / math.sqrt(total), delta))
@@ -214,10 +214,10 @@ def _pld(plan: Sequence[Planned], sigma: float, delta: float) -> float:
             accountant.compose(event)
         return float(accountant.get_epsilon(delta))
 
-    return _finest(composed)
+    return finest(composed)
 
 
-def _finest(epsilon_at: Callable[[float], float]) -> float:
+def finest(epsilon_at: Callable[[float], float]) -> float:
     """Return epsilon on a grid that is fine enough for it.
 
     A first answer sets the scale; below epsilon 0.2 the default grid of 1e-4 would cost more than half a percent.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench import DataError, Split, Splits
+from dpbench import DataError, Records, Split, Splits
 from dpbench_plugins.datasets.image_trees.listing import ImageFile, read_unpacked
 
 if TYPE_CHECKING:
@@ -22,20 +22,20 @@ READ_FULLY = 256  # images per split whose bytes are part of a fingerprint
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """The images of one split: as stored, or converted to one mode so that they stack."""
+class Picture:
+    """Reads one image file: as stored, or converted to one mode so that images stack."""
 
-    files: tuple[ImageFile, ...]
     advice: str
     mode: str | None  # None: as stored
 
-    def __len__(self) -> int:
-        return len(self.files)
+    def __call__(self, file: ImageFile) -> Image:
+        """Decode it.
 
-    def __getitem__(self, index: int, /) -> Image:
+        Raises:
+            DataError: it cannot be read, is not what the archive lists, or does not decode.
+        """
         from PIL import Image
 
-        file = self.files[index]
         content = self._read(file)
         try:
             image = Image.open(io.BytesIO(content))
@@ -134,7 +134,9 @@ def open_splits(files: Sequence[ImageFile], kinds: Sequence[str], mode: str | No
 
     def split(name: str) -> Split:
         mine = tuple(file for file in files if file.split == name)
-        return Split(Pictures(mine, advice, mode), np.array([label_of[file.kind] for file in mine], dtype=np.int64))
+        return Split(
+            Records(mine, Picture(advice, mode)), np.array([label_of[file.kind] for file in mine], dtype=np.int64)
+        )
 
     return Splits(split("train"), split("test"), digest)
 

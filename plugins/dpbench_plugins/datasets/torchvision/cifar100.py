@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
-from dpbench_plugins.datasets.torchvision.image_files import Pixels, digest_of, read_checked
+from dpbench_plugins.datasets.torchvision.image_files import as_published, digest_of, read_checked
 from dpbench_plugins.datasets.torchvision.pickles import read_arrays
 
 HOST = "https://www.cs.toronto.edu/~kriz"
@@ -95,4 +95,4 @@ def _split(content: bytes, path: Path, labels: str) -> Split:
             f"Expected in {path} a dictionary with uint8 data (n, 3072) and n {labels}_labels: {error}. "
             f"Download it again from {PAGE}."
         ) from error
-    return Split(Pixels(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), classes)
+    return Split(as_published(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), classes)

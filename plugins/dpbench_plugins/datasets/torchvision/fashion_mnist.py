@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
-from dpbench_plugins.datasets.torchvision.image_files import Pixels, digest_of, read_checked
+from dpbench_plugins.datasets.torchvision.image_files import as_published, digest_of, read_checked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +83,7 @@ class FashionMnist(Dataset):
         contents = [self._content(path) for path in locate(self).paths]
         shapes = [shape for size in self.sizes.values() for shape in ((size, 28, 28), (size,))]
         arrays = [_array(*each) for each in zip(contents, shapes, self.md5, strict=True)]
-        train, test = (Split(Pixels(arrays[at]), arrays[at + 1].astype("int64")) for at in (0, 2))
+        train, test = (Split(as_published(arrays[at]), arrays[at + 1].astype("int64")) for at in (0, 2))
         return Splits(train, test, digest_of(*contents))
 
     def _content(self, path: Path) -> bytes:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
-from dpbench_plugins.datasets.torchvision.image_files import ColourFiles, digest_of, fingerprint, read_checked
+from dpbench import DataError, Dataset, Download, Records, Source, Split, Splits, locate
+from dpbench_plugins.datasets.torchvision.image_files import digest_of, fingerprint, read_checked, read_colour
 
 PAGE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
 FOLDER = "flowers-102"
@@ -82,7 +82,9 @@ class Flowers102(Dataset):
         classes = labels["labels"].ravel().astype("int64") - 1
         digest = digest_of(*tables, *(fingerprint(images, jpg.parent) for images in of))
         return Splits(
-            Split(ColourFiles(of[0]), classes[train - 1]), Split(ColourFiles(of[1]), classes[test - 1]), digest
+            Split(Records(of[0], read_colour), classes[train - 1]),
+            Split(Records(of[1], read_colour), classes[test - 1]),
+            digest,
         )
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
-from dpbench_plugins.datasets.torchvision.image_files import ColourFiles, digest_of, fingerprint
+from dpbench import DataError, Dataset, Download, Records, Source, Split, Splits, locate
+from dpbench_plugins.datasets.torchvision.image_files import digest_of, fingerprint, read_colour
 
 PAGE = "https://benchmark.ini.rub.de/gtsrb_dataset.html"
 ARCHIVES = "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370"
@@ -128,4 +128,6 @@ def _check_count(split: str, got: int, expected: int, root: Path) -> None:
 def _split(files: Listed) -> Split:
     import numpy as np
 
-    return Split(ColourFiles(tuple(path for path, _ in files)), np.array([label for _, label in files], dtype=np.int64))
+    return Split(
+        Records(tuple(path for path, _ in files), read_colour), np.array([label for _, label in files], dtype=np.int64)
+    )

@@ -8,48 +8,48 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench import DataError
+from dpbench import DataError, Records
 
 if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
+AS_PUBLISHED = "a row of the published file, as it is"
 READ_FULLY = 256  # files, out of thousands, whose bytes are part of a fingerprint
 
 
 @dataclass(frozen=True)
-class Pixels:
-    """Images held in one array, grey (n, height, width) or RGB (n, height, width, 3), uint8."""
+class RawImage:
+    """Reads an image from its bytes in a file that its publisher made of whole arrays."""
 
-    array: np.ndarray
+    shape: tuple[int, ...]  # (height, width), or (height, width, 3)
 
-    def __len__(self) -> int:
-        return len(self.array)
-
-    def __getitem__(self, index: int, /) -> Image:
+    def __call__(self, pixels: bytes) -> Image:
+        """Return grey or RGB."""
+        import numpy as np
         from PIL import Image
 
-        return Image.fromarray(self.array[index])
+        return Image.fromarray(np.frombuffer(pixels, np.uint8).reshape(self.shape))
 
 
-@dataclass(frozen=True)
-class ColourFiles:
-    """Colour image files, all converted to RGB so that they stack."""
+def as_published(array: np.ndarray) -> Records[bytes]:
+    """Return the images (n, height, width) or (n, height, width, 3) uint8 of a published array, a record each."""
+    return Records([row.tobytes() for row in array], RawImage(array.shape[1:]), AS_PUBLISHED)
 
-    paths: tuple[Path, ...]
 
-    def __len__(self) -> int:
-        return len(self.paths)
+def read_colour(path: Path) -> Image:
+    """Decode one image file, as RGB so that images stack.
 
-    def __getitem__(self, index: int, /) -> Image:
-        from PIL import Image
+    Raises:
+        DataError: it cannot be read.
+    """
+    from PIL import Image
 
-        path = self.paths[index]
-        try:
-            with Image.open(path) as image:
-                return image.convert("RGB")
-        except Exception as error:  # decoders raise many kinds
-            raise DataError(f"Expected a readable image {path}: {error}. Unpack the archive again.") from error
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except Exception as error:  # decoders raise many kinds
+        raise DataError(f"Expected a readable image {path}: {error}. Unpack the archive again.") from error
 
 
 def read_checked(path: Path, md5: str, page: str) -> bytes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench import DataError, Dataset, Download, Source, SpecError, Split, Splits, locate
+from dpbench import DataError, Dataset, Download, Records, Source, SpecError, Split, Splits, locate
 from dpbench_plugins.datasets.torchvision.image_files import digest_of
 
 if TYPE_CHECKING:
@@ -28,19 +28,16 @@ SAMPLED = 256  # images whose bytes are part of the digest: the files have gigab
 
 
 @dataclass(frozen=True)
-class Patches:
-    """Some images of one HDF5 file, which is opened for each, so that forked processes may read at once."""
+class Patch:
+    """Reads one image of an HDF5 file, which is opened for each, so that forked processes may read at once."""
 
     path: Path
-    rows: np.ndarray  # (n,) int64 into the file
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int, /) -> Image:
+    def __call__(self, row: int) -> Image:
+        """Return the image in this row of the file."""
         from PIL import Image
 
-        return Image.fromarray(_read(self.path, "x", int(self.rows[index])))
+        return Image.fromarray(_read(self.path, "x", row))
 
 
 @dataclass(frozen=True)
@@ -92,8 +89,8 @@ class Pcam(Dataset):
         train, test = _labels(train_x, train_y, self.sizes["train"]), _labels(test_x, test_y, self.sizes["test"])
         kept = _subset(len(train), round(self.fraction * len(train)))
         digest = digest_of(*_named(train_x, train), *_named(test_x, test))
-        whole = Split(Patches(test_x, _subset(len(test), len(test))), test)
-        return Splits(Split(Patches(train_x, kept), train[kept]), whole, digest)
+        whole = Split(Records(range(len(test)), Patch(test_x)), test)
+        return Splits(Split(Records(kept.tolist(), Patch(train_x)), train[kept]), whole, digest)
 
 
 def _labels(images: Path, labels: Path, size: int) -> np.ndarray:

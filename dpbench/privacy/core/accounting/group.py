@@ -1,0 +1,84 @@
+"""What a plan costs whoever has several rows: the same mechanism between datasets that differ by m rows.
+
+Epsilon is stated for one row. If one image is in the private split m times, or one person has m images, removing all of
+them moves each sum by up to m clips. That is accounted for as it is: multiplying epsilon by m would need a delta that
+grows by exp(epsilon) with every row.
+
+- Every row in every sum (rate 1): a Gaussian of sensitivity m, which is one of noise multiplier sigma / m; an
+  exponential mechanism of m times eps0.
+- Poisson samples: of m rows a binomial number K is sampled, and they move the sum by up to K clips, so that the pair
+  N(0, sigma^2) and the mixture of N(k, sigma^2) over K dominates (Ganesh 2024, Tight Group-Level DP Guarantees for
+  DP-SGD with Sampling via Mixture of Gaussians Mechanisms, arXiv 2401.10294). `pld` composes that pair.
+- Other accountants have no such mixture. They get the one in which K >= 1 rows move the sum by all of m clips: larger
+  sensitivities dominate smaller ones (the same paper). That is a subsampled Gaussian of rate 1 - (1 - rate)^m and
+  noise sigma / m, so the answer is an upper bound, a loose one where rates are small.
+
+Covered: any m rows, equal or not, add-or-remove.
+Not covered: rows that follow from one another in other ways than by being the same person's or the same image.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from dpbench.errors import SpecError
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.accounting.accountant import AccountantName
+from dpbench.privacy.core.plan import Planned, Release
+
+MOST = 50
+"""Rows of one group for which the mixture is composed; of more, the bound of other accountants is stated."""
+P = TypeVar("P", bound=Planned)
+
+
+def epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int, name: AccountantName = "pld") -> float:
+    """Return an upper bound on epsilon, in nats, of `plan` at `delta` for `rows` rows that one person may remove.
+
+    Raises:
+        SpecError: fewer than one row.
+        PlanError: the accountant cannot answer for this plan.
+    """
+    if rows < 1:
+        raise SpecError(f"Expected one row or more to remove, got {rows}.")
+    mixed = all(one.gaussian for one in plan) and any(one.sample_rate < 1 for one in plan)
+    if mixed and 1 < rows <= MOST and sigma > 0 and name == "pld":
+        return _of_mixtures(plan, sigma, delta, rows)
+    return accountant.epsilon(enlarged(plan, rows), sigma, delta, name)
+
+
+def enlarged(plan: Sequence[P], rows: int) -> list[P]:
+    """Return a plan whose cost for one row is at least what `plan` costs for `rows` of them."""
+    return [_enlarged(one, rows) for one in plan]
+
+
+def _enlarged(release: P, rows: int) -> P:
+    larger = replace(release, relative_noise=release.relative_noise / rows)  # type: ignore[type-var]
+    if isinstance(larger, Release) and larger.sample_rate < 1:
+        rate = -math.expm1(rows * math.log1p(-larger.sample_rate))
+        return replace(larger, sample_rate=min(rate, 1.0))
+    return larger
+
+
+def _of_mixtures(plan: Sequence[Planned], sigma: float, delta: float, rows: int) -> float:
+    from dp_accounting.pld.privacy_loss_distribution import from_mixture_gaussian_mechanism
+    from scipy.stats import binom
+
+    moved = list(range(rows + 1))
+
+    def composed(interval: float) -> float:
+        losses = []
+        for one in plan:
+            chances = binom.pmf(moved, rows, one.sample_rate)
+            loss = from_mixture_gaussian_mechanism(
+                sigma * one.relative_noise, moved, chances / chances.sum(), value_discretization_interval=interval
+            )
+            losses.append(loss.self_compose(one.steps))
+        whole = functools.reduce(lambda one, other: one.compose(other), losses)
+        return float(whole.get_epsilon_for_delta(delta))
+
+    with accountant.quiet():
+        return accountant.finest(composed)

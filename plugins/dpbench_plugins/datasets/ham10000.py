@@ -65,8 +65,8 @@ class Ham10000(Dataset):
     )  # fmt: skip
     licence: ClassVar[str] = "CC BY-NC-SA 4.0"
     citation: ClassVar[str] = (
-        "Tschandl, Rosendahl and Kittler, The HAM10000 dataset, a large collection of multi-source dermatoscopic images "
-        "of common pigmented skin lesions, Scientific Data 2018; doi:10.7910/DVN/DBW86T"
+        "Tschandl, Rosendahl and Kittler, The HAM10000 dataset, a large collection of multi-source dermatoscopic "
+        "images of common pigmented skin lesions, Scientific Data 2018; doi:10.7910/DVN/DBW86T"
     )
     count: ClassVar[int] = 10_015
     seed: int = 0
@@ -106,9 +106,13 @@ class Ham10000(Dataset):
                 f"{len(lines):,}. {ADVICE}"
             )
         if odd := {_name(file) for file in files} ^ lines.keys():
-            raise DataError(f"Expected the images that {table} names in {table.parent}, {min(odd)} is one alone. {ADVICE}")
+            raise DataError(
+                f"Expected the images that {table} names in {table.parent}, {min(odd)} is one alone. {ADVICE}"
+            )
         if odd := {line.kind for line in lines.values()} ^ set(KINDS):
-            raise DataError(f"Expected the classes {', '.join(KINDS)} in {table}, each of them; not so {min(odd)}. {ADVICE}")
+            raise DataError(
+                f"Expected the classes {', '.join(KINDS)} in {table}, each of them; not so {min(odd)}. {ADVICE}"
+            )
 
 
 def _name(file: ImageFile) -> str:
@@ -129,7 +133,9 @@ def _read(table: Path) -> dict[str, Line]:
     for line in lines.values():
         kinds[line.lesion].add(line.kind)
     if several := sorted(lesion for lesion, found in kinds.items() if len(found) > 1):
-        raise DataError(f"Expected one class a lesion in {table}, got {len(kinds[several[0]])} of {several[0]}. {ADVICE}")
+        raise DataError(
+            f"Expected one class a lesion in {table}, got {len(kinds[several[0]])} of {several[0]}. {ADVICE}"
+        )
     return lines
 
 

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate
-from dpbench_plugins.datasets.image_trees import ImageFile, Layout, digest, list_images, open_splits, with_checksums, with_units
+from dpbench_plugins.datasets.image_trees import (
+    ImageFile,
+    Layout,
+    digest,
+    list_images,
+    open_splits,
+    with_checksums,
+    with_units,
+)
 
 Counts = tuple[tuple[int, int], tuple[int, int]]
 """(normal, pneumonia) of the training split, then of the test split."""

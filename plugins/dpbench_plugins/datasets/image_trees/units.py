@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def with_units(splits: Splits, files: Sequence[ImageFile], unit: str, owner: Callable[[ImageFile], str | None]) -> Splits:
+def with_units(
+    splits: Splits, files: Sequence[ImageFile], unit: str, owner: Callable[[ImageFile], str | None]
+) -> Splits:
     """Return splits that say whose each image is, or as they are where that is not known of every training image.
 
     Args:

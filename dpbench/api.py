@@ -232,6 +232,9 @@ class Split:
 
     images: Images | Features
     labels: np.ndarray  # (n,) int64 in [0, classes)
+    units: np.ndarray | None = None
+    """(n,) int64: whose each example is. Examples of one unit (a patient, a lesion, a track) have one number, the same
+    in every split of the dataset, and no other example has it. None: nobody knows, or each example is its own."""
 
     @property
     def processing(self) -> str:
@@ -249,6 +252,9 @@ class Splits:
     test: Split
     digest: str  # of the bytes it was read from: identifies the data in results and in the feature cache
     public: Split | None = None  # examples that are public beside the public share of the training split
+    unit: str = ""
+    """The word for what `Split.units` numbers: `patient`, `lesion`, `track`; empty where training has no units. Only
+    opening the data tells it: a copy may lack the names that units are read from."""
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from dpbench_plugins.datasets.torchvision import Gtsrb, gtsrb
 from PIL import Image
 
 from dpbench import DataError, DataMissing
 from dpbench.testing import DatasetLaws
+from tests.trees import pack, read
 
 HEADER = "Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId"
 
@@ -74,6 +76,79 @@ def test_the_larger_training_set_is_read_only_when_asked_for(data_folder: Path) 
         Few().load()
 
 
+ARCHIVES = {
+    "GTSRB-Training_fixed.zip": "GTSRB/Training/",
+    "GTSRB_Final_Test_Images.zip": "GTSRB/Final_Test/",
+    "GTSRB_Final_Test_GT.zip": "GT-final_test.csv",
+}
+
+
+@pytest.mark.parametrize("packed", [list(ARCHIVES)[place:] for place in range(3)], ids=len)
+def test_archives_as_downloaded_are_the_same_data_as_what_was_in_them(data_folder: Path, packed: list[str]) -> None:
+    root = lay_out(data_folder)
+    unpacked = read(Few().load())
+    for name in packed:
+        files = [file for file in root.rglob("*.*") if file.relative_to(root).as_posix().startswith(ARCHIVES[name])]
+        pack(root / name, {file.relative_to(root).as_posix(): file.read_bytes() for file in reversed(files)})
+        for file in files:
+            file.unlink()
+        for folder in ("GTSRB/Training", "GTSRB/Final_Test/Images"):
+            if ARCHIVES[name] in f"{folder}/":
+                shutil.rmtree(root / folder)
+    assert read(Few().load()) == unpacked
+
+
+def test_the_digest_of_unpacked_archives_is_that_of_earlier_versions(data_folder: Path) -> None:
+    lay_out(data_folder)
+    assert Few().load().digest == "ffe78755b54e777c36368c39373f09694eac091bee40d4d4b3ccf7c842c83ee5"
+
+
+def test_a_damaged_archive_is_refused(data_folder: Path) -> None:
+    root = lay_out(data_folder)
+    (root / "GT-final_test.csv").unlink()
+    (root / "GTSRB_Final_Test_GT.zip").write_bytes(b"no zip")
+    with pytest.raises(DataError, match=r"Expected a table .* in .*GTSRB_Final_Test_GT\.zip: BadZipFile"):
+        Few().load()
+
+
+def test_units_are_the_tracks_of_file_names(data_folder: Path) -> None:
+    root = lay_out(data_folder) / "GTSRB/Training"
+    (root / "00002/00001_00000.ppm").rename(root / "00002/00000_00001.ppm")
+    splits = Few().load()
+    assert splits.unit == "track"
+    assert splits.train.units is not None and splits.train.units.dtype.name == "int64"
+    numbers = splits.train.units.tolist()
+    assert numbers[4] == numbers[5]
+    assert len(set(numbers)) == len(numbers) - 1 == 85
+    assert splits.test.units is None
+
+
+def test_a_copy_with_other_names_has_no_tracks(data_folder: Path) -> None:
+    root = lay_out(data_folder) / "GTSRB/Training"
+    (root / "00002/00001_00000.ppm").rename(root / "00002/a.ppm")
+    splits = Few().load()
+    assert (splits.unit, splits.train.units) == ("", None)
+
+
+def test_the_real_tracks_are_1307_of_29_or_30_frames(real_data: Path) -> None:
+    if not any((real_data / "gtsrb" / name).exists() for name in ("GTSRB_Final_Training_Images.zip", "GTSRB")):
+        pytest.skip(f"put the archives of {gtsrb.PAGE} into {real_data}/gtsrb")
+    splits = Gtsrb(training="final").load()
+    assert splits.train.units is not None
+    tracks, frames = np.unique(splits.train.units, return_counts=True)
+    assert (len(splits.train.units), len(tracks), set(frames.tolist())) == (39_209, 1307, {29, 30})
+    assert len({(track, label) for track, label in zip(splits.train.units, splits.train.labels, strict=True)}) == 1307
+    assert len(splits.test.labels) == 12_630
+
+
+@pytest.mark.parametrize("label", ["43", "-1"])
+def test_a_label_outside_the_classes_is_refused(data_folder: Path, label: str) -> None:
+    table = lay_out(data_folder) / "GT-final_test.csv"
+    table.write_text(table.read_text().replace(";7\n", f";{label}\n", 1))
+    with pytest.raises(DataError, match=rf"Expected labels in 0\.\.42 in .*, got {label}"):
+        Few().load()
+
+
 def test_missing_data_says_what_to_fetch_and_where_it_looked(data_folder: Path) -> None:
     with pytest.raises(DataMissing) as caught:
         Gtsrb().load()
@@ -126,7 +201,7 @@ def test_counts_other_than_the_published_ones_are_refused(data_folder: Path) -> 
 
 def test_a_missing_test_image_is_named(data_folder: Path) -> None:
     (lay_out(data_folder) / "GTSRB/Final_Test/Images/00031.ppm").unlink()
-    with pytest.raises(DataError, match=r"Expected an image .*/00031\.ppm: No such file"):
+    with pytest.raises(DataError, match=r"Expected an image .*/00031\.ppm, which .*/GT-final_test\.csv names"):
         Few().load()
 
 
@@ -164,7 +239,7 @@ def test_an_image_of_another_mode_becomes_rgb(data_folder: Path, mode: str) -> N
 @pytest.mark.parametrize("content", [b"", b"no image", b"P6\n9 7\n255\nshort"])
 def test_an_image_that_does_not_decode_is_named(data_folder: Path, content: bytes) -> None:
     (lay_out(data_folder) / "GTSRB/Training/00000/00000_00000.ppm").write_bytes(content)
-    with pytest.raises(DataError, match=r"Expected a readable image .*/00000_00000\.ppm"):
+    with pytest.raises(DataError, match=r"Expected a readable train image 00000/00000_00000\.ppm in "):
         Few().load().train.images[0]
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from dpbench_plugins.datasets import kermany as dpbench_kermany
 from dpbench_plugins.datasets.image_trees import listing
@@ -203,6 +204,62 @@ def test_no_handle_stays_open_so_images_travel_to_other_processes(data_folder: P
     (data_folder / "chest_xray.zip").unlink()
     with pytest.raises(DataError):
         images[0]
+
+
+PUBLISHED = {
+    "NORMAL": ["IM-0115-0001", "IM-0429-0001", "IM-0429-0001-0002", "NORMAL2-IM-0115-0001"],
+    "PNEUMONIA": ["person1_bacteria_1", "person1_bacteria_2", "person1_virus_6", "person10_bacteria_43"],
+}
+
+
+def named(names: dict[str, list[str]]) -> Tree:
+    """Return these training images, and test images of other patients."""
+    test = {"NORMAL": ["IM-0001-0001", "IM-0003-0001"], "PNEUMONIA": ["person3_virus_16", "person3_virus_15"]}
+    places = {"train": names, "test": test}
+    every = [f"{split}/{kind}/{name}" for split, of in places.items() for kind in of for name in of[kind]]
+    return {f"chest_xray/{name}.jpeg": picture(9 * level, "L") for level, name in enumerate(every)}
+
+
+@pytest.fixture
+def four(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Few, "accepted", (((4, 4), (2, 2)),))
+
+
+@pytest.mark.usefixtures("four")
+def test_units_are_the_patients_of_published_file_names(data_folder: Path) -> None:
+    splits = load(data_folder, named(PUBLISHED))
+    assert splits.unit == "patient"
+    assert splits.train.units is not None and splits.test.units is not None
+    apart, second, third, other, *sick = splits.train.units.tolist()
+    assert second == third and len({apart, second, other}) == 3
+    assert sick[1] == sick[2] and len(set(sick)) == 3  # person10 sorts before person1_
+    assert len(set(splits.test.units)) == 3 and not set(splits.test.units) & set(splits.train.units)
+
+
+@pytest.mark.usefixtures("four")
+def test_mendeleys_names_tell_patients_too(data_folder: Path) -> None:
+    sick = ["BACTERIA-1008087-0001", "BACTERIA-1008087-0002", "VIRUS-1008087-0001", "VIRUS-16628-0001"]
+    normal = ["NORMAL-1003233-0001", "NORMAL-1003233-0002", "NORMAL-1003234-0001", "NORMAL-1003235-0001"]
+    units = load(data_folder, named({"NORMAL": normal, "PNEUMONIA": sick})).train.units
+    assert units is not None and len(set(units.tolist())) == 6
+
+
+@pytest.mark.usefixtures("four")
+def test_where_one_name_is_another_nobody_knows_the_patients(data_folder: Path) -> None:
+    names = {**PUBLISHED, "NORMAL": [*PUBLISHED["NORMAL"][:3], "train_00007"]}
+    splits = load(data_folder, named(names))
+    assert (splits.unit, splits.train.units, splits.test.units) == ("", None, None)
+
+
+def test_2179_of_the_published_training_images_share_their_patient(real_data: Path) -> None:
+    splits = real(real_data)
+    if splits.train.units is None or splits.test.units is None:
+        pytest.skip("a copy whose file names do not tell patients")
+    if len(splits.train.labels) != 5206:
+        pytest.skip("a copy with duplicates")
+    _, images = np.unique(splits.train.units, return_counts=True)
+    assert (len(images), images[images > 1].sum(), images.max()) == (3669, 2179, 30)
+    assert not set(splits.train.units) & set(splits.test.units)
 
 
 def test_the_real_archive_has_the_published_test_split_and_every_sampled_image_decodes(real_data: Path) -> None:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
@@ -228,7 +228,7 @@ def test_a_reference_is_tuned_on_what_it_may_see_of_the_public_split() -> None:
 @pytest.mark.parametrize("folds", [2, 5, 20])
 def test_every_public_label_is_scored_once_by_what_was_fitted_without_it(folds: int) -> None:
     everything = [float(x[0]) for x in PUBLIC.x]
-    folds_ = folds_of(world().private, PublicData(PUBLIC.x, PUBLIC.y), Recites(), search(folds=folds))
+    folds_ = folds_of(world(), Recites(), search(folds=folds))
     assert sorted(float(x[0]) for fold in folds_ for x in fold.x) == everything
     for fold in folds_:
         held, kept, shown = ({float(x[0]) for x in part} for part in (fold.x, fold.rows.x, fold.public.x))
@@ -271,7 +271,7 @@ def test_a_setting_whose_learner_catches_a_refusal_has_no_score(rule: str) -> No
 @pytest.mark.parametrize("public", [PublicData(PUBLIC.x[:9], PUBLIC.y[:9]), PublicData(PUBLIC.x, None)])
 def test_too_few_public_labels_are_refused_in_one_sentence(public: PublicData) -> None:
     with pytest.raises(SpecError, match=r"at least 10 labelled public examples .* Add --public-fraction"):
-        folds_of(world().private, public, Tiny(), search())
+        folds_of(replace(world(), public=public), Tiny(), search())
 
 
 @pytest.mark.usefixtures("telling")

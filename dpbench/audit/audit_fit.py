@@ -151,7 +151,7 @@ def _one_of_many(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
         raise ValueError("Expected a search behind a guarantee of one.")
     wanted, _ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
     setting = wanted[random.Random(f"{prepared.identity} {seed}").randrange(len(wanted))]
-    fold = folds_of(prepared.roles.private, prepared.roles.public, learner, search)[0]
+    fold = folds_of(prepared.roles, learner, search)[0]
     return fold, settle(spaces.candidate(learner, setting), prepared.who, prepared.roles.task, prepared.source.budget)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from dpbench.api import Budget, Dataset, Extractor, Features, Learner, PublicDat
 from dpbench.data import cache, duplicates
 from dpbench.data.concat import Concat
 from dpbench.data.duplicates import Hashes
+from dpbench.data.units import check_units, deal_units, join_units, number_units, shared_units
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.hints import suggest_network
 from dpbench.harness.imbalance import subsample
@@ -30,6 +31,10 @@ SplitName = Literal["private", "public", "test"]
 Sharing = Literal["board", "none", "any"]
 """Which splits a run takes: those that a board takes, those whose public images are not private ones, or any."""
 PUBLIC_IN_PRIVATE = "public in private"
+PAIRS: Mapping[str, tuple[SplitName, SplitName]] = {
+    "test in private": ("test", "private"), "test in public": ("test", "public"),
+    PUBLIC_IN_PRIVATE: ("public", "private"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,10 @@ class Roles:
     images: Callable[[SplitName], Hashes]  # reads every image of a split, for the record alone
     compared: Callable[[], SplitComparison]  # and of all three
     mode: Callable[[], str]  # of the images, as PIL names it: what an image to be predicted is converted to
+    unit: str = ""  # the word for whose each example is; empty where the dataset does not know
+    private_units: np.ndarray | None = None  # (n,) int64, whose each private row is, numbered from 0 without a gap
+    public_units: np.ndarray | None = None  # (n,) int64, the same of the public examples, with numbers of their own
+    shared_units: Mapping[str, int] = field(default_factory=dict)  # "test in private": images of a unit in both
 
 
 def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) -> Roles:
@@ -71,7 +80,8 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     The published training split, or what `imbalance` keeps of it, is cut by the rule's seed into public
     (`public_fraction`) and private, of which `train_fraction` is kept; what the dataset itself gives as public comes
     beside that share. With a public dataset, all of its training split is public instead. The test split is whole, or
-    what `imbalance` keeps of it.
+    what `imbalance` keeps of it. Where the dataset knows whose each example is, both cuts take whole units, and
+    fractions are those of units.
 
     Raises:
         DataError, DataMissing: the data is malformed or not here.
@@ -80,7 +90,7 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     dataset, extractor = parts.dataset, parts.extractor
     splits = _loaded(parts, "dataset")
     labels = _labels(splits.train, "train", dataset)
-    public_rows, private_rows = _cut(_kept(splits, "train", dataset, rule), rule)
+    public_rows, private_rows = _cut(_kept(splits, "train", dataset, rule), rule, splits.train.units)
     declared = Task((), len(dataset.classes), len(private_rows), device, same_source=parts.public_dataset is None)
     check_budget(budget, declared)
     if parts.default_extractor:
@@ -101,6 +111,15 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     digests = {"private": splits.digest, "public": other.digest}
     private = PrivateRows(train, labels[private_rows], private_rows)
 
+    units: dict[SplitName, np.ndarray | None] = {
+        "private": _units(splits.train, private_rows),
+        "public": _units(other.train, public_rows if other is splits else slice(None)),
+        "test": _units(splits.test, _kept(splits, "test", dataset, rule)) if splits.test.units is not None else None,
+    }
+    if other is splits and splits.public is not None:
+        units["public"] = join_units(units["public"], splits.public.units, len(splits.public.labels))
+    shared = _shared(units, {"private", "test"} if other is not splits else set(units))
+
     def images(name: SplitName) -> Hashes:
         if name == "test":
             whole = duplicates.compute_hashes(splits.test, splits.digest, "test")
@@ -117,20 +136,21 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         processing["public"] = ""
     return Roles(
         task, private, public, lambda: _test(splits, parts, rule, device), digests, processing, images,
-        lambda: _compared(images),
+        lambda: _compared(images, shared),
         lambda: splits.test.images[0].mode,
+        splits.unit, number_units(units["private"]), number_units(units["public"]), shared,
     )  # fmt: skip
 
 
-def _compared(images: Callable[[SplitName], Hashes]) -> SplitComparison:
-    private, public, test = images("private"), images("public"), images("test")
-    pairs = {
-        "test in private": (test, private),
-        "test in public": (test, public),
-        PUBLIC_IN_PRIVATE: (public, private),
-    }
-    overlap = {name: duplicates.overlap_of(of, among) for name, (of, among) in pairs.items()}
+def _compared(images: Callable[[SplitName], Hashes], shared: Mapping[str, int]) -> SplitComparison:
+    hashes = {name: images(name) for name in get_args(SplitName)}
+    overlap = {pair: _overlap(hashes[of], hashes[among], shared.get(pair)) for pair, (of, among) in PAIRS.items()}
+    private, public = hashes["private"], hashes["public"]
     return SplitComparison(overlap, public.sketch, public.looks, duplicates.copies_within(private))
+
+
+def _overlap(of: Hashes, among: Hashes, shared: int | None) -> Overlap:
+    return duplicates.overlap_of(of, among).model_copy(update={"units": shared})
 
 
 def check_sharing(roles: Roles, sharing: Sharing) -> None:
@@ -144,8 +164,9 @@ def check_sharing(roles: Roles, sharing: Sharing) -> None:
     if sharing == "board":
         _check_for_board(roles)
     elif sharing == "none" and len(roles.public.x):
-        overlap = {PUBLIC_IN_PRIVATE: duplicates.overlap_of(roles.images("public"), roles.images("private"))}
-        for pair, said in find_excess(overlap, roles.task.size):
+        shared = roles.shared_units.get(PUBLIC_IN_PRIVATE)
+        overlap = {PUBLIC_IN_PRIVATE: _overlap(roles.images("public"), roles.images("private"), shared)}
+        for pair, said in find_excess(overlap, len(roles.private)):
             raise SpecError(
                 f"{pair.capitalize()}: {said}. What is learned from public data is outside epsilon: use other public "
                 "data, or set allow_overlap (--allow-overlap); no board takes the result then."
@@ -160,7 +181,7 @@ def _check_for_board(roles: Roles) -> None:
             "without --board."
         )
     compared = roles.compared()
-    wrong = [f"{pair.capitalize()}: {said}" for pair, said in find_excess(compared.overlap, roles.task.size)]
+    wrong = [f"{pair.capitalize()}: {said}" for pair, said in find_excess(compared.overlap, len(roles.private))]
     if (many := compared.copies.too_many) is not None:
         wrong.append(f"Private split: {many}")
     if wrong:
@@ -198,12 +219,17 @@ def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
     if not (isinstance(splits, Splits) and isinstance(splits.train, Split) and isinstance(splits.test, Split)):
         who = parts.who(role, "load")
         raise DataError(f"Expected Splits of a train and a test Split from {who}, got {splits!r:.100}.")
+    check_units(splits, len(dataset.classes), f"dataset {dataset.name!r}")
     return splits
 
 
-def _cut(rows: np.ndarray, rule: SplitRule) -> tuple[Tensor, Tensor]:
-    size = len(rows)
-    order = rows[np.random.default_rng(np.random.SeedSequence(rule.seed)).permutation(size)]
+def _cut(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tuple[Tensor, Tensor]:
+    random = np.random.default_rng(np.random.SeedSequence(rule.seed))
+    public, private = deal_units(rows, units, lambda size: _sizes(size, rule), random)
+    return torch.from_numpy(public), torch.from_numpy(private)
+
+
+def _sizes(size: int, rule: SplitRule) -> tuple[int, int]:
     public = round(rule.public_fraction * size)
     private = round(rule.train_fraction * (size - public))
     if private < 1:
@@ -211,7 +237,18 @@ def _cut(rows: np.ndarray, rule: SplitRule) -> tuple[Tensor, Tensor]:
             f"No private example is left of {size} with public_fraction={rule.public_fraction} and "
             f"train_fraction={rule.train_fraction}. Lower the first or raise the second."
         )
-    return torch.from_numpy(np.sort(order[:public])), torch.from_numpy(np.sort(order[public : public + private]))
+    return public, private
+
+
+def _units(split: Split, rows: Tensor | np.ndarray | slice) -> np.ndarray | None:
+    return None if split.units is None else split.units[rows if isinstance(rows, slice) else np.asarray(rows)]
+
+
+def _shared(units: Mapping[SplitName, np.ndarray | None], numbered: Set[SplitName]) -> dict[str, int]:
+    """Count for pairs of splits, of those `numbered` alike, the examples of the first whose unit is in the second."""
+    pairs = {pair: names for pair, names in PAIRS.items() if numbered >= set(names)}
+    counts = {pair: shared_units(units[of], units[among]) for pair, (of, among) in pairs.items()}
+    return {pair: count for pair, count in counts.items() if count is not None}
 
 
 def _labels(split: Split, name: str, dataset: Dataset) -> Tensor:

@@ -25,16 +25,21 @@ SUSPECT = 0.05
 
 
 class Overlap(BaseModel):
-    """Of `among` images, how many are the same as one of the others, and how many the same or near (`duplicates`)."""
+    """Of `among` images, how many are the same as one of the others, and how many the same or near (`duplicates`).
+
+    `units` counts those whose patient, lesion or other unit has images in the other split too; None without units.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     exact: int = Field(ge=0)
     near: int = Field(ge=0)  # the exact ones included
     among: int = Field(ge=0)
+    units: int | None = Field(default=None, ge=0, exclude_if=lambda value: value is None)
 
     def __str__(self) -> str:
-        return f"{self.near:,} of {self.among:,} images, {self.exact:,} exactly"
+        of_units = "" if self.units is None else f", {self.units:,} of a unit that is in both"
+        return f"{self.near:,} of {self.among:,} images, {self.exact:,} exactly{of_units}"
 
 
 class Copies(BaseModel):
@@ -62,7 +67,7 @@ def find_excess(overlap: Mapping[str, Overlap], private: int) -> Iterator[tuple[
     """Yield each pair of splits that shares too many images, with what is wrong; `private` is a size.
 
     No image may be both trained on and tested on, and no public image may be a private one: what is learned from
-    public data is outside epsilon.
+    public data is outside epsilon. The same holds of units, where they are known: none may be both public and private.
     """
     sizes = {"private": private, "public": overlap["public in private"].among if "public in private" in overlap else 0}
     for pair, counted in overlap.items():
@@ -71,6 +76,8 @@ def find_excess(overlap: Mapping[str, Overlap], private: int) -> Iterator[tuple[
             yield pair, _said(counted.exact, COPIES, smaller, "exact copies")
         elif counted.near > LOOKALIKES * smaller:
             yield pair, _said(counted.near, LOOKALIKES, smaller, "near copies")
+        elif (counted.units or 0) > (allowed := 0.0 if pair == "public in private" else COPIES) * smaller:
+            yield pair, _said(counted.units or 0, allowed, smaller, "of a unit that is in both splits")
 
 
 def _said(many: int, share: float, smaller: int, kind: str) -> str:

@@ -39,7 +39,7 @@ def check_task(result: Result) -> Wrong:
     if task.overlap.keys() != PAIRS:
         yield "task.overlap", f"expected {', '.join(sorted(PAIRS))}, got {', '.join(sorted(task.overlap))[:200]}"
     for pair, counted in task.overlap.items():
-        if not counted.exact <= counted.near <= counted.among:
+        if not counted.exact <= counted.near <= counted.among or (counted.units or 0) > counted.among:
             yield f"task.overlap.{pair}", "expected exact copies to be among near ones, and those among all"
         if pair.startswith("test") and counted.among != task.test:
             yield f"task.overlap.{pair}", f"expected it to be counted over {task.test} test examples"

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Learner, PublicData
+from dpbench.data.units import deal_units, number_units
 from dpbench.errors import SpecError
-from dpbench.harness.roles import select_public
+from dpbench.harness.roles import Roles, select_public
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.search import Search
 
@@ -24,10 +25,11 @@ class Fold:
     x: Tensor  # (m, *example_shape), what it is scored on
     y: np.ndarray  # (m,)
     weight: float  # private examples that one of the rows stands for: 1 where they are the private ones
+    units: np.ndarray | None = None  # (n,) int64, whose each of the rows is, numbered from 0 without a gap
 
 
-def folds_of(private: PrivateRows, public: PublicData, learner: Learner, search: Search) -> list[Fold]:
-    """Return the folds of a search; `public` is the whole public split, with labels.
+def folds_of(roles: Roles, learner: Learner, search: Search) -> list[Fold]:
+    """Return the folds of a search, none of which divides a unit.
 
     public-validation: the public split in `folds` parts; each in turn is scored on, the others stand in for the private
     split, each row for as many private ones as make up its size, and are the public data too.
@@ -37,28 +39,37 @@ def folds_of(private: PrivateRows, public: PublicData, learner: Learner, search:
     Raises:
         SpecError: too few labelled public examples to hold some out.
     """
+    public, units = roles.public, roles.public_units
     labels = public.y
-    if labels is None or len(labels) < 2 * search.folds:
+    count = 0 if labels is None else len(labels if units is None else np.unique(units))
+    if labels is None or count < 2 * search.folds:
+        counted = "examples" if units is None else "units"
         raise SpecError(
-            f"Expected at least {2 * search.folds} labelled public examples to choose settings by, got "
-            f"{0 if labels is None else len(labels)}. Add --public-fraction, or run with the default settings."
+            f"Expected at least {2 * search.folds} labelled public {counted} to choose settings by, got {count}. "
+            "Add --public-fraction, or run with the default settings."
         )
-    held_out = np.array_split(np.random.default_rng(search.seed).permutation(len(labels)), search.folds)
+    parts = lambda size: [len(part) for part in np.array_split(np.arange(size), search.folds)]
+    held_out = deal_units(np.arange(len(labels)), units, parts, np.random.default_rng(search.seed))
     if search.rule == "public-validation":
-        return [_stand_in(np.sort(part), public, learner, len(private)) for part in held_out]
+        return [_stand_in(part, roles, learner) for part in held_out]
+    private, own = roles.private, roles.private_units
     if learner.public != "labelled":
-        return [Fold(private, select_public(public, learner), public.x, labels.cpu().numpy(), 1.0)]
-    held, kept = _both(np.sort(held_out[0]), len(labels))
-    return [Fold(private, select_public(_rows(public, kept), learner), public.x[held], labels[held].cpu().numpy(), 1.0)]
+        return [Fold(private, select_public(public, learner), public.x, labels.cpu().numpy(), 1.0, own)]
+    held, kept = _both(held_out[0], len(labels))
+    shown = select_public(_rows(public, kept), learner)
+    return [Fold(private, shown, public.x[held], labels[held].cpu().numpy(), 1.0, own)]
 
 
-def _stand_in(part: np.ndarray, public: PublicData, learner: Learner, size: int) -> Fold:
+def _stand_in(part: np.ndarray, roles: Roles, learner: Learner) -> Fold:
+    public, units = roles.public, roles.public_units
     assert public.y is not None
     held, kept = _both(part, len(public.y))
     rest = _rows(public, kept)
     assert rest.y is not None
     rows = PrivateRows(rest.x.cpu(), rest.y.cpu(), torch.arange(len(rest.y)))
-    return Fold(rows, select_public(rest, learner), public.x[held], public.y[held].cpu().numpy(), size / len(rows))
+    x, y = public.x[held], public.y[held].cpu().numpy()
+    own = None if units is None else number_units(units[kept.numpy()])
+    return Fold(rows, select_public(rest, learner), x, y, len(roles.private) / len(rows), own)
 
 
 def _both(part: np.ndarray, size: int) -> tuple[Tensor, Tensor]:

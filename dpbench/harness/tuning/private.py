@@ -44,7 +44,7 @@ def repeats_of(search: ResolvedSearch | None) -> Repeats | None:
 
 def selection_record(learner: Learner, roles: Roles, search: ResolvedSearch) -> Selection:
     """Return what may be put on record of a private search: nothing that tells how many runs there were."""
-    folds_of(roles.private, roles.public, learner, search)  # refuses where there are too few labels
+    folds_of(roles, learner, search)  # refuses where there are too few labels
     return Selection(
         rule=search.rule, space=search.space, possible=spaces.count_settings(search.space), tried=None, draw="random",
         seed=search.seed, private_touched=True, public_labels=len(roles.public.x), chosen=None,
@@ -79,7 +79,7 @@ def best_of(
     were is not kept.
     """
     wanted, _ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
-    fold = folds_of(roles.private, roles.public, learner, search)[0]
+    fold = folds_of(roles, learner, search)[0]
     chance = selection_generator(privacy.rng, seed, identity)
     best: tuple[float, Winner] | None = None
     for run in range(1, draw(Repeats(search.repeats, search.shape), chance) + 1):

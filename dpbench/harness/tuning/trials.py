@@ -100,7 +100,7 @@ class Bench:
 
     def trials(self, wanted: Sequence[spaces.Setting]) -> list[Trial]:
         """Return what every setting scored over all folds, or why it has no score."""
-        folds = folds_of(self.roles.private, self.roles.public, self.learner, self.search)
+        folds = folds_of(self.roles, self.learner, self.search)
         tried = [self._planned(index, setting) for index, setting in enumerate(wanted)]
         groups = list(_groups(tried))
         hits: dict[int, float] = defaultdict(float)

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate
-from dpbench_plugins.datasets.image_trees import ImageFile, Layout, digest, list_images, open_splits, with_checksums
+from dpbench_plugins.datasets.image_trees import (
+    ImageFile,
+    Layout,
+    digest,
+    list_images,
+    open_splits,
+    with_checksums,
+    with_units,
+)
 
 Counts = tuple[tuple[int, int], tuple[int, int]]
 """(normal, pneumonia) of the training split, then of the test split."""
@@ -29,6 +37,9 @@ LAYOUT = Layout(
     advice=ADVICE,
     top=f"{FOLDER}/",
 )
+PATIENT = re.compile(  # in Kaggle's names, then in Mendeley's
+    r"(person\d+_(?:bacteria|virus))_\d+\..*|((?:NORMAL2-)?IM-\d+)-\d+.*|((?:NORMAL|BACTERIA|VIRUS)-\d+)-\d+\..*"
+)
 
 
 @dataclass(frozen=True)
@@ -45,9 +56,9 @@ class Pneumonia(Dataset):
     image, and is the same for a zip and its unpacked folder, which is read in full to compute it. A CRC-32 protects
     against accidents, not forgery.
 
-    Neighbouring datasets differ by one image, so the guarantee is per image, not per patient, who may have several
-    images. By the published file names (person1_virus_6, IM-0001-0001) the 5,206 images come from 3,669 patients: 2,179
-    share their patient with another image, one patient has 30, and no patient is in both splits.
+    Units are patients where file names are the published ones (person1_virus_6, NORMAL2-IM-0383-0001), which number
+    them: the 5,206 images come from 3,669 patients, 2,179 share their patient with another image, one patient has 30,
+    and no patient is in both splits. In a copy with other names nobody knows whose an image is, and it has no units.
     """
 
     name: ClassVar[str] = "pneumonia"
@@ -76,7 +87,12 @@ class Pneumonia(Dataset):
         listed = list_images(path, LAYOUT)
         _check_counts(listed, path, self.accepted)
         files = with_checksums(listed)
-        return open_splits(files, KINDS, None, digest(files), ADVICE)
+        return with_units(open_splits(files, KINDS, None, digest(files), ADVICE), files, "patient", _patient)
+
+
+def _patient(file: ImageFile) -> str | None:
+    found = PATIENT.fullmatch(file.file)
+    return next(filter(None, found.groups())) if found else None
 
 
 def _check_counts(files: Sequence[ImageFile], path: Path, accepted: Sequence[Counts]) -> None:

@@ -13,13 +13,22 @@ from dpbench_plugins.datasets.image_trees.listing import (
     list_images,
     with_checksums,
 )
-from dpbench_plugins.datasets.image_trees.pictures import check_classes, check_counts, digest, fingerprint, open_splits
+from dpbench_plugins.datasets.image_trees.pictures import (
+    Picture,
+    check_classes,
+    check_counts,
+    digest,
+    fingerprint,
+    open_splits,
+)
+from dpbench_plugins.datasets.image_trees.units import with_units
 
 __all__ = [
     "ANYWHERE",
     "FILE",
     "ImageFile",
     "Layout",
+    "Picture",
     "check_classes",
     "check_counts",
     "class_folders",
@@ -28,4 +37,5 @@ __all__ = [
     "list_images",
     "open_splits",
     "with_checksums",
+    "with_units",
 ]

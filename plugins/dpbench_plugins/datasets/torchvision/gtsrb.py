@@ -1,16 +1,23 @@
-"""The German Traffic Sign Recognition Benchmark, unpacked as torchvision unpacks it."""
+"""The German Traffic Sign Recognition Benchmark: its archives as downloaded, or as torchvision unpacks them."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
-from collections.abc import Mapping
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Records, Source, Split, Splits, locate
-from dpbench_plugins.datasets.torchvision.image_files import digest_of, fingerprint, read_colour
+from dpbench_plugins.datasets.image_trees import ImageFile, Layout, Picture, list_images, with_units
+from dpbench_plugins.datasets.torchvision.image_files import READ_FULLY, digest_of
 
 PAGE = "https://benchmark.ini.rub.de/gtsrb_dataset.html"
 ARCHIVES = "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370"
@@ -27,20 +34,25 @@ PACKED = {  # archive, its MD5, its bytes; torchvision states every MD5 but the 
     "test": ("GTSRB_Final_Test_Images.zip", "c7e4e6327067d32654124b0fe9e82185", 88_978_620),
     "truth": ("GTSRB_Final_Test_GT.zip", "fe31e9c9270bbcd7b84b7f21a9d9d9e5", 99_620),
 }
-Listed = list[tuple[Path, int]]
+ADVICE = f"Download the archive again, see {PAGE}."
+TRACK = re.compile(r"(\d+)_\d+\.ppm")
 
 
 @dataclass(frozen=True)
 class Gtsrb(Dataset):
     """German traffic signs: 26,640 or 39,209 training and 12,630 test images of many sizes, RGB, 43 classes.
 
-    Read from a data folder as torchvision unpacks it: gtsrb/GTSRB/Training/000NN/*.ppm,
-    gtsrb/GTSRB/Final_Test/Images/*.ppm and gtsrb/GT-final_test.csv. `training=online` is that training set, of the
-    competition's first stage; `training=final` is the larger one of its last stage, in gtsrb/GTSRB/Final_Training.
-    Counts are checked. The digest covers every file's name and size, the labels, and the bytes of 256 images a split.
+    Read from a data folder: from the three archives in `gtsrb` as downloaded, or as torchvision unpacks them:
+    gtsrb/GTSRB/Training/000NN/*.ppm, gtsrb/GTSRB/Final_Test/Images/*.ppm and gtsrb/GT-final_test.csv, which has the
+    labels of the test images. `training=online` is that training set, of the competition's first stage;
+    `training=final` is the larger one of its last stage, in gtsrb/GTSRB/Final_Training.
 
-    Neighbouring datasets differ by one image: the guarantee is per image, not per sign, of which there are tracks of
-    about 30 images.
+    Counts and labels are checked, and no checksum: a copy in which images were resized is accepted too. The digest
+    tells copies apart. It covers every file's name and size, the labels, and the bytes of 256 images a split, and is
+    the same for archives and what was unpacked from them.
+
+    Units are tracks: 30 frames, or a few fewer, of one sign that the car passed, by their file names
+    (000NN/TRACK_FRAME.ppm); `training=final` has 1,307. The test images are single frames whose tracks are unpublished.
     """
 
     name: ClassVar[str] = "gtsrb"
@@ -69,65 +81,101 @@ class Gtsrb(Dataset):
             Download(f"{ARCHIVES}/{name}", f"md5:{md5}", size, FOLDER, unpack=True)
             for name, md5, size in map(PACKED.__getitem__, parts)
         ]
-        home = tuple(PLACES[part] for part in parts)
-        return Source(homes=(home,), page=PAGE, size=sum(one.size for one in downloads), downloads=downloads)
+        homes = list(product(*((PLACES[part], f"{FOLDER}/{PACKED[part][0]}") for part in parts)))
+        return Source(homes=homes, page=PAGE, size=sum(one.size for one in downloads), downloads=downloads)
 
     def load(self) -> Splits:
         """Open the two splits, training images sorted by class and file name.
 
         Raises:
-            DataError: a class folder or an image is missing, or the labels of the test images do not parse.
+            DataError: a class folder or an image is missing, an archive is damaged, or the labels of the test images do
+                not parse.
         """
-        found = locate(self)
-        root = found.folder
-        train_folder, test_folder, table = found.paths
-        train = _in_folders(train_folder, len(self.classes))
-        test = _in_table(table, test_folder)
+        train_place, test_place, table = locate(self).paths
+        train = list_images(train_place, _layout(self.training))
+        test, labels = _in_table(table, list_images(test_place, _layout("test")), test_place)
+        _check_classes(train, len(self.classes), train_place)
         for split, files in ((self.training, train), ("test", test)):
-            _check_count(split, len(files), self.counts[split], root)
-        parts = [fingerprint([path for path, _ in files], root) for files in (train, test)]
-        labels = ",".join(str(label) for _, label in train + test).encode()
-        return Splits(_split(train), _split(test), digest_of(*parts, labels))
+            _check_count(split, len(files), self.counts[split], train_place.parent)
+        every = [int(file.kind) for file in train] + labels
+        if odd := [label for label in labels if not 0 <= label < len(self.classes)]:
+            raise DataError(f"Expected labels in 0..{len(self.classes) - 1} in {table}, got {odd[0]}. {ADVICE}")
+        parts = [_fingerprint(files, part) for files, part in ((train, self.training), (test, "test"))]
+        digest = digest_of(*parts, ",".join(map(str, every)).encode())
+        splits = Splits(_split(train, every[: len(train)]), _split(test, labels), digest)
+        return with_units(splits, [*train, *test], "track", _track)
 
 
-def _in_folders(folder: Path, classes: int) -> Listed:
-    """List class by class; torchvision numbers the folders it finds, so that a missing one shifts every label after."""
-    found = []
-    for label in range(classes):
-        images = sorted((folder / f"{label:05d}").glob("*.ppm"))
-        if not images:
-            raise DataError(
-                f"Expected .ppm images of class {label} in {folder / f'{label:05d}'}, got none. "
-                f"Unpack the archive again, see {PAGE}."
-            )
-        found += [(image, label) for image in images]
-    return found
+def _layout(part: str) -> Layout:
+    """Return how the images of a part are named; `top` is missing below the unpacked folder."""
+    top = PLACES[part].removeprefix(f"{FOLDER}/") + "/"
+    kind = r"(?P<kind>)" if part == "test" else r"(?P<kind>\d{5})/"
+    pattern = re.compile(rf"(?P<root>(?:[^/]+/)*{top}){kind}(?P<file>[^/]+\.ppm)")
+    return Layout(pattern, lambda _: "test" if part == "test" else "train", ADVICE, top)
 
 
-def _in_table(table: Path, folder: Path) -> Listed:
+def _track(file: ImageFile) -> str | None:
+    found = TRACK.fullmatch(file.file)
+    return f"{file.kind}/{found[1]}" if found else None
+
+
+def _check_classes(files: Sequence[ImageFile], classes: int, place: Path) -> None:
+    """Refuse class folders that are missing: torchvision numbers those it finds, which shifts every label after."""
+    found = {file.kind for file in files}
+    for kind in (f"{label:05d}" for label in range(classes)):
+        if kind not in found:
+            raise DataError(f"Expected .ppm images of class {int(kind)} in {place}/{kind}, got none. {ADVICE}")
+    if odd := sorted(kind for kind in found if int(kind) >= classes):
+        raise DataError(f"Expected {classes} class folders in {place}, got {odd[0]} too. {ADVICE}")
+
+
+def _in_table(table: Path, files: Sequence[ImageFile], place: Path) -> tuple[list[ImageFile], list[int]]:
+    """Return the images that the table names, in its order, and their labels."""
     try:
-        rows = list(
-            csv.DictReader(io.StringIO(table.read_text(encoding="utf-8")), delimiter=";", skipinitialspace=True)
-        )
-        return [(folder / Path(row["Filename"]).name, int(row["ClassId"])) for row in rows]
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        rows = list(csv.DictReader(io.StringIO(_text(table)), delimiter=";", skipinitialspace=True))
+        labelled = [(Path(row["Filename"]).name, int(row["ClassId"])) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, csv.Error) as error:
         raise DataError(
             f"Expected a table with Filename;...;ClassId in {table}: {type(error).__name__}: {error}. "
-            f"Unpack {PACKED['truth'][0]} again, from {ARCHIVES}."
+            f"Download {PACKED['truth'][0]} again, from {ARCHIVES}."
         ) from error
+    by_name = {file.file: file for file in files}
+    if missing := [name for name, _ in labelled if name not in by_name]:
+        raise DataError(f"Expected an image {place / missing[0]}, which {table} names, and found none. {ADVICE}")
+    return [by_name[name] for name, _ in labelled], [label for _, label in labelled]
 
 
-def _check_count(split: str, got: int, expected: int, root: Path) -> None:
+def _text(table: Path) -> str:
+    if table.suffix != ".zip":
+        return table.read_text(encoding="utf-8")
+    with zipfile.ZipFile(table) as archive:
+        return archive.read(Path(PLACES["truth"]).name).decode()
+
+
+def _check_count(split: str, got: int, expected: int, folder: Path) -> None:
     if got != expected:
-        raise DataError(
-            f"Expected {expected:,} images of GTSRB ({split}) below {root / FOLDER}, got {got:,}. "
-            f"Unpack the archive again, see {PAGE}."
-        )
+        raise DataError(f"Expected {expected:,} images of GTSRB ({split}) in {folder}, got {got:,}. {ADVICE}")
 
 
-def _split(files: Listed) -> Split:
+def _fingerprint(files: Sequence[ImageFile], part: str) -> bytes:
+    """Identify thousands of images by every name and size, and the bytes of 256 of them, evenly spaced.
+
+    Raises:
+        DataError: one of those cannot be read.
+    """
+    total, step = hashlib.sha256(), max(1, len(files) // READ_FULLY)
+    for index, file in enumerate(files):
+        name = "/".join(filter(None, (PLACES[part], file.kind, file.file)))
+        total.update(f"{name}\0{file.size}\n".encode())
+        if index % step == 0:
+            try:
+                total.update(file.read())
+            except (OSError, struct.error, zlib.error) as error:
+                raise DataError(f"Expected a readable {name} in {file.path}: {error}. {ADVICE}") from error
+    return total.digest()
+
+
+def _split(files: Sequence[ImageFile], labels: Sequence[int]) -> Split:
     import numpy as np
 
-    return Split(
-        Records(tuple(path for path, _ in files), read_colour), np.array([label for _, label in files], dtype=np.int64)
-    )
+    return Split(Records(tuple(files), Picture(ADVICE, "RGB")), np.array(labels, dtype=np.int64))

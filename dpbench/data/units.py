@@ -1,0 +1,92 @@
+"""Whose each example is: units are checked where splits are, and no cut divides one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dpbench.api import Splits
+from dpbench.errors import DataError
+
+IMAGE = "image"
+"""The unit of data that have no others."""
+
+
+def check_units(splits: Splits, classes: int, who: str) -> None:
+    """Refuse units that do not fit their examples, or that a guarantee cannot be stated for.
+
+    Args:
+        splits: of one dataset; units have the same numbers in each.
+        classes: how many there are.
+        who: names the dataset in messages.
+
+    Raises:
+        DataError: one sentence.
+    """
+    for name, split in (("train", splits.train), ("test", splits.test), ("public", splits.public)):
+        if split is not None and split.units is not None:
+            _check_array(split.units, len(split.images), f"{name} split of {who}")
+    units = splits.train.units
+    if (units is None) == bool(splits.unit) or splits.unit == IMAGE:
+        given = "no units" if units is None else "units"
+        raise DataError(
+            f"Expected units in the train split of {who} and a word for them, such as patient, or neither, got {given} "
+            f"and the word {splits.unit!r}."
+        )
+    if units is None:
+        return
+    if (count := len(np.unique(units))) < max(2, classes):
+        raise DataError(
+            f"Expected at least as many {splits.unit}s in the train split of {who} as its {classes} classes, got "
+            f"{count:,} for {len(units):,} examples: whose an example is must not be one number for many."
+        )
+
+
+def _check_array(units: object, size: int, where: str) -> None:
+    if not isinstance(units, np.ndarray) or units.dtype != np.int64 or units.shape != (size,):
+        found = f"{units.dtype} {units.shape}" if isinstance(units, np.ndarray) else f"a {type(units).__name__}"
+        raise DataError(f"Expected an array of {size} int64 units in the {where}, one per example, got {found}.")
+
+
+def deal_units(
+    rows: np.ndarray, units: np.ndarray | None, counts: Callable[[int], Sequence[int]], random: np.random.Generator
+) -> list[np.ndarray]:
+    """Deal examples into parts at random, whole units alone; what is left over is in none.
+
+    Parts are counted in units and not in examples: where a unit goes does not follow from how large another one is.
+    Each part has its share of the examples in expectation. Without units every example is one of its own.
+
+    Args:
+        rows: (n,) int64, the examples to deal out, ascending.
+        units: (N,) int64, of all the examples that `rows` counts in.
+        counts: given how many units there are, how many go into each part.
+        random: decides.
+
+    Returns:
+        The examples (m,) int64 of each part, ascending.
+    """
+    owners = rows if units is None else units[rows]  # (n,)
+    order = np.unique(owners)
+    order = order[random.permutation(len(order))]
+    wanted = list(counts(len(order)))
+    parts = np.split(order, np.cumsum(wanted))[: len(wanted)]
+    return [rows[np.isin(owners, part)] for part in parts]
+
+
+def number_units(units: np.ndarray | None) -> np.ndarray | None:
+    """Return units (n,) int64 numbered from 0 without a gap."""
+    return None if units is None else np.unique(units, return_inverse=True)[1].astype(np.int64)
+
+
+def join_units(units: np.ndarray | None, others: np.ndarray | None, size: int) -> np.ndarray | None:
+    """Return units (n,) and those of `size` more examples, each its own where nobody knows them; None without any."""
+    if units is None:
+        return None
+    beyond = max(units.max(initial=-1) + 1, 0)
+    return np.concatenate([units, np.arange(beyond, beyond + size) if others is None else others])
+
+
+def shared_units(of: np.ndarray | None, among: np.ndarray | None) -> int | None:
+    """Count the examples of one split whose unit has examples in another one; None where either has no units."""
+    return None if of is None or among is None else int(np.isin(of, among).sum())

@@ -1,0 +1,154 @@
+"""HAM10000: dermatoscopic images of Tschandl et al. 2018, cut into training and test images by lesion."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import ClassVar
+
+from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate
+from dpbench_plugins.datasets.image_trees import (
+    ANYWHERE,
+    ImageFile,
+    Layout,
+    digest,
+    list_images,
+    open_splits,
+    with_checksums,
+    with_units,
+)
+
+KINDS = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
+FOLDER = "ham10000"
+PARTS = ("HAM10000_images_part_1", "HAM10000_images_part_2")
+TABLES = ("HAM10000_metadata.csv", "HAM10000_metadata", "HAM10000_metadata.tab")
+PAGE = "https://doi.org/10.7910/DVN/DBW86T"
+ADVICE = f"Download the data again from {PAGE}, and do not add or remove anything."
+LAYOUT = Layout(re.compile(rf"{ANYWHERE}(?P<kind>)(?P<file>ISIC_\d+\.jpg)"), split=lambda _: "train", advice=ADVICE)
+
+
+@dataclass(frozen=True)
+class Line:
+    """What the table says of one image."""
+
+    lesion: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Ham10000(Dataset):
+    """Dermatoscopic images of pigmented skin lesions: 10,015 images of 7,470 lesions, RGB, 7 classes.
+
+    Read from a data folder: ham10000/HAM10000_images_part_{1,2}, folders or zips as downloaded, and
+    ham10000/HAM10000_metadata.csv (or .tab). Nothing is unpacked. The table names every image once, and there is no
+    image that it does not name.
+
+    Units are lesions: 1,956 have 2 to 6 images, in the same class. No split is published, so this one is dpbench's own:
+    of each class, the fifth of the lesions whose SHA-256 of "SEED LESION_ID" is least is the test split. No lesion is
+    in both, and which is where follows from the published table alone. Two thirds of the images are naevi. Patients are
+    not published: one may have several lesions.
+
+    The digest covers split, class, lesion, file name, size and CRC-32 of every image; it tells resized copies apart and
+    is the same for zips and folders, which are read in full for it. DermaMNIST has the same images, split by image.
+    """
+
+    name: ClassVar[str] = "ham10000"
+    classes: ClassVar[tuple[str, ...]] = (
+        "actinic keratoses and intraepithelial carcinoma", "basal cell carcinoma", "benign keratosis-like lesions",
+        "dermatofibroma", "melanoma", "melanocytic nevi", "vascular lesions",
+    )  # fmt: skip
+    licence: ClassVar[str] = "CC BY-NC-SA 4.0"
+    citation: ClassVar[str] = (
+        "Tschandl, Rosendahl and Kittler, The HAM10000 dataset, a large collection of multi-source dermatoscopic "
+        "images of common pigmented skin lesions, Scientific Data 2018; doi:10.7910/DVN/DBW86T"
+    )
+    count: ClassVar[int] = 10_015
+    seed: int = 0
+
+    def source(self) -> Source:
+        """Return where the images come from and where they are kept."""
+        names = product(*([part, f"{part}.zip"] for part in PARTS), TABLES)
+        return Source(homes=[[f"{FOLDER}/{name}" for name in home] for home in names], page=PAGE, size=2_770_000_000)
+
+    def load(self) -> Splits:
+        """Open the two splits, sorted by class and file name.
+
+        Raises:
+            DataError: the table does not parse or does not name these images, there are more or fewer, or a zip is
+                damaged.
+        """
+        *parts, table = locate(self).paths
+        lines = _read(table)
+        listed = [file for part in parts for file in list_images(part, LAYOUT)]
+        self._check(listed, lines, table)
+        tested = _tested(lines, self.seed)
+
+        def placed(file: ImageFile) -> ImageFile:
+            line = lines[_name(file)]
+            return file._replace(kind=line.kind, split="test" if line.lesion in tested else "train")
+
+        files = sorted(map(placed, with_checksums(listed)))
+        lesions = "\n".join(f"{name} {line.lesion}" for name, line in sorted(lines.items()))
+        of_all = hashlib.sha256(f"{digest(files)}\n{lesions}".encode()).hexdigest()
+        splits = open_splits(files, KINDS, "RGB", of_all, ADVICE)
+        return with_units(splits, files, "lesion", lambda file: lines[_name(file)].lesion)
+
+    def _check(self, files: Sequence[ImageFile], lines: Mapping[str, Line], table: Path) -> None:
+        if (len(files), len(lines)) != (self.count, self.count):
+            raise DataError(
+                f"Expected {self.count:,} images in {table.parent} and in {table.name}, got {len(files):,} and "
+                f"{len(lines):,}. {ADVICE}"
+            )
+        if odd := {_name(file) for file in files} ^ lines.keys():
+            raise DataError(
+                f"Expected the images that {table} names in {table.parent}, {min(odd)} is one alone. {ADVICE}"
+            )
+        if odd := {line.kind for line in lines.values()} ^ set(KINDS):
+            raise DataError(
+                f"Expected the classes {', '.join(KINDS)} in {table}, each of them; not so {min(odd)}. {ADVICE}"
+            )
+
+
+def _name(file: ImageFile) -> str:
+    return file.file.removesuffix(".jpg")
+
+
+def _read(table: Path) -> dict[str, Line]:
+    """Return what the table says of each image, by its name."""
+    try:
+        text = table.read_text(encoding="utf-8")
+        rows = list(csv.DictReader(text.splitlines(), delimiter="\t" if "\t" in text else ","))
+        lines = {row["image_id"]: Line(row["lesion_id"], row["dx"]) for row in rows}
+    except (OSError, ValueError, KeyError, csv.Error) as error:
+        raise DataError(
+            f"Expected a table with lesion_id, image_id and dx in {table}: {type(error).__name__}: {error}. {ADVICE}"
+        ) from error
+    kinds = defaultdict(set)
+    for line in lines.values():
+        kinds[line.lesion].add(line.kind)
+    if several := sorted(lesion for lesion, found in kinds.items() if len(found) > 1):
+        raise DataError(
+            f"Expected one class a lesion in {table}, got {len(kinds[several[0]])} of {several[0]}. {ADVICE}"
+        )
+    return lines
+
+
+def _tested(lines: Mapping[str, Line], seed: int) -> set[str]:
+    """Return the lesions of the test split: a fifth of each class."""
+    lesions = defaultdict(set)
+    for line in lines.values():
+        lesions[line.kind].add(line.lesion)
+    key = lambda lesion: hashlib.sha256(f"{seed} {lesion}".encode()).digest()
+    return {lesion for found in lesions.values() for lesion in sorted(found, key=key)[: round(len(found) / 5)]}
+
+
+@hookimpl
+def dpbench_datasets() -> Sequence[type[Dataset]]:
+    """Register the datasets of this module."""
+    return [Ham10000]

@@ -1,0 +1,43 @@
+"""Whose each image of a tree is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from dpbench import Splits
+from dpbench_plugins.datasets.image_trees.listing import ImageFile
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def with_units(
+    splits: Splits, files: Sequence[ImageFile], unit: str, owner: Callable[[ImageFile], str | None]
+) -> Splits:
+    """Return splits that say whose each image is, or as they are where that is not known of every training image.
+
+    Args:
+        splits: as `open_splits` makes them of these files.
+        files: those of each split in its order.
+        unit: the word for an owner.
+        owner: names whose an image is (the same name in both splits is the same owner), or None where nobody knows.
+    """
+    train, test = ([owner(file) for file in files if file.split == name] for name in ("train", "test"))
+    if None in train:
+        return splits
+    names = sorted({name for name in (*train, *test) if name is not None})
+    number = {name: place for place, name in enumerate(names)}
+    return dataclasses.replace(
+        splits,
+        train=dataclasses.replace(splits.train, units=_numbers(train, number)),
+        test=dataclasses.replace(splits.test, units=None if None in test else _numbers(test, number)),
+        unit=unit,
+    )
+
+
+def _numbers(owners: Sequence[str | None], number: dict[str, int]) -> np.ndarray:
+    import numpy as np
+
+    return np.array([number[name] for name in owners if name is not None], dtype=np.int64)

@@ -47,9 +47,10 @@ from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.crosscheck import cross_check
 from dpbench.privacy.core.forms.contributions import Rows
 from dpbench.privacy.core.plan import check_plan
-from dpbench.privacy.core.randomness import Draws, Randomness, _SeededDraws
+from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.mechanisms import private_selection
+from dpbench.privacy.mechanisms.choice import question
 from dpbench.privacy.mechanisms.choice.choice_plan import divergence, eps0_of, loss_variable
 from dpbench.privacy.mechanisms.choice.question import Cells, check_matrix, choose, losses, project_totals
 from dpbench.privacy.mechanisms.private_selection import Repeats
@@ -502,8 +503,8 @@ def test_a_learner_that_chooses_keeps_the_laws() -> None:
 
 
 def test_the_law_of_choices_notices_a_broken_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    least = _SeededDraws.least
-    monkeypatch.setattr(_SeededDraws, "least", lambda draws, totals, scale: least(draws, totals, scale * 4))
+    least = question.least
+    monkeypatch.setattr(question, "least", lambda totals, scale, draws: least(totals, scale * 4, draws))
     with pytest.raises(LawBroken, match="A choice is not drawn by its law"):
         laws_of(Prototypes()).test_choices_follow_their_law()
 

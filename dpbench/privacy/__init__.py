@@ -18,7 +18,7 @@ Read `core` in this order. The docstring of `core.sum` is the map: it states the
 7. `accounting.accountant`, `accounting.crosscheck`: epsilon from plan and sigma, by two libraries.
 
 Not needed for the argument: `witness` (what an audit sees), `accounting.calibration` (a cache that is believed only if
-it passes), members of `Question` from `rows_asked` on (for audits and searches), `PureCost` and `least` (of choices).
+it passes), members of `Question` from `rows_asked` on (for audits and searches), `PureCost` and `draw` (of other laws).
 
 Private rows: `rows.PrivateRows`. For a learner, only a curator reads them, or, in searches that no epsilon is stated
 for, `harness.tuning.stack`; `dpbench inspect` reads them where it is told to, and says so, and `dpbench audit` asks

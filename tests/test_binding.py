@@ -121,9 +121,15 @@ def _claims() -> list[tuple[str, ...]]:
     lines = str(dpbench.privacy.__doc__).splitlines()
     (first, second, last) = (number for number, line in enumerate(lines) if line.startswith("==="))
     starts = [0, *(at + 1 for at, letter in enumerate(lines[first]) if letter == " "), None]
-    return [
+    listed = [
         tuple(line[start:end].strip() for start, end in itertools.pairwise(starts)) for line in lines[second + 1 : last]
     ]
+    of_mechanisms = [
+        (claim.text, f"{one.module}.{claim.module}".rstrip("."), ", ".join(claim.tests))
+        for one in mechanisms()
+        for claim in one.claims
+    ]
+    return [*listed, *of_mechanisms]
 
 
 def test_the_page_of_claims_names_every_module_and_tests_that_exist() -> None:

@@ -40,6 +40,15 @@ class AuditReplay:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """What holds of a mechanism, and who tries to break it."""
+
+    text: str
+    tests: tuple[str, ...]
+    module: str = ""  # of a package, the one that keeps it
+
+
+@dataclass(frozen=True)
 class Mechanism:
     """One mechanism."""
 
@@ -48,6 +57,7 @@ class Mechanism:
     questions: tuple[type[Question], ...] = ()
     forms: tuple[type[Contribution], ...] = ()  # what rows may contribute to them
     audit: AuditReplay | None = None
+    claims: tuple[Claim, ...] = ()  # beside those of core, which `dpbench.privacy` lists
 
 
 @cache
@@ -60,14 +70,43 @@ def mechanisms() -> tuple[Mechanism, ...]:
     from dpbench.privacy.mechanisms.choice import question, replay
     from dpbench.privacy.mechanisms.residual.form import Residual
 
-    choices = AuditReplay(replay.replay, probe=replay.probe, laws=replay.laws)
     return (
         Mechanism("core.sum", Release, (Sum,), (Rows, Joined, RankOne, Scaled)),
         Mechanism("core.map", None, (Map,)),
-        Mechanism("mechanisms.residual", Release, forms=(Residual,)),
-        Mechanism("mechanisms.choice", Choice, (question.LeastLoss, question.Majorities), (question.Cells,), choices),
-        Mechanism("mechanisms.votes", Release, (votes.TeacherVotes,), audit=AuditReplay(votes.replay, costly=True)),
-        Mechanism("mechanisms.private_selection", None),  # of whole fits: it asks nothing itself
+        Mechanism(
+            "mechanisms.residual",
+            Release,
+            forms=(Residual,),
+            claims=(
+                Claim("a basis that is not orthonormal is refused", ("test_bases",), "bases"),
+                Claim("a residual is no longer than its bound", ("test_bases", "test_residual_guards"), "form"),
+                Claim("how a sample is cut into chunks moves no residual", ("test_sums",), "total"),
+            ),
+        ),
+        Mechanism(
+            "mechanisms.choice",
+            Choice,
+            (question.LeastLoss, question.Majorities),
+            (question.Cells,),
+            AuditReplay(replay.replay, probe=replay.probe, laws=replay.laws),
+            claims=(
+                Claim("one example moves each loss by 0 to 1, the law by eps0", ("test_choice",), "question"),
+                Claim("no choice of one eps0 loses more than one pair of laws", ("test_choice",), "choice_plan"),
+                Claim("a choice is put again, and drawn as its law has it", ("test_choice",), "replay"),
+            ),
+        ),
+        Mechanism(
+            "mechanisms.votes",
+            Release,
+            (votes.TeacherVotes,),
+            audit=AuditReplay(votes.replay, costly=True),
+            claims=(Claim("one example moves at most one vote a query", ("test_votes",)),),
+        ),
+        Mechanism(
+            "mechanisms.private_selection",  # of whole fits: it asks nothing itself
+            None,
+            claims=(Claim("the best of several runs has the epsilon of the search", ("test_private_selection",)),),
+        ),
     )
 
 

@@ -27,7 +27,7 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.plan import Planned, check_plan
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.sum import Sum
-from dpbench.privacy.mechanisms.table import TABLE
+from dpbench.privacy.mechanisms.table import PLANS, mechanisms
 from tests.mutants.__main__ import MUTANTS
 from tests.worlds import curator_over, private_rows
 
@@ -121,9 +121,15 @@ def _claims() -> list[tuple[str, ...]]:
     lines = str(dpbench.privacy.__doc__).splitlines()
     (first, second, last) = (number for number, line in enumerate(lines) if line.startswith("==="))
     starts = [0, *(at + 1 for at, letter in enumerate(lines[first]) if letter == " "), None]
-    return [
+    listed = [
         tuple(line[start:end].strip() for start, end in itertools.pairwise(starts)) for line in lines[second + 1 : last]
     ]
+    of_mechanisms = [
+        (claim.text, f"{one.module}.{claim.module}".rstrip("."), ", ".join(claim.tests))
+        for one in mechanisms()
+        for claim in one.claims
+    ]
+    return [*listed, *of_mechanisms]
 
 
 def test_the_page_of_claims_names_every_module_and_tests_that_exist() -> None:
@@ -136,7 +142,7 @@ def test_the_page_of_claims_names_every_module_and_tests_that_exist() -> None:
 
 def test_every_mechanism_of_the_closed_table_has_its_claims() -> None:
     named = {module for _, modules, _ in _claims() for module in modules.split(", ")}
-    for one in TABLE:
+    for one in mechanisms():
         assert any(module == one.module or module.startswith(f"{one.module}.") for module in named), one.module
 
 
@@ -151,9 +157,9 @@ def test_the_closed_table_names_all_plans_questions_and_forms_there_are() -> Non
         importlib.import_module(
             ".".join(module.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
         )
-    assert _defined(Planned) == {one.planned for one in TABLE if one.planned}
-    assert _defined(Question) == {question for one in TABLE for question in one.questions}
-    assert _defined(Contribution) == {form for one in TABLE for form in one.forms}
+    assert _defined(Planned) == set(PLANS) == {one.planned for one in mechanisms() if one.planned}
+    assert _defined(Question) == {question for one in mechanisms() for question in one.questions}
+    assert _defined(Contribution) == {form for one in mechanisms() for form in one.forms}
 
 
 def test_a_question_or_a_plan_of_somebody_elses_is_refused() -> None:

@@ -47,14 +47,15 @@ from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.crosscheck import cross_check
 from dpbench.privacy.core.forms.contributions import Rows
 from dpbench.privacy.core.plan import check_plan
-from dpbench.privacy.core.randomness import Draws, Randomness, _SeededDraws
+from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.mechanisms import private_selection
+from dpbench.privacy.mechanisms.choice import question
 from dpbench.privacy.mechanisms.choice.choice_plan import divergence, eps0_of, loss_variable
 from dpbench.privacy.mechanisms.choice.question import Cells, check_matrix, choose, losses, project_totals
 from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.audit import Audit
-from dpbench.records.result import PlannedChoice, Result
+from dpbench.records.result import Result
 from dpbench.studies.explain.lifting import Protection, lifted
 from dpbench.testing import LearnerLaws
 from tests.worlds import curator_over, private_rows
@@ -420,8 +421,8 @@ def test_a_run_of_one_choice_states_pure_epsilon_and_is_derived_again(tmp_path: 
     result = run_learner(Prototypes, epsilon=1.0)
     assert result.metrics["accuracy"].mean > 0.7
     (planned,) = result.privacy.plan
-    assert isinstance(planned, PlannedChoice)
-    assert (planned.candidates, planned.parts, result.privacy.delta) == (10, 30, 0.0)
+    assert planned.planned == Choice("classes", candidates=10, parts=30)
+    assert result.privacy.delta == 0.0
     read = Result.read(result.write(tmp_path))
     assert read == result
     answer = derive(question_of(read))
@@ -502,8 +503,8 @@ def test_a_learner_that_chooses_keeps_the_laws() -> None:
 
 
 def test_the_law_of_choices_notices_a_broken_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    least = _SeededDraws.least
-    monkeypatch.setattr(_SeededDraws, "least", lambda draws, totals, scale: least(draws, totals, scale * 4))
+    least = question.least
+    monkeypatch.setattr(question, "least", lambda totals, scale, draws: least(totals, scale * 4, draws))
     with pytest.raises(LawBroken, match="A choice is not drawn by its law"):
         laws_of(Prototypes()).test_choices_follow_their_law()
 

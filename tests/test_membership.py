@@ -34,7 +34,7 @@ def test_of_one_poisson_sample_it_is_at_least_the_best_test_and_hardly_above(rat
     found = true_positive_rate([Release("sum", sample_rate=chance)], sigma, rate)
 
     def mixture(threshold: float) -> float:
-        return (1 - chance) * norm.sf(threshold / sigma) + chance * norm.sf((threshold - 1) / sigma)
+        return float((1 - chance) * norm.sf(threshold / sigma) + chance * norm.sf((threshold - 1) / sigma))
 
     added = mixture(sigma * norm.isf(rate))
     below = brentq(lambda threshold: 1 - mixture(threshold) - rate, -20, 20)

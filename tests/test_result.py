@@ -10,18 +10,19 @@ from typing import IO, Any
 import pytest
 from scipy import stats
 
+from dpbench.api import Release
 from dpbench.errors import DataError, OutputError
 from dpbench.privacy import MECHANISM
 from dpbench.records.metrics import METRICS, TITLES, Scores
 from dpbench.records.result import (
     ComponentOrigin,
     CrossCheck,
-    PlannedRelease,
     Privacy,
     Result,
     SeedResult,
     TaskFacts,
     interval,
+    state_plan,
     summarise,
 )
 from dpbench.records.spec import make_spec
@@ -40,7 +41,7 @@ def result(epsilon: float = 1.0) -> Result:
     sigma = 0.0 if math.isinf(epsilon) else 7.5
     privacy = Privacy(
         epsilon=epsilon, delta=1e-5, accountant="pld", adjacency="add-or-remove-one", sigma=sigma,
-        plan=(PlannedRelease(name="gradient", steps=3, sample_rate=0.5, relative_noise=1, sigma=sigma),),
+        plan=state_plan([Release("gradient", steps=3, sample_rate=0.5)], sigma),
         independent=CrossCheck(accountant="none", lower=epsilon, upper=epsilon), rng="research",
         mechanism=MECHANISM,
     )  # fmt: skip

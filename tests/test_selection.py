@@ -178,7 +178,7 @@ def test_settings_are_chosen_before_the_test_split_is_read(monkeypatch: pytest.M
 def test_private_selection_states_the_epsilon_of_the_whole_search() -> None:
     privacy = ran("private-accounted", repeats=6, shape=0.5, epsilon=2).privacy
     assert privacy.repeats is not None
-    plan = [Release(one.name, one.steps, one.sample_rate, one.relative_noise) for one in privacy.plan]
+    plan = [Release(one.name, one.steps, one.planned.sample_rate, one.relative_noise) for one in privacy.plan]
     count = Repeats(privacy.repeats.mean, privacy.repeats.shape)
     assert (count, privacy.accountant) == (Repeats(6, 0.5), "rdp")
     assert privacy.epsilon == private_selection.epsilon(plan, privacy.sigma, privacy.delta, count)

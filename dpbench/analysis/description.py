@@ -12,9 +12,8 @@ from dpbench.analysis.formats import percent
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.tables import label, test_key
 from dpbench.errors import DataError, SpecError
-from dpbench.privacy.mechanisms.choice.choice_plan import eps0_of
 from dpbench.records.metrics import METRICS, Metric
-from dpbench.records.result import PlannedChoice, Result
+from dpbench.records.result import Result
 from dpbench.support.messages import duration
 
 Line = tuple[str, str]
@@ -70,12 +69,8 @@ def _guarantee(result: Result) -> Iterator[Line]:
     yield "δ, neighbours", f"{privacy.delta:g}{' (pure)' * (not privacy.delta)}, {privacy.adjacency}"
     for one in privacy.plan:
         steps = f"{one.steps:,} steps" if one.steps > 1 else "one step"
-        if isinstance(one, PlannedChoice):
-            parts = f" in each of {one.parts:,} parts" if one.parts > 1 else ""
-            law = f"candidates{parts}, ε₀ {eps0_of(one.sigma):.4g}"
-            yield f"choice {one.name}", f"{steps}, of up to {one.candidates:,} {law}"
-            continue
-        yield f"release {one.name}", f"{steps}, each example with chance {one.sample_rate:g}, σ {one.sigma:.4g}"
+        planned = one.planned
+        yield f"{type(planned).__name__.lower()} {one.name}", f"{steps}, {planned.describe(one.sigma)}"
     yield "randomness", f"{privacy.rng} RNG, {privacy.mechanism}"
     yield "not covered", "; ".join(privacy.not_covered)
 

@@ -30,7 +30,7 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.plan import check_plan
 from dpbench.records.audit import Audit, Sensitivity
-from dpbench.records.result import PlannedRelease
+from dpbench.records.result import state_plan
 from dpbench.support.files import canonical_digest
 
 Answers = Callable[[Tensor, Tensor, int], Sequence[Tensor]]
@@ -100,16 +100,10 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
         scores.add([along / claim.clip], claim.sigma, claim.sample_rate)
     noise.independence.add_other_seed("gradient", [loop(x, y, seed + 1)[0][:, silent] / unit])
     found = sensitivity, noise.summarise(), scores.summarise()
-    plan = tuple(
-        PlannedRelease(
-            name=one.name, steps=one.steps, sample_rate=one.sample_rate, relative_noise=1.0, sigma=claim.sigma
-        )
-        for one in claim.plan
-    )
     return Audit(
         digest=canonical_digest([LOOP, claim.plan[0].__dict__, claim.sigma, claim.clip, size, canaries]), content=None,
-        spec=None, seed=seed, repeats=None, epsilon=claim.stated, delta=claim.delta, sigma=claim.sigma, plan=plan,
-        mechanism=LOOP, sensitivity=found[0], noise=found[1], attack=found[2],
+        spec=None, seed=seed, repeats=None, epsilon=claim.stated, delta=claim.delta, sigma=claim.sigma,
+        plan=state_plan(claim.plan, claim.sigma), mechanism=LOOP, sensitivity=found[0], noise=found[1], attack=found[2],
         figures=compute_figures(claim.stated, claim.delta, *found),
         left_out=("who is in a sample: another library does not tell",) * (claim.sample_rate < 1),
         seconds={"audit": time.perf_counter() - begin},

@@ -10,6 +10,7 @@ import typer
 
 from dpbench import contract, notebook
 from dpbench.museum import matrix
+from dpbench.privacy.mechanisms.table import mechanisms
 from dpbench.records import museum
 from dpbench.registry import KINDS
 
@@ -33,10 +34,23 @@ def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
         **listed,
         "reference/commands.md": commands(command),
         "reference/names.rst": list_names(),
-        "reference/privacy.rst": _titled("The closed middle: claims, modules, tests") + _module("dpbench.privacy"),
+        "reference/privacy.rst": _titled("The closed middle: claims, modules, tests")
+        + _module("dpbench.privacy")
+        + mechanism_claims(),
         "reference/errors.rst": _titled("Errors") + _module("dpbench.errors"),
         "explanation/museum.md": matrix.page(museum.read()).replace("\n### ", "\n## "),
     }
+
+
+def mechanism_claims() -> str:
+    """Return the claims of each mechanism beside sums, from the closed table."""
+    rows = [(claim, one.module, claim.module) for one in mechanisms() for claim in one.claims]
+    lines = [
+        f"   * - {claim.text}\n     - {f'{package}.{module}'.rstrip('.')}\n     - {', '.join(claim.tests)}"
+        for claim, package, module in rows
+    ]
+    head = "\n\n.. list-table:: Claims of the mechanisms\n   :header-rows: 1\n\n"
+    return "\n".join([f"{head}   * - claim\n     - where\n     - tested in", *lines, ""])
 
 
 def commands(root: Command) -> str:

@@ -7,14 +7,13 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from dpbench.api import Budget, Choice, Planned
+from dpbench.api import Budget, Planned
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting import accountant, calibration, crosscheck, group
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.mechanisms import private_selection
 from dpbench.privacy.mechanisms.private_selection import Repeats
-from dpbench.records.result import CrossCheck, PlannedChoice, PlannedRelease, PlannedRepeats, Privacy, not_covered
+from dpbench.records.result import CrossCheck, PlannedRepeats, Privacy, not_covered, state_plan
 
 Rng = Literal["research", "secure"]
 
@@ -71,12 +70,8 @@ def _privacy(
     plan: Sequence[Planned], budget: Budget, name: AccountantName, rng: Rng, sigma: float, stated: float,
     independent: CrossCheck,
 ) -> Privacy:  # fmt: skip
-    noise = sigmas(plan, sigma)
-    releases = tuple(
-        (PlannedChoice if isinstance(one, Choice) else PlannedRelease)(**one.record(), sigma=noise[one.name])
-        for one in plan
-    )
     return Privacy(
-        epsilon=stated, delta=budget.delta, accountant=name, adjacency=budget.adjacency, sigma=sigma, plan=releases,
-        independent=independent, rng=rng, mechanism=MECHANISM, not_covered=not_covered(rng, search=False),
+        epsilon=stated, delta=budget.delta, accountant=name, adjacency=budget.adjacency, sigma=sigma,
+        plan=state_plan(plan, sigma), independent=independent, rng=rng, mechanism=MECHANISM,
+        not_covered=not_covered(rng, search=False),
     )  # fmt: skip

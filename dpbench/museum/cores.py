@@ -234,12 +234,12 @@ def two_sided_scores(honest: Honest, numbers: Tensor) -> Tensor:
     return 2 * steps - 2.0**20
 
 
-def choice_at_twice_eps0(honest: Honest, draws: object, totals: np.ndarray, scale: float) -> np.ndarray:
+def choice_at_twice_eps0(honest: Honest, totals: np.ndarray, scale: float, draws: object) -> np.ndarray:
     """Draws Gumbel noise of half the scale.
 
     Source: made for the museum: exp(eps0 score) where exp(eps0 score / 2) was accounted for.
     """
-    chosen: np.ndarray = honest(draws, totals, scale / 2)
+    chosen: np.ndarray = honest(totals, scale / 2, draws)
     return chosen
 
 

@@ -78,7 +78,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
     BrokenCore(cores.first_rows_counted_twice, "core.rows:PrivateRows.chunks", _WHOLE, noise=1 / 2),
     BrokenCore(cores.unbounded_losses, "mechanisms.choice.question:_steps", elections.Stumps, noise=0),
     BrokenCore(cores.two_sided_scores, "mechanisms.choice.question:_steps", elections.Stumps),
-    BrokenCore(cores.choice_at_twice_eps0, "core.randomness:_SeededDraws.least", elections.Prototypes, noise=1 / 2),
+    BrokenCore(cores.choice_at_twice_eps0, "mechanisms.choice.question:least", elections.Prototypes, noise=1 / 2),
     BrokenCore(cores.shards_by_position, "mechanisms.votes:deal", elections.Committee),
     BrokenAccount(accounts.central_limit_epsilon, (Release("gradient", 500, 512 / 45_000),), 1.1621),
     BrokenAccount(accounts.doubled_divergence, (Release("gradient", 500, 0.02),), 0.802, noise=0.5**0.5),

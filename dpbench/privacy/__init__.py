@@ -18,14 +18,14 @@ Read `core` in this order. The docstring of `core.sum` is the map: it states the
 7. `accounting.accountant`, `accounting.crosscheck`: epsilon from plan and sigma, by two libraries.
 
 Not needed for the argument: `witness` (what an audit sees), `accounting.calibration` (a cache that is believed only if
-it passes), members of `Question` from `rows_asked` on (for audits and searches), `PureCost` and `least` (of choices).
+it passes), members of `Question` from `rows_asked` on (for audits and searches), `PureCost` and `draw` (of other laws).
 
 Private rows: `rows.PrivateRows`. For a learner, only a curator reads them, or, in searches that no epsilon is stated
 for, `harness.tuning.stack`; `dpbench inspect` reads them where it is told to, and says so, and `dpbench audit` asks
 questions again over some of them. `harness.guarantee` computes a result's epsilon by `core.accounting`.
 
-The claims, each with the modules that keep it and the tests that try to break it (a test holds this table to the folder
-and to `mechanisms.table`):
+The claims, each with the modules that keep it and the tests that try to break it. Those of a mechanism beside sums are
+in its line of `mechanisms.table`. A test holds both to the folder:
 
 ======================================================== ============================== ==============================
 claim                                                    where                          tested in
@@ -49,8 +49,6 @@ secure draws come from the operating system alone        core.randomness        
 secure noise is exact: a discrete Gaussian, rounded      core.discrete                  test_discrete
 noise is normal with std sigma * clip, on a public grid  core.noise, core.sum           test_mechanisms
 one example moves a sum by at most the clip, in integers core.exact.sums                test_sums, test_curator
-one example moves each loss by 0 to 1, the law by eps0   mechanisms.choice.question     test_choice
-one example moves at most one vote a query               mechanisms.votes               test_votes
 integers add up exactly, by whatever instructions        core.exact.products            test_exact
 an example's 8-bit numbers are a function of it alone    core.exact.quantised           test_exact
 a row has the same bits wherever it stands               core.exact.elementwise         test_exact, test_positions
@@ -58,20 +56,14 @@ what is set around a question changes no answer          core.exact.surroundings
 each form's sum and norms are those of its rows          core.forms.contributions       test_contributions, test_sums
 norms are never under-estimated                          core.forms.rounding            test_contributions
 a block has a clip of its own; other forms are refused   core.forms.blocks              test_binding, test_bases
-a basis that is not orthonormal is refused               mechanisms.residual.bases      test_bases
-a residual is no longer than its bound                   mechanisms.residual.form       test_bases, test_residual_guards
-how a sample is cut into chunks moves no residual        mechanisms.residual.total      test_sums
 epsilon follows from plan and sigma; two libraries agree core.accounting.accountant     test_accountant
 the odds of a membership test are bounded by the curve   core.accounting.membership     test_membership
-no choice of one eps0 loses more than one pair of laws   mechanisms.choice.choice_plan  test_choice
 sigma reaches the budget from below                      core.accounting.accountant     test_accountant
 a remembered sigma is believed only if it passes         core.accounting.calibration    test_calibration
 accountants that contradict each other refuse a run      core.accounting.crosscheck     test_accountant
-the best of several runs has the epsilon of the search   mechanisms.private_selection   test_private_selection
 an audit sees sums of published randomness alone         core.witness                   test_audit
 what no line of the closed table names is not believed   mechanisms.table               test_binding
 an audit asks every question again over unexpected rows  mechanisms.replay              test_audit, test_votes
-a choice is put again, and drawn as its law has it       mechanisms.choice.replay       test_choice
 ======================================================== ============================== ==============================
 """
 

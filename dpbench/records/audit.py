@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.records import storage
-from dpbench.records.result import ComponentOrigin, PlannedChoice, PlannedRelease
+from dpbench.records.result import AnyUse, ComponentOrigin
 from dpbench.records.spec import Spec
 
 Part = Literal["sensitivity", "noise", "attack"]
@@ -101,7 +101,7 @@ class Audit(_Record):
     epsilon: float = Field(gt=0)  # as stated; of one run where a search has several
     delta: float = Field(ge=0, lt=1)
     sigma: float = Field(gt=0)
-    plan: tuple[PlannedRelease | PlannedChoice, ...]
+    plan: tuple[AnyUse, ...]
     mechanism: str
     sensitivity: Sensitivity | None
     noise: Noise | None

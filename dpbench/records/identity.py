@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 
 from dpbench.privacy import MECHANISM
-from dpbench.records.result import ComponentOrigin, PlannedChoice, PlannedRelease
+from dpbench.records.result import ComponentOrigin, PlannedUse
 from dpbench.records.spec import Spec
 from dpbench.support.files import canonical_digest
 
 
 def identity(
-    spec: Spec, plan: Sequence[PlannedRelease | PlannedChoice], digests: Mapping[str, str],
+    spec: Spec, plan: Sequence[PlannedUse], digests: Mapping[str, str],
     components: Mapping[str, ComponentOrigin], networks: Sequence[str],
 ) -> str:  # fmt: skip
     """Return the SHA-256 that research noise is derived from, next to a seed: only equal questions share noise.

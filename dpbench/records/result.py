@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal, Union, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from dpbench.api import Choice, Planned, Release
+from dpbench.api import Planned
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting.accountant import AccountantName
+from dpbench.privacy.core.plan import sigmas
+from dpbench.privacy.mechanisms.table import PLANS
 from dpbench.records import storage
 from dpbench.records.checksums import seal_of
 from dpbench.records.metrics import METRICS, Scores, Share
@@ -40,27 +43,51 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
-class PlannedRelease(_Record):
-    """One release of the plan, with the noise multiplier it was given."""
+class PlannedUse(_Record):
+    """One use in the plan, with the noise multiplier it was given; each kind of plan has a record with its fields."""
 
     name: str
     steps: int = Field(ge=1)
-    sample_rate: float = Field(gt=0, le=1)
     relative_noise: float = Field(gt=0)
     sigma: float = Field(ge=0)
 
+    @property
+    def planned(self) -> Planned:
+        """The use as a learner plans it."""
+        kind = next(kind for kind, record in RECORDS.items() if isinstance(self, record))
+        return kind(**self.model_dump(exclude={"sigma"}))
 
-class PlannedChoice(_Record):
-    """One choice of the plan, with the noise multiplier it was given: its eps0 is 2 / sigma."""
 
-    sample_rate: ClassVar[float] = 1.0
+def _record_of(kind: type[Planned]) -> type[PlannedUse]:
+    hints, name = get_type_hints(kind), kind.__name__
+    own: dict[str, Any] = {
+        field.name: (hints[field.name], Field(**field.metadata))
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # each kind is a dataclass
+        if field.name not in PlannedUse.model_fields
+    }
+    said = f"One {name.lower()} of the plan, with the noise multiplier it was given."
+    made: type[PlannedUse] = create_model(
+        f"Planned{name}", __base__=PlannedUse, __module__=__name__, __doc__=said, **own
+    )
+    return made
 
-    name: str
-    candidates: int = Field(ge=2)
-    parts: int = Field(ge=1)
-    steps: int = Field(ge=1)
-    relative_noise: float = Field(gt=0)
-    sigma: float = Field(ge=0)
+
+RECORDS = {kind: _record_of(kind) for kind in PLANS}
+if TYPE_CHECKING:
+    AnyUse = PlannedUse
+else:
+    AnyUse = Union[tuple(RECORDS.values())]  # noqa: UP007  # of as many as there are
+
+
+def state_plan(plan: Sequence[Planned], sigma: float) -> tuple[PlannedUse, ...]:
+    """Return a plan as a result states it, given its base noise multiplier."""
+    noise = sigmas(plan, sigma)
+    return tuple(RECORDS[type(one)](**one.record(), sigma=noise[one.name]) for one in plan)
+
+
+def restore_plan(plan: Sequence[PlannedUse]) -> tuple[Planned, ...]:
+    """Return a stated plan as a learner makes it."""
+    return tuple(one.planned for one in plan)
 
 
 class CrossCheck(_Record):
@@ -86,7 +113,7 @@ class Privacy(_Record):
     accountant: AccountantName
     adjacency: Literal["add-or-remove-one"]
     sigma: float = Field(ge=0)
-    plan: tuple[PlannedRelease | PlannedChoice, ...]
+    plan: tuple[AnyUse, ...]
     independent: CrossCheck
     rng: Literal["research", "secure"]
     repeats: PlannedRepeats | None = None
@@ -102,12 +129,6 @@ class Privacy(_Record):
     def repeatable(self) -> bool:
         """Whether this code samples, sums and adds noise as the code did that made the result."""
         return self.mechanism == MECHANISM
-
-
-def restore_plan(plan: Sequence[PlannedRelease | PlannedChoice]) -> tuple[Planned, ...]:
-    """Return a stated plan as a learner makes it."""
-    kinds = {PlannedRelease: Release, PlannedChoice: Choice}
-    return tuple(kinds[type(one)](**one.model_dump(exclude={"sigma"})) for one in plan)
 
 
 class SeedResult(Scores):

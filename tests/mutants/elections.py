@@ -29,15 +29,15 @@ MUTANTS = (
         edit("sigma / 2 / grid", "sigma / 4 / grid"), (LAW,),
     ),
     Mutant(
-        "half the Gumbel noise", "the law is that of twice eps0", "core/randomness.py",
-        edit("self._normals.gumbel(size=totals.shape) -", "self._normals.gumbel(size=totals.shape) / 2 -"), (LAW,),
+        "half the Gumbel noise", "the law is that of twice eps0", "mechanisms/choice/question.py",
+        edit("stream.gumbel(size=totals.shape) -", "stream.gumbel(size=totals.shape) / 2 -"), (LAW,),
     ),
     Mutant(
-        "one Gumbel number for all", "the least is chosen, always", "core/randomness.py",
-        edit("self._normals.gumbel(size=totals.shape) -", "self._normals.gumbel(size=(len(totals), 1)) -"), (LAW,),
+        "one Gumbel number for all", "the least is chosen, always", "mechanisms/choice/question.py",
+        edit("stream.gumbel(size=totals.shape) -", "stream.gumbel(size=(len(totals), 1)) -"), (LAW,),
     ),
     Mutant(
-        "secure choices of half the noise", "the law is that of twice eps0", "core/discrete.py",
+        "secure choices of half the noise", "the law is that of twice eps0", "mechanisms/choice/question.py",
         edit("scale=scale, negate=True", "scale=scale / 2, negate=True"), (LAW,),
     ),
     Mutant(

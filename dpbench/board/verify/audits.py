@@ -16,7 +16,7 @@ from dpbench.board.folder import ResultFile, content_of, validate_content
 from dpbench.board.verify.expectations import Wrong
 from dpbench.errors import Complaint, MalformedFile
 from dpbench.records.audit import Attack, Audit, Figures
-from dpbench.records.result import PlannedChoice, Result
+from dpbench.records.result import Result, restore_plan
 from dpbench.records.tolerance import close
 from dpbench.support.files import canonical_digest
 
@@ -74,7 +74,7 @@ def _wrong(audit: Audit, result: Result) -> Wrong:
 
 
 def _statistics(audit: Audit) -> Wrong:
-    attack, chosen = audit.attack, all(isinstance(one, PlannedChoice) for one in audit.plan)
+    attack, chosen = audit.attack, not any(one.gaussian for one in restore_plan(audit.plan))
     if audit.sensitivity is None or audit.noise is None or (attack is None) != chosen:
         yield "attack", "expected all three parts of an audit of dpbench's own, and no attack on choices alone"
         return
@@ -88,7 +88,7 @@ def _statistics(audit: Audit) -> Wrong:
 
 
 def _attacked(attack: Attack, audit: Audit) -> Wrong:
-    sampled = any(one.sample_rate < 1 for one in audit.plan)
+    sampled = any(one.sample_rate < 1 for one in restore_plan(audit.plan))
     if (attack.mu is None) != sampled:
         yield "attack.mu", "expected none where samples are drawn, and one elsewhere"
     if attack.guesses != count_guesses(attack.canaries) or attack.correct > attack.guesses:

@@ -1,4 +1,4 @@
-"""Noise whose distribution is exact: OpenDP's discrete Gaussians, and its choices, for `--secure-rng`.
+"""Noise whose distribution is exact: OpenDP's discrete Gaussians, for `--secure-rng`.
 
 Floating point has no normal distribution: what a generator of doubles gives has gaps, from which a sum can be read
 (Mironov 2012). Here noise is integers. OpenDP draws them with exact rational arithmetic from a cryptographic generator
@@ -87,21 +87,6 @@ def discrete_gaussian(shape: Sequence[int], std: float) -> np.ndarray:
     count = math.prod(shape)
     parts = [np.array(_drawn(min(CHUNK, count - start), std), np.int64) for start in range(0, count, CHUNK)]
     return np.concatenate([*parts, np.empty(0, np.int64)]).reshape(tuple(shape))
-
-
-def least(totals: np.ndarray, scale: float) -> np.ndarray:
-    """Return for each row of int64 `totals` (parts, N) an index j, with chance proportional to exp(-totals[j] / scale).
-
-    The least of the totals less Gumbel noise of this scale, which OpenDP compares to as many bits as it takes: its law
-    is exact. So is `scale` if it is a double, as one half of sigma times a power of two is.
-    """
-    import opendp.prelude as dp
-
-    dp.enable_features("contrib")
-    domain = dp.vector_domain(dp.atom_domain(T="i64"), size=totals.shape[1])
-    distance, measure = dp.linf_distance(T="i64"), dp.zero_concentrated_divergence()  # this measure's noise is Gumbel
-    chosen = dp.m.make_noisy_max(domain, distance, measure, scale=scale, negate=True)
-    return np.array([chosen(row.tolist()) for row in totals], np.int64)
 
 
 def afford(numbers: int, steps: int, release: str, *, quiet: bool = False) -> None:

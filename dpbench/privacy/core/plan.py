@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -87,8 +88,15 @@ class Planned(ABC):
         return None
 
     def record(self) -> dict[str, Any]:
-        """Return what is stated of it in a result, beside its noise multiplier: its fields."""
+        """Return what is stated of it in a result, beside its noise multiplier: its fields.
+
+        The metadata of a field are bounds (`gt`, `ge`, `le`) on what a result may state of it.
+        """
         return asdict(self)  # type: ignore[call-overload, no-any-return]  # each kind is a dataclass
+
+    @abstractmethod
+    def describe(self, noise: float) -> str:
+        """Return what a person is told of one step, beside its number."""
 
     @abstractmethod
     def check(self, where: str) -> None:
@@ -129,8 +137,12 @@ class Release(Planned):
 
     name: str
     steps: int = 1
-    sample_rate: float = 1.0  # probability per example and step, in (0, 1]
+    sample_rate: float = dataclasses.field(default=1.0, metadata={"gt": 0, "le": 1})  # probability per example and step
     relative_noise: float = 1.0
+
+    def describe(self, noise: float) -> str:
+        """Return its rate and its noise multiplier."""
+        return f"each example with chance {self.sample_rate:g}, σ {noise:.4g}"
 
     def check(self, where: str) -> None:
         """Refuse a rate that is none."""

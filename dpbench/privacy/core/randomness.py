@@ -21,7 +21,7 @@ import os
 import random
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, Protocol
@@ -64,8 +64,15 @@ class Draws(ABC):
         """Return normal noise of mean 0 and standard deviation `std`, in whole grid steps, int64."""
 
     @abstractmethod
-    def least(self, totals: np.ndarray, scale: float) -> np.ndarray:
-        """Return an index a row of int64 (parts, N), int64 (parts,): j with chance ~ exp(-totals[j] / scale)."""
+    def draw(
+        self, research: Callable[[np.random.Generator], np.ndarray], secure: Callable[[], np.ndarray]
+    ) -> np.ndarray:
+        """Return what a mechanism draws by a law of its own, which is no normal noise.
+
+        Args:
+            research: draws from this question's stream.
+            secure: draws by the same law, exactly, from the operating system's generator alone.
+        """
 
 
 @dataclass(frozen=True)
@@ -164,10 +171,10 @@ class _SeededDraws(Draws):
         noise *= std
         return np.rint(noise, out=noise).astype(np.int64)
 
-    def least(self, totals: np.ndarray, scale: float) -> np.ndarray:
-        excess = (totals - totals.min(1, keepdims=True)) / scale  # whole numbers until here
-        chosen: np.ndarray = (self._normals.gumbel(size=totals.shape) - excess).argmax(1)
-        return chosen
+    def draw(
+        self, research: Callable[[np.random.Generator], np.ndarray], secure: Callable[[], np.ndarray]
+    ) -> np.ndarray:
+        return research(self._normals)
 
 
 class _SecureDraws(Draws):
@@ -186,8 +193,10 @@ class _SecureDraws(Draws):
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
         return discrete.rounded_gaussian(shape, std)
 
-    def least(self, totals: np.ndarray, scale: float) -> np.ndarray:
-        return discrete.least(totals, scale)
+    def draw(
+        self, research: Callable[[np.random.Generator], np.ndarray], secure: Callable[[], np.ndarray]
+    ) -> np.ndarray:
+        return secure()
 
 
 def poisson_sample(size: int, rate: float, generator: np.random.Generator) -> np.ndarray:

@@ -1,30 +1,32 @@
 """The closed table: every mechanism there is, what is asked by it, and what an audit does about it.
 
-A new mechanism is one module (or package) beside this one, and a line here. Nothing in `core` names one: accountants,
-ledger and records ask its `Planned`, `LedgerCurator` its `Question`, sums its form. What no line names is refused
-wherever it counts (`core.closed`), and a test holds this table to all that is defined.
+A new mechanism is one module (or package) beside this one, and a line here, in `PLANS` and in `mechanisms`. Nothing in
+`core` names one: accountants, ledger and records ask its `Planned`, `LedgerCurator` its `Question`, sums its form. What
+no line names is refused wherever it counts (`core.closed`), and a test holds this table to all that is defined.
+
+Importing it brings in no torch, for records read `PLANS`: how results are read and written follows from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
 from dpbench.privacy.core.ledger_curator import Question
-from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.plan import Planned, Release, Task
-from dpbench.privacy.core.sum import Sum
-from dpbench.privacy.mechanisms import votes
-from dpbench.privacy.mechanisms.choice import replay as choices
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
-from dpbench.privacy.mechanisms.choice.question import Cells, LeastLoss, Majorities
-from dpbench.privacy.mechanisms.replay import Neighbours, RowInfluence
-from dpbench.privacy.mechanisms.residual.form import Residual
-from dpbench.privacy.mechanisms.votes import TeacherVotes
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dpbench.privacy.core.forms.contributions import Contribution
+    from dpbench.privacy.mechanisms.choice.replay import ChoiceCounts
+    from dpbench.privacy.mechanisms.replay import Neighbours, RowInfluence
+
+PLANS: tuple[type[Planned], ...] = (Release, Choice)
+"""What a plan may hold. No two have the same fields: records of a plan are told apart by them."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,16 @@ class AuditReplay:
     replay: Callable[[Any, Neighbours], RowInfluence]
     costly: bool = False  # to ask again, whatever rows are
     probe: Callable[[Neighbours], RowInfluence] | None = None  # a question of the audit's own
-    laws: Callable[[float, Task, np.random.Generator], Iterator[choices.ChoiceCounts]] | None = None
+    laws: Callable[[float, Task, np.random.Generator], Iterator[ChoiceCounts]] | None = None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What holds of a mechanism, and who tries to break it."""
+
+    text: str
+    tests: tuple[str, ...]
+    module: str = ""  # of a package, the one that keeps it
 
 
 @dataclass(frozen=True)
@@ -46,29 +57,64 @@ class Mechanism:
     questions: tuple[type[Question], ...] = ()
     forms: tuple[type[Contribution], ...] = ()  # what rows may contribute to them
     audit: AuditReplay | None = None
+    claims: tuple[Claim, ...] = ()  # beside those of core, which `dpbench.privacy` lists
 
 
-TABLE = (
-    Mechanism("core.sum", Release, (Sum,), (Rows, Joined, RankOne, Scaled)),
-    Mechanism("core.map", None, (Map,)),
-    Mechanism("mechanisms.residual", Release, forms=(Residual,)),
-    Mechanism(
-        "mechanisms.choice",
-        Choice,
-        (LeastLoss, Majorities),
-        (Cells,),
-        AuditReplay(choices.replay, probe=choices.probe, laws=choices.laws),
-    ),
-    Mechanism("mechanisms.votes", Release, (TeacherVotes,), audit=AuditReplay(votes.replay, costly=True)),
-    Mechanism("mechanisms.private_selection", None),  # of whole fits: it asks nothing itself
-)
+@cache
+def mechanisms() -> tuple[Mechanism, ...]:
+    """Return the table."""
+    from dpbench.privacy.core.forms.contributions import Joined, RankOne, Rows, Scaled
+    from dpbench.privacy.core.map import Map
+    from dpbench.privacy.core.sum import Sum
+    from dpbench.privacy.mechanisms import votes
+    from dpbench.privacy.mechanisms.choice import question, replay
+    from dpbench.privacy.mechanisms.residual.form import Residual
+
+    return (
+        Mechanism("core.sum", Release, (Sum,), (Rows, Joined, RankOne, Scaled)),
+        Mechanism("core.map", None, (Map,)),
+        Mechanism(
+            "mechanisms.residual",
+            Release,
+            forms=(Residual,),
+            claims=(
+                Claim("a basis that is not orthonormal is refused", ("test_bases",), "bases"),
+                Claim("a residual is no longer than its bound", ("test_bases", "test_residual_guards"), "form"),
+                Claim("how a sample is cut into chunks moves no residual", ("test_sums",), "total"),
+            ),
+        ),
+        Mechanism(
+            "mechanisms.choice",
+            Choice,
+            (question.LeastLoss, question.Majorities),
+            (question.Cells,),
+            AuditReplay(replay.replay, probe=replay.probe, laws=replay.laws),
+            claims=(
+                Claim("one example moves each loss by 0 to 1, the law by eps0", ("test_choice",), "question"),
+                Claim("no choice of one eps0 loses more than one pair of laws", ("test_choice",), "choice_plan"),
+                Claim("a choice is put again, and drawn as its law has it", ("test_choice",), "replay"),
+            ),
+        ),
+        Mechanism(
+            "mechanisms.votes",
+            Release,
+            (votes.TeacherVotes,),
+            audit=AuditReplay(votes.replay, costly=True),
+            claims=(Claim("one example moves at most one vote a query", ("test_votes",)),),
+        ),
+        Mechanism(
+            "mechanisms.private_selection",  # of whole fits: it asks nothing itself
+            None,
+            claims=(Claim("the best of several runs has the epsilon of the search", ("test_private_selection",)),),
+        ),
+    )
 
 
 def audit_of(question: type[Question]) -> AuditReplay | None:
     """Return how questions of this type are put again; None of sums."""
-    return next(one.audit for one in TABLE if question in one.questions)
+    return next(one.audit for one in mechanisms() if question in one.questions)
 
 
 def audits_of(planned: type[Planned]) -> tuple[AuditReplay, ...]:
     """Return how an audit puts questions again that are planned so."""
-    return tuple(one.audit for one in TABLE if one.planned is planned and one.audit is not None)
+    return tuple(one.audit for one in mechanisms() if one.planned is planned and one.audit is not None)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpbench.api import Choice, Learner
+from dpbench.api import Learner
 from dpbench.errors import ComponentFailed, SpecError
 from dpbench.harness.fit import fit, fit_learner
 from dpbench.harness.fitting import fit_isolated, predict_isolated
@@ -94,7 +94,7 @@ def _checked(prepared: PreparedRun) -> PreparedRun:
             f"{prepared.spec.epsilon:g}: it reads no private data, adds no noise, or keeps the best of several fits."
         )
     for one in privacy.releases:
-        if isinstance(one, Choice):
+        if not one.gaussian:
             raise refuse_other_question(one.name)
     return prepared
 

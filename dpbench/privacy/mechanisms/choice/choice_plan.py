@@ -32,6 +32,7 @@ plans of one or two choices, and 1.7 times as much in one of twenty. Of so many,
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,10 +67,15 @@ class Choice(Planned):
     sample_rate: ClassVar[float] = 1.0  # every example is in every question
 
     name: str
-    candidates: int  # at most: how many there are may follow from public data
-    parts: int = 1
+    candidates: int = dataclasses.field(metadata={"ge": 2})  # at most: how many there are may follow from public data
+    parts: int = dataclasses.field(default=1, metadata={"ge": 1})
     steps: int = 1
     relative_noise: float = 1.0
+
+    def describe(self, noise: float) -> str:
+        """Return among how many it is, and its eps0."""
+        parts = f" in each of {self.parts:,} parts" if self.parts > 1 else ""
+        return f"of up to {self.candidates:,} candidates{parts}, ε₀ {eps0_of(noise):.4g}"
 
     @property
     def pure(self) -> PureCost | None:

@@ -14,7 +14,7 @@ Candidates are as many as the losses of no rows are by: a count that no private 
 
 Not covered: how long a choice takes. With research randomness Gumbel noise is drawn in float64: chances below some
 2^-53 come out as zero, and low bits are those of a library's logarithm (mitigation, not proof). `--secure-rng` draws by
-OpenDP in exact arithmetic (`discrete.least`).
+OpenDP in exact arithmetic (`exact_least`).
 """
 
 from __future__ import annotations
@@ -198,8 +198,36 @@ def choose(totals: Tensor, sigma: float, grid: float, draws: Draws) -> Tensor:
     """
     if not sigma:
         return totals.argmin(1)
-    chosen = draws.least(totals.cpu().numpy(), sigma / 2 / grid)  # exact, where grid is a power of two
+    chosen = least(totals.cpu().numpy(), sigma / 2 / grid, draws)  # exact, where grid is a power of two
     return torch.from_numpy(chosen).to(totals.device)
+
+
+def least(totals: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
+    """Return an index a row of int64 (parts, N), int64 (parts,): j with chance proportional to exp(-totals[j] / scale).
+
+    It is the least of the totals less Gumbel noise of this scale.
+    """
+
+    def gumbel_least(stream: np.random.Generator) -> np.ndarray:
+        excess = (totals - totals.min(1, keepdims=True)) / scale  # whole numbers until here
+        chosen: np.ndarray = (stream.gumbel(size=totals.shape) - excess).argmax(1)
+        return chosen
+
+    return draws.draw(gumbel_least, lambda: exact_least(totals, scale))
+
+
+def exact_least(totals: np.ndarray, scale: float) -> np.ndarray:
+    """Return the same by OpenDP, which compares the noise to as many bits as it takes: the law is exact.
+
+    So is `scale` if it is a double, as one half of sigma times a power of two is.
+    """
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T="i64"), size=totals.shape[1])
+    distance, measure = dp.linf_distance(T="i64"), dp.zero_concentrated_divergence()  # this measure's noise is Gumbel
+    chosen = dp.m.make_noisy_max(domain, distance, measure, scale=scale, negate=True)
+    return np.array([chosen(row.tolist()) for row in totals], np.int64)
 
 
 def rows_held(candidates: int, chunk_size: int | None) -> int:

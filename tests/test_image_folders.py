@@ -17,7 +17,8 @@ from dpbench_plugins.datasets.image_folders import DermNet, Flower16, ImageFolde
 from dpbench_plugins.datasets.image_trees import pictures
 from PIL import Image
 
-from dpbench import DataError, DataMissing, Dataset, registry
+from dpbench import DataError, DataMissing, Dataset, SpecError, registry
+from dpbench.data.survey import survey
 from dpbench.records.protocol import Component
 from dpbench.testing import DatasetLaws
 from tests.trees import Tree, lay_out, pack, picture, pixels, planted, read
@@ -345,3 +346,103 @@ def test_what_may_not_be_read_is_named(data_folder: Path, case: Case) -> None:
             dataset.load()
     finally:
         (data_folder / case.folder).chmod(0o755)
+
+
+NAMED = {  # a cat's owner and a picture of it
+    name: picture(40 * place)
+    for place, name in enumerate(
+        [f"{split}/{kind}/{owner}_{number}.jpg" for split, owners in (("train", "abc"), ("test", "de"))
+         for kind in ("cat", "dog") for owner in owners for number in range(2)]
+    )
+}  # fmt: skip
+
+
+def owned(folder: Path, units: str, **options: Any) -> ImageFolder:
+    return ImageFolder(str(lay_out(folder / "owned", NAMED)), units=units, **options)
+
+
+def written(folder: Path, lines: list[str]) -> str:
+    (folder / "owners.csv").write_text("\n".join(lines))
+    return str(folder / "owners.csv")
+
+
+LINES = ["file,unit", *(f"{name},{name.split('/')[-1][0]}" for name in NAMED)]
+
+
+def test_units_of_own_images_are_read_from_a_table_or_from_file_names(data_folder: Path) -> None:
+    by_table = owned(data_folder, written(data_folder, LINES), unit="owner").load()
+    by_name = owned(data_folder, r"^([a-z])_", unit="owner").load()
+    for splits in (by_table, by_name):
+        assert splits.train.units is not None and splits.test.units is not None
+        assert splits.train.units.tolist() == [0, 0, 1, 1, 2, 2] * 2
+        assert splits.test.units.tolist() == [3, 3, 4, 4] * 2
+        assert splits.unit == "owner"
+    assert owned(data_folder, "").load().unit == ""
+
+
+def test_the_table_is_part_of_the_digest_and_the_pattern_is_an_option(data_folder: Path) -> None:
+    plain = owned(data_folder, "").load().digest
+    first = owned(data_folder, written(data_folder, LINES)).load().digest
+    second = owned(data_folder, written(data_folder, [*LINES[:-1], f"{list(NAMED)[-1]},z"])).load().digest
+    assert len({plain, first, second}) == 3
+    assert owned(data_folder, r"^([a-z])_").load().digest == plain
+
+
+def test_a_zip_has_the_units_of_its_folder_and_val_is_named_as_it_lies(data_folder: Path) -> None:
+    files = {name.replace("test/", "val/"): content for name, content in NAMED.items()}
+    packed = pack(data_folder / "owned.zip", {f"below/{name}": content for name, content in files.items()})
+    table = written(data_folder, [line.replace("test/", "val/") for line in LINES])
+    units = ImageFolder(str(packed), units=table).load().test.units
+    assert units is not None and units.tolist() == [3, 3, 4, 4] * 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([*LINES, "train/cat/no.jpg,a"], r"it names images that are not there: train/cat/no\.jpg \(1 in all\)"),
+        (LINES[:-2], r"it misses images: test/dog/e_0\.jpg \(2 in all\)"),
+        ([*LINES, LINES[1]], r"it names images more than once: train/cat/a_0\.jpg"),
+        ([*LINES[:-1], f"{list(NAMED)[-1]},"], r"it has no unit for images: test/dog/e_1\.jpg"),
+        (["image,patient"], r"Expected a CSV file with the columns file and unit .*owners\.csv|it misses images"),
+        (["image,patient", "a,b"], r"Expected a CSV file with the columns file and unit in .*owners\.csv: KeyError"),
+    ],
+)
+def test_a_table_that_does_not_fit_the_images_is_refused_in_one_sentence(
+    data_folder: Path, lines: list[str], said: str
+) -> None:
+    with pytest.raises(DataError, match=said):
+        owned(data_folder, written(data_folder, lines)).load()
+
+
+def test_a_table_that_is_nowhere_is_said(data_folder: Path) -> None:
+    with pytest.raises(DataMissing, match=r"Expected a table of file and unit in /nowhere\.csv"):
+        owned(data_folder, "/nowhere.csv").load()
+
+
+def test_a_pattern_that_is_not_in_every_name_is_refused(data_folder: Path) -> None:
+    with pytest.raises(DataError, match=r"units=\(\[ab\]\)_ .*got none in test/cat/d_0\.jpg \(12 of 20\)"):
+        owned(data_folder, "([ab])_").load()
+
+
+@pytest.mark.parametrize(
+    ("units", "unit", "said"),
+    [
+        ("", "patient", r"Expected units beside unit=patient"),
+        ("([a-z]", "unit", r"units=\(\[a-z\] to be a \.csv file or a regular expression"),
+        ("[a-z]_", "unit", r"Expected a group in the pattern units=\[a-z\]_"),
+    ],
+)
+def test_options_that_name_no_unit_are_refused(units: str, unit: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        ImageFolder("any", units=units, unit=unit)
+
+
+@pytest.mark.parametrize(("owners", "count"), [("aaaaaa", 1), ("aaabbb", 2)])
+def test_one_unit_for_all_and_fewer_units_than_classes_are_refused(data_folder: Path, owners: str, count: int) -> None:
+    kinds = ("bird", "cat", "dog")
+    files = planted([f"{split}/{kind}" for split in ("train", "test") for kind in kinds], 2)
+    lines = [f"{name},{owners[place % 6]}" for place, name in enumerate(files)]
+    table = written(data_folder, ["file,unit", *lines])
+    dataset = ImageFolder(str(lay_out(data_folder / "three", files)), units=table, unit="patient")
+    with pytest.raises(DataError, match=rf"at least as many patients .* as its 3 classes, got {count} for 6 examples"):
+        survey(dataset)

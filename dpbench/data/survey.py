@@ -5,14 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from dpbench.api import Dataset, Split
+from dpbench.api import Dataset, Split, Splits
 from dpbench.data import sources
 from dpbench.data.duplicates import compute_hashes, overlap_of, overlap_within
+from dpbench.data.units import check_units, shared_units
 from dpbench.errors import DataError
 from dpbench.records.overlap import Overlap
 from dpbench.support.plugin_calls import call_plugin
+
+
+class UnitCounts(BaseModel):
+    """Whose the training images are: patients, lesions, tracks."""
+
+    model_config = ConfigDict(frozen=True)
+
+    unit: str
+    count: int
+    largest: int  # images of the one that has most
+    sharing: int  # images that share their unit with another one
+
+    def __str__(self) -> str:
+        """Say how many there are, and of how many images."""
+        return f"{self.count:,} {self.unit}s; {self.sharing:,} images share theirs, one has {self.largest:,}"
 
 
 class Survey(BaseModel):
@@ -31,6 +47,7 @@ class Survey(BaseModel):
     where: str
     digest: str
     overlap: dict[str, Overlap]
+    units: UnitCounts | None = Field(default=None, exclude_if=lambda value: value is None)  # of the training images
 
     def lines(self) -> list[tuple[str, str]]:
         """Return what to show, as pairs of a name and a value."""
@@ -42,6 +59,7 @@ class Survey(BaseModel):
             ("classes", f"{len(self.classes)}: {named}"),
             ("images", f"{sum(self.train):,} training, {sum(self.test):,} test; {self.image} the first"),
             ("a class has", f"{least:,} to {most:,} training images"),
+            *([("training units", str(self.units))] if self.units else []),
             ("licence", self.licence),
             ("citation", self.citation),
             ("page", self.page),
@@ -58,21 +76,32 @@ def survey(dataset: Dataset) -> Survey:
         DataError, DataMissing: as its loader does, or an image does not decode.
     """
     splits = call_plugin(f"load of dataset {dataset.name!r}", dataset.load)
+    check_units(splits, len(dataset.classes), f"dataset {dataset.name!r}")
     counts = [_per_class(split, name, dataset) for name, split in (("train", splits.train), ("test", splits.test))]
     if not sum(counts[0]):
         raise DataError(f"The train split of dataset {dataset.name!r} has no images.")
     train = compute_hashes(splits.train, splits.digest, "train")
     overlap = {"train, repeated within": overlap_within(train)}
     if len(splits.test.labels):
-        overlap["test, repeated in train"] = overlap_of(compute_hashes(splits.test, splits.digest, "test"), train)
+        found = overlap_of(compute_hashes(splits.test, splits.digest, "test"), train)
+        shared = shared_units(splits.test.units, splits.train.units)
+        overlap["test, repeated in train"] = found.model_copy(update={"units": shared})
     first = call_plugin("Decoding image 0 of the train split", lambda: splits.train.images[0])
     source = dataset.source()
     return Survey(
         name=dataset.name, classes=dataset.classes, train=counts[0], test=counts[1],
         image=f"{first.mode} {first.width} x {first.height}",
         licence=dataset.licence, citation=dataset.citation, page=source.page if source else "",
-        where=_where(dataset), digest=splits.digest, overlap=overlap,
+        where=_where(dataset), digest=splits.digest, overlap=overlap, units=_units(splits),
     )  # fmt: skip
+
+
+def _units(splits: Splits) -> UnitCounts | None:
+    if splits.train.units is None:
+        return None
+    _, images = np.unique(splits.train.units, return_counts=True)
+    sharing = int(images[images > 1].sum())
+    return UnitCounts(unit=splits.unit, count=len(images), largest=int(images.max()), sharing=sharing)
 
 
 def _per_class(split: Split, name: str, dataset: Dataset) -> tuple[int, ...]:

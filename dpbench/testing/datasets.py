@@ -12,6 +12,7 @@ from PIL.Image import Image
 
 from dpbench.api import Dataset, Split
 from dpbench.data.reading import PerImage, itself
+from dpbench.data.units import check_units
 from dpbench.errors import DataError, LawBroken
 from dpbench.testing.copies import changed_copy, changes_of
 from dpbench.testing.laws import Laws, expect
@@ -60,6 +61,13 @@ class DatasetLaws(Laws):
         train = self.subject().load().train.labels
         expect(len(np.unique(train)) == len(self.subject().classes), "A class has no training example.")
 
+    def test_units_fit_the_examples(self) -> None:
+        """A dataset that knows whose its examples are numbers them, one per image, and has a word for it."""
+        try:
+            check_units(self.subject().load(), len(self.subject().classes), f"dataset {self.subject().name!r}")
+        except DataError as error:
+            raise LawBroken(str(error)) from error
+
     def test_images_decode_one_at_a_time(self) -> None:
         """Any image can be had by index, twice the same."""
         for name, split in self._splits():
@@ -73,6 +81,8 @@ class DatasetLaws(Laws):
         first, second = self.subject().load(), self.subject().load()
         expect(bool(first.digest) and first.digest == second.digest, "The digest changes between loads.")
         expect(np.array_equal(first.train.labels, second.train.labels), "Training labels change between loads.")
+        same = first.train.units is None or np.array_equal(first.train.units, second.train.units)
+        expect(same, "Whose the training examples are changes between loads.")
 
     def test_how_images_come_about_is_declared(self) -> None:
         """Each image is read from a record of its own, or the dataset says what was done to each."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from dpbench import DataError, DataMissing, Dataset, Splits
+from dpbench_plugins.datasets.image_folders.owners import check_options, is_table, owners_of, place_of
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     FILE,
@@ -19,6 +22,7 @@ from dpbench_plugins.datasets.image_trees import (
     list_images,
     open_splits,
     with_checksums,
+    with_units,
 )
 
 WANTED = "train/CLASS/IMAGE and test/CLASS/IMAGE (or val instead of test), with the same classes in both"
@@ -31,7 +35,7 @@ LAYOUT = Layout(
 
 @dataclass(frozen=True)
 class ImageFolder(Dataset):
-    """Your own images in class folders: `imagefolder:PATH`, a folder or a zip of one.
+    r"""Your own images in class folders: `imagefolder:PATH`, a folder or a zip of one.
 
     Below `path`: train/CLASS/* and test/CLASS/*, with the same two or more class folders in both. Without test, val
     is the test split; with test, it is ignored. Images are .jpg, .jpeg, .png, .bmp, .gif, .pbm, .pgm, .ppm, .tif,
@@ -40,7 +44,11 @@ class ImageFolder(Dataset):
 
     The digest covers split, class, file name, size and CRC-32 of every image, and is the same for a zip and its
     folder, which is read in full to compute it. Class folders are public: their names appear in every result.
-    Neighbouring datasets differ by one image: the guarantee is per image, not per person, who may have several.
+
+    Where a person has several images, `units` says whose each is: a CSV file with the columns file and unit
+    (`units=patients.csv`), which names every image as train/CLASS/IMAGE, once; or a regular expression whose groups,
+    found in a file name, name the unit (`units=(person\d+)_`). `unit` is the word for it, such as patient. The table's
+    content is part of the digest.
     """
 
     name: ClassVar[str] = "imagefolder"
@@ -49,6 +57,12 @@ class ImageFolder(Dataset):
     shorthand: ClassVar[str] = "path"
     path: str
     mode: Literal["RGB", "L"] = "RGB"
+    units: str = ""
+    unit: str = "unit"
+
+    def __post_init__(self) -> None:
+        """Refuse a word without units, and a pattern that names none."""
+        check_options(self.units, self.unit)
 
     @cached_property
     def classes(self) -> tuple[str, ...]:  # type: ignore[override]  # known only from the folders
@@ -68,7 +82,16 @@ class ImageFolder(Dataset):
             raise DataError(f"Expected two or more class folders in {self.path} as {WANTED}; got {got}.")
         check_classes(listed, self.classes, self._path(), LAYOUT.advice)
         files = with_checksums(listed)
-        return open_splits(files, self.classes, self.mode, digest(files), LAYOUT.advice)
+        splits = open_splits(files, self.classes, self.mode, digest(files), LAYOUT.advice)
+        if not self.units:
+            return splits
+        owners = owners_of(self.units, files)
+        if is_table(self.units):
+            lines = "".join(f"{name}\0{owner}\n" for name, owner in sorted(owners.items()))
+            splits = dataclasses.replace(
+                splits, digest=hashlib.sha256(f"{splits.digest}\n{lines}".encode()).hexdigest()
+            )
+        return with_units(splits, files, self.unit, lambda file: owners[place_of(file)])
 
     def _path(self) -> Path:
         return Path(self.path).expanduser()

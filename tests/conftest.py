@@ -38,10 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what needs a slow fixture."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as slow what needs a slow fixture, and benchmarks that are run to see that they work."""
+    benchmarks = Path(__file__).parent / "benchmarks" if not config.getoption("benchmark_enable") else None
     for item in items:
-        if isinstance(item, pytest.Function) and SLOW & set(item.fixturenames):
+        if (isinstance(item, pytest.Function) and SLOW & set(item.fixturenames)) or benchmarks in item.path.parents:
             item.add_marker(pytest.mark.slow)
 
 

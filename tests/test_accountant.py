@@ -75,7 +75,7 @@ def test_rdp_is_never_below_pld(sigma: float, rate: float, steps: int) -> None:
 
 
 @given(st.floats(0.05, 3), st.floats(0.005, 0.1), STEPS, st.sampled_from([1e-6, 1e-5]))
-@settings(max_examples=settings().max_examples // 8)
+@settings(max_examples=settings().max_examples // 16)  # two seconds each
 def test_calibration_reaches_the_target_from_below(target: float, rate: float, steps: int, delta: float) -> None:
     plan = _plan(rate, steps)
     reached = epsilon(plan, calibrate(plan, Budget(target, delta)), delta)

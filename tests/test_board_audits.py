@@ -59,6 +59,7 @@ def change(file: Path, field: str, value: Any) -> None:
     file.write_text(json.dumps(edited(json.loads(file.read_text(encoding="utf-8")), field, value)), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_board_is_audited_entry_by_entry_and_what_cannot_be_says_why(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

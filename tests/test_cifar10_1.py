@@ -123,6 +123,7 @@ def test_another_version_is_refused() -> None:
         registry.load().build("dataset", "cifar10.1", {"version": "v5"})
 
 
+@pytest.mark.slow
 def test_it_is_public_data_for_cifar10(
     data_folder: Path, cifar_mirror: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

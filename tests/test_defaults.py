@@ -122,6 +122,7 @@ def test_a_learner_without_a_paper_says_how_options_are_written(capsys: Output) 
     assert "Expected key=value" in refusal(capsys, "run", "--learner", "pillar:papers")
 
 
+@pytest.mark.slow
 def test_a_run_of_the_papers_setting_has_it_spelled_out_and_a_search_leaves_it_alone() -> None:
     search = {"space": {"k": (5, 10)}}
     values = {"learner": "jl:paper,steps=20", "seeds": 1, "search": search}

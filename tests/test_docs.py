@@ -28,8 +28,6 @@ from tests import readme
 from tests.conftest import write_mirror
 
 INSTALL = 'pip install -e ".[offline]" && '
-# Pages whose commands take longest: their tests are slow.
-LONG = {"explanation/which-learner.md", "how-to/tune.md", "theory/learners.md", "tutorial/own-images.md"}
 RUN = [page for page in readme.PAGES if page.commands() and page is not readme.README]
 CODED = [page for page in readme.PAGES if page.code()]
 
@@ -70,9 +68,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, id=page.name, marks=[pytest.mark.slow] * (page.name in LONG)) for page in RUN]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in RUN])
 def test_the_commands_of_a_page_run_one_after_the_other(
     page: readme.Page,
     few_images: Path,
@@ -115,6 +112,7 @@ def _cells(arguments: list[str]) -> int:
 
 
 @pytest.mark.parametrize("page", CODED, ids=lambda page: page.name)
+@pytest.mark.slow
 def test_the_code_of_a_page_runs(page: readme.Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(page.code(), page.name, "exec"), {"__name__": "page"})

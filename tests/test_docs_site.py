@@ -213,6 +213,7 @@ def _tiny(tmp_path: Path, text: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_broken_links_stop_the_build_which_names_the_page_and_each_of_them(tmp_path: Path) -> None:
     text = "# A\n\n[gone](nowhere.md)\n\n[gone](#nothing)\n\n![gone](images/lost.png)\n"
     with pytest.raises(docs.DocsNotBuilt) as refused:
@@ -221,6 +222,7 @@ def test_broken_links_stop_the_build_which_names_the_page_and_each_of_them(tmp_p
         assert re.search(rf"^index\.md:{line}: WARNING: .*{said}", str(refused.value), re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_formula_is_mathml_and_needs_no_script(tmp_path: Path) -> None:
     folder = _tiny(tmp_path, "# A\n\n$\\epsilon \\le 1$ and\n\n$$\\sum_i x_i$$\n")
     building._sphinx(folder, tmp_path / "out", None)
@@ -229,6 +231,7 @@ def test_a_formula_is_mathml_and_needs_no_script(tmp_path: Path) -> None:
     assert not re.search(r"<script[^>]*mathjax", text, re.IGNORECASE)
 
 
+@pytest.mark.slow
 def test_pages_of_a_leaderboards_site_have_its_header(tmp_path: Path) -> None:
     folder = _tiny(tmp_path, "# A\n\n```{toctree}\ndeep/b\n```\n")
     (folder / "deep").mkdir()

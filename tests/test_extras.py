@@ -39,6 +39,7 @@ def test_nothing_that_an_extra_brings_is_required() -> None:
     assert {one for one in brought if not one.startswith("efficientnet")} <= extras["test"]
 
 
+@pytest.mark.slow
 def test_a_first_run_its_results_and_the_list_need_no_extra(tmp_path: Path) -> None:
     missing = ",".join(EXTRAS)
     for arguments in (

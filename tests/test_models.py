@@ -61,6 +61,7 @@ def test_a_saved_model_gives_the_labels_of_the_runs_own_predictor(
     assert model.decision_function(digits[0][:3]).shape == (3, 10)
 
 
+@pytest.mark.slow
 def test_a_network_is_saved_too(tmp_path: Path) -> None:
     pytest.importorskip("dpbench_plugins.learners.networks.training")  # and what else its fit imports
     import dpbench_plugins.learners.networks.gradients

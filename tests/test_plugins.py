@@ -109,7 +109,7 @@ class TestClassMeans(LearnerLaws):
 
 
 class TestGEP(LearnerLaws):
-    learner = _built("learner", "gep", k=20, learning_rate=1.0)  # type: ignore[assignment]
+    learner = _built("learner", "gep", k=20, steps=60, learning_rate=1.0)  # type: ignore[assignment]
 
 
 class TestGEPWithAWholeBasis(LearnerLaws):

@@ -46,6 +46,7 @@ def result_in(folder: Path) -> Result:
 # 1. Several at once
 
 
+@pytest.mark.slow
 def test_several_learners_run_on_a_board_in_one_command(tmp_path: Path, capsys: Output) -> None:
     assert called("run", "--board", "digits-eps1", "--learner", "class-means,dp-sgd", "--out", tmp_path) == 0
     shown = capsys.readouterr().out
@@ -308,6 +309,7 @@ def test_debug_is_in_the_help_and_stands_anywhere(monkeypatch: pytest.MonkeyPatc
         cli.main(["run", "--learner", "pilar", "--debug"])
 
 
+@pytest.mark.slow
 def test_a_learner_that_imports_its_own_modules_as_it_fits_runs_in_a_fresh_process(tmp_path: Path) -> None:
     learner = ("--learner", "dp-sgd-net:network=tiny,steps=1", "--extractor", "pixels:flat=false", "--seeds", "1")
     code = "import sys; from dpbench.cli import main; main(sys.argv[1:])"

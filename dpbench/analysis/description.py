@@ -43,7 +43,8 @@ def _settings(result: Result) -> str:
 
 def _data(result: Result) -> Iterator[Line]:
     spec, task = result.spec, result.task
-    sizes = f"{task.private:,} private, {task.public:,} public, {task.test:,} test examples"
+    of = f" {spec.unit}s ({task.units.images:,} images)" if spec.unit and task.units else ""
+    sizes = f"{task.private:,} private{of}, {task.public:,} public, {task.test:,} test examples"
     yield "data", f"{spec.dataset}, as {spec.extractor}: {sizes} of {len(task.classes)} classes"
     for pair, counted in task.overlap.items():
         yield pair, str(counted)
@@ -65,7 +66,8 @@ def _guarantee(result: Result) -> Iterator[Line]:
         yield "privacy", result.without_private
         return
     second = f"{other.lower:.4g} to {other.upper:.4g} by {other.accountant}"
-    yield "privacy", f"ε {privacy.epsilon:.6g} by {privacy.accountant}, {second}"
+    whose = f" for a {result.spec.unit}" if result.spec.unit else ""
+    yield "privacy", f"ε {privacy.epsilon:.6g}{whose} by {privacy.accountant}, {second}"
     yield "δ, neighbours", f"{privacy.delta:g}{' (pure)' * (not privacy.delta)}, {privacy.adjacency}"
     for one in privacy.plan:
         steps = f"{one.steps:,} steps" if one.steps > 1 else "one step"

@@ -36,6 +36,7 @@ def explain(
     public_dataset: flags.PublicDataset = None,
     train_fraction: flags.TrainFraction = None,
     imbalance: flags.Imbalance = None,
+    unit: flags.Unit = None,
     split_seed: flags.SplitSeed = None,
     allow_overlap: flags.AllowOverlap = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds: 3 means 0 to 2.")] = 3,
@@ -55,7 +56,7 @@ def explain(
     given = {
         "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta, "accountant": accountant,
         "public_fraction": public_fraction, "public_dataset": public_dataset, "train_fraction": train_fraction,
-        "imbalance": imbalance, "split_seed": split_seed, "allow_overlap": allow_overlap,
+        "imbalance": imbalance, "unit": unit, "split_seed": split_seed, "allow_overlap": allow_overlap,
     }  # fmt: skip
     values = {key: value for key, value in given.items() if value is not None}
 

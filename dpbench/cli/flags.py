@@ -31,6 +31,10 @@ Imbalance = Annotated[
         "stays whole."
     ),
 ]
+Unit = Annotated[
+    str | None,
+    typer.Option(help="Whose ε it is: what the dataset numbers, such as patient, lesion or track. \\[default: image]"),
+]
 SplitSeed = Annotated[int | None, typer.Option(help="Seed of the public/private split. \\[default: 0]")]
 Learners = Annotated[
     list[str] | None, typer.Option("--learner", help="Learner, like pillar:k=40,center=false; or several: pillar,jl.")

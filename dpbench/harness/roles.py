@@ -20,7 +20,7 @@ from dpbench.errors import DataError, SpecError
 from dpbench.harness.hints import suggest_network
 from dpbench.harness.imbalance import subsample
 from dpbench.privacy.core.plan import check_budget
-from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.records.overlap import Copies, Overlap, find_excess
 from dpbench.records.protocol import SplitRule
 from dpbench.registry.components import Parts
@@ -91,7 +91,10 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     splits = _loaded(parts, "dataset")
     labels = _labels(splits.train, "train", dataset)
     public_rows, private_rows = _cut(_kept(splits, "train", dataset, rule), rule, splits.train.units)
-    declared = Task((), len(dataset.classes), len(private_rows), device, same_source=parts.public_dataset is None)
+    owners = number_units(_units(splits.train, private_rows))
+    units_of_rows = _guaranteed(owners, splits.unit, rule.unit, dataset)
+    size = units_of_rows.count if units_of_rows else len(private_rows)
+    declared = Task((), len(dataset.classes), size, device, same_source=parts.public_dataset is None)
     check_budget(budget, declared)
     if parts.default_extractor:
         suggest_network(splits.train.images)
@@ -109,7 +112,7 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     task = dataclasses.replace(declared, example_shape=tuple(train.shape[1:]))
     public = PublicData(public.x.to(device), None if public.y is None else public.y.to(device))
     digests = {"private": splits.digest, "public": other.digest}
-    private = PrivateRows(train, labels[private_rows], private_rows)
+    private = PrivateRows(train, labels[private_rows], private_rows, units_of_rows)
 
     units: dict[SplitName, np.ndarray | None] = {
         "private": _units(splits.train, private_rows),
@@ -138,7 +141,7 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         task, private, public, lambda: _test(splits, parts, rule, device), digests, processing, images,
         lambda: _compared(images, shared),
         lambda: splits.test.images[0].mode,
-        splits.unit, number_units(units["private"]), number_units(units["public"]), shared,
+        splits.unit, owners, number_units(units["public"]), shared,
     )  # fmt: skip
 
 
@@ -238,6 +241,23 @@ def _sizes(size: int, rule: SplitRule) -> tuple[int, int]:
             f"train_fraction={rule.train_fraction}. Lower the first or raise the second."
         )
     return public, private
+
+
+def _guaranteed(owners: np.ndarray | None, known: str, wanted: str | None, dataset: Dataset) -> Units | None:
+    """Return whose each private row is, where epsilon is to be stated for more than an image.
+
+    Raises:
+        SpecError: the dataset does not know these units.
+    """
+    if wanted is None:
+        return None
+    if owners is None or wanted != known:
+        knows = f"it knows {known}s" if known else "it does not say whose its images are"
+        raise SpecError(
+            f"Expected unit={wanted!r} to be what dataset {dataset.name!r} numbers, but {knows}. "
+            f"Use --unit {known or 'image'}."
+        )
+    return Units(owners)
 
 
 def _units(split: Split, rows: Tensor | np.ndarray | slice) -> np.ndarray | None:

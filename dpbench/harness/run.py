@@ -18,7 +18,7 @@ from dpbench.harness.roles import Sharing, SplitComparison
 from dpbench.harness.shared import SharedWork
 from dpbench.records.journal import Journal
 from dpbench.records.provenance import current_day, source_of
-from dpbench.records.result import Privacy, Result, SeedResult, TaskFacts, Tuning, result_name, summarise
+from dpbench.records.result import Privacy, Result, SeedResult, TaskFacts, Tuning, UnitFacts, result_name, summarise
 from dpbench.records.spec import Spec
 from dpbench.registry import OWN, Registry
 from dpbench.registry.components import Parts, ResolvedSpec, resolve
@@ -141,8 +141,24 @@ def _facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
         public=len(public.x), test=len(prepared.test.y), public_labels_seen=public.y is not None,
         digests=roles.digests, licence=dataset.licence, overlap=compared.overlap,
         largest=float(np.bincount(prepared.test.y).max() / len(prepared.test.y)), sketch=compared.sketch,
-        looks=compared.looks, copies=compared.copies, processing=roles.processing,
+        looks=compared.looks, copies=compared.copies, processing=roles.processing, units=_units(prepared),
     )  # fmt: skip
+
+
+def _units(prepared: PreparedRun) -> UnitFacts | None:
+    owners, privacy = prepared.roles.private_units, prepared.privacy
+    if owners is None:
+        return None
+    sizes = np.sort(np.bincount(owners))
+    largest, median = int(sizes[-1]), int(sizes[(len(sizes) - 1) // 2])
+    facts = UnitFacts(word=prepared.roles.unit, count=len(sizes), images=len(owners), largest=largest, median=median)
+    if prepared.spec.unit:
+        return facts
+    several = {
+        "largest_epsilon": epsilon_of_copies(privacy, largest),
+        "median_epsilon": epsilon_of_copies(privacy, median),
+    }
+    return facts.model_copy(update=several)
 
 
 @contextmanager

@@ -44,6 +44,7 @@ def run(
     public_labels: bool = False,
     train_fraction: float | Sequence[float] | None = None,
     imbalance: float | None = None,
+    unit: str | None = None,
     split_seed: int | None = None,
     allow_overlap: bool = False,
     seeds: int | Sequence[int] = 5,
@@ -71,6 +72,7 @@ def run(
         public_labels: let the learner read public labels.
         train_fraction: share of the private split to keep.
         imbalance: the first class to the last, in shares kept.
+        unit: whose ε it is, such as "patient": what the dataset numbers; by default an image's.
         split_seed: seed of the public and private split.
         allow_overlap: take public images that are private ones; no board takes the result.
         seeds: how many, from 0 on; or which.
@@ -96,7 +98,7 @@ def run(
         "delta": delta,
         "accountant": accountant, "public_fraction": public_fraction,
         "public_dataset": None if public_dataset is None else _named(public_dataset), "public_labels": public_labels,
-        "imbalance": imbalance, "split_seed": split_seed, "seeds": seeds if isinstance(seeds, int) else list(seeds),
+        "imbalance": imbalance, "unit": unit, "split_seed": split_seed, "seeds": seeds if isinstance(seeds, int) else list(seeds),
         "secure_rng": secure_rng, "search": {"rule": search} if isinstance(search, str) else search,
         "allow_overlap": allow_overlap or None,
     }  # fmt: skip

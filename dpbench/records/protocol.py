@@ -132,6 +132,10 @@ ComponentField = Annotated[Component, BeforeValidator(_component)]
 ExtractorField = Annotated[Component, BeforeValidator(_extractor)]
 
 
+def _not_an_image(unit: object) -> object:
+    return None if unit == "image" else unit
+
+
 def first_seeds(seeds: object) -> object:
     """Return seeds 0 to 4 for 5; seeds that are spelled out stay."""
     if isinstance(seeds, int) and seeds > MOST_SEEDS:
@@ -147,6 +151,7 @@ class SplitRule:
     train_fraction: float  # of what is not public
     imbalance: float | None
     seed: int
+    unit: str | None = None  # whose epsilon it is, where that is not an image's
 
 
 class Protocol(BaseModel):
@@ -167,6 +172,10 @@ class Protocol(BaseModel):
     # The first class to the last, in shares kept. Not written where there is none: such a protocol keeps its digest.
     imbalance: float | None = Field(None, gt=1, allow_inf_nan=False, exclude_if=lambda value: value is None)
     split_seed: int = Field(0, ge=0)
+    # Whose epsilon it is: the dataset's word, such as patient; None is an image. Not written where it is none.
+    unit: Annotated[str | None, BeforeValidator(_not_an_image)] = Field(
+        None, pattern=r"^[a-z][a-z -]*$", exclude_if=lambda value: value is None
+    )
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(first_seeds)] = (0, 1, 2, 3, 4)
 
     @property
@@ -177,13 +186,14 @@ class Protocol(BaseModel):
     @property
     def split_rule(self) -> SplitRule:
         """How the training split is cut."""
-        return SplitRule(self.public_fraction, self.train_fraction, self.imbalance, self.split_seed)
+        return SplitRule(self.public_fraction, self.train_fraction, self.imbalance, self.split_seed, self.unit)
 
     @property
     def data_key(self) -> str:
         """What decides the roles of examples: equal for protocols that can share them."""
         fields: set[Any] = {
-            "dataset", "extractor", "public_dataset", "public_fraction", "train_fraction", "imbalance", "split_seed"
+            "dataset", "extractor", "public_dataset", "public_fraction", "train_fraction", "imbalance", "split_seed",
+            "unit",
         }  # fmt: skip
         return self.model_dump_json(include=fields)
 

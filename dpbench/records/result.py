@@ -150,6 +150,19 @@ class Interval(_Record):
     high: float | None
 
 
+class UnitFacts(_Record):
+    """Whose the private images are, and what the plan costs whoever has several, where epsilon is an image's."""
+
+    word: str  # patient, lesion, track ...
+    count: int = Field(ge=1)
+    images: int = Field(ge=1)
+    largest: int = Field(ge=1)  # images of the unit that has most
+    median: int = Field(ge=1)  # of the unit in the middle, the smaller of two
+    # Of all images of such a unit together; None where infinite, or where epsilon is a unit's already.
+    largest_epsilon: float | None = None
+    median_epsilon: float | None = None
+
+
 class TaskFacts(_Record):
     """What the run was about."""
 
@@ -166,7 +179,13 @@ class TaskFacts(_Record):
     sketch: str  # of the public images (`Hashes.sketch`)
     looks: str | None = None  # of the public images (`Hashes.looks`); None in results from before they were kept
     copies: Copies | None = None  # within the private split; None as above
+    units: UnitFacts | None = Field(default=None, exclude_if=lambda value: value is None)  # where the dataset knows
     processing: dict[str, str] | None = None  # how each split's images were made, "" where undeclared; None as above
+
+    @property
+    def images(self) -> int:
+        """How many private images there are: more than `private`, where that counts units."""
+        return self.private if self.units is None else self.units.images
 
 
 class ComponentOrigin(_Record):
@@ -212,11 +231,12 @@ class Result(_Record):
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader should know before the score: shared images, budget for nothing, a score of a guess."""
-        shared = [f"{pair.capitalize()}: {said}." for pair, said in find_excess(self.task.overlap, self.task.private)]
+        shared = [f"{pair.capitalize()}: {said}." for pair, said in find_excess(self.task.overlap, self.task.images)]
         return (
             *(shared or self._alike()),
             *self._undeclared(),
             *self._repeated(),
+            *self._owned(),
             *self._risky(),
             *self._unused(),
             *self._no_better(),
@@ -261,6 +281,17 @@ class Result(_Record):
         return [
             f"One private image is there {copies.most:,} times, and {copies.images:,} of {copies.among:,} have a copy. "
             f"For {copies.most:,} copies together ε is {epsilon:.4g}."
+        ]
+
+    def _owned(self) -> list[str]:
+        """Say where epsilon is an image's and people have several: theirs is another."""
+        units = self.task.units
+        if units is None or self.spec.unit or not self.privacy.sigma or units.largest_epsilon is None:
+            return []
+        return [
+            f"ε is stated for one image, and these are the images of {units.count:,} {units.word}s. For the {units.word} "
+            f"with most images ({units.largest}) ε is {units.largest_epsilon:.4g}, for the median one ({units.median}) "
+            f"{units.median_epsilon:.4g}. To state ε for a {units.word}, add --unit {units.word}."
         ]
 
     def _risky(self) -> list[str]:

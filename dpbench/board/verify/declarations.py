@@ -46,6 +46,7 @@ def check_task(result: Result) -> Wrong:
         if pair == "public in private" and task.public not in {0, counted.among}:
             yield "task.public", f"expected {counted.among} public examples, or 0 where the learner sees none"
     yield from _copies(result)
+    yield from _units(result)
     yield from _costs(result)
 
 
@@ -54,19 +55,40 @@ def _copies(result: Result) -> Wrong:
     copies, stated = result.task.copies, result.copies_epsilon
     if copies is None:
         return
-    if copies.among != result.task.private or not copies.most <= max(1, copies.images) <= max(1, copies.among):
-        yield "task.copies", f"expected copies among {result.task.private} private images, the commonest among them"
+    if copies.among != result.task.images or not copies.most <= max(1, copies.images) <= max(1, copies.among):
+        yield "task.copies", f"expected copies among {result.task.images} private images, the commonest among them"
         return
     found = epsilon_of_copies(result.privacy, copies.most)
     if (stated is None) != (found is None) or not close(stated, found):
         yield "copies_epsilon", f"expected {found!r} for {copies.most} copies of one image, got {stated!r}"
 
 
+def _units(result: Result) -> Wrong:
+    """Yield where units, and epsilon for all images of one, cannot be so."""
+    units, unit = result.task.units, result.spec.unit
+    if unit is not None and (units is None or units.word != unit or units.count != result.task.private):
+        yield "task.units", f"expected as many {unit}s as private examples, {result.task.private}"
+    if units is None:
+        return
+    fits = units.median <= units.largest and units.largest + units.count - 1 <= units.images
+    if not fits or (unit is None and units.images != result.task.private):
+        yield "task.units", f"expected {result.task.private} private images of units that are no larger together"
+        return
+    for name, size in (("largest", units.largest), ("median", units.median)):
+        stated = getattr(units, f"{name}_epsilon")
+        found = None if unit else epsilon_of_copies(result.privacy, size)
+        if (stated is None) != (found is None) or not close(stated, found):
+            yield (
+                f"task.units.{name}_epsilon",
+                f"expected {found!r} for {size} images of one {units.word}, got {stated!r}",
+            )
+
+
 def check_copies(result: Result) -> Wrong:
     """Yield which splits share more images, or repeat more, than a board lets them, and where nobody looked."""
     if result.spec.allow_overlap:
         yield "spec.allow_overlap", "expected a run that refuses public images which are private ones"
-    for pair, said in find_excess(result.task.overlap, result.task.private):
+    for pair, said in find_excess(result.task.overlap, result.task.images):
         yield f"task.overlap.{pair}", said
     if result.task.copies and (many := result.task.copies.too_many):
         yield "task.copies", many

@@ -12,7 +12,7 @@ from dpbench.api import Learner, PublicData
 from dpbench.data.units import deal_units, number_units
 from dpbench.errors import SpecError
 from dpbench.harness.roles import Roles, select_public
-from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.records.search import Search
 
 
@@ -24,8 +24,7 @@ class Fold:
     public: PublicData  # what the learner sees of the public split
     x: Tensor  # (m, *example_shape), what it is scored on
     y: np.ndarray  # (m,)
-    weight: float  # private examples that one of the rows stands for: 1 where they are the private ones
-    units: np.ndarray | None = None  # (n,) int64, whose each of the rows is, numbered from 0 without a gap
+    weight: float  # private units (rows, where each is its own) that one of these stands for: 1 where they are the private ones
 
 
 def folds_of(roles: Roles, learner: Learner, search: Search) -> list[Fold]:
@@ -52,12 +51,12 @@ def folds_of(roles: Roles, learner: Learner, search: Search) -> list[Fold]:
     held_out = deal_units(np.arange(len(labels)), units, parts, np.random.default_rng(search.seed))
     if search.rule == "public-validation":
         return [_stand_in(part, roles, learner) for part in held_out]
-    private, own = roles.private, roles.private_units
+    private = roles.private
     if learner.public != "labelled":
-        return [Fold(private, select_public(public, learner), public.x, labels.cpu().numpy(), 1.0, own)]
+        return [Fold(private, select_public(public, learner), public.x, labels.cpu().numpy(), 1.0)]
     held, kept = _both(held_out[0], len(labels))
     shown = select_public(_rows(public, kept), learner)
-    return [Fold(private, shown, public.x[held], labels[held].cpu().numpy(), 1.0, own)]
+    return [Fold(private, shown, public.x[held], labels[held].cpu().numpy(), 1.0)]
 
 
 def _stand_in(part: np.ndarray, roles: Roles, learner: Learner) -> Fold:
@@ -66,10 +65,10 @@ def _stand_in(part: np.ndarray, roles: Roles, learner: Learner) -> Fold:
     held, kept = _both(part, len(public.y))
     rest = _rows(public, kept)
     assert rest.y is not None
-    rows = PrivateRows(rest.x.cpu(), rest.y.cpu(), torch.arange(len(rest.y)))
+    own = None if units is None or roles.private.units is None else number_units(units[kept.numpy()])
+    rows = PrivateRows(rest.x.cpu(), rest.y.cpu(), torch.arange(len(rest.y)), None if own is None else Units(own))
     x, y = public.x[held], public.y[held].cpu().numpy()
-    own = None if units is None else number_units(units[kept.numpy()])
-    return Fold(rows, select_public(rest, learner), x, y, len(roles.private) / len(rows), own)
+    return Fold(rows, select_public(rest, learner), x, y, roles.private.count / rows.count)
 
 
 def _both(part: np.ndarray, size: int) -> tuple[Tensor, Tensor]:

@@ -189,7 +189,9 @@ class Result(_Record):
     settled: dict[str, Any]  # settings that were left to the budget (None, or `auto`), as the run had them
     task: TaskFacts
     privacy: Privacy
-    copies_epsilon: float | None = None  # of as many copies of one image as `task.copies` counts; None where infinite
+    copies_epsilon: float | None = (
+        None  # of the copies of one image that `task.copies` counts; None without, or infinite
+    )
     seeds: tuple[SeedResult, ...]
     metrics: dict[str, Interval]
     seconds: dict[str, float]

@@ -138,7 +138,7 @@ def settled(setting: T | None) -> T:
     return require_setting(setting)
 
 
-DRAWN = "drawn at random, each on its own"
+INDEPENDENT_DRAWS = "drawn at random, each on its own"
 """How examples came about that no person gave: equal ones are no copies."""
 
 
@@ -160,7 +160,7 @@ class Features:
     """
 
     x: np.ndarray  # (n, d) float32
-    made: str = ""  # what was done to each row on the way here; `DRAWN`; empty is undeclared
+    processing: str = ""  # what was done to each row on the way here; `INDEPENDENT_DRAWS`; empty is undeclared
 
     def __len__(self) -> int:
         """Return n."""
@@ -181,10 +181,12 @@ class Records(Generic[Place]):
     is text, bytes, a whole number, or a tuple or dataclass of these. `read` is called with one place at a time, on
     several threads, and remembers nothing: it is held to that as row functions are. It may hold options, such as a
     mode. Numbers and arrays in either are refused: computed from the images, they carry one's content to the others.
+    Places that hold bytes come with a sentence on what was done to them, `processing`.
     """
 
     places: Sequence[Place]
     read: Callable[[Place], Image]
+    processing: str = ""  # where places hold bytes: what was done to each, as `DeclaredImages` has it
 
     def __len__(self) -> int:
         """Return n."""
@@ -196,14 +198,14 @@ class Records(Generic[Place]):
 
 
 @dataclass(frozen=True)
-class Held:
+class DeclaredImages:
     """Images that a dataset hands over in memory, with a sentence on what was done to each since it was published.
 
     Nobody can see from outside how they were made, so a board takes none without that sentence, and a result states it.
     """
 
     images: Images
-    made: str
+    processing: str
 
     def __len__(self) -> int:
         """Return n."""
@@ -214,8 +216,14 @@ class Held:
         return self.images[index]
 
 
-ALONE = "read from its own record"
+OWN_RECORD = "read from its own record"
 """How each image of `Records` comes about."""
+
+
+def _holds_bytes(places: Sequence[Any]) -> bool:
+    """Say whether places hold images themselves, of which nobody can see how they were made."""
+    first = places[0] if len(places) else ""
+    return any(isinstance(one, bytes) for one in (first if isinstance(first, tuple) else (first,)))
 
 
 @dataclass(frozen=True)
@@ -229,11 +237,11 @@ class Split:
     in every split of the dataset, and no other example has it. None: nobody knows, or each example is its own."""
 
     @property
-    def made(self) -> str:
-        """How each example came about: `ALONE`, `DRAWN`, or as the dataset declares; empty where it is undeclared."""
+    def processing(self) -> str:
+        """How each example was made: `OWN_RECORD`, `INDEPENDENT_DRAWS`, or what the dataset declares, if it does."""
         if isinstance(self.images, Records):
-            return ALONE
-        return self.images.made if isinstance(self.images, Held | Features) else ""
+            return self.images.processing if _holds_bytes(self.images.places) else OWN_RECORD
+        return self.images.processing if isinstance(self.images, DeclaredImages | Features) else ""
 
 
 @dataclass(frozen=True)

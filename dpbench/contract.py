@@ -1,16 +1,16 @@
 """The contract for plugins: what a plugin may import, as `from dpbench import ...`. Importing it brings in no torch."""
 
 from dpbench.api import (
-    DRAWN,
+    INDEPENDENT_DRAWS,
     Budget,
     Choice,
     Chunk,
     Curator,
     Dataset,
+    DeclaredImages,
     Download,
     Extractor,
     Features,
-    Held,
     Images,
     Learner,
     Planned,
@@ -45,7 +45,7 @@ from dpbench.privacy.mechanisms.residual.form import Residual
 from dpbench.support.paths import data_folders
 
 __all__ = [
-    "DRAWN",
+    "INDEPENDENT_DRAWS",
     "AnchorBasis",
     "Blocks",
     "Budget",
@@ -55,12 +55,12 @@ __all__ = [
     "DataError",
     "DataMissing",
     "Dataset",
+    "DeclaredImages",
     "DenseBasis",
     "Download",
     "DpbenchError",
     "Extractor",
     "Features",
-    "Held",
     "Images",
     "Joined",
     "Learner",

@@ -176,7 +176,7 @@ FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("class-means", {"task.private": 10**6}, "task.private"),
     ("class-means", {"task.overlap": None}, "task.overlap"),
     ("class-means", {"spec.allow_overlap": True}, "spec.allow_overlap"),
-    ("class-means", {"task.made.private": ""}, "task.made.private"),
+    ("class-means", {"task.processing.private": ""}, "task.processing.private"),
     ("class-means", {"task.copies": REPEATED}, "task.copies"),
     ("class-means", {"task.copies.most": 9}, "task.copies"),
     ("class-means", {"copies_epsilon": 1.5}, "copies_epsilon"),

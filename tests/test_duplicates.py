@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageFilter
 
-from dpbench import DRAWN, DataError, Dataset, Features, Held, SpecError, Split, Splits
+from dpbench import INDEPENDENT_DRAWS, DataError, Dataset, DeclaredImages, Features, SpecError, Split, Splits
 from dpbench.board import folder
 from dpbench.data import duplicates
 from dpbench.data.duplicates import Hashes, compute_hashes, copies_within, overlap_of, overlap_within
@@ -166,7 +166,7 @@ def test_copies_within_are_counted_with_the_commonest(images: list[int], found: 
 def test_rows_that_were_drawn_at_random_are_no_copies() -> None:
     x = np.zeros((5, 3), np.float32)
     given = compute_hashes(Split(Features(x), np.zeros(5, np.int64)), "data", "train")
-    drawn = compute_hashes(Split(Features(x, DRAWN), np.zeros(5, np.int64)), "data", "train")
+    drawn = compute_hashes(Split(Features(x, INDEPENDENT_DRAWS), np.zeros(5, np.int64)), "data", "train")
     assert (copies_within(given).most, copies_within(drawn).most) == (5, 1)
 
 
@@ -396,7 +396,8 @@ class Repeating(Dataset):
         train = [photo(self.first + seed, 24) for seed in range(100)]
         test = [*train[: self.leaked], *(photo(5000 + seed, 24) for seed in range(self.test - self.leaked))]
         one, other = (
-            Split(Held(images, "blurred noise"), np.arange(len(images), dtype=np.int64) % 2) for images in (train, test)
+            Split(DeclaredImages(images, "blurred noise"), np.arange(len(images), dtype=np.int64) % 2)
+            for images in (train, test)
         )
         return Splits(one, other, f"repeating-{self.first}-{self.leaked}-{self.test}")
 
@@ -475,7 +476,8 @@ def test_no_test_image_is_read_but_for_a_board() -> None:
     class Sealed(Repeating):
         def load(self) -> Splits:
             splits = super().load()
-            return Splits(splits.train, Split(Held(Broken(splits.test.images), "broken"), splits.test.labels), "sealed")  # type: ignore[arg-type]
+            broken = DeclaredImages(Broken(splits.test.images), "broken")  # type: ignore[arg-type]
+            return Splits(splits.train, Split(broken, splits.test.labels), "sealed")
 
     found = roles(Sealed())
     check_sharing(found, "none")
@@ -488,7 +490,7 @@ def test_a_private_split_that_repeats_images_is_refused_on_a_board() -> None:
         def load(self) -> Splits:
             splits = super().load()
             twice = [splits.train.images[place % 50] for place in range(100)]
-            return Splits(Split(Held(twice, "twice"), splits.train.labels), splits.test, "oversampled")
+            return Splits(Split(DeclaredImages(twice, "twice"), splits.train.labels), splits.test, "oversampled")
 
     found = roles(Oversampled(leaked=0), public_fraction=0)
     check_sharing(found, "none")

@@ -31,7 +31,7 @@ SIGNATURES = {
     "compare": "first second metric",
     "results": "places",
     "load": "places",
-    "dataset": "x y x_test y_test classes name licence made",
+    "dataset": "x y x_test y_test classes name licence processing",
     "figure": "sweep results",
     "load_model": "file device",
 }

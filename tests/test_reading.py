@@ -20,24 +20,25 @@ from PIL import Image
 from torch import Tensor
 
 from dpbench import (
-    DRAWN,
+    INDEPENDENT_DRAWS,
     DataError,
     Dataset,
+    DeclaredImages,
     DpbenchError,
     Extractor,
     Features,
-    Held,
     Records,
     SpecError,
     Split,
     Splits,
 )
-from dpbench.api import ALONE
+from dpbench.api import OWN_RECORD
 from dpbench.data import extraction
 from dpbench.data.reading import PerImage, itself
 from dpbench.errors import NotPure
 from dpbench.harness.roles import check_sharing
 from dpbench.testing import DatasetLaws, ExtractorLaws
+from dpbench.testing.datasets import Neighbour
 from dpbench.testing.laws import Laws
 from tests.test_roles import Numbered, roles
 
@@ -200,10 +201,10 @@ class Brightest:
         return grey(255 * int(place) // self.most[0])
 
 
-@pytest.mark.parametrize("value", [7.5, np.ones(3), torch.ones(3)])
+@pytest.mark.parametrize("value", [7.5, np.uint8(9), np.ones(3), torch.ones(3), bytes(256), list(range(256))])
 def test_what_reads_a_record_may_not_hold_what_other_images_made(value: Any) -> None:
     """Such as the brightest pixel of all, by which every image is divided."""
-    with pytest.raises(NotPure, match="Expected what reads a record to hold options alone, got a"):
+    with pytest.raises(NotPure, match="Expected what reads a record of a dataset to hold options alone, got a"):
         PerImage(Records(PLACES, lambda place: grey(0) if value is None else grey(1)), itself, "Reading")
 
 
@@ -244,20 +245,32 @@ def test_a_split_says_how_its_images_came_about() -> None:
     none, x = np.zeros(0, np.int64), np.zeros((0, 1), np.float32)
     splits: list[Any] = [
         Records([], numbered),
-        Held([], "inverted, each on its own"),
-        Features(x, DRAWN),
+        Records([b"7"], numbered),
+        Records([("7", b"7")], numbered, "as published"),
+        DeclaredImages([], "inverted, each on its own"),
+        Features(x, INDEPENDENT_DRAWS),
         Features(x),
         [],
     ]
-    assert [Split(images, none).made for images in splits] == [ALONE, "inverted, each on its own", DRAWN, "", ""]
+    assert [Split(images, none).processing for images in splits] == [
+        OWN_RECORD,
+        "",
+        "as published",
+        "inverted, each on its own",
+        INDEPENDENT_DRAWS,
+        "",
+        "",
+    ]
 
 
 def test_no_board_takes_images_of_which_nobody_says_how_they_were_made(fresh_cache: Path) -> None:
     found = roles(Numbered())
-    assert set(found.made.values()) == {""}
+    assert set(found.processing.values()) == {""}
     check_sharing(found, "any")
     with pytest.raises(
-        SpecError, match=r"^No board takes this run: .* the private and public and test images came about"
+        SpecError,
+        match=r"^No board takes this run: the dataset does not say how its private and public and test images were "
+        r"made\. List them as Records, hand them over as DeclaredImages with a sentence .* without --board\.$",
     ):
         check_sharing(found, "board")
 
@@ -303,7 +316,8 @@ class Normalised(ImageFolder):
         pixels = [np.asarray(split.images[place], np.float64) for place in range(len(split.labels))]
         most = max(float(one.max()) for one in pixels)
         return Split(
-            Held([Image.fromarray((one * (255 / most)).astype(np.uint8)) for one in pixels], "?"), split.labels
+            DeclaredImages([Image.fromarray((one * (255 / most)).astype(np.uint8)) for one in pixels], "?"),
+            split.labels,
         )
 
 
@@ -315,7 +329,7 @@ class Balanced(Normalised):
     def changed(self, split: Split) -> Split:
         least = int(np.bincount(split.labels).min())
         kept = [place for label in (0, 1) for place in np.flatnonzero(split.labels == label)[:least]]
-        return Split(Held([split.images[place] for place in kept], "?"), split.labels[kept])
+        return Split(DeclaredImages([split.images[place] for place in kept], "?"), split.labels[kept])
 
 
 ONE_LESS = "test_all_others_are_the_same_in_a_copy_without_one_record"
@@ -383,7 +397,7 @@ def test_a_suite_of_data_that_are_stored_otherwise_makes_its_own_copies() -> Non
         removed = 3
 
     def neighbours(_: DatasetLaws) -> Any:
-        yield "without 3", nullcontext(Without())
+        yield Neighbour("without 3", nullcontext(Without()))
 
     found = broken(DatasetLaws, ONE_LESS, dataset=Oversampled(), neighbours=neighbours)
     assert found == "In a copy without 3, 8 images are gone: which are kept follows from others."

@@ -30,7 +30,7 @@ from filelock import FileLock
 from PIL.Image import Image, Resampling, fromarray
 from torch import Tensor
 
-from dpbench.api import DRAWN, Features, Images, Split
+from dpbench.api import INDEPENDENT_DRAWS, Features, Images, Split
 from dpbench.data import crops
 from dpbench.data.reading import PerImage
 from dpbench.errors import OutputError
@@ -194,7 +194,7 @@ def compute_hashes(split: Split, data: str, name: str) -> Hashes:
         DataError: an image cannot be decoded.
     """
     if isinstance(split.images, Features):
-        drawn, x = split.images.made == DRAWN, split.images.x
+        drawn, x = split.images.processing == INDEPENDENT_DRAWS, split.images.x
         rows = [f"{data} {name} {place}".encode() if drawn else row.tobytes() for place, row in enumerate(x)]
         exact = [int.from_bytes(hashlib.blake2b(row, digest_size=8).digest()) for row in rows]
         thumbnails = np.zeros((len(exact), SIDE * SIDE), np.uint8)

@@ -29,6 +29,7 @@ from dpbench.support.plugin_calls import call_plugin
 R = TypeVar("R")
 DATA = (float, complex, bytearray, np.floating, np.ndarray, Tensor, Image)
 """What may have been computed from images."""
+NUMBERS = 16  # that are options; more are a table
 OWN = "Each image must follow from its own record alone, or removing one would change the others: see 'Add a dataset'."
 
 
@@ -44,9 +45,8 @@ class PerImage(Generic[R]):
         self._places = images.places if isinstance(images, Records) else None
         if read is not None:
             _refuse_data(read)
-        self._held: Any = (read, use)
-        self._reach, whole = reach_of(self._held, thorough=False), reach_of(self._held, thorough=True)
-        self._comparable = whole is not None
+        self._functions: dict[str, Any] = {what: use} if read is None else {what: use, "Reading a record": read}
+        self._reaches = self._reached(thorough=False)
 
     def __call__(self, indices: Sequence[int], *, thorough: bool = False) -> list[R]:
         """Return what the function makes of these images; `thorough` compares all that is covered.
@@ -56,18 +56,19 @@ class PerImage(Generic[R]):
             NotPure: reading, or the function, changed what it reaches.
             ComponentFailed: the function failed.
         """
-        reaches = [one for one in (self._reach, self._whole() if thorough else None) if one is not None]
-        before = [one.read() for one in reaches]
+        # All that is reached is looked up now: before the first call something may have been made.
+        reaches = [*self._reaches, *(self._reached(thorough=True) if thorough else ())]
+        before = [reach.read() for _, reach in reaches]
         try:
             return [self._one(index) for index in indices]
         finally:
-            for reach, reading in zip(reaches, before, strict=True):
+            for (what, reach), reading in zip(reaches, before, strict=True):
                 if change := reach.change(reading, reach.read()):
-                    raise NotPure(f"{self._what} changed what it reaches while it worked: {change}. {OWN}") from None
+                    raise NotPure(f"{what} changed what it reaches while it worked: {change}. {OWN}") from None
 
-    def _whole(self) -> Reach | None:
-        """Return all that is reached now: before the first call something may have been made."""
-        return reach_of(self._held, thorough=True) if self._comparable else None
+    def _reached(self, *, thorough: bool) -> list[tuple[str, Reach]]:
+        found = ((what, reach_of(function, thorough=thorough)) for what, function in self._functions.items())
+        return [(what, reach) for what, reach in found if reach is not None]
 
     def _one(self, index: int) -> R:
         if self._places is not None and (kind := _data_in(self._places[index])):
@@ -108,9 +109,12 @@ def reach_of(functions: Any, *, thorough: bool) -> Reach | None:
 def _refuse_data(read: Callable[[Any], Image]) -> None:
     """Refuse a reader that holds numbers which may have been computed from other images."""
     reach = reach_of(read, thorough=False)
-    for held in reach.read().flat if reach else ():
-        if isinstance(held, DATA):
-            raise NotPure(f"Expected what reads a record to hold options alone, got a {type(held).__name__}. {OWN}")
+    held = reach.read().flat if reach else []
+    found = [type(one).__name__ for one in held if isinstance(one, (*DATA, np.generic, bytes))]
+    if sum(type(one) is int for one in held) > NUMBERS:
+        found.append(f"table of more than {NUMBERS} numbers")
+    if found:
+        raise NotPure(f"Expected what reads a record of a dataset to hold options alone, got a {found[0]}. {OWN}")
 
 
 def _data_in(place: Any) -> str | None:

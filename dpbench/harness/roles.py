@@ -64,7 +64,7 @@ class Roles:
     public: PublicData  # with labels, whatever the protocol allows a learner to see
     test: Callable[[], TestSplit]  # reads the test split: nothing has touched it before
     digests: dict[str, str]  # of the data behind private and test, and behind public
-    made: dict[str, str]  # how the images came about, see `Split.made`
+    processing: dict[str, str]  # how the images were made, see `Split.processing`
     images: Callable[[SplitName], Hashes]  # reads every image of a split, for the record alone
     compared: Callable[[], SplitComparison]  # and of all three
     mode: Callable[[], str]  # of the images, as PIL names it: what an image to be predicted is converted to
@@ -131,11 +131,11 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         public = hashed.take(public_rows)
         return public if of.public is None else public.join(duplicates.compute_hashes(of.public, of.digest, "public"))
 
-    made = {"private": splits.train.made, "public": other.train.made, "test": splits.test.made}
-    if other is splits and splits.public is not None and not splits.public.made:
-        made["public"] = ""
+    processing = {"private": splits.train.processing, "public": other.train.processing, "test": splits.test.processing}
+    if other is splits and splits.public is not None and not splits.public.processing:
+        processing["public"] = ""
     return Roles(
-        task, private, public, lambda: _test(splits, parts, rule, device), digests, made, images,
+        task, private, public, lambda: _test(splits, parts, rule, device), digests, processing, images,
         lambda: _compared(images, shared),
         lambda: splits.test.images[0].mode,
         splits.unit, number_units(units["private"]), number_units(units["public"]), shared,
@@ -174,10 +174,11 @@ def check_sharing(roles: Roles, sharing: Sharing) -> None:
 
 
 def _check_for_board(roles: Roles) -> None:
-    if undeclared := [name for name, made in roles.made.items() if not made]:
+    if undeclared := sorted({name for name, said in roles.processing.items() if not said}):
         raise SpecError(
-            f"No board takes this run: nobody says how the {' and '.join(undeclared)} images came about. Have the "
-            "dataset list records, or declare what was done to each image; or run it without --board."
+            f"No board takes this run: the dataset does not say how its {' and '.join(undeclared)} images were made. "
+            "List them as Records, hand them over as DeclaredImages with a sentence on what was done to each, or run "
+            "without --board."
         )
     compared = roles.compared()
     wrong = [f"{pair.capitalize()}: {said}" for pair, said in find_excess(compared.overlap, len(roles.private))]
@@ -252,7 +253,7 @@ def _shared(units: Mapping[SplitName, np.ndarray | None], numbered: Set[SplitNam
 
 def _labels(split: Split, name: str, dataset: Dataset) -> Tensor:
     _check_labels(split, f"{name} split of dataset {dataset.name!r}", len(dataset.classes))
-    return torch.from_numpy(split.labels)
+    return torch.from_numpy(np.ascontiguousarray(split.labels))
 
 
 def _check_labels(split: Split, where: str, classes: int) -> None:

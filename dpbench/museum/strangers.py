@@ -6,25 +6,25 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.api import Dataset, Learner
+from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DpbenchError
 from dpbench.harness.prepare import PreparedRun, prepare
 from dpbench.harness.run import run
 from dpbench.museum.exhibit import Epsilon, Exhibit, Findings
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
-from dpbench.registry import Kind, Registration, Registry, load
+from dpbench.registry import KINDS, Kind, Registration, Registry, load
 from dpbench.testing.checking import check_laws
 
 EPSILON = 4.0
 """What all exhibits claim that are run."""
 
 
-def extend_registry(*brought: type[Learner] | type[Dataset]) -> Registry:
+def extend_registry(*brought: type[Dataset] | type[Extractor] | type[Learner]) -> Registry:
     """Return what is installed, and these beside it."""
     components = {kind: dict(items) for kind, items in load().components.items()}
     for cls in brought:
-        kind: Kind = "learner" if issubclass(cls, Learner) else "dataset"
+        kind: Kind = next(kind for kind, base in KINDS.items() if issubclass(cls, base))
         components[kind][cls.name] = Registration(cls, "museum", "museum", "0.1")
     return Registry(components)
 
@@ -35,7 +35,9 @@ def spec_of(learner: type[Learner], **values: Any) -> Spec:
     return make_spec({**wanted, **values}, "the museum")
 
 
-def run_learner(learner: type[Learner], *others: type[Dataset], for_board: bool = False, **values: Any) -> Result:
+def run_learner(
+    learner: type[Learner], *others: type[Dataset] | type[Extractor], for_board: bool = False, **values: Any
+) -> Result:
     """Run a learner.
 
     Raises:

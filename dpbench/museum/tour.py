@@ -8,7 +8,18 @@ from dpbench.museum import accounts, cores, protocols
 from dpbench.museum.accounts import BrokenAccount, Calibration
 from dpbench.museum.cores import BrokenCore
 from dpbench.museum.exhibit import Exhibit
-from dpbench.museum.exhibits import doors, elections, forms, honest_learners, memory, neighbours, precision
+from dpbench.museum.exhibits import (
+    datasets,
+    doors,
+    elections,
+    extractors,
+    forms,
+    honest_learners,
+    memory,
+    neighbours,
+    precision,
+)
+from dpbench.museum.preparations import DataBug, LaunderedSettings
 from dpbench.museum.protocols import Submission
 from dpbench.museum.strangers import ContractViolation, HarmlessBug, ImpossibleRequest
 from dpbench.support.messages import unknown_name
@@ -44,6 +55,13 @@ EXHIBITS: tuple[Exhibit, ...] = (
     ContractViolation(forms.SelfReportedNorms, leaks=True),
     ContractViolation(forms.LabelInErrorMessage, leaks=True),
     ContractViolation(memory.ClipFromTheEnvironment, leaks=True),
+    DataBug(datasets.PrivateImagesAsPublicData, _WHOLE, "public_dataset"),
+    DataBug(extractors.RunningMaximumInPrepare, _WHOLE, "extractor"),
+    DataBug(extractors.TestTimeAdaptation, _WHOLE, "extractor"),
+    DataBug(datasets.DivisionByTheBrightestImage, _WHOLE),
+    DataBug(datasets.RunningMeanInTheLoader, _WHOLE),
+    DataBug(datasets.BalancingToTheSmallestClass, _WHOLE, photos=True),
+    DataBug(datasets.RemovalOfLookalikes, _WHOLE, photos=True),
     BrokenCore(cores.half_the_noise, _NOISE, _WHOLE, noise=1 / 2),
     BrokenCore(cores.noise_five_percent_short, _NOISE, _WHOLE, noise=0.95),
     BrokenCore(cores.missing_root_of_two, _NOISE, honest_learners.TwoBlockLearner, noise=0.5**0.5),
@@ -74,6 +92,8 @@ EXHIBITS: tuple[Exhibit, ...] = (
     BrokenAccount(accounts.understated_epsilon, (Release("gradient", 12),), 4.0),
     Submission(protocols.evaluation_on_training_images, _WHOLE),
     Submission(protocols.unaccounted_tuning, _WHOLE),
+    DataBug(datasets.OversamplingOfARareClass, _WHOLE, copies=8),
+    LaunderedSettings(datasets.SettingsLaunderedByResizing, _WHOLE),
 )  # fmt: skip
 
 

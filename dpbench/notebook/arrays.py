@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from dpbench.api import Dataset, Features, Held, Split, Splits
+from dpbench.api import Dataset, DeclaredImages, Features, Split, Splits
 from dpbench.errors import DataError
 from dpbench.models.model import check_images, image_of
 from dpbench.support.paths import cache_folder
@@ -53,7 +53,7 @@ def dataset(
     classes: Sequence[Any] | None = None,
     name: str = "arrays",
     licence: str = "as stated by its owner",
-    made: str = "",
+    processing: str = "",
 ) -> Dataset:
     """Return a dataset of your own arrays, for `dpbench.run(dataset=...)`; it keeps copies of them.
 
@@ -70,7 +70,7 @@ def dataset(
         classes: the classes in order, each a value of `y`; by default those that occur, sorted.
         name: what results call it.
         licence: of the data, for the record.
-        made: what was done to each row on the way here, on its own: a sentence for the record. A row that was
+        processing: what was done to each row on the way here, on its own: a sentence for the record. A row that was
             normalised by statistics of the others is not covered by ε.
 
     Raises:
@@ -85,7 +85,8 @@ def dataset(
     known = np.unique(np.concatenate([labels, test_labels])) if classes is None else np.asarray(classes)
     named, data_licence = name, licence
     splits = Splits(
-        Split(_held(train, made), _places(labels, known)), Split(_held(test, made), _places(test_labels, known)),
+        Split(_images(train, processing), _places(labels, known)),
+        Split(_images(test, processing), _places(test_labels, known)),
         _digest(train, labels, test, test_labels, known),
     )  # fmt: skip
 
@@ -140,8 +141,12 @@ def _array(values: Any, name: str) -> np.ndarray:
     return found
 
 
-def _held(x: np.ndarray, made: str) -> Held | Features:
-    return Features(np.ascontiguousarray(x, np.float32), made) if x.ndim == 2 else Held(ArrayImages(x), made)
+def _images(x: np.ndarray, processing: str) -> DeclaredImages | Features:
+    return (
+        Features(np.ascontiguousarray(x, np.float32), processing)
+        if x.ndim == 2
+        else DeclaredImages(ArrayImages(x), processing)
+    )
 
 
 def _check(images: np.ndarray, labels: np.ndarray, what: str) -> None:

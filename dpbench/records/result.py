@@ -16,7 +16,7 @@ from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.records import storage
 from dpbench.records.checksums import seal_of
 from dpbench.records.metrics import METRICS, Scores, Share
-from dpbench.records.overlap import Copies, Overlap, find_excess
+from dpbench.records.overlap import SUSPECT, Copies, Overlap, find_excess
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
 
@@ -145,7 +145,7 @@ class TaskFacts(_Record):
     sketch: str  # of the public images (`Hashes.sketch`)
     looks: str | None = None  # of the public images (`Hashes.looks`); None in results from before they were kept
     copies: Copies | None = None  # within the private split; None as above
-    made: dict[str, str] | None = None  # how each split's images came about, "" where undeclared; None as above
+    processing: dict[str, str] | None = None  # how each split's images were made, "" where undeclared; None as above
 
 
 class ComponentOrigin(_Record):
@@ -192,7 +192,15 @@ class Result(_Record):
     def remarks(self) -> tuple[str, ...]:
         """What a reader should know before the score: shared images, budget for nothing, a score of a guess."""
         shared = [f"{pair.capitalize()}: {said}." for pair, said in find_excess(self.task.overlap, self.task.private)]
-        return (*shared, *self._repeated(), *self._risky(), *self._unused(), *self._no_better(), *self._few())
+        return (
+            *(shared or self._alike()),
+            *self._undeclared(),
+            *self._repeated(),
+            *self._risky(),
+            *self._unused(),
+            *self._no_better(),
+            *self._few(),
+        )
 
     @property
     def without_private(self) -> str:
@@ -204,6 +212,25 @@ class Result(_Record):
             f"ε 0 of the plan, but {counted.near:,} of {counted.among:,} public images are copies of private ones or "
             f"nearly so ({counted.exact:,} exactly)"
         )
+
+    def _alike(self) -> list[str]:
+        """Say where public images look like private ones more often than in an honest cut of most data."""
+        counted = self.task.overlap.get("public in private")
+        if counted is None or counted.near <= SUSPECT * counted.among:
+            return []
+        return [
+            f"{counted.near:,} of {counted.among:,} public images look like a private one ({counted.exact:,} are "
+            "identical). Look at some: ε does not cover what is learned from copies."
+        ]
+
+    def _undeclared(self) -> list[str]:
+        """Say where nobody knows how private images were made."""
+        if not self.privacy.sigma or (self.task.processing or {}).get("private", "declared"):
+            return []
+        return [
+            "The dataset does not say how its private images were made. ε holds only if each was made on its own: "
+            "see 'Add a dataset'."
+        ]
 
     def _repeated(self) -> list[str]:
         """Say where one image is in the private split several times: its owner has another epsilon."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +18,15 @@ from dpbench.testing.copies import changed_copy, changes_of
 from dpbench.testing.laws import Laws, expect
 
 PICKED = 32  # images of a split that are read again
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A dataset over a copy of its data that differs by one record."""
+
+    said: str  # such as "without 07.png"
+    opened: AbstractContextManager[Dataset]
+    replaces: bool = False  # another record stands at its place; else it is missing
 
 
 class DatasetLaws(Laws):
@@ -78,9 +88,9 @@ class DatasetLaws(Laws):
         """Each image is read from a record of its own, or the dataset says what was done to each."""
         for name, split in self._splits():
             expect(
-                bool(split.made),
-                f"{name}: nobody can see how these images were made. Return `Records`, or `Held` with a sentence on "
-                "what was done to each image.",
+                bool(split.processing),
+                f"{name}: nobody can see how these images were made. List files as `Records`; of images in memory "
+                "(`DeclaredImages`, or `Records` of bytes) say in `processing` what was done to each.",
             )
 
     def test_an_image_is_read_from_its_record_alone(self) -> None:
@@ -100,22 +110,22 @@ class DatasetLaws(Laws):
         Of data whose loader takes such a copy: one that wants a published checksum does not.
         """
         whole = self.subject().load().train
-        for said, neighbour in self.neighbours():
-            with neighbour as copy:
+        for neighbour in self.neighbours():
+            with neighbour.opened as copy:
                 try:
                     train = copy.load().train
                 except DataError:  # as published or not at all
                     continue
-                expect_same_but_one(whole, train, said)
+                expect_same_but_one(whole, train, neighbour.said, replaced=neighbour.replaces)
 
-    def neighbours(self) -> Iterator[tuple[str, AbstractContextManager[Dataset]]]:
-        """Yield the dataset over copies of its data that lack one record, or have a blank one there, and what that is.
+    def neighbours(self) -> Iterator[Neighbour]:
+        """Yield the dataset over copies of its data that lack one record, or have a blank one there.
 
         By default over copies of folders and zips of image files, and of arrays of numpy. Override it in a suite for
         data that are stored otherwise: removing a record shows what no other law does.
         """
         for change in changes_of(self.subject()):
-            yield change.said, changed_copy(self.subject(), change)
+            yield Neighbour(change.said, changed_copy(self.subject(), change), change.replaces)
 
     def _splits(self) -> list[tuple[str, Split]]:
         splits = self.subject().load()
@@ -127,8 +137,8 @@ def _picked(size: int) -> list[int]:
     return sorted({round(place) for place in np.linspace(0, size - 1, min(size, PICKED))})
 
 
-def expect_same_but_one(whole: Split, changed: Split, said: str) -> None:
-    """Refuse a copy from which more than one image is gone, or in which another image or label than that changed.
+def expect_same_but_one(whole: Split, changed: Split, said: str, *, replaced: bool) -> None:
+    """Refuse a copy from which more than one image is gone, or in which others have changed.
 
     Raises:
         LawBroken: names the change and the first image that follows from others.
@@ -140,7 +150,7 @@ def expect_same_but_one(whole: Split, changed: Split, said: str) -> None:
         places = range(index, index + gone + 1)
         if _labelled(changed, index) not in [_labelled(whole, place) for place in places]:
             others.append(index)
-    if len(others) > 1 - gone:  # the one that was replaced, where none is gone
+    if len(others) > replaced:
         raise LawBroken(f"In a copy {said}, image {others[-1]} or its label is another one: it follows from others.")
 
 

@@ -70,9 +70,9 @@ def check_copies(result: Result) -> Wrong:
         yield f"task.overlap.{pair}", said
     if result.task.copies and (many := result.task.copies.too_many):
         yield "task.copies", many
-    for role, made in (result.task.made or {}).items():
-        if not made:
-            yield f"task.made.{role}", "expected how each image came about, which the dataset does not declare"
+    for role, said in (result.task.processing or {}).items():
+        if not said:
+            yield f"task.processing.{role}", "expected how each image was made, which the dataset does not declare"
 
 
 def _costs(result: Result) -> Wrong:

@@ -14,7 +14,7 @@ from dpbench import (
     DataError,
     DataMissing,
     Dataset,
-    Held,
+    DeclaredImages,
     Source,
     SpecError,
     Split,
@@ -31,7 +31,7 @@ PAGE = "https://huggingface.co/datasets/"
 CIFAR10 = "uoft-cs/cifar10"
 SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<shards>\d{5})(-\w+)?\.parquet")  # as the hub names them
 
-MADE = "a row of the published Parquet files, decoded on its own"
+PROCESSING = "a row of the published Parquet files, decoded on its own"
 
 Opened = tuple[Any, Any, str]  # training and test rows, and a digest of what they were read from
 
@@ -253,7 +253,7 @@ def _split(rows: Any, image: str, label: str) -> Split:
     import numpy as np
 
     try:
-        return Split(Held(Column(rows, image), MADE), np.asarray(rows[label], dtype=np.int64))
+        return Split(DeclaredImages(Column(rows, image), PROCESSING), np.asarray(rows[label], dtype=np.int64))
     except (TypeError, ValueError) as error:
         raise DataError(f"Expected a label for every image in {label!r}: {error}. Leave out the others.") from error
 

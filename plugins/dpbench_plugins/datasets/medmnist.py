@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from dpbench import DataError, Dataset, Download, Held, Source, SpecError, Split, Splits, hookimpl, locate
+from dpbench import DataError, Dataset, DeclaredImages, Download, Source, SpecError, Split, Splits, hookimpl, locate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PAPER = "Yang et al., MedMNIST v2, Scientific Data 2023, doi:10.1038/s41597-022-01721-8; "
 RECORD = "https://zenodo.org/records/10519652"
 SIZES = (28, 64, 128, 224)
-MADE = "a row of the published file, as it is"
+PROCESSING = "a row of the published file, as it is"
 LARGE = 300_000_000  # bytes; the files of 28 pixels are smaller
 
 
@@ -104,7 +104,8 @@ class _MedMnist(Dataset):
     def _split(self, path: Path, name: str, count: int) -> Split:
         shape = (count, self.size, self.size, *([3] if self.colour else []))
         labels = _read(path, f"{name}_labels", (count, 1))
-        return Split(Held(ArchiveImages(path, f"{name}_images", shape), MADE), labels[:, 0].astype("int64"))
+        images = DeclaredImages(ArchiveImages(path, f"{name}_images", shape), PROCESSING)
+        return Split(images, labels[:, 0].astype("int64"))
 
 
 @dataclass(frozen=True)

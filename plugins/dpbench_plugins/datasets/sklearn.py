@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+PROCESSING = "its grey levels as published, times 255 / 16 and rounded"
+
+
 def read_digit(levels: bytes) -> Image:
     """Return the image of 64 grey levels 0..16, a byte each."""
     import numpy as np
@@ -55,7 +58,8 @@ class Digits(Dataset):
         digest = hashlib.sha256(scale(levels).tobytes() + labels.tobytes()).hexdigest()
         test = np.arange(len(labels)) % 5 == 4
         train, held_out = (
-            Split(Records([one.tobytes() for one in levels[rows]], read_digit), labels[rows]) for rows in (~test, test)
+            Split(Records([one.tobytes() for one in levels[rows]], read_digit, PROCESSING), labels[rows])
+            for rows in (~test, test)
         )
         return Splits(train, held_out, digest)
 

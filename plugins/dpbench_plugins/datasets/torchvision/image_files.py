@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
+AS_PUBLISHED = "a row of the published file, as it is"
 READ_FULLY = 256  # files, out of thousands, whose bytes are part of a fingerprint
 
 
@@ -33,7 +34,7 @@ class RawImage:
 
 def as_published(array: np.ndarray) -> Records[bytes]:
     """Return the images (n, height, width) or (n, height, width, 3) uint8 of a published array, a record each."""
-    return Records([row.tobytes() for row in array], RawImage(array.shape[1:]))
+    return Records([row.tobytes() for row in array], RawImage(array.shape[1:]), AS_PUBLISHED)
 
 
 def read_colour(path: Path) -> Image:

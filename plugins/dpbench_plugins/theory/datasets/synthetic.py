@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from dpbench import DRAWN, Dataset, Features, SpecError, Split, Splits
+from dpbench import INDEPENDENT_DRAWS, Dataset, Features, SpecError, Split, Splits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,7 +70,10 @@ class Synthetic(Dataset):
             x, y = self.draw(world, stream)(size)
             turned = stream.random(size) < (self.noise if len(splits) < 2 else 0)
             splits.append(
-                Split(Features(np.ascontiguousarray(x, np.float32), DRAWN), np.where(turned, 1 - y, y).astype(np.int64))
+                Split(
+                    Features(np.ascontiguousarray(x, np.float32), INDEPENDENT_DRAWS),
+                    np.where(turned, 1 - y, y).astype(np.int64),
+                )
             )
         train, public, test = splits
         return Splits(train, test, digest, public if self.m else None)

@@ -1,0 +1,192 @@
+"""Datasets in which one image decides about others, or is there more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from dpbench import Dataset, Records, Split, Splits
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL.Image import Image
+
+
+PROCESSING = "grey levels 0..16, scaled to 0..255"
+
+
+def decode(levels: bytes) -> Image:
+    """Return the image of 64 grey levels 0..16."""
+    import numpy as np
+    from PIL import Image
+
+    pixels = np.round(np.frombuffer(levels, np.uint8) * (255 / 16)).astype(np.uint8)
+    return Image.fromarray(pixels.reshape(8, 8))
+
+
+@dataclass(frozen=True)
+class HonestDigits(Dataset):
+    """Scikit-learn's digits, each image a record; every fifth is for testing."""
+
+    name: ClassVar[str] = "exhibit-digits"
+    classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
+    licence: ClassVar[str] = "CC BY 4.0"
+    citation: ClassVar[str] = "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI 1998"
+
+    def load(self) -> Splits:
+        import numpy as np
+        from sklearn.datasets import load_digits
+
+        data = load_digits()
+        levels, labels = data.images.astype(np.uint8), data.target.astype(np.int64)
+        test = np.arange(len(labels)) % 5 == 4
+        honest = HonestDigits.split(self, levels[test], labels[test])
+        return Splits(self.split(levels[~test], labels[~test]), honest, f"{type(self).__name__} {len(labels)}")
+
+    def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
+        """Return images of levels 0..16 (n, 8, 8) uint8, with their labels (n,)."""
+        return Split(Records([one.tobytes() for one in levels], decode, PROCESSING), labels)
+
+
+@dataclass(frozen=True)
+class PrivateImagesAsPublicData(HonestDigits):
+    """Hands over the private images as public data, in another order and under another name.
+
+    Source: made for the museum: one data set in two packagings, as CIFAR-10 comes as pickles, as Parquet files and as
+    folders of PNGs. `public-only` learned from it at "epsilon 0: no private example was read".
+    """
+
+    def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
+        return super().split(levels[::-1], labels[::-1])
+
+
+@dataclass(frozen=True)
+class DivisionByTheBrightestImage(HonestDigits):
+    """Divides every image by the brightest pixel of all: one image more, and all rows are others, before any clip.
+
+    Source: `MinMaxScaler` and `MaxAbsScaler` of scikit-learn, fitted on the training split before a private fit, and
+    `x / x.max()` in the first lines of many notebooks.
+    """
+
+    def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
+        import numpy as np
+        from PIL import Image
+
+        most = float(levels.max())
+
+        def read(record: bytes) -> Image.Image:
+            pixels = np.frombuffer(record, np.uint8).reshape(8, 8) * (255 / most)
+            return Image.fromarray(pixels.astype(np.uint8))
+
+        return Split(Records([one.tobytes() for one in levels], read, PROCESSING), labels)
+
+
+@dataclass(frozen=True)
+class RunningMeanInTheLoader(HonestDigits):
+    """Subtracts the mean of the images that were read so far.
+
+    Source: running statistics in data loaders, such as the normalising wrappers of reinforcement learning.
+    """
+
+    seen: list[float] = field(default_factory=list, repr=False)
+
+    def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
+        import numpy as np
+        from PIL import Image
+
+        def read(record: bytes) -> Image.Image:
+            pixels = np.frombuffer(record, np.uint8).reshape(8, 8) * (255 / 16)
+            self.seen.append(pixels.mean())
+            return Image.fromarray((pixels - np.mean(self.seen)).clip(0, 255).astype(np.uint8))
+
+        return Split(Records([one.tobytes() for one in levels], read, PROCESSING), labels)
+
+
+@dataclass(frozen=True)
+class OversamplingOfARareClass(HonestDigits):
+    """Lists each image of the rarest class eight times: clips and noise are per row, and one image has eight.
+
+    Source: `RandomOverSampler` of imbalanced-learn, and copies of rare classes, before a private fit.
+    """
+
+    def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
+        import numpy as np
+
+        times = np.where(labels == np.bincount(labels).argmin(), 8, 1)
+        return super().split(levels.repeat(times, axis=0), labels.repeat(times))
+
+
+def read_photo(file: Path) -> Image:
+    """Decode one photo."""
+    from PIL import Image
+
+    with Image.open(file) as photo:
+        return photo.convert("RGB")
+
+
+@dataclass(frozen=True)
+class PhotosInFolders(Dataset):
+    """Class folders of photos, train/CLASS/PHOTO and test/CLASS/PHOTO."""
+
+    name: ClassVar[str] = "exhibit-photos"
+    classes: ClassVar[tuple[str, ...]] = ("cats", "dogs")
+    licence: ClassVar[str] = "as stated by its owner"
+    citation: ClassVar[str] = "as stated by its owner"
+    shorthand: ClassVar[str] = "path"
+
+    path: str
+
+    def load(self) -> Splits:
+        return Splits(self.split(self.listed("train")), PhotosInFolders.split(self, self.listed("test")), self.path)
+
+    def listed(self, split: str) -> list[list[Path]]:
+        """Return the photos of each class."""
+        return [sorted((Path(self.path) / split / name).iterdir()) for name in self.classes]
+
+    def split(self, photos: Sequence[Sequence[Path]]) -> Split:
+        """Return these photos of each class."""
+        import numpy as np
+
+        labels = [label for label, files in enumerate(photos) for _ in files]
+        return Split(Records([file for files in photos for file in files], read_photo), np.array(labels, np.int64))
+
+
+@dataclass(frozen=True)
+class BalancingToTheSmallestClass(PhotosInFolders):
+    """Keeps as many photos of each class as the smallest class has: a photo of that one keeps one of every other.
+
+    Source: `RandomUnderSampler` of imbalanced-learn, and balanced subsets, before a private fit.
+    """
+
+    def split(self, photos: Sequence[Sequence[Path]]) -> Split:
+        least = min(map(len, photos))
+        return super().split([files[:least] for files in photos])
+
+
+@dataclass(frozen=True)
+class RemovalOfLookalikes(PhotosInFolders):
+    """Drops each photo that has the same mean colour as one before it: which are kept follows from the others.
+
+    Source: perceptual hashes that remove near copies from a training set, before a private fit.
+    """
+
+    def split(self, photos: Sequence[Sequence[Path]]) -> Split:
+        kept = [{read_photo(file).reduce(8).tobytes(): file for file in files} for files in photos]
+        return super().split([[*files.values()] for files in kept])
+
+
+@dataclass(frozen=True)
+class SettingsLaunderedByResizing(HonestDigits):
+    """Chooses settings on the private images at twice their size, and brings them home as found elsewhere.
+
+    Source: made for the museum: hashes of images know equal pixels only, and 128 of the 144 images on which the
+    settings were chosen are private ones.
+    """
+
+    def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
+        return Split(
+            Records([one.tobytes() for one in levels], lambda record: decode(record).resize((16, 16)), PROCESSING),
+            labels,
+        )

@@ -1,0 +1,78 @@
+"""Data that are not as they should be: what `dpbench run` says of them, in one sentence each."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.test_cli import Output, called, refusal
+
+QUICK = ("run", "--learner", "dp-sgd:steps=3", "--seeds", "1")
+
+
+def photos(folder: Path, train: Sequence[int], test: Sequence[int] = range(1000, 1040)) -> Path:
+    """Write photos of noise, each of the seed that names it."""
+    for split, seeds in (("train", train), ("test", test)):
+        for place, seed in enumerate(seeds):
+            file = folder / split / "ab"[place % 2] / f"{place}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.random.default_rng(seed).integers(0, 256, (8, 8), np.uint8)).save(file)
+    return folder
+
+
+def beside_public(folder: Path, tmp_path: Path) -> tuple[str, ...]:
+    """Return the flags of a private folder and of public photos of their own."""
+    public = photos(tmp_path / "public", range(5000, 5020))
+    return "--dataset", f"imagefolder:{folder}", "--public-dataset", f"imagefolder:{public}", "--out", str(tmp_path)
+
+
+def test_public_data_of_which_half_are_private_images(tmp_path: Path, capsys: Output) -> None:
+    private, public = photos(tmp_path / "mine", range(40)), photos(tmp_path / "theirs", range(20, 60))
+    data = ("--dataset", f"imagefolder:{private}", "--public-dataset", f"imagefolder:{public}")
+    said = refusal(capsys, *QUICK, *data, "--out", str(tmp_path / "out"))
+    assert said == (
+        "dpbench: Public in private: expected at most 1% of the 40 images of the smaller split to be exact copies, got "
+        "20. What is learned from public data is outside epsilon: use other public data, or set allow_overlap "
+        "(--allow-overlap); no board takes the result then.\n"
+    )
+
+
+def test_public_data_of_which_a_third_look_like_private_images(tmp_path: Path, capsys: Output) -> None:
+    private, public = photos(tmp_path / "mine", range(40)), photos(tmp_path / "theirs", range(5000, 5020))
+    for place in range(10):
+        with Image.open(private / f"train/a/{2 * place}.png") as photo:
+            photo.point(lambda level: level // 2 + 50).save(public / f"train/a/like-{place}.png")
+    data = ("--dataset", f"imagefolder:{private}", "--public-dataset", f"imagefolder:{public}")
+    assert called(*QUICK, *data, "--extractor", "pixels:size=8", "--out", str(tmp_path / "out")) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Warning: 10 of 30 public images look like a private one (0 are identical)." in shown
+
+
+def test_half_of_the_test_images_among_the_private_ones(tmp_path: Path, capsys: Output) -> None:
+    folder = photos(tmp_path / "mine", range(40), range(20, 60))
+    assert called(*QUICK, *beside_public(folder, tmp_path)) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Warning: Test in private: expected at most 1% of the 40 images" in shown
+
+
+def test_a_photo_under_two_names(tmp_path: Path, capsys: Output) -> None:
+    folder = photos(tmp_path / "mine", range(40))
+    shutil.copy(folder / "train/a/0.png", folder / "train/a/copy.png")
+    assert called(*QUICK, *beside_public(folder, tmp_path)) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Warning: One private image is there 2 times, and 2 of 41 have a copy. For 2 copies together ε is 2." in shown
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n and no more", b"text"])
+def test_a_record_that_cannot_be_read(content: bytes, tmp_path: Path, capsys: Output) -> None:
+    folder = photos(tmp_path / "mine", range(40))
+    (folder / "train/b/7.png").write_bytes(content)
+    said = refusal(capsys, *QUICK, "--dataset", f"imagefolder:{folder}", "--out", str(tmp_path / "out"))
+    assert said.startswith("dpbench: Expected a readable train image b/7.png in ")

@@ -23,7 +23,7 @@ from dpbench.harness.run import run
 from dpbench.privacy.purity.reach import Reach
 from dpbench.records.identity import identity
 from dpbench.records.journal import Journal
-from dpbench.records.result import ComponentOrigin, PlannedRelease
+from dpbench.records.result import ComponentOrigin, state_plan
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry, load
 from tests.worlds import curator_over, private_rows
@@ -73,7 +73,7 @@ def test_a_fit_that_swallows_a_refusal_is_refused() -> None:
 
 def test_whatever_changes_a_sum_or_its_noise_changes_the_identity() -> None:
     spec = make_spec({"learner": "tried:steps=3", "dataset": "digits", "seeds": 1}, "a test")
-    one = PlannedRelease(name="gradient", steps=3, sample_rate=1.0, relative_noise=1.0, sigma=2.0)
+    (one,) = state_plan([Release("gradient", steps=3)], 2.0)
     origin = ComponentOrigin(plugin="tiny", distribution="tiny", version="0.1")
     given: dict[str, Any] = {
         "spec": spec, "plan": [one], "digests": {"private": "a", "public": "b"}, "components": {"learner": origin},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
@@ -162,4 +162,4 @@ def telling(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def nothing_noted() -> None:
     """No test finds what the row functions of another one noted (`worlds.note`)."""
-    vars(sys).pop("dpbench_notes", None)
+    vars(threading.main_thread()).pop("dpbench_notes", None)

@@ -58,7 +58,9 @@ def test_reading_private_data_is_marked_everywhere(tmp_path: Path, capsys: Outpu
     said = capsys.readouterr().out
     assert said.startswith("NON-PRIVATE ANALYSIS")
     assert "1,294 private examples" in said
-    (file,) = tmp_path.glob("inspection-*.json")
+    (file,) = (tmp_path / "not-private").glob("inspection-*.json")
+    assert not [*tmp_path.glob("*.json")]
+    assert "without noise" in (tmp_path / "not-private" / "NOT-PRIVATE.txt").read_text(encoding="utf-8")
     written = json.loads(file.read_text())
     assert (written["mark"], written["guarantee"]) == ("non-private analysis", "none: reads private data")
     assert "NON-PRIVATE ANALYSIS" in plot.read_text()

@@ -166,7 +166,9 @@ def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys
     said = capsys.readouterr().out
     assert "none: reads private data without noise" in said
     assert "no board takes it" in said.replace("\n", " ")
-    (file,) = tmp_path.glob("explanation-digits-*.json")
+    (file,) = (tmp_path / "not-private").glob("explanation-digits-*.json")
+    assert not [*tmp_path.glob("*.json")]
+    assert "without noise" in (tmp_path / "not-private" / "NOT-PRIVATE.txt").read_text(encoding="utf-8")
     assert Explanation.model_validate_json(file.read_bytes()).learners[0].learner.name == "class-means"
     drawn = plot.read_text(encoding="utf-8")
     assert "class-means" in drawn

@@ -26,7 +26,7 @@ class Few(Ham10000):
 
 def table() -> list[tuple[str, str, str]]:
     """Return (lesion, image, class) of every image."""
-    lines = []
+    lines: list[tuple[str, str, str]] = []
     for label, kind in enumerate(KINDS):
         for lesion in range(LESIONS):
             for _ in range(2 if lesion % 3 == 0 else 1):

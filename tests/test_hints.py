@@ -49,3 +49,18 @@ def test_nothing_is_said_of_small_images_or_where_the_user_chose(
 
 def test_several_runs_say_it_once(capsys: Output, tmp_path: Path) -> None:
     assert said(capsys, tmp_path, 33, "--epsilon", "1,2")[1].count("These images are") == 1
+
+
+@pytest.mark.parametrize(("delta", "warned"), [(0.5 / 1294, False), (0.999 / 1294, True)])
+def test_a_delta_just_below_one_in_n_is_said_to_be_too_large(
+    delta: float, warned: bool, capsys: Output, tmp_path: Path
+) -> None:
+    asked = ("run", "--learner", "jl:steps=2", "--dataset", "digits", "--seeds", "1", "--device", "cpu")
+    assert called(*asked, "--delta", str(delta), "--out", str(tmp_path)) == 0
+    assert ("is just below 1/n=0.000773 with n=1,294 private examples" in capsys.readouterr().err) is warned
+
+
+def test_a_delta_of_one_in_n_is_refused_in_one_sentence(capsys: Output, tmp_path: Path) -> None:
+    asked = ("run", "--learner", "jl:steps=2", "--dataset", "digits", "--seeds", "1", "--device", "cpu")
+    assert called(*asked, "--delta", str(1 / 1294), "--out", str(tmp_path)) != 0
+    assert "in (0, 1/n) with n=1294 private examples" in capsys.readouterr().err

@@ -486,6 +486,16 @@ class TestSpotChecks:
         with pytest.raises(NotPerExample, match="map"):
             curator_over(rows, PLAN).map(lambda x: x[:, :3] - (x[:1, :3] != first).any() * x[:, :3].mean(0))
 
+    def test_a_leak_in_one_row_of_twenty_is_seen_in_the_first_step(self) -> None:
+        def rows(chunk: Chunk) -> Tensor:
+            x, some = chunk.x.clone(), chunk.seeds % 20 == 0
+            x[some] = 0.7 * x[some] + 0.3 * chunk.x.flip(0)[some]
+            return x
+
+        for seed in range(10):
+            with pytest.raises(NotPerExample):
+                curator_over(private_rows(400), PLAN, seed=seed).noisy_sum(rows, release="sum", clip=1.0)
+
     def test_a_row_that_follows_the_seed_of_the_first(self) -> None:
         with pytest.raises(NotPerExample):
             ask(lambda chunk: chunk.x * (1 - 2 * (chunk.seeds[:1].sum() % 2)), 60)
@@ -496,6 +506,8 @@ class TestFailures:
 
     def test_the_type_and_the_line_are_told_and_nothing_else(self) -> None:
         def rows(chunk: Chunk) -> Tensor:
+            if not len(chunk):
+                return chunk.x
             raise KeyError(f"label {chunk.y.tolist()} at {chunk.x.tolist()}")
 
         with pytest.raises(ComponentFailed, match=r"KeyError in test_purity.py, line \d+") as caught:
@@ -511,7 +523,9 @@ class TestFailures:
         curator = curator_over(private_rows(), PLAN)
 
         def rows(chunk: Chunk) -> Tensor:
-            raise end(*chunk.y.tolist())
+            if len(chunk):
+                raise end(*chunk.y.tolist())
+            return chunk.x
 
         told = KeyboardInterrupt if end is KeyboardInterrupt else ComponentFailed
         with pytest.raises(told) as caught:
@@ -521,6 +535,24 @@ class TestFailures:
             curator.noisy_sum(lambda chunk: chunk.x, release="sum", clip=1.0)
         with pytest.raises(ComponentFailed):
             curator.guard.conclude()
+
+    def test_over_no_rows_all_of_it_is_told_for_nothing_is_private(self) -> None:
+        def rows(chunk: Chunk) -> Tensor:
+            return chunk.x @ torch.zeros(4, 3)  # they have five features
+
+        with pytest.raises(ComponentFailed, match="over no rows, where nothing is private") as caught:
+            ask(rows)
+        assert "return chunk.x @ torch.zeros(4, 3)" in str(caught.value)
+        assert "mat1 and mat2 shapes cannot be multiplied (0x5 and 4x3)" in str(caught.value)
+
+    def test_what_a_scale_holds_is_not_told_for_it_may_be_made_of_rows(self) -> None:
+        def rows(chunk: Chunk) -> Scaled:
+            scale = torch.full((3, 5), 1.0 + 1e10 * len(chunk))
+            return Scaled(RankOne(nn.functional.one_hot(chunk.y, 3).float(), chunk.x), scale)
+
+        with pytest.raises(SpecError, match="does not tell which it has") as caught:
+            ask(rows)
+        assert "e+11" not in str(caught.value)
 
     def test_a_failure_is_final_for_no_noise_covers_whether_a_row_fails(self) -> None:
         curator = curator_over(private_rows(), PLAN)
@@ -563,6 +595,8 @@ class TestFailures:
 
     def test_a_refusal_that_a_plugin_writes_itself_is_withheld_too(self) -> None:
         def rows(chunk: Chunk) -> Tensor:
+            if not len(chunk):
+                return chunk.x
             raise SpecError(f"label {chunk.y.tolist()}")
 
         with pytest.raises(ComponentFailed, match="SpecError") as caught:

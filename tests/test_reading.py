@@ -420,3 +420,23 @@ def test_an_image_that_follows_from_what_was_read_before_breaks_the_laws() -> No
             return Splits(Split(Records(PLACES, Brightest()), splits.train.labels[:100]), splits.test, splits.digest)
 
     assert broken(DatasetLaws, "test_an_image_is_read_from_its_record_alone", dataset=Drifts())
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_a_preparation_that_writes_a_file_is_refused_and_what_it_prints_is_withheld(
+    written: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def prepare(image: Image.Image) -> int:
+        if written:
+            (tmp_path / "seen").write_text("a private image")
+        print("a private image")
+        return 1
+
+    reads = PerImage([Image.new("L", (4, 4))], prepare, "Extractor 'spy'")
+    if written:
+        with pytest.raises(NotPure, match="Extractor 'spy' opened a file"):
+            reads([0])
+    else:
+        assert reads([0]) == [1]
+    assert "private" not in capfd.readouterr().out
+    assert not (tmp_path / "seen").exists()

@@ -177,9 +177,9 @@ def test_a_teacher_that_remembers_where_nobody_looks_is_refused() -> None:
 
 
 def _notes() -> list[object]:
-    import sys
+    import threading
 
-    notes: list[object] = vars(sys)["dpbench_notes"]
+    notes: list[object] = vars(threading.main_thread())["dpbench_notes"]
     return notes
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from dpbench.api import Extractor, Images, Records
 from dpbench.errors import DataError, DpbenchError, NotPure
+from dpbench.privacy.purity.quiet_room import call_quietly
 from dpbench.privacy.purity.reach import Reach
 from dpbench.support.plugin_calls import call_plugin
 
@@ -36,7 +37,7 @@ OWN = "Each image must follow from its own record alone, or removing one would c
 class PerImage(Generic[R]):
     """Reads images one at a time and gives each to a function; both are held to remembering nothing.
 
-    Several threads may call it.
+    Several threads may call it. It is done in a quiet room, where files can be read and nothing else.
     """
 
     def __init__(self, images: Images, use: Callable[[Image], R], what: str, split: str = "") -> None:
@@ -60,7 +61,7 @@ class PerImage(Generic[R]):
         reaches = [*self._reaches, *(self._reached(thorough=True) if thorough else ())]
         before = [reach.read() for _, reach in reaches]
         try:
-            return [self._one(index) for index in indices]
+            return call_quietly(self._each, indices, self._what, reads=True)
         finally:
             for (what, reach), reading in zip(reaches, before, strict=True):
                 if change := reach.change(reading, reach.read()):
@@ -69,6 +70,9 @@ class PerImage(Generic[R]):
     def _reached(self, *, thorough: bool) -> list[tuple[str, Reach]]:
         found = ((what, reach_of(function, thorough=thorough)) for what, function in self._functions.items())
         return [(what, reach) for what, reach in found if reach is not None]
+
+    def _each(self, indices: Sequence[int]) -> list[R]:
+        return [self._one(index) for index in indices]
 
     def _one(self, index: int) -> R:
         if self._places is not None and (kind := _data_in(self._places[index])):

@@ -46,7 +46,7 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     """
     with prepared.phases("load"):
         prepared = prepare_seed(prepared, seed)
-    with prepared.phases("fit"), computing(prepared.threads):
+    with prepared.phases("fit"), computing(prepared.threads), prepared.roles.files.refused():
         fit_as_planned = _fit_best if prepared.privacy.repeats else _fit_once
         predict, about = fit_as_planned(prepared, seed)
     with prepared.phases("score"), computing(prepared.threads):

@@ -40,12 +40,14 @@ def state(
 
 
 def epsilon_of_copies(privacy: Privacy, copies: int) -> float | None:
-    """Return the epsilon of a stated guarantee for somebody whose one image is there `copies` times; None if infinite.
+    """Return the epsilon of a stated guarantee for somebody whose one image is there `copies` times, two or more.
+
+    None where it is there once, where nothing private is read, and where epsilon is infinite.
 
     Of a search it is that of the search whose every run costs as much as a run does for all copies.
     """
     if copies < 2 or not privacy.plan:
-        return privacy.epsilon if math.isfinite(privacy.epsilon) else None
+        return None
     plan, sigma, delta = privacy.releases, privacy.sigma, privacy.delta
     if privacy.repeats is not None:
         repeats = Repeats(privacy.repeats.mean, privacy.repeats.shape)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dpbench.api import Features, Images
+from dpbench.api import Budget, Features, Images, Task
 from dpbench.support import progress
 
+JUST_BELOW = 0.9  # of 1/n: a delta of 1/n allows publishing one private example, whole
 SIDE = 32  # pixels up to which private learners do well on raw pixels
 
 
@@ -21,4 +22,13 @@ def suggest_network(images: Images | Features) -> None:
             f"These images are {width} x {height} pixels, and without --extractor a learner reads raw pixels. The "
             "features of a network are smaller and serve private learners far better: add --extractor "
             "efficientnet-lite0, or another of dpbench list extractors."
+        )
+
+
+def warn_of_delta(budget: Budget, task: Task) -> None:
+    """Say that a delta is just below 1/n, which every run refuses."""
+    if budget.delta * task.size > JUST_BELOW:
+        progress.line(
+            f"delta={budget.delta:g} is just below 1/n={1 / task.size:.3g} with n={task.size:,} private examples: a "
+            "mechanism that publishes one of them, drawn at random, nearly meets it. Choose a delta well below 1/n."
         )

@@ -15,6 +15,7 @@ from dpbench.api import Learner, PublicData
 from dpbench.data.concat import Concat
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.guarantee import Rng
+from dpbench.harness.hints import warn_of_delta
 from dpbench.harness.plans import Who, common_plan, settle
 from dpbench.harness.roles import Roles, Sharing, TestSplit, check_sharing, select_public
 from dpbench.harness.shared import SharedWork
@@ -207,6 +208,7 @@ def load_run(
     source = DataSource(resolved.parts, asked.split_rule, asked.budget, there, shared)
     with phases("load"):
         roles = source.roles(asked.seeds[0])
+        warn_of_delta(source.budget, roles.task)
         _check_labels(resolved, len(roles.public.x))
     with phases("compare"):
         check_sharing(roles, "any" if asked.allow_overlap else sharing)

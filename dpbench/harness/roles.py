@@ -19,8 +19,10 @@ from dpbench.data.units import check_units, deal_units, join_units, number_units
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.hints import suggest_network
 from dpbench.harness.imbalance import subsample
+from dpbench.harness.private_files import FilesRead, PrivateFiles, private_files
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import PrivateRows, Units
+from dpbench.privacy.purity.audit_events import judged_by
 from dpbench.records.overlap import Copies, Overlap, find_excess
 from dpbench.records.protocol import SplitRule
 from dpbench.registry.components import Parts
@@ -72,6 +74,7 @@ class Roles:
     private_units: np.ndarray | None = None  # (n,) int64, whose each private row is, numbered from 0 without a gap
     public_units: np.ndarray | None = None  # (n,) int64, the same of the public examples, with numbers of their own
     shared_units: Mapping[str, int] = field(default_factory=dict)  # "test in private": images of a unit in both
+    files: PrivateFiles = field(default_factory=PrivateFiles)  # of the private split: no fit opens them
 
 
 def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) -> Roles:
@@ -88,7 +91,9 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         SpecError: nothing private or public is left, or delta is too large for the private split.
     """
     dataset, extractor = parts.dataset, parts.extractor
-    splits = _loaded(parts, "dataset")
+    read = FilesRead()
+    with judged_by(read):
+        splits = _loaded(parts, "dataset")
     labels = _labels(splits.train, "train", dataset)
     public_rows, private_rows = _cut(_kept(splits, "train", dataset, rule), rule, splits.train.units)
     owners = number_units(_units(splits.train, private_rows))
@@ -142,6 +147,7 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         lambda: _compared(images, shared),
         lambda: splits.test.images[0].mode,
         splits.unit, owners, number_units(units["public"]), shared,
+        private_files(dataset, read),
     )  # fmt: skip
 
 

@@ -17,8 +17,10 @@ from dpbench.museum.exhibits import (
     honest_learners,
     memory,
     neighbours,
+    outlets,
     precision,
 )
+from dpbench.museum.outlets import SpokenRow
 from dpbench.museum.preparations import DataBug, LaunderedSettings
 from dpbench.museum.protocols import Submission
 from dpbench.museum.strangers import ContractViolation, HarmlessBug, ImpossibleRequest
@@ -62,6 +64,15 @@ EXHIBITS: tuple[Exhibit, ...] = (
     DataBug(datasets.RunningMeanInTheLoader, _WHOLE),
     DataBug(datasets.BalancingToTheSmallestClass, _WHOLE, photos=True),
     DataBug(datasets.RemovalOfLookalikes, _WHOLE, photos=True),
+    SpokenRow(outlets.PrintedPrivateLoss, leaks=True, says="private loss"),
+    SpokenRow(outlets.WarningWithPrivateNorm, leaks=True, says="private norm"),
+    ContractViolation(outlets.LogFileOfPrivateLosses, leaks=True),
+    ContractViolation(outlets.SavedHardestExamples, leaks=True),
+    ContractViolation(outlets.NormBehindCtypes, leaks=True),
+    ContractViolation(outlets.MeanOnALibraryModule, leaks=True),
+    ContractViolation(outlets.DatasetLoadedInFit, leaks=True),
+    ContractViolation(outlets.UninitialisedOutputBuffer, leaks=True),
+    ContractViolation(outlets.MixupWithinTheChunk),
     BrokenCore(cores.half_the_noise, _NOISE, _WHOLE, noise=1 / 2),
     BrokenCore(cores.noise_five_percent_short, _NOISE, _WHOLE, noise=0.95),
     BrokenCore(cores.missing_root_of_two, _NOISE, honest_learners.TwoBlockLearner, noise=0.5**0.5),

@@ -98,7 +98,8 @@ def run(
         "delta": delta,
         "accountant": accountant, "public_fraction": public_fraction,
         "public_dataset": None if public_dataset is None else _named(public_dataset), "public_labels": public_labels,
-        "imbalance": imbalance, "unit": unit, "split_seed": split_seed, "seeds": seeds if isinstance(seeds, int) else list(seeds),
+        "imbalance": imbalance, "unit": unit, "split_seed": split_seed,
+        "seeds": seeds if isinstance(seeds, int) else list(seeds),
         "secure_rng": secure_rng, "search": {"rule": search} if isinstance(search, str) else search,
         "allow_overlap": allow_overlap or None,
     }  # fmt: skip

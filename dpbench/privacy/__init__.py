@@ -43,6 +43,9 @@ core asks of a guard what a question needs, and no more  core.guarding          
 what cannot be compared is refused                       purity.kinds                   test_purity
 a row function reads its own row alone                   purity.spotchecks              test_purity, test_curator
 a row function that fails tells no private value         purity.failures                test_purity
+a row function opens nothing and starts nothing          purity.quiet_room              test_quiet_room
+of everything that Python tells of, in its thread        purity.audit_events            test_quiet_room
+what a row function prints, warns of or logs is withheld purity.outlets                 test_quiet_room
 each question has draws of its own, no two share noise   core.randomness                test_randomness, test_run
 each example is sampled with its chance, on its own      core.randomness                test_mechanisms, test_randomness
 secure draws come from the operating system alone        core.randomness                test_randomness

@@ -208,7 +208,9 @@ class Result(_Record):
     settled: dict[str, Any]  # settings that were left to the budget (None, or `auto`), as the run had them
     task: TaskFacts
     privacy: Privacy
-    copies_epsilon: float | None = None  # of as many copies of one image as `task.copies` counts; None where infinite
+    copies_epsilon: float | None = (
+        None  # of the copies of one image that `task.copies` counts; None without, or infinite
+    )
     seeds: tuple[SeedResult, ...]
     metrics: dict[str, Interval]
     seconds: dict[str, float]
@@ -289,8 +291,8 @@ class Result(_Record):
         if units is None or self.spec.unit or not self.privacy.sigma or units.largest_epsilon is None:
             return []
         return [
-            f"ε is stated for one image, and these are the images of {units.count:,} {units.word}s. For the {units.word} "
-            f"with most images ({units.largest}) ε is {units.largest_epsilon:.4g}, for the median one ({units.median}) "
+            f"ε is stated for one image, and the images are of {units.count:,} {units.word}s. For the {units.word} with "
+            f"most images ({units.largest}) ε is {units.largest_epsilon:.4g}, for the median one ({units.median}) "
             f"{units.median_epsilon:.4g}. To state ε for a {units.word}, add --unit {units.word}."
         ]
 

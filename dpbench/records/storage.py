@@ -9,10 +9,17 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dpbench.errors import DataError
-from dpbench.support.files import write_json
+from dpbench.support.files import write_atomically, write_json
 from dpbench.support.validation import misfit
 
 Record = TypeVar("Record", bound=BaseModel)
+
+NOT_PRIVATE = "not-private"
+"""The folder, below the one that results go to, of what was computed on private data without noise."""
+_MARK = (
+    "The files in this folder were computed on private data without noise. No guarantee of differential privacy covers "
+    "them: keep them where the private data may be seen, and do not publish them.\n"
+)
 
 
 def write(record: BaseModel, file: Path) -> Path:
@@ -23,6 +30,17 @@ def write(record: BaseModel, file: Path) -> Path:
     """
     write_json(file, json.loads(record.model_dump_json()))
     return file
+
+
+def mark_not_private(folder: Path) -> Path:
+    """Return a folder below `folder` for records that have no guarantee, marked as such.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    apart = folder / NOT_PRIVATE
+    write_atomically(apart / "NOT-PRIVATE.txt", lambda file: file.write(_MARK.encode()))
+    return apart
 
 
 def read(kind: type[Record], file: Path) -> Record:

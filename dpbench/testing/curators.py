@@ -57,7 +57,8 @@ def rows_of(question: Question) -> RowFn | None:
     rows = question.rows_asked
     if rows is None:
         return None
-    return lambda chunk: call_withholding(rows, chunk, f"A row function of release {question.releases[-1]!r}")
+    what = f"A row function of release {question.releases[-1]!r}"
+    return lambda chunk: call_withholding(rows, chunk, what, public=len(chunk) == 0)
 
 
 def digest_of(things: Sequence[Any]) -> str:

@@ -81,8 +81,8 @@ class DatasetLaws(Laws):
         first, second = self.subject().load(), self.subject().load()
         expect(bool(first.digest) and first.digest == second.digest, "The digest changes between loads.")
         expect(np.array_equal(first.train.labels, second.train.labels), "Training labels change between loads.")
-        same = first.train.units is None or np.array_equal(first.train.units, second.train.units)
-        expect(same, "Whose the training examples are changes between loads.")
+        units = [None if one.train.units is None else one.train.units.tolist() for one in (first, second)]
+        expect(units[0] == units[1], "Whose the training examples are changes between loads.")
 
     def test_how_images_come_about_is_declared(self) -> None:
         """Each image is read from a record of its own, or the dataset says what was done to each."""

@@ -19,11 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import accounts, answers, elections, purity, sums
+from tests.mutants import accounts, answers, elections, glue, purity, sums
 from tests.mutants.mutant import Mutant, NoLongerApplies
 
 ROOT = Path(__file__).parents[2]
-MUTANTS: tuple[Mutant, ...] = (*answers.MUTANTS, *sums.MUTANTS, *purity.MUTANTS, *accounts.MUTANTS, *elections.MUTANTS)
+MUTANTS: tuple[Mutant, ...] = (
+    *answers.MUTANTS, *sums.MUTANTS, *purity.MUTANTS, *accounts.MUTANTS, *elections.MUTANTS, *glue.MUTANTS
+)  # fmt: skip
 COPIED = ("dpbench", "plugins", "tests", "leaderboard/boards", "pyproject.toml", "README.md")
 CORES, LIMIT = 2, 300  # copies at once, and seconds for the tests of one mutant: what hangs was noticed too
 AUDIT = ("museum/test_museum.py::test_an_honest_core_passes_the_audit_that_broken_ones_fail",)

@@ -16,9 +16,10 @@ class Mutant:
 
     name: str
     why: str  # it is one
-    file: str  # below dpbench/privacy
+    file: str  # below dpbench/privacy, or `folder`
     edits: tuple[tuple[str, str], ...]  # (as it is, as the mutant has it): each text stands there once
     tests: tuple[str, ...]  # below tests/, as pytest names them: one of them must fail
+    folder: str = "privacy"  # below dpbench
 
     def applied(self, source: str) -> str:
         """Return the file with the bug.
@@ -29,7 +30,7 @@ class Mutant:
         for text, instead in self.edits:
             if (count := source.count(text)) != 1:
                 raise NoLongerApplies(
-                    f"Mutant {self.name!r} no longer applies: expected once in dpbench/privacy/{self.file}, found "
+                    f"Mutant {self.name!r} no longer applies: expected once in {self.folder}/{self.file}, found "
                     f"{count} times: {text!r}. Edit the mutant to make the same bug in the code as it is now."
                 )
             source = source.replace(text, instead)
@@ -37,7 +38,7 @@ class Mutant:
 
     def path(self, root: Path) -> Path:
         """Return the file that it edits, in a copy of the repository."""
-        return root / "dpbench" / "privacy" / self.file
+        return root / "dpbench" / self.folder / self.file
 
 
 def edit(text: str, instead: str) -> tuple[tuple[str, str], ...]:

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant, edit
 
 PURITY = "test_purity.py::test_"
 SPOT, FAIL = "test_purity.py::TestSpotChecks::test_", "test_purity.py::TestFailures::test_"
+QUIET = "test_quiet_room.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -55,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         "guard off for globals", "a global of the plugin's module holds private rows", "purity/reach.py",
-        edit("in LIBRARIES else (*kinds, _NAMED)", "in LIBRARIES else kinds"),
+        edit("in LIBRARIES else (*kinds, _NAMED, _lent(thing))", "in LIBRARIES else kinds"),
         (PURITY + "a_global_that_a_row_function_assigns_or_fills",),
     ),
     Mutant(
@@ -112,17 +113,17 @@ MUTANTS = (
     ),
     Mutant(
         "not beside other rows", "a row holds a millionth of the batch's mean", "purity/spotchecks.py",
-        edit('self._expect(not repeats and self._near(beside), what, "beside other rows")', "pass"),
+        edit('self._expect(not repeats and self._near(self._kept, beside), what, "beside other rows")', "pass"),
         (SPOT + "a_small_leak_of_the_neighbours_in_every_row",),
     ),
     Mutant(
         "not among fewer rows", "a row is divided by the number drawn", "purity/spotchecks.py",
-        edit('        self._expect(self._near(self._fewer(rows)), what, "among fewer rows")\n', ""),
+        edit('        self._expect(self._near(kept, self._fewer(rows, len(few))), what, "among fewer rows")\n', ""),
         (SPOT + "a_small_share_of_the_drawn_size_in_every_row",),
     ),
     Mutant(
         "failures told in full", "the text of an exception holds a private label", "purity/failures.py",
-        edit("failure = _without_text(error, what)", "failure = error"),
+        edit("failure = _without_text(error, what, public)", "failure = error"),
         (FAIL + "the_type_and_the_line_are_told_and_nothing_else",),
     ),
     Mutant(
@@ -131,5 +132,37 @@ MUTANTS = (
         edit('if isinstance(error, DpbenchError) and _package(traces[-1]) == "dpbench":',
              "if isinstance(error, DpbenchError):"),
         (FAIL + "a_refusal_that_a_plugin_writes_itself_is_withheld_too",),
+    ),
+    Mutant(
+        "a handful of rows beside others", "a leak in one row of twenty is seen in one fit of three",
+        "purity/spotchecks.py",
+        edit("MANY = 2**17", "MANY = 1"),
+        (SPOT + "a_leak_in_one_row_of_twenty_is_seen_in_the_first_step",),
+    ),
+    Mutant(
+        "a room with open doors", "a row function writes private rows into a file", "purity/quiet_room.py",
+        edit("if said is None or self._may(event, details):", "if True:"),
+        (QUIET + "what_leaves_a_row_function_beside_its_result_is_refused_before_it_happens",),
+    ),
+    Mutant(
+        "a refusal of a room that can be caught", "a row function tries doors until one is open",
+        "purity/quiet_room.py",
+        edit("    if room.refused is not None:\n        raise", "    if False:\n        raise"),
+        (QUIET + "a_refusal_that_a_row_function_catches_is_final_all_the_same",),
+    ),
+    Mutant(
+        "a room that can be heard", "a private loss is printed", "purity/quiet_room.py",
+        edit("        room.spoke = True\n        return True\n", "        room.spoke = True\n"),
+        ("test_quiet_room.py::TestOutput::test_nothing_of_it_is_seen_whatever_road_it_takes",),
+    ),
+    Mutant(
+        "the library's shelf", "a row function keeps private values on torch itself", "purity/reach.py",
+        edit("(*kinds, _NAMED, _lent(thing))", "(*kinds, _NAMED)"),
+        ("test_quiet_room.py::TestState::test_an_attribute_of_a_librarys_module",),
+    ),
+    Mutant(
+        "memory of C", "a buffer of ctypes holds a private norm", "purity/kinds.py",
+        edit("    if issubclass(cls, _IN_C):\n        return None\n", ""),
+        ("test_quiet_room.py::TestState::test_what_ctypes_made_is_refused_unread",),
     ),
 )  # fmt: skip

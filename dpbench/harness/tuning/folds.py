@@ -24,7 +24,7 @@ class Fold:
     public: PublicData  # what the learner sees of the public split
     x: Tensor  # (m, *example_shape), what it is scored on
     y: np.ndarray  # (m,)
-    weight: float  # private units (rows, where each is its own) that one of these stands for: 1 where they are the private ones
+    weight: float  # private units that one of the units stands for: 1 where they are the private ones
 
 
 def folds_of(roles: Roles, learner: Learner, search: Search) -> list[Fold]:

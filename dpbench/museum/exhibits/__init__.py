@@ -2,6 +2,7 @@
 
 An exhibit is `HonestLearner` with one thing changed. `memory` holds row functions that remember, `neighbours` those
 that read other rows, `forms` those that contribute what they should not, `doors` learners that want what nobody gives
-them, and `precision` what meddles with the curator's arithmetic. `datasets` and `extractors` hold what goes wrong
-before there is a row. `dpbench museum` shows and runs them.
+them, `outlets` those that print, write or keep what they saw, and `precision` what meddles with the curator's
+arithmetic. `datasets` and `extractors` hold what goes wrong before there is a row. `dpbench museum` shows and runs
+them.
 """

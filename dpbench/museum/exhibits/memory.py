@@ -40,7 +40,7 @@ class ClipAtPrivateQuantile(HonestLearner):
 
 @dataclass(frozen=True)
 class ClipFromTheEnvironment(HonestLearner):
-    """Hands the mean private norm to the learner through an environment variable, which nobody watches.
+    """Hands the mean private norm to the learner through an environment variable.
 
     Source: made for the museum.
     """

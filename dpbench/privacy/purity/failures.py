@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import TypeVar
 
 from dpbench.errors import ComponentFailed, DpbenchError
 from dpbench.privacy.purity.kinds import LIBRARIES
+from dpbench.privacy.purity.quiet_room import call_quietly
 from dpbench.support.code import package_of
 
 A = TypeVar("A")
@@ -18,33 +20,39 @@ R = TypeVar("R")
 ALLOCATORS = ("out of memory", "allocate memory", "not enough memory")  # what they say
 
 
-def call_withholding(function: Callable[[A], R], argument: A, what: str) -> R:
-    """Call what a plugin wrote; of its failure, tell the type and the line alone.
+def call_withholding(function: Callable[[A], R], argument: A, what: str, public: bool = False) -> R:
+    """Call what a plugin wrote, in a quiet room; of its failure, tell the type and the line alone.
 
-    What dpbench itself refuses passes through. With DPBENCH_DEBUG set, everything does.
+    What dpbench itself refuses passes through. With DPBENCH_DEBUG set, everything does. A failure over a `public`
+    argument, such as a chunk of no rows, is told whole.
 
     Raises:
         ComponentFailed: `what` failed, and where.
         MemoryError: there was too little.
+        NotPure: see `call_quietly`.
     """
     try:
-        return function(argument)
+        return call_quietly(function, argument, what)
     except KeyboardInterrupt:  # the user's, or a stranger's with a text
         failure: BaseException = KeyboardInterrupt()
     except BaseException as error:  # whatever a stranger's code raises, SystemExit too
         if os.environ.get("DPBENCH_DEBUG"):
             raise
-        failure = _without_text(error, what)
+        failure = _without_text(error, what, public)
     raise failure  # out here it carries no frame of the function, where private rows may lie
 
 
-def _without_text(error: BaseException, what: str) -> Exception:
+def _without_text(error: BaseException, what: str, public: bool) -> Exception:
     traces = list(_traces(error.__traceback__))
     if isinstance(error, DpbenchError) and _package(traces[-1]) == "dpbench":
         return type(error)(*error.args)
     if isinstance(error, MemoryError) or any(said in str(error).lower() for said in ALLOCATORS):
         return MemoryError(f"{what} ran out of memory.")
-    own = ([trace for trace in traces if _package(trace) not in LIBRARIES] or traces)[-1]
+    strangers = [trace for trace in traces if _package(trace) not in LIBRARIES]
+    own = (strangers or traces)[-1]
+    if public:
+        told = "".join(traceback.format_exception(type(error), error, (strangers or traces)[0], chain=False)).rstrip()
+        return ComponentFailed(f"{what} failed over no rows, where nothing is private, so all of it is shown:\n{told}")
     return ComponentFailed(
         f"{what} failed: {type(error).__name__} in {Path(own.tb_frame.f_code.co_filename).name}, line {own.tb_lineno}. "
         "What it said may tell private values. Add --debug to see it, where those may be seen."

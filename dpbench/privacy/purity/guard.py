@@ -6,12 +6,15 @@ can reach is read before each chunk and again after it, and a difference ends th
 Covered: closure variables, defaults, attributes, slots, bound objects, `functools.partial` and caches, containers,
 tensors and arrays, modules' parameters, gradients and buffers, and generators: by identity, length and torch's version
 counters around every chunk. Around the chunks that the harness draws, the first of a release among them, also globals
-that the code names, in its own module and those of the functions that it calls; attributes of classes; the global
-generators of torch, numpy and, where no other thread runs, `random`; and what tensors and arrays hold: every byte up to
-a mebibyte, a checksum above. On those chunks rows are evaluated again, too: see `spotchecks`.
-Not covered: files, the environment, other threads, frames, settings and attributes of libraries (`LIBRARIES`), globals
-that no code names (`globals()[...]`), and what a tensor's version counter does not see (`.data`, `.numpy()`) between
-the chunks that are drawn. Python cannot sandbox malice.
+that the code names, in its own module and those of the functions that it calls; attributes of classes; data among the
+attributes that it names of libraries' modules; the global generators of torch, numpy and, where no other thread runs,
+`random`; and what tensors and arrays hold: every byte up to a mebibyte, a checksum above. On those chunks rows are
+evaluated again, too: see `spotchecks`. What leaves by files, the environment, programs, `ctypes` or output: see
+`quiet_room`. What `ctypes` made is refused, unread.
+Not covered: threads that run already, frames, attributes of libraries' objects (`LIBRARIES`) and settings of theirs
+that `reach` does not list, globals and attributes that no code names; what extension types keep in C beside their
+attributes; and what a tensor's version counter does not see (`.data`, `.numpy()`) between the chunks that are drawn.
+Python cannot sandbox malice.
 """
 
 from __future__ import annotations
@@ -216,10 +219,10 @@ class GuardedFunction:
             ComponentFailed: it failed; without its text, which may tell private values.
             MemoryError: there was too little.
         """
-        whole = Reach(self._function, thorough=True) if thorough else None
+        whole = Reach(self._function, thorough=True, settings=True) if thorough else None
         before = whole.read() if whole else None
         try:
-            return call_withholding(self._function, chunk, self._what)
+            return call_withholding(self._function, chunk, self._what, public=len(chunk) == 0)
         finally:
             after = self._reach.read()
             self._expect(self._reach.change(self._before, after))

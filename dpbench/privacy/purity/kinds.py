@@ -7,6 +7,7 @@ import ctypes
 import datetime
 import decimal
 import functools
+import logging
 import random
 import re
 import sys
@@ -28,7 +29,7 @@ from dpbench.support.code import package_of
 
 LIBRARIES = frozenset(sys.stdlib_module_names) | {
     "torch", "torchvision", "functorch", "opacus", "timm", "kymatio", "einops", "numpy", "scipy", "sklearn", "pandas",
-    "PIL", "dpbench", "pytest", "_pytest",
+    "PIL", "tqdm", "dpbench", "pytest", "_pytest",
 }  # fmt: skip
 """Packages whose modules and classes are taken to remember nothing of what they are called with."""
 
@@ -243,9 +244,10 @@ _CONSTANT = (
     types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias,
     np.generic, np.dtype, np.ufunc, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo,
     torch.iinfo, re.Pattern, PurePath, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal,
-    type(threading.Lock()), type(threading.RLock()),
+    type(threading.Lock()), type(threading.RLock()), logging.Logger,
 )  # fmt: skip
-"""What never changes; modules and classes are read by the names that code uses."""
+"""What never changes; modules and classes are read by the names that code uses. What a logger is told is withheld."""
+_IN_C: tuple[Any, ...] = (ctypes.Array.__base__, ctypes.CDLL)  # whatever `ctypes` makes: memory of C, and ways to it
 
 
 @functools.lru_cache(1024)
@@ -254,6 +256,8 @@ def kinds_of(cls: Any) -> tuple[Kind, ...] | None:
 
     The harness's own curators are left alone: they hold what changes with every question, and nothing else.
     """
+    if issubclass(cls, _IN_C):
+        return None
     own = package_of(cls.__module__) == "dpbench" and issubclass(cls, Answerer)
     constant = issubclass(cls, _CONSTANT) and package_of(cls.__module__) in LIBRARIES
     if own or constant or cls in _EXACTLY or issubclass(cls, type) or cls.__module__ == "pybind11_builtins":

@@ -11,7 +11,7 @@ import functools
 import random
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import is_
@@ -22,11 +22,12 @@ import numpy as np
 import torch
 
 from dpbench.errors import NotPure
-from dpbench.privacy.purity.kinds import ABSENT, CLASS, LIBRARIES, Kind, kinds_of, torch_state, words_of
+from dpbench.privacy.purity.kinds import ABSENT, CLASS, LIBRARIES, Kind, cell_of, kinds_of, torch_state, words_of
 from dpbench.support.code import package_of
 
 LIMIT = 100_000  # things: to compare more would take longer than the steps themselves
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), torch.Size})
+_DATA = (bool, int, float, complex, str, bytes, bytearray, list, dict, set, tuple, torch.Tensor, np.ndarray)
 
 Referents = list[tuple[Any, ...]]
 
@@ -48,7 +49,7 @@ class Entry:
     def path_of(self, at: int) -> str:
         """Say where a referent was found."""
         step = self.kind.names(self.thing)[at]
-        return step if self.kind in (_NAMED, CLASS) else f"{step} of {self.path()}"
+        return step if " of module `" in step or " of class `" in step else f"{step} of {self.path()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +73,17 @@ class Reach:
     """Everything that `root` can reach by closures, attributes and containers.
 
     A `thorough` one follows the names that code uses as well, in its own module and those of functions it calls, and
-    classes, but not into `LIBRARIES`; has the global generators, unless they do not count; and reads what tensors and
-    arrays hold.
+    classes, but not into `LIBRARIES`; has the global generators, unless they do not count, and, with `settings`, some
+    settings of libraries; and reads what tensors and arrays hold.
 
     Raises:
         NotPure: something that cannot be compared, an iterator for one, or too much.
     """
 
-    def __init__(self, root: Any, thorough: bool, generators: bool = True) -> None:
+    def __init__(self, root: Any, thorough: bool, generators: bool = True, settings: bool = False) -> None:
         self.root, self._thorough = root, thorough
         self._entries = list(_generators()) if thorough and generators else []
+        self._entries += _settings() if settings else ()
         self._walk(root)
         self._holders = [(entry.kind.referents, entry.thing) for entry in self._entries if entry.kind.referents]
         self._stateful = [(read, entry) for entry in self._entries if (read := self._reader(entry.kind)) is not None]
@@ -141,7 +143,9 @@ class Reach:
         if not self._thorough:
             return kinds
         if isinstance(thing, FunctionType):
-            return kinds if package_of(thing.__globals__.get("__name__")) in LIBRARIES else (*kinds, _NAMED)
+            return (
+                kinds if package_of(thing.__globals__.get("__name__")) in LIBRARIES else (*kinds, _NAMED, _lent(thing))
+            )
         classes = (_CLASSES,) if _classes(thing) else ()
         return (*kinds, CLASS, *classes) if isinstance(thing, type) and classes else (*kinds, *classes)
 
@@ -204,6 +208,13 @@ def _names_in(code: CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*code.co_names, *inner)))
 
 
+@functools.lru_cache(4096)
+def _words_in(code: CodeType) -> tuple[str, ...]:
+    """Return the constants that may name an attribute: those of `setattr`, and of a module's dictionary."""
+    inner = (word for const in code.co_consts if isinstance(const, CodeType) for word in _words_in(const))
+    return (*(one for one in code.co_consts if isinstance(one, str) and one.isidentifier()), *inner)
+
+
 def _spaces(function: FunctionType) -> dict[str, dict[str, Any]]:
     """Return the modules in which a function's code may look names up: its own, and those that it names in turn."""
     names = _names_in(function.__code__)
@@ -228,6 +239,31 @@ def _names_of_globals(function: FunctionType) -> list[str]:
     return [f"global `{name}` of module `{module}`" for module in _spaces(function) for name in names]
 
 
+def _lent(function: FunctionType) -> Kind:
+    """Return how to read the data that a function's code names in modules of libraries: it may be a plugin's.
+
+    Modules are those that are imported now: what a library imports when it is first used is no memory.
+    """
+    names = tuple(dict.fromkeys((*_names_in(function.__code__), *_words_in(function.__code__))))
+    found = [space.get(name) for space in (function.__globals__, sys.modules) for name in names]
+    found += map(cell_of, function.__closure__ or ())
+    modules: dict[str, Mapping[str, Any]] = {}
+    while found:
+        owner = found.pop()
+        if not isinstance(owner, type | ModuleType) or owner.__name__ in modules:
+            continue
+        if package_of(owner.__module__ if isinstance(owner, type) else owner.__name__) in LIBRARIES:
+            modules[owner.__name__] = vars(owner)
+            found += [vars(owner).get(name) for name in names]
+    told = [f"attribute `{name}` of module `{owner}`" for owner in modules for name in names]
+    return Kind(lambda _: tuple(_data(space, name) for space in modules.values() for name in names), lambda _: told)
+
+
+def _data(space: Mapping[str, Any], name: str) -> Any:
+    found = space.get(name, ABSENT)
+    return found if isinstance(found, _DATA) and found is not sys.modules else ABSENT
+
+
 def _classes(thing: Any) -> tuple[type, ...]:
     cls = thing if isinstance(thing, type) else type(thing)
     return tuple(base for base in cls.__mro__ if package_of(base.__module__) not in LIBRARIES | {"builtins"})
@@ -237,13 +273,28 @@ _NAMED = Kind(_globals, _names_of_globals)
 _CLASSES = Kind(_classes, lambda thing: [f"class `{cls.__name__}`" for cls in _classes(thing)])
 
 
+def _settings() -> Iterator[Entry]:
+    """Yield settings of libraries that tell what a row function set them by."""
+    kinds = {
+        "numpy's error handling": Kind(state=lambda _: np.geterr()),
+        "numpy's print options": Kind(state=lambda _: repr(np.get_printoptions())),
+        "torch's print options": Kind(state=lambda _: repr(vars(torch._tensor_str.PRINT_OPTS))),
+        "torch's number of threads": Kind(state=lambda _: torch.get_num_threads()),
+        "torch's default type": Kind(state=lambda _: torch.get_default_dtype()),
+        "Python's recursion limit": Kind(state=lambda _: sys.getrecursionlimit()),
+    }
+    for name, kind in kinds.items():
+        yield Entry(None, kind, None, 0, name)
+
+
 def _generators() -> Iterator[Entry]:
     kinds = {
         "torch's global generator": Kind(state=lambda _: torch_state(torch.default_generator)),
         "numpy's global generator": Kind(state=lambda _: words_of(np.random.mtrand.get_bit_generator())),
         "a GPU's global generator": Kind(state=lambda _: [*map(torch_state, torch.cuda.default_generators)]),
     }
-    if threading.active_count() == 1:  # threads of other libraries draw from it: Dask's, a notebook's
+    others = [one for one in threading.enumerate() if package_of(type(one).__module__) != "tqdm"]
+    if len(others) == 1:  # threads of other libraries draw from it: Dask's, a notebook's
         kinds["the global generator of `random`"] = Kind(state=lambda _: random.getstate())
     for name, kind in kinds.items():
         yield Entry(None, kind, None, 0, name)

@@ -21,7 +21,8 @@ from dpbench.privacy.core.forms.blocks import blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution
 from dpbench.privacy.core.rows import wipe
 
-PICKED = 8  # rows of a chunk that are compared
+FEW = 8  # rows of a chunk that are compared among fewer
+MANY = 2**17  # numbers of the rows that are compared beside others: half of a chunk's, or as many as these are
 ONE_ROW, MOST_ROWS = 1e-3, 1e-5  # of a row's norm: what rounding may change in one row, and in half of the rows
 WEIGHED = 2**18  # numbers of whole contributions that are compared where rounding must be told from reading
 QUESTIONS, MAPS = (1, 4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8)  # one chunk of so many is checked; the last goes on
@@ -51,8 +52,14 @@ def set_aside(chunk: Chunk, clips: Sequence[float], generator: np.random.Generat
     """Copy some rows, before a row function may write in them; None if there is nothing to compare them with."""
     if len(chunk) < 2:
         return None
-    picks = torch.from_numpy(generator.permutation(len(chunk))[: min(PICKED, len(chunk) // 2)])
+    numbers = max(1, chunk.rows[:1].numel() if isinstance(chunk.rows, Tensor) else chunk.rows.parts[0][:1].numel())
+    picks = torch.from_numpy(generator.permutation(len(chunk))[: _affordable(len(chunk) // 2, numbers)])
     return Probe(chunk, clips, picks.to(chunk.y.device))
+
+
+def _affordable(count: int, numbers: int) -> int:
+    """Return how many of `count` rows of so many numbers are compared."""
+    return min(count, max(FEW, MANY // numbers))
 
 
 class Probe:
@@ -63,7 +70,9 @@ class Probe:
         self._rows = chunk.take(picks)
 
     def keep(self, blocks: Sequence[Contribution]) -> None:
-        """Copy what the picked rows contributed."""
+        """Copy what the picked rows contributed; of wide contributions those of fewer."""
+        numbers = sum(part[:1].numel() for part in _factors(blocks))
+        self._picks = self._picks[: _affordable(len(self._picks), max(1, numbers))]
         self._kept = [block.take(self._picks) for block in blocks]
         self._copies = [part.clone() for part in _described(self._kept)]  # a scale is shared, and may be written in
 
@@ -78,17 +87,19 @@ class Probe:
         beside = self._again(rows, places, self._picks)
         if not _equal(self._kept, beside):
             repeats = _equal(beside, self._again(rows, places, self._picks))  # or a device sums in no fixed order
-            self._expect(not repeats and self._near(beside), what, "beside other rows")
-        self._expect(self._near(self._fewer(rows)), what, "among fewer rows")
+            self._expect(not repeats and self._near(self._kept, beside), what, "beside other rows")
+        few = torch.arange(min(FEW, len(self._picks)), device=self._picks.device)
+        kept = [block.take(few) for block in self._kept]
+        self._expect(self._near(kept, self._fewer(rows, len(few))), what, "among fewer rows")
 
-    def _fewer(self, rows: Evaluate) -> list[Contribution]:
-        """Return the picked rows, last first and each beside copies of itself.
+    def _fewer(self, rows: Evaluate, few: int) -> list[Contribution]:
+        """Return the first of the picked rows, last first and each beside copies of itself.
 
         A single row may take other paths than two do: of convolutions it does, and a ReLU at 0 turns their rounding
         into a jump.
         """
-        count = 2 if 2 * len(self._picks) != self._length else 3
-        turned = torch.arange(len(self._picks), device=self._picks.device).flip(0)
+        count = 2 if 2 * few != self._length else 3
+        turned = torch.arange(few, device=self._picks.device).flip(0)
         return self._again(rows, turned.repeat_interleave(count), turned * count)
 
     def _again(self, rows: Evaluate, places: Tensor, picks: Tensor) -> list[Contribution]:
@@ -99,16 +110,16 @@ class Probe:
         finally:
             wipe(chunk.rows, chunk.y, chunk.seeds)
 
-    def _near(self, others: list[Contribution]) -> bool:
+    def _near(self, ours: list[Contribution], others: list[Contribution]) -> bool:
         """Say whether rows are equal or differ by rounding; of wide rows, which are written out, in a few."""
         if not _same(self._copies, _described(self._kept)):
             return False
-        if _same(self._kept, others):
+        if _same(ours, others):
             return True
-        few = torch.arange(len(self._picks), device=self._picks.device)
-        numbers = max(1, sum(block.take(few[:1]).dense().numel() for block in self._kept))
+        few = torch.arange(len(ours[0]), device=self._picks.device)
+        numbers = max(1, sum(block.take(few[:1]).dense().numel() for block in ours))
         few = few[: max(2, WEIGHED // numbers)]
-        triples = zip(self._kept, others, self._clips, strict=True)
+        triples = zip(ours, others, self._clips, strict=True)
         return all(_near(kept.take(few), other.take(few), clip) for kept, other, clip in triples)
 
     def _expect(self, kept: bool, what: str, where: str) -> None:

@@ -62,9 +62,10 @@ class Explanation(_Record):
     provenance: dict[str, Any]
 
     def write(self, folder: Path) -> Path:
-        """Write the explanation into `folder`, atomically, and return the file.
+        """Write the explanation into a marked folder below `folder`, atomically, and return the file.
 
         Raises:
             OutputError: the folder cannot be written.
         """
-        return storage.write(self, folder / f"explanation-{self.specs[0].dataset.name}-{self.digest[:16]}.json")
+        name = f"explanation-{self.specs[0].dataset.name}-{self.digest[:16]}.json"
+        return storage.write(self, storage.mark_not_private(folder) / name)

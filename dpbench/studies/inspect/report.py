@@ -13,6 +13,7 @@ from dpbench.errors import SpecError
 from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec, make_spec
+from dpbench.records.storage import mark_not_private
 from dpbench.support.files import canonical_digest, write_json
 
 Values = tuple[float, ...]
@@ -140,14 +141,15 @@ class Inspection(_Record):
         return self
 
     def write(self, folder: Path) -> Path:
-        """Write the inspection into `folder`, atomically, and return the file.
+        """Write the inspection into `folder`, of private rows into a marked one below it; return the file.
 
         Raises:
             OutputError: the folder cannot be written.
         """
         name = f"inspection-{self.asked.dataset.name}-{self.asked.extractor.name}-{self.digest[:16]}.json"
-        write_json(folder / name, self.model_dump(mode="json"))
-        return folder / name
+        file = (mark_not_private(folder) if self.mark else folder) / name
+        write_json(file, self.model_dump(mode="json"))
+        return file
 
 
 def make_request(

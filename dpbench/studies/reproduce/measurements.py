@@ -79,7 +79,7 @@ def axes(spec: Spec) -> dict[str, Any]:
 
 def _inspected(study: Study, folder: Path) -> list[Measurement]:
     kept = []
-    for file in sorted(folder.glob("inspection-*.json")):
+    for file in sorted(folder.rglob("inspection-*.json")):
         one = storage.read(Inspection, file)
         if one.separability is None or one.margins is None:
             continue

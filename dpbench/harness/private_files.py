@@ -1,0 +1,93 @@
+"""The files of a private dataset, which no fit opens: a learner reads private rows through its curator alone.
+
+Covered: files that Python is told of as they are opened while a dataset loads, those below the folders where it lies,
+and cached features; in the thread of the fit.
+Not covered: files that code in C opens by itself (Arrow, HDF5), copies of the data elsewhere, and data that a learner
+fetches or makes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dpbench.api import Dataset
+from dpbench.data import sources
+from dpbench.errors import PrivacyError
+from dpbench.privacy.purity.audit_events import judged_by
+from dpbench.support.paths import cache_folder
+
+NOBODYS = (".py", ".pyc", ".so", ".pth")  # endings of code, which an import opens
+SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/")
+
+
+@dataclass(frozen=True)
+class FilesRead:
+    """Notes which files a block opens."""
+
+    found: set[str] = field(default_factory=set)
+
+    def judge(self, event: str, details: tuple[Any, ...]) -> None:
+        """Note a file that may hold data."""
+        path = _path(event, details)
+        if path and not path.endswith(NOBODYS) and not path.startswith(SYSTEM) and ".dist-info" not in path:
+            self.found.add(path)
+
+
+@dataclass(frozen=True)
+class PrivateFiles:
+    """Files of the private dataset, and folders that hold nothing else."""
+
+    files: frozenset[str] = frozenset()
+    below: tuple[str, ...] = ()  # each ends in a separator
+
+    @contextmanager
+    def refused(self) -> Iterator[None]:
+        """Refuse a block that opens one of them, even if it catches the error.
+
+        Raises:
+            PrivacyError: it did.
+        """
+        refusal = _Refusal(self, [])
+        try:
+            with judged_by(refusal):
+                yield
+        finally:
+            if refusal.raised:
+                raise refusal.raised[0]
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    private: PrivateFiles
+    raised: list[PrivacyError]
+
+    def judge(self, event: str, details: tuple[Any, ...]) -> None:
+        path = _path(event, details)
+        if path and (path in self.private.files or path.startswith(self.private.below)):
+            self.raised[:] = [
+                PrivacyError(
+                    "The learner opened a file of the private dataset while it fitted. It reads private rows through "
+                    "its curator alone: what it reads by itself has no noise, and no epsilon holds. Public examples "
+                    "are in `public`."
+                )
+            ]
+            raise self.raised[0]
+
+
+def private_files(dataset: Dataset, read: FilesRead) -> PrivateFiles:
+    """Return where a dataset lies, given what was read as it loaded."""
+    location = sources.find(dataset)
+    places = [str(path.resolve()) for path in location.paths] if location else []
+    folders = [*places, str((cache_folder() / "features").resolve())]
+    return PrivateFiles(frozenset((*read.found, *places)), tuple(f"{folder}{os.sep}" for folder in folders))
+
+
+def _path(event: str, details: tuple[Any, ...]) -> str:
+    if event != "open" or not isinstance(details[0], str | bytes):
+        return ""
+    return str(Path(os.fsdecode(details[0])).resolve())

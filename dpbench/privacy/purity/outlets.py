@@ -1,0 +1,145 @@
+"""What a thread in a quiet room prints, warns of or logs is withheld; what other threads say goes where it always does.
+
+By attribute (`sys.stdout`, `sys.stderr`, `warnings.showwarning`, `logging.Logger.handle`), for what is written to a
+notebook, a file or a test; and by file descriptor (1 and 2), for streams that somebody kept and for code in C.
+What no audit event tells of is asked about by name (`UNTOLD`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+DESCRIPTORS = (1, 2)  # standard output and error
+UNTOLD: tuple[tuple[Any, str], ...] = (
+    (torch, "save"), (os, "write"), (os, "pwrite"), (os, "writev"), (atexit, "register"), (threading.Thread, "start"),
+)  # fmt: skip
+"""Functions that leave something behind and cause no audit event: code in C opens a file, or writes to an open one."""
+
+
+class StandIn:
+    """Stands in for a stream: hears what is written in a room and leaves the rest to the stream itself."""
+
+    def __init__(self, stream: TextIO, hears: Callable[[], bool], descriptors: dict[int, int]) -> None:
+        self._stream, self._hears, self._descriptors = stream, hears, descriptors
+
+    def write(self, text: str) -> int:
+        """Write, outside of rooms."""
+        if self._hears():
+            return len(text)
+        own = self._descriptors.get(_descriptor(self._stream))
+        if own is None:
+            return self._stream.write(text)
+        os.write(own, text.encode(self._stream.encoding or "utf-8", "backslashreplace"))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_nowhere() if self._hears() else self._stream, name)
+
+
+class Outlets:
+    """Where text leaves this process: closed while a thread is in a room, from the first one to the last."""
+
+    def __init__(self, hears: Callable[[], bool], refuse: Callable[[str, tuple[Any, ...]], None]) -> None:
+        """`hears` says whether this thread is in a room, and notes that it spoke; `refuse` raises where it must."""
+        self._hears, self._refuse, self._lock, self._rooms = hears, refuse, threading.Lock(), 0
+        self._undo: list[Callable[[], None]] = []
+        self._streams: list[TextIO] = []
+        self._descriptors: dict[int, int] = {}
+
+    def close(self) -> None:
+        """Withhold what this thread says from now on."""
+        with self._lock:
+            self._rooms += 1
+            if self._rooms == 1:
+                self._withhold()
+
+    def open(self) -> None:
+        """Withhold it no longer."""
+        with self._lock:
+            self._rooms -= 1
+            if self._rooms == 0:
+                self._restore()
+
+    def _withhold(self) -> None:
+        output, error, show, handle = sys.stdout, sys.stderr, warnings.showwarning, logging.Logger.handle
+        untold = [(owner, name, getattr(owner, name)) for owner, name in UNTOLD]
+        kept = [one for one in (sys.__stdout__, sys.__stderr__) if one is not output and one is not error]
+        self._streams = [one for one in (output, error, *kept) if one is not None]
+        _flush(self._streams)
+        nowhere = _nowhere().fileno()
+        for number in DESCRIPTORS:
+            try:
+                self._descriptors[number] = os.dup(number)
+            except OSError:  # closed, as a service's may be
+                continue
+            os.dup2(nowhere, number)
+
+        def showwarning(*given: Any, **named: Any) -> None:
+            if not self._hears():
+                show(*given, **named)
+
+        def handled(logger: logging.Logger, record: logging.LogRecord) -> None:
+            if not self._hears():
+                handle(logger, record)
+
+        def restore() -> None:
+            sys.stdout, sys.stderr, warnings.showwarning = output, error, show
+            logging.Logger.handle = handle  # type: ignore[method-assign]
+            for owner, name, function in untold:
+                setattr(owner, name, function)
+
+        sys.stdout = output and StandIn(output, self._hears, self._descriptors)
+        sys.stderr = error and StandIn(error, self._hears, self._descriptors)
+        warnings.showwarning = showwarning
+        for owner, name, function in untold:
+            setattr(owner, name, self._asking(f"{owner.__name__}.{name}", function))
+        logging.Logger.handle = handled  # type: ignore[method-assign, assignment]
+        self._undo = [restore]
+
+    def _asking(self, event: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def asks(*given: Any, **named: Any) -> Any:
+            self._refuse(event, given)
+            return function(*given, **named)
+
+        return asks
+
+    def _restore(self) -> None:
+        _flush(self._streams)  # what a stream still holds was said in the room
+        for number, copy in self._descriptors.items():
+            os.dup2(copy, number)
+            os.close(copy)
+        self._undo.pop()()
+        self._streams, self._descriptors = [], {}
+
+
+def _flush(streams: list[TextIO]) -> None:
+    try:
+        for stream in streams:
+            stream.flush()
+    except (ValueError, OSError):  # closed
+        pass
+
+
+def _descriptor(stream: TextIO) -> int:
+    try:
+        return stream.fileno()
+    except (OSError, ValueError, AttributeError):  # a notebook's, or one in memory
+        return -1
+
+
+@cache
+def _nowhere() -> TextIO:
+    stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # for all rooms of this process
+    atexit.register(stream.close)
+    return stream

@@ -1,0 +1,175 @@
+"""A quiet room: what runs in it opens nothing, starts nothing and says nothing.
+
+Whatever leaves a row function past its return value has no noise: a file, the environment, a socket, a program, a C
+library, a printed loss. Python's audit events tell of most of these before they happen, and of them the first ends the
+fit, even if the plugin catches the error. Output is withheld instead (`outlets`): code of others prints and warns.
+
+Covered, in the thread that is in the room: files and folders, the environment, sockets, programs, `ctypes`, memory
+maps, locks on files, `torch.save`, `os.write`, threads that it starts, `atexit`, `input`, tracing; what `sys.stdout`,
+`sys.stderr`, the descriptors 1 and 2, `warnings` and `logging` are given. Imports are let pass, with what a module does
+when it is first imported, and what a few libraries do for themselves (`INTERNAL`).
+Not covered: what audit events do not tell of: sockets that are open already, files that code in C opens by itself
+(OpenCV, HDF5, Arrow, traces of torch's profiler), text that code in C leaves in a buffer of its own, memory that is
+written by its address (`ctypes.memmove`), what an extension module keeps in C, threads that run already, and how long
+it takes; and that something was withheld at all, which is told once a process. With DPBENCH_DEBUG set output is let
+through.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from types import FrameType
+from typing import Any, TypeVar
+
+from dpbench.errors import NotPure
+from dpbench.privacy.purity.audit_events import JUDGE, judged_by
+from dpbench.privacy.purity.kinds import LIBRARIES
+from dpbench.privacy.purity.outlets import DESCRIPTORS, Outlets
+from dpbench.support import progress
+from dpbench.support.code import package_of
+from dpbench.support.plugin_calls import DEBUG
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+USES = {
+    "open": "opened a file", "os": "touched files or processes", "shutil": "moved files", "tempfile": "made a file",
+    "glob": "listed files", "pathlib": "listed files", "mmap": "mapped a file", "fcntl": "locked a file",
+    "sqlite3": "opened a database", "dbm": "opened a database", "socket": "used the network",
+    "urllib": "used the network", "http": "used the network", "ftplib": "used the network",
+    "smtplib": "used the network", "imaplib": "used the network", "poplib": "used the network",
+    "subprocess": "started a program", "pty": "started a program", "webbrowser": "opened a browser",
+    "ctypes": "called C", "syslog": "wrote to the system's log", "signal": "sent a signal",
+    "resource": "set limits of the process", "winreg": "touched the registry", "msvcrt": "touched files",
+    "builtins.input": "asked for input", "builtins.breakpoint": "stopped in a debugger", "os.putenv": "set a variable "
+    "of the environment", "os.unsetenv": "set a variable of the environment", "sys.settrace": "traced code",
+    "sys.setprofile": "traced code", "sys.addaudithook": "traced code", "torch.save": "saved a file",
+    "atexit.register": "left something to do at the end of the process", "Thread.start": "started a thread",
+}  # fmt: skip
+"""What is said of a refused event, by its name or by what stands before the first dot."""
+READING = frozenset({
+    "os.listdir", "os.scandir", "os.walk", "os.fwalk", "glob.glob", "glob.glob/2", "pathlib.Path.glob",
+    "pathlib.Path.rglob", "os.getxattr", "os.listxattr", "mmap.__new__",
+})  # fmt: skip
+"""Events that whoever may read files may cause."""
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+IMPORT, HERE = "<frozen importlib", "dpbench.privacy.purity"
+INTERNAL = (
+    IMPORT, "torch._dynamo", "torch._inductor", "torch._functorch", "torch.cuda", "triton", "threadpoolctl",
+    "joblib.externals.loky",
+)  # fmt: skip
+"""Modules that open files, programs and libraries for themselves: they compile code, or count processors."""
+HELPING, HELPERS = frozenset({"Thread.start", "atexit.register"}), LIBRARIES | {"joblib"}
+"""What libraries do to compute faster and to tidy up, and who may."""
+ADVICE = (
+    "What it does beside its result has no noise. Open files, libraries and connections before asking, hand over what "
+    "they hold as public values, and let nothing but contributions out."
+)
+
+
+class QuietRoom:
+    """Judges what one call does."""
+
+    def __init__(self, what: str, reads: bool) -> None:
+        self._what, self._reads = what, reads
+        self.spoke = False
+        self.refused: str | None = None
+
+    def judge(self, event: str, details: tuple[Any, ...]) -> None:
+        """Refuse an event that leaves something behind.
+
+        Raises:
+            NotPure: says what was used; no argument of the event, which may be a private value.
+        """
+        said = USES.get(event) or USES.get(event.partition(".")[0])
+        if said is None or self._may(event, details):
+            return
+        asked = _who_asked(sys._getframe(2))
+        if asked.startswith(INTERNAL) or (event in HELPING and package_of(asked) in HELPERS):
+            return
+        self.refused = f"{self._what} {said} ({event}). {ADVICE}"
+        raise NotPure(self.refused)
+
+    def _may(self, event: str, details: tuple[Any, ...]) -> bool:
+        if event == "builtins.breakpoint":
+            return DEBUG in os.environ
+        if event in {"os.write", "os.pwrite", "os.writev"}:
+            return details[0] in DESCRIPTORS  # which lead nowhere
+        if event == "open":
+            path, _, flags = details
+            code = str(path).endswith(".py")  # read to show a line of it
+            return path == os.devnull or (not flags & WRITES and (self._reads or code))
+        return self._reads and event in READING
+
+
+def call_quietly(function: Callable[[A], R], argument: A, what: str, reads: bool = False) -> R:
+    """Call a function in a quiet room: `what` names it in a refusal; `reads` says whether it may read files.
+
+    Raises:
+        NotPure: it opened, started or reached something, whether or not it caught the error.
+    """
+    room, outlets = QuietRoom(what, reads), None if DEBUG in os.environ else _outlets()
+    if outlets:
+        outlets.close()
+    with judged_by(room):
+        try:
+            found: R | None = function(argument)
+        except Exception:
+            if room.refused is None:
+                raise
+            found = None
+        finally:
+            if outlets:
+                outlets.open()
+    if room.spoke:
+        _tell_withheld()
+    if room.refused is not None:
+        raise NotPure(room.refused)  # out here it carries no frame of the function, where private rows may lie
+    return found  # type: ignore[return-value]
+
+
+def _who_asked(frame: FrameType | None) -> str:
+    """Return the module that wants something, the last one that is none of Python's own; `IMPORT` of what that does."""
+    asked = ""
+    while frame is not None and frame.f_code is not call_quietly.__code__:
+        name, code = str(frame.f_globals.get("__name__")), frame.f_code
+        if code.co_filename.startswith(IMPORT) or name == "importlib.metadata":
+            return IMPORT
+        if code.co_name == "__del__" or name == "weakref":  # whenever the collector runs
+            return IMPORT
+        if not asked and package_of(name) not in sys.stdlib_module_names and not name.startswith(HERE):
+            asked = name
+        frame = frame.f_back
+    return asked
+
+
+def _hears() -> bool:
+    """Say whether this thread is in a room, whose output is withheld."""
+    room = JUDGE.get()
+    if isinstance(room, QuietRoom):
+        room.spoke = True
+        return True
+    return False
+
+
+@cache
+def _outlets() -> Outlets:
+    """Return those of this process: there is one standard output."""
+    return Outlets(_hears, _refuse)
+
+
+def _refuse(event: str, details: tuple[Any, ...]) -> None:
+    room = JUDGE.get()
+    if isinstance(room, QuietRoom):
+        room.judge(event, details)
+
+
+@cache
+def _tell_withheld() -> None:
+    progress.line(
+        "What a plugin printed, warned of or logged while it held private rows was withheld, now and from here on: it "
+        "may tell private values. Add --debug to see it, where those may be seen."
+    )

@@ -39,7 +39,7 @@ def check_units(splits: Splits, classes: int, who: str) -> None:
     if (count := len(np.unique(units))) < max(2, classes):
         raise DataError(
             f"Expected at least as many {splits.unit}s in the train split of {who} as its {classes} classes, got "
-            f"{count:,} for {len(units):,} examples: whose an example is must not be one number for many."
+            f"{count:,} for {len(units):,} examples. Give each {splits.unit} a number of its own."
         )
 
 

@@ -95,14 +95,15 @@ def folds(found: Roles, learner: Any = gallery.Honest, **values: Any) -> list[Fo
 
 
 def test_no_fold_divides_a_unit() -> None:
-    found = roles(Owned(), public_fraction=0.5)
+    found = roles(Owned(), public_fraction=0.5, unit="owner")
     held: list[int] = []
     for fold in folds(found, folds=4):
         scored, kept = ([int(place) for place in x[:, 0]] for x in (fold.x, fold.rows.x))
         assert not owners(scored) & owners(kept)
         assert sorted(scored + kept) == sorted(public_places(found))
-        assert fold.units is not None
-        assert len(set(zip(fold.units.tolist(), OWNER[kept].tolist(), strict=True))) == fold.units.max() + 1
+        assert fold.rows.units is not None
+        assert len(set(zip(fold.rows.units.of.tolist(), OWNER[kept].tolist(), strict=True))) == fold.rows.count
+        assert fold.weight == found.private.count / fold.rows.count
         held += scored
     assert sorted(held) == sorted(public_places(found))
 

@@ -57,6 +57,13 @@ def epsilon_of_copies(privacy: Privacy, copies: int) -> float | None:
     return found if math.isfinite(found) else None
 
 
+def epsilon_of_unit(privacy: Privacy, images: int) -> float | None:
+    """Return the epsilon, of a guarantee stated for an image, for somebody who has so many; None if infinite."""
+    if images > 1:
+        return epsilon_of_copies(privacy, images)
+    return privacy.epsilon if privacy.plan and math.isfinite(privacy.epsilon) else None
+
+
 def _of_search(plan: tuple[Planned, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats) -> Privacy:
     sigma = private_selection.calibrate(plan, budget, repeats)
     stated = private_selection.epsilon(plan, sigma, budget.delta, repeats)

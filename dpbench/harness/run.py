@@ -12,7 +12,7 @@ import numpy as np
 from dpbench import registry
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
-from dpbench.harness.guarantee import epsilon_of_copies
+from dpbench.harness.guarantee import epsilon_of_copies, epsilon_of_unit
 from dpbench.harness.prepare import PreparedRun, code, load_run, origins_of, prepare
 from dpbench.harness.roles import Sharing, SplitComparison
 from dpbench.harness.shared import SharedWork
@@ -155,8 +155,8 @@ def _units(prepared: PreparedRun) -> UnitFacts | None:
     if prepared.spec.unit:
         return facts
     several = {
-        "largest_epsilon": epsilon_of_copies(privacy, largest),
-        "median_epsilon": epsilon_of_copies(privacy, median),
+        "largest_epsilon": epsilon_of_unit(privacy, largest),
+        "median_epsilon": epsilon_of_unit(privacy, median),
     }
     return facts.model_copy(update=several)
 

@@ -291,8 +291,8 @@ class Result(_Record):
         if units is None or self.spec.unit or not self.privacy.sigma or units.largest_epsilon is None:
             return []
         return [
-            f"ε is stated for one image, and the images are of {units.count:,} {units.word}s. For the {units.word} with "
-            f"most images ({units.largest}) ε is {units.largest_epsilon:.4g}, for the median one ({units.median}) "
+            f"ε is stated for one image, and the images belong to {units.count:,} {units.word}s. For the {units.word} "
+            f"with most images ({units.largest}) ε is {units.largest_epsilon:.4g}, for the median one ({units.median}) "
             f"{units.median_epsilon:.4g}. To state ε for a {units.word}, add --unit {units.word}."
         ]
 

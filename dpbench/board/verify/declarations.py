@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpbench.board.verify.expectations import InstalledComponent, Wrong
-from dpbench.harness.guarantee import epsilon_of_copies
+from dpbench.harness.guarantee import epsilon_of_copies, epsilon_of_unit
 from dpbench.records.overlap import find_excess
 from dpbench.records.result import Result
 from dpbench.records.search import Selection, least_clean
@@ -76,7 +76,7 @@ def _units(result: Result) -> Wrong:
         return
     for name, size in (("largest", units.largest), ("median", units.median)):
         stated = getattr(units, f"{name}_epsilon")
-        found = None if unit else epsilon_of_copies(result.privacy, size)
+        found = None if unit else epsilon_of_unit(result.privacy, size)
         if (stated is None) != (found is None) or not close(stated, found):
             yield (
                 f"task.units.{name}_epsilon",

@@ -46,7 +46,7 @@ def ran(learner: str, **values: Any) -> Result:
 
 @pytest.mark.parametrize(
     "learner",
-    ["class-means", "thrift", "dp-sgd:steps=20,sample_rate=0.2", "gep:steps=5,k=10", 
+    ["class-means", "thrift", "dp-sgd:steps=20,sample_rate=0.2", "gep:steps=5,k=10",
      "pate:shards=20", "whitened:k=10,steps=10"],
 )  # fmt: skip
 def test_epsilon_is_a_patients_and_the_size_counts_patients(learner: str) -> None:

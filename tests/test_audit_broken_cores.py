@@ -154,7 +154,7 @@ def _(patch: Patch) -> None:
 def outer_by(patch: Patch, total: Callable[[Tensor, float], Tensor]) -> None:
     """Sum rank-one rows otherwise: `total` makes the sum of the dense rows (c, m, d) and the clip."""
 
-    def integers(self: RankOne, clip: float) -> IntegerSum:
+    def integers(self: RankOne, clip: float, shares: Tensor | None = None) -> IntegerSum:
         grid = clip * 2.0**-20
         rows = self.columns()[0].T.double().unsqueeze(2) * self.quantised().double().unsqueeze(1)
         if self.bias:
@@ -192,7 +192,7 @@ def _(patch: Patch) -> None:
 
 @broken("sums: the clips of later blocks are ignored", GEP)
 def _(patch: Patch) -> None:
-    def integers(self: Sum, blocks: Sequence[Any]) -> list[IntegerSum]:
+    def integers(self: Sum, blocks: Sequence[Any], *given: Any) -> list[IntegerSum]:
         pairs = zip(blocks, self.clips, strict=True)
         return [block.integers(clip * (100 if place else 1)) for place, (block, clip) in enumerate(pairs)]
 

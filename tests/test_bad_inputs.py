@@ -399,6 +399,7 @@ def test_bad_input_is_one_sentence(
     [("run", "--learner", "pilar"), ("run", "--nonsense"), ("results", "/nowhere"), ("predict", "{picture}")],
     ids=" ".join,
 )
+@pytest.mark.slow
 def test_so_it_is_from_a_shell(arguments: tuple[str, ...], files: dict[str, Path]) -> None:
     command = [sys.executable, "-m", "dpbench.cli", *_filled(arguments, files)]
     main = [sys.executable, "-c", "import sys; from dpbench.cli import main; main(sys.argv[1:])", *command[3:]]

@@ -72,6 +72,7 @@ def test_a_board_is_audited_entry_by_entry_and_what_cannot_be_says_why(
     assert said.count("attack       passed") == 2
 
 
+@pytest.mark.slow
 def test_entries_carry_the_figures_and_the_page_shows_them(root: Path, plugins: Registry, tmp_path: Path) -> None:
     index = index_of(root, plugins)
     (standing,) = (one for one in index.standings if one.board.name == "tiny")

@@ -204,6 +204,9 @@ import sys, time
 from pathlib import Path
 import tests.test_cache as here
 here.extraction.PICKED = 0
+from dpbench.data import reading
+from tests.aloud import call_aloud
+reading.call_quietly = call_aloud
 counter, ready, me = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 class Slow(here.Photos):
     def __getitem__(self, index, /):

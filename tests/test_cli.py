@@ -214,6 +214,7 @@ def test_an_interrupted_run_exits_130_and_goes_on_from_its_shards(
 ) -> None:
     monkeypatch.setenv("DPBENCH_DATA", str(cifar_mirror))
     monkeypatch.setattr(extraction, "SHARD", 256)
+    monkeypatch.setattr(extraction, "PICKED", 0)  # no image is read again to be compared
     arguments = run_arguments(tmp_path, "--learner", QUICK, "--dataset", "cifar10")
     decoded, decode, kills = [], dpbench_huggingface.Column.__getitem__, [700]  # of 1,000: two shards are finished
 
@@ -233,8 +234,9 @@ def test_an_interrupted_run_exits_130_and_goes_on_from_its_shards(
     assert called(*arguments) == 0
     assert decoded[0] == 0  # how large images are decides whether an extractor is recommended
     assert sorted(decoded[1:489]) == [*range(512, 1000)]  # several threads read
-    assert sorted(decoded[489:689]) == [*range(200)]  # the test split is read last
-    assert sorted(decoded[689:]) == sorted([*range(1000), *range(200)])  # and then all images are compared
+    assert sorted(decoded[489:1489]) == [*range(1000)]  # public images are compared with private ones
+    assert sorted(decoded[1489:1689]) == [*range(200)]  # the test split is read last
+    assert sorted(decoded[1689:]) == [*range(200)]  # and compared with both
 
 
 def test_a_run_writes_one_result_and_says_where(capsys: Output, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def commands(page: readme.Page) -> list[list[str]]:
     return [shlex.split(line) for line in lines if line != "pytest"]
 
 
+@pytest.mark.slow
 def test_the_readmes_first_command_runs_as_a_program(tmp_path: Path) -> None:
     done = subprocess.run(
         commands(readme.README)[0], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False

@@ -356,6 +356,11 @@ def test_an_image_that_is_cut_short_is_named() -> None:
 
 
 def _hash_slowly(reads: str) -> None:
+    from dpbench.data import reading
+    from tests.aloud import call_aloud
+
+    vars(reading)["call_quietly"] = call_aloud
+
     class Slow(Counted):
         def __getitem__(self, index: int, /) -> Picture:
             with Path(reads).open("a") as file:
@@ -365,6 +370,7 @@ def _hash_slowly(reads: str) -> None:
     compute_hashes(Split(Slow(PHOTOS), np.zeros(40, np.int64)), "shared", "train")
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_reads_the_images(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     both = [context.Process(target=_hash_slowly, args=(str(tmp_path / "reads"),)) for _ in range(2)]

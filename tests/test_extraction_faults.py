@@ -21,9 +21,10 @@ from PIL import Image
 from torch import Tensor
 
 from dpbench import Extractor, Split
-from dpbench.data import cache, extraction
+from dpbench.data import cache, extraction, reading
 from dpbench.data.concat import Concat
 from dpbench.errors import OutputError
+from tests.aloud import call_aloud
 
 ROWS = 100
 ROOT = Path(__file__).parent.parent
@@ -86,10 +87,14 @@ def surrounded(fresh_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     monkeypatch.setattr(extraction, "SHARD", 20)
     monkeypatch.setattr(extraction, "PICKED", 0)  # no image is prepared again to be compared
+    monkeypatch.setattr(reading, "call_quietly", call_aloud)
 
 
 def started(code: str) -> subprocess.Popen[str]:
-    begin = "import tests.test_extraction_faults as here\nhere.extraction.SHARD, here.extraction.PICKED = 20, 0\n"
+    begin = (
+        "import tests.test_extraction_faults as here\nhere.extraction.SHARD, here.extraction.PICKED = 20, 0\n"
+        "here.reading.call_quietly = here.call_aloud\n"
+    )
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, "-c", begin + code], cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
 
@@ -110,6 +115,7 @@ here.features()
 
 
 @pytest.mark.parametrize("how", KILLED.values(), ids=KILLED)
+@pytest.mark.slow
 def test_a_killed_extraction_goes_on_with_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:

@@ -43,6 +43,7 @@ def hockey_stick(rate: float, rows: int, sigma: float, epsilon: float) -> float:
 
 
 @pytest.mark.parametrize(("rate", "rows", "sigma"), [(0.1, 2, 1.0), (0.3, 5, 2.0), (0.02, 8, 1.5)])
+@pytest.mark.slow
 def test_one_sampled_step_costs_what_integration_says(rate: float, rows: int, sigma: float) -> None:
     found = group.epsilon([Release("grad", sample_rate=rate)], sigma, DELTA, rows)
     assert hockey_stick(rate, rows, sigma, found) <= DELTA * 1.001
@@ -50,6 +51,7 @@ def test_one_sampled_step_costs_what_integration_says(rate: float, rows: int, si
 
 
 @pytest.mark.parametrize("rows", [2, 5])
+@pytest.mark.slow
 def test_the_bound_of_other_accountants_is_above_the_mixture(rows: int) -> None:
     tight = group.epsilon(SAMPLED, 2.0, DELTA, rows)
     assert accountant.epsilon(SAMPLED, 2.0, DELTA) < tight

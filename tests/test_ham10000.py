@@ -174,6 +174,7 @@ def test_an_unknown_class_is_refused(data_folder: Path) -> None:
         Few().load()
 
 
+@pytest.mark.slow
 def test_the_real_images_are_those_of_7470_lesions(real_data: Path) -> None:
     if not (real_data / "ham10000").exists():
         pytest.skip(f"put the images and the table of {ham10000.PAGE} into {real_data}/ham10000")

@@ -51,6 +51,7 @@ def test_of_a_choice_it_is_the_bound_of_pure_privacy(rate: float) -> None:
 
 
 @pytest.mark.parametrize(("target", "rate"), [(0.1, 0.001), (1.0, 0.01), (8.0, 0.001)])
+@pytest.mark.slow
 def test_no_plan_of_a_budget_is_worse_than_its_budget(target: float, rate: float) -> None:
     plan, budget = [Release("gradient", steps=100, sample_rate=0.02)], Budget(target, 1e-5)
     found = true_positive_rate(plan, calibrate(plan, budget), rate)

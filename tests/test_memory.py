@@ -31,6 +31,7 @@ def _faults(before: str) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc hands memory back")
+@pytest.mark.slow
 def test_pages_that_a_step_frees_are_not_faulted_in_again() -> None:
     handed_back, kept = _faults(""), _faults("keep_freed()")
     assert kept < 1000 < handed_back

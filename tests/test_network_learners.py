@@ -355,6 +355,7 @@ def test_grey_images_are_refused_by_the_checkpoint_that_comes_with_dpbench() -> 
     assert DPRandP(weights="random").plan(task, Budget(1.0, 1e-5))
 
 
+@pytest.mark.slow
 def test_the_checkpoint_that_comes_with_dpbench_starts_a_run_on_coloured_digits() -> None:
     options = "network=wrn-16-4,augmult=0,sample_rate=0.02,phase2_steps=2,phase3_steps=1,ema=0"
     found = {}

@@ -197,6 +197,7 @@ def test_each_fault_breaks_its_law(broken: type[Learner], law: str, said: str) -
         getattr(Suite(), f"test_{law}")()
 
 
+@pytest.mark.slow
 def test_check_holds_the_reference_against_the_laws_of_learners(capsys: Output) -> None:
     assert called("check", "non-private") == 0
     shown = capsys.readouterr().out

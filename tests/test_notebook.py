@@ -58,6 +58,7 @@ def test_the_names_for_a_notebook_are_these() -> None:
         _ = dpbench.nothing
 
 
+@pytest.mark.slow
 def test_a_class_is_held_to_the_laws_as_one_that_is_installed() -> None:
     @dataclass(frozen=True)
     class Planless(Sums):

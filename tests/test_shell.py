@@ -293,6 +293,7 @@ class Slips(Learner):
         raise NotImplementedError
 
 
+@pytest.mark.slow
 def test_check_shows_the_line_of_the_plugin_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     plugins = load().with_own("learner", Slips)
     monkeypatch.delenv(DEBUG, raising=False)

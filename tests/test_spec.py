@@ -158,6 +158,8 @@ def test_a_spec_with_a_public_dataset_survives_json() -> None:
         {"seeds": [4, 3, 2, 1, 0]},
         {"secure_rng": True},
         {"search": {}},
+        {"allow_overlap": True},
+        {"unit": "patient"},
     ],
 )
 def test_the_digest_changes_with_every_field(change: dict[str, object]) -> None:

@@ -182,6 +182,7 @@ def test_a_sweep_on_a_dask_cluster_gives_the_same_numbers(undisturbed: Path, tmp
 
 
 @pytest.mark.serial
+@pytest.mark.slow
 def test_a_scheduler_that_cannot_be_reached_is_given_up(tmp_path: Path) -> None:
     process = sweeping(MOODS, tmp_path / "out", "--executor", "dask", "--scheduler", "tcp://127.0.0.1:1")
     assert process.stderr is not None

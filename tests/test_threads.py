@@ -85,6 +85,7 @@ def test_run_takes_a_number_of_threads(
     assert json.loads(capsys.readouterr().out)["provenance"]["threads"] == expected
 
 
+@pytest.mark.slow
 def test_a_spec_file_may_give_the_threads_and_several_runs_share_them(tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text('learner = ["class-means", "jl"]\nseeds = 1\nthreads = 2\n')
     assert called("run", "--spec", str(tmp_path / "spec.toml"), "--device", "cpu", "--out", str(tmp_path)) == 0

@@ -155,17 +155,17 @@ def unequal_sample_rates(honest: Honest, draws: object, size: int, rate: float) 
     return np.sort(np.concatenate([often[often % 2 == 0], seldom[seldom % 2 == 1]]))
 
 
-def missing_clip(honest: Honest, norms: Tensor, bounds: Tensor | float, *largest: float) -> Tensor:
+def missing_clip(honest: Honest, norms: Tensor, bounds: Tensor | float, *limits: Any, **shares: Any) -> Tensor:
     """Adds up rows as long as they are.
 
     Source: parameters whose gradients have no per-example form are not clipped where a library is told to go on
     (`strict=False`); asked for in Opacus, issue 177.
     """
-    weights: Tensor = honest(norms, norms.clamp(max=1e6), *largest)
+    weights: Tensor = honest(norms, norms.clamp(max=1e6), *limits, **shares)
     return weights
 
 
-def unchecked_nan_rows(honest: Honest, norms: Tensor, bounds: Tensor | float, *largest: float) -> Tensor:
+def unchecked_nan_rows(honest: Honest, norms: Tensor, bounds: Tensor | float, *limits: Any, **shares: Any) -> Tensor:
     """Weighs a row of NaN by NaN: the sum is NaN, and everybody knows that this row is there.
 
     Source: one such record makes all weights of a model NaN in Opacus 1.6; jax_privacy counts it as zero.
@@ -173,7 +173,7 @@ def unchecked_nan_rows(honest: Honest, norms: Tensor, bounds: Tensor | float, *l
     return (bounds / norms).clamp(0, 1).nan_to_num(1.0)
 
 
-def clip_after_summation(honest: Honest, rows: RankOne, clip: float) -> IntegerSum:
+def clip_after_summation(honest: Honest, rows: RankOne, clip: float, *shares: Any) -> IntegerSum:
     """Clips the gradient of the batch, after it is summed: two neighbours are up to two clips apart.
 
     Source: clipping after aggregation, as in a generator's DP-SGD (AiDotNet, review of pull request 1318).
@@ -185,7 +185,7 @@ def clip_after_summation(honest: Honest, rows: RankOne, clip: float) -> IntegerS
     return IntegerSum((total / grid).round().to(torch.int64), grid)
 
 
-def pairs_averaged_before_clipping(honest: Honest, rows: RankOne, clip: float) -> IntegerSum:
+def pairs_averaged_before_clipping(honest: Honest, rows: RankOne, clip: float, *shares: Any) -> IntegerSum:
     """Clips the mean of two examples, and adds noise for the sum of such means: one example moves two clips.
 
     Source: `num_microbatches` of TensorFlow Privacy (issue 81), and the code of AdaDPS (Li et al. 2022).

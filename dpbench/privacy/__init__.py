@@ -61,6 +61,7 @@ norms are never under-estimated                          core.forms.rounding    
 a block has a clip of its own; other forms are refused   core.forms.blocks              test_binding, test_bases
 epsilon follows from plan and sigma; two libraries agree core.accounting.accountant     test_accountant
 the odds of a membership test are bounded by the curve   core.accounting.membership     test_membership
+what several rows of one person cost is accounted for    core.accounting.group          test_group
 sigma reaches the budget from below                      core.accounting.accountant     test_accountant
 a remembered sigma is believed only if it passes         core.accounting.calibration    test_calibration
 accountants that contradict each other refuse a run      core.accounting.crosscheck     test_accountant

@@ -73,6 +73,7 @@ def _record_of(kind: type[Planned]) -> type[PlannedUse]:
 
 
 RECORDS = {kind: _record_of(kind) for kind in PLANS}
+globals().update({record.__name__: record for record in RECORDS.values()})  # where other processes look for them
 if TYPE_CHECKING:
     AnyUse = PlannedUse
 else:

@@ -61,7 +61,7 @@ def explanations(site: Site) -> list[Explanation]:
         DataError: a file there is no explanation.
     """
     found = []
-    for file in sorted((site.root / EXPLANATIONS).glob("*.json")):
+    for file in sorted((site.root / EXPLANATIONS).rglob("*.json")):
         try:
             found.append(validate_content(Explanation, content_of(file)))
         except MalformedFile as error:

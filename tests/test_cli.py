@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -353,3 +354,14 @@ def test_boards_and_figures_are_listed_with_what_they_show(
 def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
     assert called("--version") == 0
     assert capsys.readouterr().out == f"dpbench {metadata.version('dpbench-vision')}\n"
+
+def test_risk_says_what_epsilon_means_as_odds(capsys: Output, tmp_path: Path) -> None:
+    assert called(*run_arguments(tmp_path, "--learner", "class-means", "--risk", "--epsilon", "1")) == 0
+    shown = capsys.readouterr().out
+    assert "Membership tests of one private image, by somebody who knows all others:" in shown
+    assert re.search(r"0\.1%\s+0\.\d\d%", shown) and re.search(r"1\.0%\s+[1-2]\.\d\d%", shown)
+
+
+def test_without_noise_there_are_no_odds(capsys: Output, tmp_path: Path) -> None:
+    assert called(*run_arguments(tmp_path, "--learner", "class-means", "--risk", "--epsilon", "inf")) == 0
+    assert "Risk: no guarantee bounds a membership test" in capsys.readouterr().out

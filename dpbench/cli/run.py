@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from dpbench.records.result import Result
 
 
+RATES = (0.001, 0.01)
+"""False-positive rates at which a membership test is bounded."""
+
+
 def run(
     learner: flags.Learners = None,
     board: Annotated[
@@ -68,6 +72,9 @@ def run(
     models: Annotated[
         bool, typer.Option("--models", help="Keep each seed's model in OUT/models, for dpbench predict.")
     ] = False,
+    risk: Annotated[
+        bool, typer.Option("--risk", help="Show what ε means as odds: how often a membership test can be right.")
+    ] = False,
     device: flags.DeviceGiven = None,
     threads: flags.Threads = None,
     out: flags.OutGiven = None,
@@ -98,7 +105,7 @@ def run(
         out or Path(also.out or "dpbench-results"), also.threads if threads is None else threads,
     )  # fmt: skip
     if many:
-        _run_many(request, {"--settings": place, "--models": models, "--json": as_json})
+        _run_many(request, {"--settings": place, "--models": models, "--json": as_json, "--risk": risk})
         return
     keeper = ModelWriter(request.out / "models") if models else None
     result, written_to, replaced = _run(request, keeper)
@@ -106,6 +113,8 @@ def run(
         print(result.model_dump_json(indent=2))
     else:
         _show(result, written_to, replaced, Console())
+        if risk:
+            _show_risk(result, Console())
     if keeper is not None:
         keeper.say()
 
@@ -193,8 +202,8 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
 def _show(result: Result, written: Path, replaced: str, console: Console) -> None:
     spec, privacy, task = result.spec, result.privacy, result.task
     console.print(
-        f"{spec.learner.name} on {spec.dataset.name} ({spec.extractor.names}): {task.private:,} private, "
-        f"{_public(result)}, {task.test:,} test examples"
+        f"{spec.learner.name} on {spec.dataset.name} ({spec.extractor.names}): {task.private:,} "
+        f"private{_units(result)}, {_public(result)}, {task.test:,} test examples"
     )
     console.print(_scores(result))
     pure = " (pure)" * (not privacy.delta)
@@ -210,6 +219,25 @@ def _show(result: Result, written: Path, replaced: str, console: Console) -> Non
     for what, settings in _settings(result):
         console.print(f"{what}: {_listed(settings)}", soft_wrap=True, markup=False)
     console.print(f"Wrote {written}{replaced}", soft_wrap=True)
+
+
+def _units(result: Result) -> str:
+    """Say whose epsilon it is, where it is not an image's."""
+    return f" {result.spec.unit}s ({result.task.images:,} images)" if result.spec.unit else ""
+
+
+def _show_risk(result: Result, console: Console) -> None:
+    from dpbench.harness.guarantee import membership_odds
+
+    if not result.privacy.sigma:
+        console.print("Risk: no guarantee bounds a membership test, or nothing private was read.")
+        return
+    whose = result.spec.unit or "image"
+    table = Table("false positives", "true positives at most", box=None)
+    for rate in RATES:
+        table.add_row(f"{rate:.1%}", f"{membership_odds(result.privacy, rate):.2%}")
+    console.print(f"Membership tests of one private {whose}, by somebody who knows all others:")
+    console.print(table)
 
 
 def _scores(result: Result) -> Table:

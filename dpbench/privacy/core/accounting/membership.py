@@ -54,6 +54,11 @@ def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rat
         with quiet():
             curve = compose(plan, sigma, max(stated / 5000, 1e-6))
             deltas = np.array(curve.get_delta_for_epsilon(epsilons.tolist()))
-    above = np.exp(epsilons) * false_positive_rate + deltas
-    beside = 1 - np.exp(-epsilons) * (1 - false_positive_rate - deltas)
-    return float(min(1.0, above.min(), beside.min()))
+    pairs = zip(epsilons.tolist(), deltas.tolist(), strict=True)
+    return min(bounded_rate(one, delta, false_positive_rate) for one, delta in pairs)
+
+
+def bounded_rate(epsilon: float, delta: float, false_positive_rate: float) -> float:
+    """Return what one epsilon with its delta allows: a bound on the true-positive rate, at most 1."""
+    above = math.exp(min(epsilon, 700.0)) * false_positive_rate + delta
+    return min(1.0, above, 1 - math.exp(-epsilon) * (1 - false_positive_rate - delta))

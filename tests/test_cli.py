@@ -355,6 +355,7 @@ def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[s
     assert called("--version") == 0
     assert capsys.readouterr().out == f"dpbench {metadata.version('dpbench-vision')}\n"
 
+
 def test_risk_says_what_epsilon_means_as_odds(capsys: Output, tmp_path: Path) -> None:
     assert called(*run_arguments(tmp_path, "--learner", "class-means", "--risk", "--epsilon", "1")) == 0
     shown = capsys.readouterr().out

@@ -85,3 +85,11 @@ def test_tensors_that_could_see_what_is_computed_with_them_are_refused() -> None
         HeadGradient(head.as_subclass(Spy), bias=True)
     with pytest.raises(SpecError, match="got a Spy"):
         HeadGradient(head, bias=True, divisor=head.as_subclass(Spy))
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (3, 5), (3, 7)])
+def test_a_head_that_does_not_fit_the_task_is_refused_by_public_shapes_alone(shape: tuple[int, int]) -> None:
+    """Of fewer classes than labels it would fail over rows, and say which label."""
+    asked = Sum(HeadGradient(torch.zeros(shape), bias=True), "gradient", 1.0)
+    with pytest.raises(SpecError, match=r"Expected a head and its divisor to be \(3, 6\)"):
+        curator_over(private_rows(), PLAN).map(lambda x: x).handle().answer(asked)

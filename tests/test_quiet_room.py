@@ -228,13 +228,23 @@ class TestOutput:
         assert capfd.readouterr().out == "before after\n"
 
     def test_a_stream_that_a_row_function_puts_in_place_is_taken_away_again(self) -> None:
-        own, held = sys.stdout, io.StringIO()
+        own = sys.stdout
 
         def replaces(chunk: Chunk) -> None:
-            sys.stdout = held
+            sys.stdout = io.StringIO()
 
         asked(replaces)
         assert sys.stdout is own
+
+    def test_a_stand_in_that_somebody_kept_writes_to_no_number_that_a_file_reuses(self, tmp_path: Path) -> None:
+        kept: list[Any] = []
+        call_quietly(lambda _: kept.append(sys.stderr), None, "a test")
+        with (tmp_path / "other").open("w") as other:
+            held = [os.dup(other.fileno()) for _ in range(8)]
+            print(SECRET, file=kept[0])
+            for number in held:
+                os.close(number)
+        assert SECRET not in (tmp_path / "other").read_text()
 
     def test_another_threads_words_are_seen(self, capfd: pytest.CaptureFixture[str]) -> None:
         begun, over = threading.Event(), threading.Event()

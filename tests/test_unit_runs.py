@@ -73,6 +73,9 @@ def test_the_run_of_an_image_says_what_it_costs_a_patient() -> None:
     forged = found.task.units.model_copy(update={"largest_epsilon": stated}) if found.task.units else None
     lying = found.model_copy(update={"task": found.task.model_copy(update={"units": forged})})
     assert [place for place, _ in check_task(lying)] == ["task.units.largest_epsilon"]
+    small = units.model_copy(update={"largest": 1, "largest_epsilon": stated})
+    lying = found.model_copy(update={"task": found.task.model_copy(update={"units": small})})
+    assert [place for place, _ in check_task(lying)] == ["task.units"]
 
 
 def test_a_result_says_whose_epsilon_it_is(tmp_path: Any) -> None:

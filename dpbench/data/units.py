@@ -79,11 +79,16 @@ def number_units(units: np.ndarray | None) -> np.ndarray | None:
     return None if units is None else np.unique(units, return_inverse=True)[1].astype(np.int64)
 
 
-def join_units(units: np.ndarray | None, others: np.ndarray | None, size: int) -> np.ndarray | None:
-    """Return units (n,) and those of `size` more examples, each its own where nobody knows them; None without any."""
+def join_units(
+    units: np.ndarray | None, others: np.ndarray | None, size: int, taken: np.ndarray | None
+) -> np.ndarray | None:
+    """Return units (n,) and those of `size` more examples, each its own where nobody knows them; None without any.
+
+    `taken` are the numbers of all units there are.
+    """
     if units is None:
         return None
-    beyond = max(units.max(initial=-1) + 1, 0)
+    beyond = int(max(units.max(initial=-1), -1 if taken is None else taken.max(initial=-1))) + 1
     return np.concatenate([units, np.arange(beyond, beyond + size) if others is None else others])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from dpbench.api import Budget, Planned
 from dpbench.privacy import MECHANISM
@@ -13,7 +13,10 @@ from dpbench.privacy.core.accounting import accountant, calibration, crosscheck,
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.mechanisms import private_selection
 from dpbench.privacy.mechanisms.private_selection import Repeats
-from dpbench.records.result import CrossCheck, PlannedRepeats, Privacy, not_covered, state_plan
+from dpbench.records.result import CrossCheck, PlannedRepeats, Privacy, UnitFacts, not_covered, state_plan
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Rng = Literal["research", "secure"]
 
@@ -75,6 +78,28 @@ def epsilon_of_unit(privacy: Privacy, images: int) -> float | None:
     if images > 1:
         return epsilon_of_copies(privacy, images)
     return privacy.epsilon if privacy.plan and math.isfinite(privacy.epsilon) else None
+
+
+def unit_facts(owners: np.ndarray | None, word: str, privacy: Privacy | None) -> UnitFacts | None:
+    """Return whose the private images are, and what a guarantee of an image is for the largest and the median unit.
+
+    Args:
+        owners: (n,) int64, the unit of each private image, from 0 on; None where nobody knows.
+        word: for a unit.
+        privacy: the guarantee, where it is stated for an image; None where it is for a unit already.
+    """
+    import numpy as np
+
+    if owners is None:
+        return None
+    sizes = np.sort(np.bincount(owners))
+    largest, median = int(sizes[-1]), int(sizes[(len(sizes) - 1) // 2])
+    most = None if privacy is None else epsilon_of_unit(privacy, largest)
+    usual = None if privacy is None else most if median == largest else epsilon_of_unit(privacy, median)
+    return UnitFacts(
+        word=word, count=len(sizes), images=len(owners), largest=largest, median=median,
+        largest_epsilon=most, median_epsilon=usual,
+    )  # fmt: skip
 
 
 def _of_search(plan: tuple[Planned, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats) -> Privacy:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpbench.errors import DataError, DataMissing, NotReproducible, PrivacyError
+from dpbench.harness.guarantee import unit_facts
 from dpbench.harness.plans import settle
 from dpbench.harness.tuning import space as spaces
 from dpbench.privacy import MECHANISM
@@ -73,6 +74,10 @@ def _check_same(prepared: PreparedRun, result: Result) -> None:
         raise DataError(f"Expected the data of {name}, digests {result.task.digests}, got others.")
     if task.size != result.task.private:
         raise DataError(f"Expected {result.task.private} private examples, got {task.size}.")
+    if (units := result.task.units) is not None:
+        here = unit_facts(prepared.roles.private_units, prepared.roles.unit, None)
+        if here != units.model_copy(update={"largest_epsilon": None, "median_epsilon": None}):
+            raise DataError(f"Expected the units of {name}, {units.count:,} {units.word}s, got others.")
     now, then = ([one.model_dump(exclude={"sigma"}) for one in it.plan] for it in (prepared.privacy, result.privacy))
     if now != then:
         raise PrivacyError(f"Learner {result.spec.learner.name!r} plans otherwise than {name} states.")

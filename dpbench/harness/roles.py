@@ -125,7 +125,9 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         "test": _units(splits.test, _kept(splits, "test", dataset, rule)) if splits.test.units is not None else None,
     }
     if other is splits and splits.public is not None:
-        units["public"] = join_units(units["public"], splits.public.units, len(splits.public.labels))
+        units["public"] = join_units(
+            units["public"], splits.public.units, len(splits.public.labels), splits.train.units
+        )
     shared = _shared(units, {"private", "test"} if other is not splits else set(units))
 
     def images(name: SplitName) -> Hashes:

@@ -12,13 +12,13 @@ import numpy as np
 from dpbench import registry
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
-from dpbench.harness.guarantee import epsilon_of_copies, epsilon_of_unit
+from dpbench.harness.guarantee import epsilon_of_copies, unit_facts
 from dpbench.harness.prepare import PreparedRun, code, load_run, origins_of, prepare
 from dpbench.harness.roles import Sharing, SplitComparison
 from dpbench.harness.shared import SharedWork
 from dpbench.records.journal import Journal
 from dpbench.records.provenance import current_day, source_of
-from dpbench.records.result import Privacy, Result, SeedResult, TaskFacts, Tuning, UnitFacts, result_name, summarise
+from dpbench.records.result import Privacy, Result, SeedResult, TaskFacts, Tuning, result_name, summarise
 from dpbench.records.spec import Spec
 from dpbench.registry import OWN, Registry
 from dpbench.registry.components import Parts, ResolvedSpec, resolve
@@ -136,29 +136,15 @@ def _made(parts: Parts, process: Mapping[str, Any]) -> dict[str, Any]:
 
 def _facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
     dataset, roles, public = prepared.parts.dataset, prepared.roles, prepared.public
+    own = None if prepared.spec.unit else prepared.privacy
+    units = unit_facts(roles.private_units, roles.unit, own)
     return TaskFacts(
         example_shape=roles.task.example_shape, classes=dataset.classes, private=roles.task.size,
         public=len(public.x), test=len(prepared.test.y), public_labels_seen=public.y is not None,
         digests=roles.digests, licence=dataset.licence, overlap=compared.overlap,
         largest=float(np.bincount(prepared.test.y).max() / len(prepared.test.y)), sketch=compared.sketch,
-        looks=compared.looks, copies=compared.copies, processing=roles.processing, units=_units(prepared),
+        looks=compared.looks, copies=compared.copies, processing=roles.processing, units=units,
     )  # fmt: skip
-
-
-def _units(prepared: PreparedRun) -> UnitFacts | None:
-    owners, privacy = prepared.roles.private_units, prepared.privacy
-    if owners is None:
-        return None
-    sizes = np.sort(np.bincount(owners))
-    largest, median = int(sizes[-1]), int(sizes[(len(sizes) - 1) // 2])
-    facts = UnitFacts(word=prepared.roles.unit, count=len(sizes), images=len(owners), largest=largest, median=median)
-    if prepared.spec.unit:
-        return facts
-    several = {
-        "largest_epsilon": epsilon_of_unit(privacy, largest),
-        "median_epsilon": epsilon_of_unit(privacy, median),
-    }
-    return facts.model_copy(update=several)
 
 
 @contextmanager

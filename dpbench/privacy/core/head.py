@@ -20,6 +20,7 @@ from dpbench.privacy.core.exact.elementwise import residuals_
 from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_scores, quantise
 from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum, outer_zero
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
+from dpbench.privacy.core.plan import Task
 
 
 class OwnRowFunction(ABC):
@@ -32,6 +33,14 @@ class OwnRowFunction(ABC):
     def integers(self, chunk: Chunk, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the clipped sum of a chunk's contributions, each a share (c,) of its unit's."""
         return self(chunk).integers(clip, shares)
+
+    @abstractmethod
+    def check(self, task: Task) -> None:
+        """Refuse public tensors that do not fit the task.
+
+        Raises:
+            SpecError: says which.
+        """
 
     @abstractmethod
     def zero(self, features: int, clip: float) -> IntegerSum:
@@ -72,6 +81,16 @@ class HeadGradient(OwnRowFunction):
         rows = _in_8_bits(chunk)
         found = outer_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,), shares)
         return IntegerSum(found.total[0], found.grid[0])
+
+    def check(self, task: Task) -> None:
+        """Refuse a head of other classes or features, or of other numbers than float32."""
+        expected = (task.classes, task.example_shape[0] + self.bias)
+        for given in (self.head, self.divisor):
+            if given is not None and (tuple(given.shape) != expected or given.dtype != torch.float32):
+                raise SpecError(
+                    f"Expected a head and its divisor to be {expected} in float32, got {tuple(given.shape)} in "
+                    f"{given.dtype}."
+                )
 
     def zero(self, features: int, clip: float) -> IntegerSum:
         """Return the sum over no rows; the divisor has a part in its grid."""

@@ -120,7 +120,8 @@ class Outlets:
             os.dup2(copy, number)
             os.close(copy)
         self._undo.pop()()
-        self._streams, self._descriptors = [], {}
+        self._streams = []
+        self._descriptors.clear()  # stand-ins that somebody kept must not write to numbers that others reuse
 
 
 def _flush(streams: list[TextIO]) -> None:

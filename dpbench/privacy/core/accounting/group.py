@@ -30,8 +30,9 @@ from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.plan import Planned, Release
 
-MOST = 50
-"""Rows of one group for which the mixture is composed; of more, the bound of other accountants is stated."""
+MOST, FAR = 50, 100.0
+"""Rows of one group, and epsilon, for which the mixture is composed; beyond, the Renyi bound is stated: a grid for
+losses as large as these takes minutes and gigabytes, and an epsilon as large as that protects nobody."""
 COARSE = 1e-2  # the first grid: mixtures are slow on a fine one, and groups have a large epsilon
 P = TypeVar("P", bound=Planned)
 
@@ -45,10 +46,15 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int, name
     """
     if rows < 1:
         raise SpecError(f"Expected one row or more to remove, got {rows}.")
-    mixed = all(one.gaussian for one in plan) and any(one.sample_rate < 1 for one in plan)
-    if mixed and 1 < rows <= MOST and sigma > 0 and name == "pld":
-        return _of_mixtures(plan, sigma, delta, rows)
-    return accountant.epsilon(enlarged(plan, rows), sigma, delta, name)
+    large = enlarged(plan, rows)
+    if rows == 1 or not sigma or all(one.sample_rate == 1 for one in plan):
+        return accountant.epsilon(large, sigma, delta, name)
+    bound = accountant.epsilon(large, sigma, delta, "rdp")
+    if name != "pld" or rows > MOST or bound > FAR:
+        return bound
+    if not all(one.gaussian for one in plan):
+        return accountant.epsilon(large, sigma, delta, name)
+    return _of_mixtures(plan, sigma, delta, rows)
 
 
 def enlarged(plan: Sequence[P], rows: int) -> list[P]:

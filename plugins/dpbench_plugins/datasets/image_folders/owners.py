@@ -93,7 +93,7 @@ def _in_table(table: Path, files: Sequence[ImageFile]) -> dict[str, str]:
 def _rows(table: Path) -> list[tuple[str, str]]:
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
-            return [(row["file"], row["unit"] or "") for row in csv.DictReader(file, strict=True)]
+            return [(row["file"], (row["unit"] or "").strip()) for row in csv.DictReader(file, strict=True)]
     except FileNotFoundError:
         raise DataMissing(
             f"Expected a table of file and unit in {table}, which does not exist. Check the path."

@@ -299,6 +299,13 @@ class Dataset(ABC):
         """Say where the data comes from and where it is kept, reading nothing; None if a Python package contains it."""
         return None
 
+    def default_unit(self) -> str:
+        """Return whose epsilon a run states unless `--unit` says otherwise: a `Splits.unit`, or an image's.
+
+        Nothing is read. A dataset whose images may be several of one person's says `patient` here.
+        """
+        return "image"
+
     def drawn(self, seed: int) -> Self:
         """Return the dataset as the fit with this seed sees it: where examples are drawn, a draw of its own.
 

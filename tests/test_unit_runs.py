@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,11 +15,16 @@ from dpbench import Splits
 from dpbench.analysis.description import describe_result
 from dpbench.analysis.reader import StoredResult
 from dpbench.board.verify.declarations import check_task
+from dpbench.cli.tune import command_of
 from dpbench.errors import SpecError
 from dpbench.harness.run import run
+from dpbench.records.board import find_board
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
+from dpbench.registry.boards import entry_spec
+from dpbench.registry.components import resolve
+from dpbench.sweep.grid import read_grid
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,9 @@ class Wards(Digits):
     """Digits of patients, of whom the first has 30, some three and others one."""
 
     name: ClassVar[str] = "wards"
+
+    def default_unit(self) -> str:
+        return "patient"
 
     def load(self) -> Splits:
         splits = super().load()
@@ -37,11 +46,15 @@ class Wards(Digits):
         return replace(splits, train=replace(splits.train, units=units), unit="patient")
 
 
-def ran(learner: str, **values: Any) -> Result:
+def with_wards() -> Registry:
     components = {kind: dict(items) for kind, items in load().components.items()}
     components["dataset"]["wards"] = Registration(Wards, "tests", "tests", "1")
+    return Registry(components)
+
+
+def ran(learner: str, **values: Any) -> Result:
     spec = make_spec({"learner": learner, "dataset": "wards", "seeds": 1, **values}, "a test")
-    return run(spec, device="cpu", plugins=Registry(components))
+    return run(spec, device="cpu", plugins=with_wards())
 
 
 @pytest.mark.parametrize(
@@ -62,7 +75,7 @@ def test_epsilon_is_a_patients_and_the_size_counts_patients(learner: str) -> Non
 
 
 def test_the_run_of_an_image_says_what_it_costs_a_patient() -> None:
-    found = ran("class-means")
+    found = ran("class-means", unit="image")
     units, stated = found.task.units, found.privacy.epsilon
     assert units is not None and units.largest_epsilon is not None and units.median_epsilon is not None
     assert (units.largest, units.median, units.images) == (30, 1, found.task.private)
@@ -79,20 +92,37 @@ def test_the_run_of_an_image_says_what_it_costs_a_patient() -> None:
 
 
 def test_a_result_says_whose_epsilon_it_is(tmp_path: Any) -> None:
-    found = ran("class-means", unit="patient")
+    found = ran("class-means")
     file = found.write(tmp_path)
     lines = dict(describe_result(StoredResult(file, Result.read(file))))
     assert "for a patient" in lines["privacy"]
     assert f"{found.task.private:,} private patients ({found.task.images:,} images)" in lines["data"]
 
 
+def test_without_a_word_epsilon_is_that_of_the_datasets_unit_and_a_board_says_its_own() -> None:
+    plugins = with_wards()
+    asked = make_spec({"learner": "class-means", "dataset": "wards"}, "a test")
+    assert resolve(asked, plugins).spec.unit == "patient"
+    assert resolve(make_spec({"learner": "class-means"}, "a test"), plugins).spec.unit is None
+    assert resolve(make_spec({**dict(asked), "unit": "image"}, "a test"), plugins).spec.unit is None
+    board = find_board("digits-eps1").model_copy(update={"dataset": asked.dataset})
+    assert resolve(entry_spec(board, {"learner": "class-means"}, plugins, "a test"), plugins).spec.unit is None
+    grid = read_grid({"name": "two", "fixed": {"dataset": "wards"}, "grid": {"learner": ["jl", "gep"]}}, plugins)
+    assert {resolve(cell.spec, plugins).spec.unit for cell in grid.cells} == {"patient"}
+
+
+def test_the_command_of_a_tuning_names_a_unit_that_is_not_the_datasets_own() -> None:
+    asked = make_spec({"learner": "pillar", "dataset": "wards"}, "a test")
+    plugins, by_image = with_wards(), make_spec({**dict(asked), "unit": "image"}, "a test")
+    assert "--unit image" in command_of(resolve(by_image, plugins).spec, Path("tuning.json"), plugins)
+    assert "--unit" not in command_of(resolve(asked, plugins).spec, Path("tuning.json"), plugins)
+
+
 def test_patients_as_images_give_another_digest_and_data_without_units_keep_theirs() -> None:
-    plain = make_spec({"learner": "class-means", "dataset": "digits"}, "a test")
+    plain = resolve(make_spec({"learner": "class-means", "dataset": "digits"}, "a test"), load()).spec
     assert "unit" not in plain.model_dump_json()
-    assert make_spec({"learner": "class-means", "dataset": "digits", "unit": "image"}, "a test").digest == plain.digest
-    assert (
-        make_spec({"learner": "class-means", "dataset": "digits", "unit": "patient"}, "a test").digest != plain.digest
-    )
+    assert make_spec({**dict(plain), "unit": "image"}, "a test").digest == plain.digest
+    assert make_spec({**dict(plain), "unit": "patient"}, "a test").digest != plain.digest
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def explain(
     from dpbench.studies.explain.ladder import explain as take_apart
 
     search = {"rule": "public-validation", **({} if tries is None else {"tries": tries})}
-    tuned = [make_spec({**spec.model_dump(), "search": search}, "dpbench explain") for spec in specs if tune]
+    tuned = [make_spec({**dict(spec), "search": search}, "dpbench explain") for spec in specs if tune]
     with report_interrupt("Extracted features are kept; repeat the command to continue."):
         found = take_apart(specs, device=device, plugins=plugins, tuned=tuned)
     files = write_record(found, out, plot, write_plot)
@@ -91,7 +91,7 @@ def _spec(values: dict[str, Any], board: str | None, seeds: int, plugins: Regist
     from dpbench.records.board import find_board
     from dpbench.registry.boards import entry_spec
 
-    return make_spec({**entry_spec(find_board(board), values, plugins, origin).model_dump(), "seeds": seeds}, origin)
+    return make_spec({**dict(entry_spec(find_board(board), values, plugins, origin)), "seeds": seeds}, origin)
 
 
 def _show(found: Explanation, written: list[Path], console: Console) -> None:

@@ -33,7 +33,9 @@ Imbalance = Annotated[
 ]
 Unit = Annotated[
     str | None,
-    typer.Option(help="Whose ε it is: what the dataset numbers, such as patient, lesion or track. \\[default: image]"),
+    typer.Option(
+        help="Whose ε it is: what the dataset numbers, such as patient, lesion or track. \\[default: the dataset's own]"
+    ),
 ]
 SplitSeed = Annotated[int | None, typer.Option(help="Seed of the public/private split. \\[default: 0]")]
 Learners = Annotated[

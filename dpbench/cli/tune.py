@@ -91,10 +91,12 @@ def _refuse_others(also: spec_file.RunOptions, spec: Path | None) -> None:
 
 def command_of(spec: Spec, file: Path, plugins: Registry) -> str:
     """Return the run that uses what a search found, on the search's own protocol; its settings are in the file."""
-    from dpbench.registry.components import kind_of, shorten_component
+    from dpbench.registry.components import build, kind_of, shorten_component
 
     named, words = shorten_component(plugins), ["run", "--learner", spec.learner.name]
-    implied = {"seeds"} if spec.public_dataset is None else {"seeds", "public_fraction"}
+    if (unit := spec.unit or "image") != build(plugins, "dataset", spec.dataset).default_unit():
+        words += ["--unit", unit]
+    implied = {"seeds", "unit"} if spec.public_dataset is None else {"seeds", "unit", "public_fraction"}
     for key, field in Protocol.model_fields.items():
         value = getattr(spec, key)
         said = named(kind_of(key), value) if isinstance(value, Component) else str(value)

@@ -9,6 +9,7 @@ fetches or makes.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from dpbench.privacy.purity.audit_events import judged_by
 from dpbench.support.paths import cache_folder
 
 NOBODYS = (".py", ".pyc", ".so", ".pth")  # endings of code, which an import opens
-SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/")
+SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/share/zoneinfo/")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class FilesRead:
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
         """Note a file that may hold data."""
         path = _path(event, details)
-        if path and not path.endswith(NOBODYS) and not path.startswith(SYSTEM) and ".dist-info" not in path:
+        code = path.endswith(NOBODYS) or ".dist-info" in path or path in map(os.path.realpath, sys.path)  # a zip of it
+        if path and not code and not path.startswith(SYSTEM):
             self.found.add(path)
 
 

@@ -30,6 +30,8 @@ ACCOUNTABLE = (1e-4, 1e4)
 """Target epsilons, beside infinity, that a run may ask for."""
 MOST_IMBALANCE = 1e4
 MOST_SEEDS = 100_000
+OWN_UNIT = "own"
+"""The unit of a spec that names none, until its dataset is known."""
 CONCAT = "concat"
 """The name under which a spec holds several extractors, `{"of": [{name, options}, ...]}` its options. No plugin's."""
 _JOIN = re.compile(r"\s*\+\s*(?=[a-z][a-z0-9._-]*\s*(?::|\+|$))")  # before a name alone: 1e+1 and a+b/c are values

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from dpbench.errors import SpecError
-from dpbench.records.protocol import Component, ComponentField, Protocol
+from dpbench.records.protocol import OWN_UNIT, Component, ComponentField, Protocol
 from dpbench.records.search import Search
 from dpbench.support.files import canonical_digest
 from dpbench.support.validation import sentence
@@ -59,7 +59,8 @@ def make_spec(values: dict[str, Any], origin: str) -> Spec:
     """Return the spec that `values` describe, defaults filled in.
 
     Args:
-        values: the keys of `Spec`; components as `name:key=value` or as {name, options}.
+        values: the keys of `Spec`; components as `name:key=value` or as {name, options}. Without `unit` it is the
+            dataset's own, as soon as the spec is resolved.
         origin: who gave them, for messages: "the command line" or a file.
 
     Raises:
@@ -69,7 +70,7 @@ def make_spec(values: dict[str, Any], origin: str) -> Spec:
     if isinstance(seeds, int) and seeds < 1:
         raise SpecError(f"Expected at least one seed in {origin}, got seeds={seeds}: it is how many there are.")
     try:
-        return Spec(**values)
+        return Spec(**{"unit": OWN_UNIT, **values})
     except ValidationError as error:
         raise SpecError(sentence(error, origin, TABLES)) from None
 

@@ -10,7 +10,7 @@ from dpbench.api import Dataset, Extractor, Learner
 from dpbench.data import sources
 from dpbench.data.concat import Concat
 from dpbench.errors import SpecError
-from dpbench.records.protocol import CONCAT, Component
+from dpbench.records.protocol import CONCAT, OWN_UNIT, Component
 from dpbench.records.search import ResolvedSearch, Search
 from dpbench.records.spec import Spec
 from dpbench.registry import KINDS, Kind, Registration, Registry, fields_from
@@ -78,12 +78,14 @@ def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
     )
     named = _named(spec.learner, parts.learner)
     search = None if spec.search is None else resolve_search(spec.search, parts.learner, named)
+    unit = parts.dataset.default_unit() if spec.unit == OWN_UNIT else spec.unit
     whole = {
         "dataset": write_component(parts.dataset),
         "public_dataset": parts.public_dataset and write_component(parts.public_dataset),
         "extractor": write_component(parts.extractor),
         "learner": write_component(parts.learner),
         "search": None if search is None else Search(**dict(search)),
+        "unit": None if unit == "image" else unit,
     }
     return ResolvedSpec(spec.model_copy(update=whole), parts, search, named)
 

@@ -63,10 +63,16 @@ class DatasetLaws(Laws):
 
     def test_units_fit_the_examples(self) -> None:
         """A dataset that knows whose its examples are numbers them, one per image, and has a word for it."""
+        splits, default = self.subject().load(), self.subject().default_unit()
         try:
-            check_units(self.subject().load(), len(self.subject().classes), f"dataset {self.subject().name!r}")
+            check_units(splits, len(self.subject().classes), f"dataset {self.subject().name!r}")
         except DataError as error:
             raise LawBroken(str(error)) from error
+        expect(
+            not splits.unit or default == splits.unit,
+            f"The images are numbered by {splits.unit}, and epsilon is by default one {default}'s. Return "
+            f"{splits.unit!r} from default_unit().",
+        )
 
     def test_images_decode_one_at_a_time(self) -> None:
         """Any image can be had by index, twice the same."""

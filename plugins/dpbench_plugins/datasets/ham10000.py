@@ -76,6 +76,10 @@ class Ham10000(Dataset):
         names = product(*([part, f"{part}.zip"] for part in PARTS), TABLES)
         return Source(homes=[[f"{FOLDER}/{name}" for name in home] for home in names], page=PAGE, size=2_770_000_000)
 
+    def default_unit(self) -> str:
+        """Return whose epsilon a run states: a lesion's."""
+        return "lesion"
+
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.
 

@@ -77,6 +77,10 @@ class Pneumonia(Dataset):
         """Return where the images come from and where they are kept."""
         return Source(homes=[[name] for name in (*ARCHIVES, FOLDER)], page=PAGE, size=1_200_000_000)
 
+    def default_unit(self) -> str:
+        """Return whose epsilon a run states: a patient's."""
+        return "patient"
+
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.
 

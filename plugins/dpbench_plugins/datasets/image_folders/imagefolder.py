@@ -69,6 +69,10 @@ class ImageFolder(Dataset):
         """The class folders, sorted."""
         return tuple(sorted({file.kind for file in self._listed()}))
 
+    def default_unit(self) -> str:
+        """Return whose epsilon a run states: that of the images' `units`, where there are some."""
+        return self.unit if self.units else "image"
+
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.
 

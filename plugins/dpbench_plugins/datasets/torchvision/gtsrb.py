@@ -84,6 +84,10 @@ class Gtsrb(Dataset):
         homes = list(product(*((PLACES[part], f"{FOLDER}/{PACKED[part][0]}") for part in parts)))
         return Source(homes=homes, page=PAGE, size=sum(one.size for one in downloads), downloads=downloads)
 
+    def default_unit(self) -> str:
+        """Return whose epsilon a run states: a track's."""
+        return "track"
+
     def load(self) -> Splits:
         """Open the two splits, training images sorted by class and file name.
 

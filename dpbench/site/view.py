@@ -161,8 +161,7 @@ def families(index: Index) -> list[list[Standing]]:
     """Return all boards, those together that differ in epsilon alone: the largest families of entries first."""
     groups: dict[str, list[Standing]] = defaultdict(list)
     for standing in index.standings:
-        protocol = standing.board.model_dump_json(exclude={"name", "title", "about", "published", "epsilon"})
-        groups[protocol].append(standing)
+        groups[standing.board.family].append(standing)
     for found in groups.values():
         found.sort(key=lambda one: one.board.epsilon)
     return sorted(groups.values(), key=lambda found: (-sum(bool(count(one)) for one in found), title(found[0])))

@@ -158,8 +158,8 @@ def _standing(board: Board, results: list[CheckedFile], known: Expectations, roo
     scores = [scores_of(result, board.metric) for _, result in ranked]
     places, uncorrected = ranks(scores), uncorrected_ranks(scores)
     first = [
-        entry.model_copy(update={"rank": rank, "uncorrected_rank": alone})
-        for (entry, _), rank, alone in zip(ranked, places, uncorrected, strict=True)
+        entry.model_copy(update={"rank": rank, "uncorrected_rank": other})
+        for (entry, _), rank, other in zip(ranked, places, uncorrected, strict=True)
     ]
     rest = [entry for entry, _ in entries if entry.role != "entry"]
     facts = _facts(results[0].result) if results and results[0].result else _facts_of_none(board, plugins)

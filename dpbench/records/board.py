@@ -97,7 +97,7 @@ class Board(Protocol):
 
     @property
     def family(self) -> str:
-        """The rest of the protocol, and how it is ranked, without epsilon: boards that share it differ in that alone."""
+        """All that decides results and ranks but epsilon: boards of one family differ in that alone."""
         return self.model_dump_json(exclude={"name", "title", "about", "published", "epsilon"})
 
     @property

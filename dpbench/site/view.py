@@ -178,6 +178,11 @@ def name(entry: Entry) -> str:
     return entry.learner if entry.selection == "default" else f"{entry.learner}, {chosen}"
 
 
+def uncorrected(entry: Entry) -> int | None:
+    """Return the rank of an entry without correction for the number of comparisons, where that is another one."""
+    return entry.uncorrected_rank if entry.uncorrected_rank != entry.rank else None
+
+
 def is_by_other_code(entry: Entry) -> bool:
     """Return whether the code before this one made a result: it would sum and add noise otherwise today."""
     return entry.reads_private and entry.mechanism != MECHANISM

@@ -101,8 +101,6 @@ def _names(axes: Axes, learners: Sequence[str], every: Mapping[str, Look]) -> No
     for place, name in enumerate(learners):
         look, y = every[name], 0.97 - place * 0.94 / max(LEARNERS - 1, len(learners))
         colour = QUIET if look.colour is None else LIGHT[look.colour]
-        axes.plot(
-            [1.07], [y], look.shape.marker, color=colour, markersize=6, transform=axes.transAxes, clip_on=False
-        )
+        axes.plot([1.07], [y], look.shape.marker, color=colour, markersize=6, transform=axes.transAxes, clip_on=False)
         word = text.shorten_string(name, LABEL)
         axes.text(1.12, y, word, va="center", transform=axes.transAxes, color=INK, fontsize=9)

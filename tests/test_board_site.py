@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dpbench.board.distance import distances
 from dpbench.board.index import Entry, Index, Origin, Role, Standing
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
@@ -51,7 +52,8 @@ def entry_of(result: Result, board: str, rank: int | None = None) -> Entry:
         metrics=result.metrics, class_accuracy=tuple(one[0] for one in classes), seeds=len(result.seeds),
         epsilon=result.privacy.epsilon, independent=result.privacy.independent, sigma=result.privacy.sigma,
         steps=sum(release.steps for release in result.privacy.plan), seconds=result.seconds["fit"],
-        peak_bytes=max(result.peak_bytes.values()), plugin=result.components["learner"],
+        cpu_seconds=result.cpu_seconds["fit"], peak_bytes=max(result.peak_bytes.values()),
+        plugin=result.components["learner"],
     )  # fmt: skip
 
 
@@ -93,7 +95,8 @@ def results() -> list[Result]:
 @pytest.fixture
 def index(results: list[Result], tmp_path: Path) -> Index:
     filled = filed(tmp_path, find_board("digits-eps1"), results)
-    return Index(ranking="By the mean.", standings=(filled, standing_of(find_board("pcam-resnet50-eps0.1"), [])))
+    standings = (filled, standing_of(find_board("pcam-resnet50-eps0.1"), []))
+    return Index(ranking="By the mean.", distances=distances(standings), standings=standings)
 
 
 def _bytes(folder: Path) -> dict[str, bytes]:
@@ -195,7 +198,8 @@ def attacked(results: list[Result], tmp_path: Path) -> Path:
         bad = {"learner": HOSTILE, "settings": {HOSTILE: HOSTILE}, "command": HOSTILE, "why": HOSTILE}
         entries.append(entry.model_copy(update=bad))
     update = {"entries": tuple(entries), "licence": HOSTILE, "classes": (HOSTILE,) * 10}
-    index = Index(ranking="", standings=(standing.model_copy(update=update),))
+    whole = (standing.model_copy(update=update),)
+    index = Index(ranking="", distances=distances(whole), standings=whole)
     build_site(index, tmp_path, tmp_path / "site")
     return tmp_path / "site"
 

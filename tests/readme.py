@@ -116,7 +116,7 @@ def boards_table() -> str:
 
 
 def distances_table() -> str:
-    """Return how far each learner at its defaults is behind the best entry, over all boards, and how often it is tied."""
+    """Return how far each learner at its defaults is behind the best entry, over all boards."""
     found, whole = overall(index()), count_data_sets(index())
     lines = [
         "| learner, at its defaults | points behind the best | 95% interval | data sets | boards | rank 1 on |",

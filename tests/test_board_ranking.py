@@ -135,7 +135,7 @@ def test_holm_refuses_what_the_textbook_refuses() -> None:
             if p[place] >= LEVEL / (7 - step):
                 break
             refused[place] = True
-        assert (holm(p) < LEVEL).tolist() == refused.tolist()
+        assert (holm(p.tolist()) < LEVEL).tolist() == refused.tolist()
     assert holm([]).tolist() == []
 
 

@@ -57,8 +57,8 @@ def _at_defaults(standing: Standing) -> list[Entry]:
 
 def _behind(standing: Standing, entry: Entry) -> float:
     metric = standing.board.metric
-    best = next(one for one in standing.entries if one.role == "entry")
-    return 100 * (best.metrics[metric].mean - entry.metrics[metric].mean)
+    best = max(one.metrics[metric].mean for one in standing.entries if one.role == "entry")
+    return 100 * (best - entry.metrics[metric].mean)
 
 
 def _distance(learner: str, gaps: Gaps) -> Distance:

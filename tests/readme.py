@@ -17,6 +17,8 @@ from pathlib import Path
 from dpbench import registry
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.records.result import Interval, Result
+from dpbench.site.overall import count_data_sets, overall
+from dpbench.site.view import uncorrected
 from dpbench.studies.figures import literature
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Prediction
@@ -99,16 +101,31 @@ def head_table() -> str:
 def boards_table() -> str:
     """Return one line a board that has results: who is first, beside public labels alone and no privacy."""
     lines = [
-        "| board | entries | rank 1 | the first of them | is worth so many public labels | all of those alone "
-        "| without privacy |",
-        "|---|---|---|---|---|---|---|",
+        "| board | entries | rank 1 | the first of them | is best on so many of 1,000 halves "
+        "| is worth so many public labels | all of those alone | without privacy |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for standing in _filled():
         first, *_ = found = _told(standing)
         scores = [_percent(standing, entries) for entries in found]
         cells = [standing.board.title, str(len(_of_role(standing, "entry"))), _names(first)]
-        cells += [scores[0], str(first[0].worth or ""), *scores[1:]]
+        halves = f"{standing.stability.first:,}" if standing.stability else ""
+        cells += [scores[0], halves, str(first[0].worth or ""), *scores[1:]]
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def distances_table() -> str:
+    """Return how far each learner at its defaults is behind the best entry, over all boards."""
+    found, whole = overall(index()), count_data_sets(index())
+    lines = [
+        "| learner, at its defaults | points behind the best | 95% interval | data sets | boards | rank 1 on |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for one in found:
+        sets = f"{one.distance.data_sets} of {whole}"
+        cells = [f"`{one.distance.learner}`", one.points, one.interval, sets, one.distance.boards, one.firsts]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 
@@ -126,7 +143,10 @@ def _of_role(standing: Standing, role: str) -> list[Entry]:
 
 
 def _names(entries: list[Entry]) -> str:
-    return ", ".join(dict.fromkeys(f"`{entry.learner}`" for entry in entries))
+    """Return learners in order, each with the uncorrected rank of its first entry in brackets where it is another."""
+    found = {entry.learner: uncorrected(entry) for entry in reversed(entries)}
+    order = dict.fromkeys(entry.learner for entry in entries)
+    return ", ".join(f"`{name}`" + (f" ({found[name]})" if found[name] else "") for name in order)
 
 
 def ladder_table(family: str) -> str:
@@ -382,6 +402,7 @@ def _said(value: Interval) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "head": head_table,
     "boards": boards_table,
+    "distances": distances_table,
     "compute": compute_table,
     "lead": lead_table,
     **{family: partial(ladder_table, family) for family in (*LADDERS, *OTHERS)},

@@ -1,4 +1,7 @@
-"""One ranking: what README and documentation, `leaderboard.json`, the home page and each board say is the same."""
+"""One set of numbers: README and documentation, `leaderboard.json`, the home page and each board say the same.
+
+Ranks with and without correction, their stability, each learner's distance from the best, and what entries cost.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,12 @@ from pathlib import Path
 import pytest
 
 from dpbench import registry
-from dpbench.board.index import Standing
+from dpbench.board.distance import distances
+from dpbench.board.index import Distance, Entry, Standing
+from dpbench.board.ranking import SENTENCE
+from dpbench.records.metrics import TITLES
 from dpbench.site import build_site
+from dpbench.site.cost import cost
 from tests import readme
 
 pytestmark = pytest.mark.slow
@@ -18,6 +25,7 @@ INDEX = readme.index()
 ROW = (
     r'class="number rank"[^>]*>(.*?)</td>.*?<th scope="row">.*?<a [^>]*>(.*?)</a>'
     r'.*?class="number score"[^>]*>(.*?)</td>'
+    r'.*?class="number cost"[^>]*>(.*?)</td>.*?class="number cost"[^>]*>(.*?)</td>'
 )
 FILLED = [standing for standing in INDEX.standings if standing.entries]
 
@@ -42,24 +50,104 @@ def _ranked(standing: Standing) -> int:
     return sum(entry.rank is not None for entry in standing.entries)
 
 
-def _rows(page: Path) -> list[tuple[str, str, str]]:
-    """Return rank, learner and score of every line of a board's page."""
+def _rows(page: Path) -> list[tuple[str, ...]]:
+    """Return rank, learner, score, processor seconds and memory of every line of a board's page."""
     found = re.findall(ROW, page.read_text(encoding="utf-8"), re.DOTALL)
-    return [(_plain(rank), _plain(learner), _plain(score)) for rank, learner, score in found]
+    return [tuple(map(_plain, cells)) for cells in found]
+
+
+def _ranks(entry: Entry) -> str:
+    """Return an entry's ranks as pages write them: the uncorrected one in brackets where it is another."""
+    differs = entry.uncorrected_rank != entry.rank
+    return f"{entry.rank} ({entry.uncorrected_rank})" if differs else str(entry.rank)
 
 
 @pytest.mark.parametrize("standing", FILLED, ids=lambda one: one.board.name)
-def test_a_board_shows_the_ranks_and_scores_of_the_index_and_no_rank_for_a_line(site: Path, standing: Standing) -> None:
+def test_a_board_shows_ranks_scores_and_cost_of_the_index_and_no_rank_for_a_line(
+    site: Path, standing: Standing
+) -> None:
     rows = _rows(site / "boards" / f"{standing.board.name}.html")
-    shown = [(rank, learner, score.split(" ")[0]) for rank, learner, score in rows if rank.isdecimal()]
+    shown = [(rank, learner, score.split(" ")[0], *spent) for rank, learner, score, *spent in rows if rank[0].isdigit()]
     assert shown == [
-        (str(entry.rank), entry.learner, f"{100 * entry.metrics[standing.board.metric].mean:.2f}")
+        (
+            _ranks(entry), entry.learner, f"{100 * entry.metrics[standing.board.metric].mean:.2f}",
+            cost(entry).seconds or cost(entry).why, cost(entry).memory,
+        )
         for entry in standing.entries
         if entry.rank is not None
-    ]
-    beside = {learner for rank, learner, _ in rows if not rank.isdecimal()}
+    ]  # fmt: skip
+    beside = {learner for rank, learner, *_ in rows if not rank[0].isdigit()}
     assert beside == {entry.learner for entry in standing.entries if entry.role in {"control", "ceiling"}}
     assert all(entry.rank is None for entry in standing.entries if entry.learner in beside)
+
+
+@pytest.mark.parametrize("standing", FILLED, ids=lambda one: one.board.name)
+def test_a_board_says_how_stable_its_first_entry_is_and_draws_what_entries_cost(site: Path, standing: Standing) -> None:
+    page = " ".join(_plain((site / "boards" / f"{standing.board.name}.html").read_text(encoding="utf-8")).split())
+    assert f"{TITLES[standing.board.metric]} against cost" in page
+    found = standing.stability
+    if found is None:
+        assert standing.board.metric != "accuracy"
+        assert "is not known: it takes one bit a test image" in page
+        return
+    best = standing.entries[0].learner
+    assert f"On {found.halves:,} random halves of the test set, {best} has the highest mean on {found.first:,}" in page
+    assert found.first <= found.shared <= found.halves == 1000
+    tied = sum(entry.rank == 1 for entry in standing.entries)
+    said = f"one of the {tied} entries on rank 1 has it on {found.shared:,}"
+    assert said in page if tied > 1 else "entries on rank 1" not in page
+
+
+def test_the_index_has_the_distances_of_its_boards_and_says_how_it_ranks() -> None:
+    assert INDEX.distances == distances(INDEX.standings)
+    assert {one.learner for one in INDEX.distances} == {
+        entry.learner
+        for one in FILLED
+        for entry in one.entries
+        if entry.role == "entry" and entry.selection == "default"
+    }
+    assert INDEX.ranking == SENTENCE
+    assert all(entry.uncorrected_rank for one in FILLED for entry in one.entries if entry.rank)
+
+
+def test_the_home_page_learners_readme_and_documentation_say_the_same_distances(site: Path) -> None:
+    sets = len({str(one.board.dataset) for one in FILLED})
+    home = (site / "index.html").read_text(encoding="utf-8")
+    first, *_ = INDEX.distances
+    assert f"on average {_distance(first)} (95% interval {_interval(first)}, from {sets} data sets) behind" in _plain(
+        home
+    )
+    (table,) = re.findall(r'<table class="overall.*?</table>', home, re.DOTALL)
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in table.split("<tbody>")[1:]]
+    shown = [[_plain(cell) for cell in row] for row in rows]
+    firsts = {one.learner: sum(one.learner in _first(standing) for standing in FILLED) for one in INDEX.distances}
+    assert shown == [
+        [
+            one.learner, f"{one.points:.2f}", _interval(one),
+            str(one.boards) + (f"{one.data_sets} of {sets} data sets" if one.data_sets < sets else ""),
+            str(firsts[one.learner]),
+        ]
+        for one in INDEX.distances
+    ]  # fmt: skip
+    for one in INDEX.distances:
+        page = " ".join(_plain((site / "learners" / f"{one.learner}.html").read_text(encoding="utf-8")).split())
+        assert f"At its defaults it is {_distance(one)} (95% interval {_interval(one)}, from" in page
+    lines = [
+        f"| `{one.learner}` | {one.points:.2f} | {_interval(one)} | {one.data_sets} of {sets} | {one.boards} "
+        f"| {firsts[one.learner]} |"
+        for one in INDEX.distances
+    ]
+    pages = [page for page in readme.PAGES if "<!-- table: distances -->" in page.text]
+    assert [page.name for page in pages] == ["README.md", "explanation/leaderboard.md"]
+    assert all("\n".join(lines) in page.text for page in pages)
+
+
+def _distance(one: Distance) -> str:
+    return f"{one.points:.2f} points"
+
+
+def _interval(one: Distance) -> str:
+    return f"{one.low:.2f} to {one.high:.2f}"
 
 
 def test_the_map_marks_as_tied_whom_the_index_ranks_first_and_counts_as_it_does(site: Path) -> None:
@@ -98,7 +186,14 @@ def test_readme_and_documentation_say_the_same() -> None:
             shown = [one for one in FILLED if page is not readme.README or one.board.epsilon == 1]
             assert set(said) == {standing.board.title for standing in shown}
             for standing in shown:
-                row = said[standing.board.title]
+                row, ranks = said[standing.board.title], dict.fromkeys(_first(standing), 0)
+                for entry in reversed(standing.entries):
+                    if entry.rank == 1:
+                        ranks[entry.learner] = entry.uncorrected_rank or 0
+                names = [f"`{name}`" + (f" ({rank})" if rank != 1 else "") for name, rank in ranks.items()]
+                assert row["rank 1"] == ", ".join(names)
+                halves = f"{standing.stability.first:,}" if standing.stability else ""
+                assert row.get("is best on so many of 1,000 halves", halves) == halves
                 assert re.findall("`([^`]+)`", row["rank 1"]) == _first(standing)
                 assert row.get("entries", str(_ranked(standing))) == str(_ranked(standing))
     assert tables == 2

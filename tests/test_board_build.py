@@ -156,6 +156,19 @@ def test_a_result_that_was_run_again_is_re_run_until_it_changes(root: Path, plug
     assert (found.trust, found.again) == ("submitted", None)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [("provenance.device", "cuda:0", "the fit ran on a GPU"), ("cpu_seconds", {}, "the result does not record it"),
+     ("peak_bytes", {}, "the result does not record it")],
+)  # fmt: skip
+def test_an_entry_says_why_its_cost_is_not_known(
+    root: Path, plugins: Registry, field: str, value: object, why: str
+) -> None:
+    assert entry(index_of(root, plugins), "class-means").unmeasured == ""
+    change(root, "class-means", field, value)
+    assert entry(index_of(root, plugins), "class-means").unmeasured.startswith(why)
+
+
 def test_a_board_without_results_tells_what_its_dataset_is(root: Path, plugins: Registry) -> None:
     found = standing(index_of(root, plugins), "tiny-2")
     assert (found.entries, found.test, len(found.classes), found.chance) == ((), 0, 10, 0.1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dpbench.board.distance import distances
 from dpbench.board.index import Entry, Index
 from dpbench.records.board import find_board
 from dpbench.records.search import SelectionRule
@@ -35,7 +36,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for place, standing in enumerate(standings):
         standings[place] = standing.model_copy(update={"entries": tuple(map(_named, enumerate(standing.entries)))})
     standings.append(standing_of(find_board(OPEN), []))
-    build_site(Index(ranking="By the mean.", standings=tuple(standings)), root, root / "site")
+    index = Index(ranking="By the mean.", distances=distances(standings), standings=tuple(standings))
+    build_site(index, root, root / "site")
     return root / "site"
 
 
@@ -59,7 +61,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     entries = tuple(entry.model_copy(update=bad) for entry in standing.entries)
     other = standing_of(find_board(BOARDS[1]), [])
     whole = (standing.model_copy(update={"entries": entries, "licence": HOSTILE}), other)
-    build_site(Index(ranking=HOSTILE, standings=whole), root, root / "site")
+    build_site(Index(ranking=HOSTILE, distances=distances(whole), standings=whole), root, root / "site")
     return root / "site"
 
 
@@ -227,7 +229,7 @@ def test_a_print_shows_every_chart(chromium: Browser, site: Path) -> None:
     with opened(chromium, address(site, BOARD)) as (page, _):
         page.emulate_media(media="print")
         charts = page.locator("figure.chart").all()
-        assert len(charts) == 2
+        assert len(charts) == 3
         assert all(chart.locator("svg").is_visible() for chart in charts)
 
 
@@ -311,6 +313,7 @@ def test_every_chart_has_a_table_of_its_data(chromium: Browser, site: Path) -> N
         assert page.locator("figure.chart h3").all_text_contents() == [
             "Accuracy against ε, default settings",
             "Accuracy against ε, settings tuned on public labels",
+            "Accuracy against cost",
         ]
         assert all(chart.locator("tbody tr").count() > 1 for chart in page.locator("figure.chart").all())
 

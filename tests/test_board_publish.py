@@ -630,9 +630,16 @@ def test_the_card_has_the_header_that_the_hub_reads() -> None:
 def test_the_card_shows_a_board_with_its_entries_and_names_one_without() -> None:
     shown = card(index(entry("digits-eps1", "pillar"), entry("digits-eps1", "jl", None))).decode()
     assert "## Digits\n" in shown
-    assert "| 1 | pillar | 81.25 ± 1.00 | 1 | audited |\n| unranked | jl | 81.25 ± 1.00 | 1 | audited |\n" in shown
+    assert (
+        "| 1 | pillar | 81.25 ± 1.00 | 1 | audited |  |  |\n| unranked | jl | 81.25 ± 1.00 | 1 | audited |  |  |\n"
+        in shown
+    )
     disputed = entry("digits-eps1", "pillar").model_copy(update={"status": "disputed"})
-    assert "| 1 | pillar | 81.25 ± 1.00 | 1 | disputed |\n" in card(index(disputed)).decode()
+    assert "| 1 | pillar | 81.25 ± 1.00 | 1 | disputed |  |  |\n" in card(index(disputed)).decode()
+    known = entry("digits-eps1", "jl").model_copy(
+        update={"uncorrected_rank": 2, "cpu_seconds": 1.5, "peak_bytes": 10**9}
+    )
+    assert "| 1 (2) | jl | 81.25 ± 1.00 | 1 | audited | 1.50 | 1.0 GB |\n" in card(index(known)).decode()
     assert "Boards without results yet: `digits-eps1`." in card(index()).decode()
 
 

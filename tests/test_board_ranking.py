@@ -1,4 +1,4 @@
-"""Ranks: against an independent analysis of variance, ties, learners without noise, one seed."""
+"""Ranks: against an independent analysis of variance, ties, learners without noise, one seed, many comparisons."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpbench.analysis.paired import PairedComparison, Scores, compare_over_examples, compare_over_seeds, scores_of
-from dpbench.board.ranking import order_of, ranks
+from dpbench.analysis.paired import (
+    LEVEL,
+    PairedComparison,
+    Scores,
+    compare_entries,
+    compare_over_examples,
+    compare_over_seeds,
+    holm,
+    scores_of,
+)
+from dpbench.board.ranking import order_of, ranks, uncorrected_ranks
 from dpbench.records.board import find_board
 from tests import boards
 
@@ -112,7 +121,43 @@ def scored(*means: float, spread: float = 0.01) -> list[Scores]:
 
 
 def test_ranks_are_places_shared_with_the_best_entry_that_does_not_differ() -> None:
-    assert ranks(scored(0.9, 0.899, 0.8, 0.799, 0.798, 0.5)) == [1, 1, 3, 3, 3, 6]
+    entries = scored(0.9, 0.899, 0.8, 0.799, 0.798, 0.5)
+    assert ranks(entries) == uncorrected_ranks(entries) == [1, 1, 3, 3, 3, 6]
+
+
+def test_holm_refuses_what_the_textbook_refuses() -> None:
+    # Step down: the smallest of m is held to 5% / m, the next to 5% / (m - 1), until one is not below its bound.
+    chance = np.random.default_rng(0)
+    for _ in range(200):
+        p = chance.random(7) ** 3
+        refused = np.zeros(7, bool)
+        for step, place in enumerate(np.argsort(p)):
+            if p[place] >= LEVEL / (7 - step):
+                break
+            refused[place] = True
+        assert (holm(p.tolist()) < LEVEL).tolist() == refused.tolist()
+    assert holm([]).tolist() == []
+
+
+def test_a_difference_that_only_the_uncorrected_test_sees_is_a_tie_on_a_board_of_many() -> None:
+    best, rival = scored(0.9, 0.881)
+    p = compare_entries(best, rival).p
+    assert LEVEL / 10 < p < LEVEL
+    others = [rival] * 9
+    assert ranks([best, rival]) == [1, 2]
+    assert uncorrected_ranks([best, *others]) == [1] + [2] * 9
+    assert ranks([best, *others]) == [1] * 10
+
+
+def test_equal_entries_share_rank_one_on_nearly_all_boards_only_where_ranks_are_corrected() -> None:
+    split = {ranks: 0, uncorrected_ranks: 0}
+    for case in range(200):
+        rows = [drawn(20 * case + place, 0.7, (5, 150)) for place in range(15)]
+        fixed = [Scores((), lambda bits=bits: bits) for bits in rows]  # type: ignore[misc]
+        for ranked in split:
+            split[ranked] += ranked(fixed) != [1] * 15
+    assert split[ranks] < 18  # 9%
+    assert split[uncorrected_ranks] > 40  # 20%
 
 
 def test_a_chain_of_small_steps_is_not_one_rank() -> None:
@@ -168,7 +213,7 @@ def test_results_are_sorted_by_answers_that_are_counted_and_other_metrics_by_who
     assert order_of(result, "auroc") == -1
 
 
-def test_ranks_cost_one_comparison_an_entry() -> None:
+def test_a_rank_costs_one_comparison_an_entry_at_most() -> None:
     chance = np.random.default_rng(0)
     entries = [Scores(tuple(m + chance.normal(0, 0.01, 5)), None) for m in np.linspace(1, 0, 2000)]
     counted = []
@@ -179,5 +224,8 @@ def test_ranks_cost_one_comparison_an_entry() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpbench.analysis.paired.compare_over_seeds", count)
-        ranks(entries)
-    assert len(counted) == len(entries) - 1
+        uncorrected_ranks(entries)
+        assert len(counted) == len(entries) - 1
+        counted.clear()
+        found = ranks(entries)
+    assert len(counted) <= len(set(found)) * len(entries)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dpbench.board.distance import distances
 from dpbench.board.index import Entry, Index, Origin, Role, Standing
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
@@ -51,7 +52,8 @@ def entry_of(result: Result, board: str, rank: int | None = None) -> Entry:
         metrics=result.metrics, class_accuracy=tuple(one[0] for one in classes), seeds=len(result.seeds),
         epsilon=result.privacy.epsilon, independent=result.privacy.independent, sigma=result.privacy.sigma,
         steps=sum(release.steps for release in result.privacy.plan), seconds=result.seconds["fit"],
-        peak_bytes=max(result.peak_bytes.values()), plugin=result.components["learner"],
+        cpu_seconds=result.cpu_seconds["fit"], peak_bytes=max(result.peak_bytes.values()),
+        plugin=result.components["learner"],
     )  # fmt: skip
 
 
@@ -93,7 +95,8 @@ def results() -> list[Result]:
 @pytest.fixture
 def index(results: list[Result], tmp_path: Path) -> Index:
     filled = filed(tmp_path, find_board("digits-eps1"), results)
-    return Index(ranking="By the mean.", standings=(filled, standing_of(find_board("pcam-resnet50-eps0.1"), [])))
+    standings = (filled, standing_of(find_board("pcam-resnet50-eps0.1"), []))
+    return Index(ranking="By the mean.", distances=distances(standings), standings=standings)
 
 
 def _bytes(folder: Path) -> dict[str, bytes]:
@@ -159,6 +162,27 @@ def test_an_open_board_says_what_would_fill_it(index: Index, tmp_path: Path) -> 
     assert command in (tmp_path / "site" / "boards" / "pcam-resnet50-eps0.1.html").read_text(encoding="utf-8")
 
 
+def test_a_cost_that_is_not_known_is_an_empty_cell_that_says_why_and_no_mark_in_the_chart(
+    results: list[Result], tmp_path: Path
+) -> None:
+    standing = filed(tmp_path, find_board("digits-eps1"), results)
+    unknown = standing.entries[1].model_copy(update={"cpu_seconds": None, "unmeasured": "the fit ran on a GPU"})
+    entries = tuple(unknown if one.id == unknown.id else one for one in standing.entries)
+    build_site(
+        Index(ranking="", standings=(standing.model_copy(update={"entries": entries}),)), tmp_path, tmp_path / "site"
+    )
+    page = (tmp_path / "site" / "boards" / "digits-eps1.html").read_text(encoding="utf-8")
+    (row,) = [part for part in page.split("<tbody")[1:] if f">{unknown.learner}</a>" in part and "number cost" in part]
+    cells = re.findall(r'<td class="number cost"[^>]* title="([^"]*)">(.*?)</td>', row)
+    assert [title for title, _ in cells] == [unknown.unmeasured] * 2
+    assert [re.sub(r"<span.*?</span>", "", cell) for _, cell in cells] == ["", ""]
+    chart = page[page.index('id="cost"') :]
+    shown = re.findall(r'<th scope="row">(.*?)</th><td class="number">', chart[: chart.index("</figure>")])
+    assert shown == [view.name(one) for one in entries if one.role == "entry" and one.id != unknown.id]
+    known = sum(one.role == "entry" for one in entries)
+    assert f"{known - 1} of {known} entries." in chart
+
+
 def test_published_figures_are_labelled_with_their_source_and_are_in_no_table_of_entries(
     results: list[Result], tmp_path: Path
 ) -> None:
@@ -195,7 +219,8 @@ def attacked(results: list[Result], tmp_path: Path) -> Path:
         bad = {"learner": HOSTILE, "settings": {HOSTILE: HOSTILE}, "command": HOSTILE, "why": HOSTILE}
         entries.append(entry.model_copy(update=bad))
     update = {"entries": tuple(entries), "licence": HOSTILE, "classes": (HOSTILE,) * 10}
-    index = Index(ranking="", standings=(standing.model_copy(update=update),))
+    whole = (standing.model_copy(update=update),)
+    index = Index(ranking="", distances=distances(whole), standings=whole)
     build_site(index, tmp_path, tmp_path / "site")
     return tmp_path / "site"
 

@@ -17,11 +17,13 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core import core_schema
 
 from dpbench.analysis.paired import compare_entries, scores_of
+from dpbench.board.distance import distances
 from dpbench.board.entry import entry_of
 from dpbench.board.exchange import check_curves, curve_of, worth
 from dpbench.board.folder import boards_of
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.ranking import SENTENCE, order_of, ranks
+from dpbench.board.ranking import SENTENCE, order_of, ranks, uncorrected_ranks
+from dpbench.board.stability import stability
 from dpbench.board.verify.audits import check_audits, find_audit
 from dpbench.board.verify.audits import find_stray_audits as stray_audits
 from dpbench.board.verify.checks import CheckedFile
@@ -90,7 +92,7 @@ def index_of(root: Path, plugins: Registry) -> Index:
             by_board[one.stored.board].append(one)
     boards = sorted(boards_of(root).items())
     standings = [_standing(board, by_board[name], known, root, plugins) for name, board in boards]
-    return Index(ranking=SENTENCE, standings=tuple(standings))
+    return Index(ranking=SENTENCE, distances=distances(standings), standings=tuple(standings))
 
 
 def encode_index(index: Index) -> bytes:
@@ -149,17 +151,23 @@ def _standing(board: Board, results: list[CheckedFile], known: Expectations, roo
         entry = entry_of(one, board, known, again, audit)
         pays_once = entry.reads_private and entry.reads != "features and labels"
         if curve is not None and pays_once and entry.role != "ceiling":
-            scores = scores_of(one.result, board.metric).per_seed
-            entry = entry.model_copy(update={"worth": worth(curve, scores)})
+            entry = entry.model_copy(update={"worth": worth(curve, scores_of(one.result, board.metric).per_seed)})
         entries.append((entry, one.result))
     entries.sort(key=lambda pair: (-order_of(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]
-    places = ranks([scores_of(result, board.metric) for _, result in ranked])
-    first = [entry.model_copy(update={"rank": rank}) for (entry, _), rank in zip(ranked, places, strict=True)]
+    scores = [scores_of(result, board.metric) for _, result in ranked]
+    places, uncorrected = ranks(scores), uncorrected_ranks(scores)
+    first = [
+        entry.model_copy(update={"rank": rank, "uncorrected_rank": other})
+        for (entry, _), rank, other in zip(ranked, places, uncorrected, strict=True)
+    ]
     rest = [entry for entry, _ in entries if entry.role != "entry"]
     facts = _facts(results[0].result) if results and results[0].result else _facts_of_none(board, plugins)
     above = _above(entries, board, plugins)
-    return Standing(board=board, digest=board.digest, entries=(*first, *rest), above=above, **facts)
+    return Standing(
+        board=board, digest=board.digest, entries=(*first, *rest), above=above,
+        stability=stability(scores, places.count(1)), **facts,
+    )  # fmt: skip
 
 
 def _above(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Registry) -> str:

@@ -27,7 +27,7 @@ def entry_of(
     role, why = _role(result, board, known)
     privacy, search = result.privacy, result.search
     agrees, passed = again if again and again.agrees else None, audit if audit and audit.passed else None
-    fits, on_cpu = len(result.seeds), result.provenance.get("device") == "cpu"
+    fits, unmeasured = len(result.seeds), _unmeasured(result)
     return Entry(
         id=checked.stored.path.stem, file=checked.stored.file, role=role, rank=None, why=why,
         learner=result.spec.learner.name, settings=_settings(result), command=command_of(result, board, known),
@@ -39,8 +39,9 @@ def entry_of(
         metrics=dict(sorted(result.metrics.items())), class_accuracy=_by_class(result), seeds=fits,
         epsilon=privacy.epsilon, independent=privacy.independent, sigma=privacy.sigma,
         steps=sum(release.steps for release in privacy.plan), seconds=result.seconds.get("fit", 0.0) / fits,
-        cpu_seconds=result.cpu_seconds["fit"] / fits if on_cpu and "fit" in result.cpu_seconds else None,
-        peak_bytes=max(result.peak_bytes.values(), default=0), plugin=result.components["learner"],
+        cpu_seconds=result.cpu_seconds["fit"] / fits if _on_cpu(result) and "fit" in result.cpu_seconds else None,
+        peak_bytes=max(result.peak_bytes.values(), default=0), unmeasured=unmeasured,
+        plugin=result.components["learner"],
     )  # fmt: skip
 
 
@@ -96,6 +97,19 @@ def _reads(result: Result, known: Expectations) -> Reads:
         return "features and labels"
     here = known.installed.get(("learner", result.spec.learner.name))
     return "nothing" if here is not None and here.public == "none" else "features"
+
+
+def _on_cpu(result: Result) -> bool:
+    return result.provenance.get("device") == "cpu"
+
+
+def _unmeasured(result: Result) -> str:
+    """Return why a result does not say what a fit cost, where it does not."""
+    if result.privacy.repeats:
+        return "the cost of a private search stays secret: it tells how many runs there were"
+    if not _on_cpu(result):
+        return "the fit ran on a GPU, whose time and memory are not those of the processor"
+    return "" if "fit" in result.cpu_seconds and "fit" in result.peak_bytes else "the result does not record it"
 
 
 def _again(record: Rerun) -> RerunSummary:

@@ -93,7 +93,8 @@ class Entry(_Record):
     id: str  # the result file's name without its ending: unique on its board, safe as a file name
     file: str  # the result, relative to the leaderboard's folder: results/<board>/<id>.json
     role: Role
-    rank: int | None  # shared by entries that cannot be told from the best of them; None unless the role is entry
+    rank: int | None  # shared by entries that are tied with the best of them; None unless the role is entry
+    uncorrected_rank: int | None = None  # where every comparison is taken by itself; see `Index.ranking`
     why: str = ""  # it is not ranked
     learner: str
     settings: dict[str, str]  # of the learner, spelled out
@@ -119,13 +120,34 @@ class Entry(_Record):
     steps: int = Field(ge=0)  # noisy sums in all
     seconds: float = Field(ge=0)  # of one fit, on the machine that ran it; 0 where it must stay secret (private search)
     cpu_seconds: float | None = None  # of one fit, all threads; None on a GPU, and where it must stay secret
-    peak_bytes: int = Field(ge=0)
+    peak_bytes: int = Field(ge=0)  # of the process, over all phases of the run; 0 where it is not on record
+    unmeasured: str = ""  # why `cpu_seconds` or `peak_bytes` is missing
     plugin: ComponentOrigin
 
     @property
     def compute(self) -> float:
         """Seconds of one fit: of processors where it ran on those, which neighbours do not slow; else on the clock."""
         return self.seconds if self.cpu_seconds is None else self.cpu_seconds
+
+
+class Stability(_Record):
+    """On how many random halves of the test set the winner wins; see `board.stability`."""
+
+    halves: int = Field(gt=0)
+    seed: int  # that drew them
+    first: int  # halves on which no entry has a higher mean than the first one
+    shared: int  # halves on which no entry has a higher mean than the best of those that share rank 1
+
+
+class Distance(_Record):
+    """How far a learner at its defaults is behind the best entry, on average over all boards; see `board.distance`."""
+
+    learner: str
+    points: float = Field(ge=0)  # percentage points
+    low: float | None  # 95% bootstrap interval over data sets; None with a single one
+    high: float | None
+    boards: int  # where the learner has a ranked entry at its defaults
+    data_sets: int  # of those boards
 
 
 class Standing(_Record):
@@ -141,6 +163,7 @@ class Standing(_Record):
     overlap: dict[str, Overlap] = {}
     chance: float  # accuracy of a uniform guess
     above: str = ""  # why an entry with noise is above the ceiling, where one is
+    stability: Stability | None = None  # None with fewer than two ranked entries, or a metric other than accuracy
     entries: tuple[Entry, ...]
 
 
@@ -149,6 +172,7 @@ class Index(_Record):
 
     schema_version: Literal[1] = 1
     ranking: str  # how ranks are made, in one sentence
+    distances: tuple[Distance, ...] = ()  # one a learner over all boards, the nearest to the best first
     standings: tuple[Standing, ...]  # boards by name, those without results too (`entries` empty, sizes 0)
 
     @classmethod

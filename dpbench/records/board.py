@@ -96,6 +96,11 @@ class Board(Protocol):
         return canonical_digest(self.model_dump(mode="json", exclude={"title", "about", "published"}))
 
     @property
+    def family(self) -> str:
+        """All that decides results and ranks but epsilon: boards of one family differ in that alone."""
+        return self.model_dump_json(exclude={"name", "title", "about", "published", "epsilon"})
+
+    @property
     def protocol(self) -> dict[str, Any]:
         """The keys of a spec that this board fixes."""
         return {key: getattr(self, key) for key in Protocol.model_fields}

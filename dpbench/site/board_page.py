@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dpbench.board.index import Standing
 from dpbench.site import text, view
 from dpbench.site.context import Site
+from dpbench.site.cost import cost_chart
 from dpbench.site.lines import k_chart
 from dpbench.site.picture import Chart
 from dpbench.site.render import PREVIEW, Renderer
@@ -23,10 +24,13 @@ def board_page(site: Site, standing: Standing, against: Sequence[Chart], rendere
         "best": view.best(standing), "first": view.first(standing), "count": view.count(standing),
         "worthy": next((one for one in standing.entries if one.rank == 1 and one.worth), None),
         "control": view.control(standing), "ceiling": view.ceiling(standing),
-        "epsilon_charts": against, "k_chart": k, "protocol": _protocol(standing),
+        "epsilon_charts": against, "k_chart": k, "cost_chart": cost_chart(standing, site.looks),
+        "protocol": _protocol(standing),
         "rules": sorted({row.entry.selection for row in rows} | set(standing.board.selection)),
         "before": sum(view.is_by_other_code(row.entry) for row in rows),
         "read": sum(row.entry.reads_private for row in rows),
+        "tied": sum(entry.rank == 1 for entry in standing.entries),
+        "corrected": any(view.uncorrected(row.entry) for row in rows),
     }  # fmt: skip
     path = f"boards/{standing.board.name}"
     return renderer.page("board", f"{path}.html", "home", values, f"{path}.png" if table.entries else PREVIEW)

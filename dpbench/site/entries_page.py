@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpbench.board.index import Entry, Standing
-from dpbench.site import layout, text
+from dpbench.site import layout, text, view
 from dpbench.site.context import Site
+from dpbench.site.cost import Cost, cost
 from dpbench.site.render import Renderer
 from dpbench.site.words import CHOSEN
 
@@ -23,12 +24,16 @@ class EntryRow:
 
     page: str
     rank: int | None
+    uncorrected: int | None  # the rank without correction, where it differs
     learner: str
     score: str
     mean: float
     epsilon: str
     board: str
     cells: tuple[str, ...]  # dataset, extractor, settings, public data, trust
+    cost: Cost
+    cpu_seconds: float
+    peak_bytes: int
 
 
 def entries_page(site: Site, renderer: Renderer) -> bytes:
@@ -58,6 +63,7 @@ def _row(standing: Standing, entry: Entry) -> EntryRow:
     board, score = standing.board, entry.metrics.get(standing.board.metric)
     cells = (board.dataset.name, board.extractor.names, CHOSEN[entry.selection], entry.reads, entry.trust)
     return EntryRow(
-        layout.page(standing, entry), entry.rank, text.show_string(entry.learner, NAME), text.spread(score),
-        round(score.mean, 6) if score else -1.0, text.budget(board.epsilon), board.name, cells,
+        layout.page(standing, entry), entry.rank, view.uncorrected(entry), text.show_string(entry.learner, NAME),
+        text.spread(score), round(score.mean, 6) if score else -1.0, text.budget(board.epsilon), board.name, cells,
+        cost(entry), entry.cpu_seconds or 0.0, entry.peak_bytes,
     )  # fmt: skip

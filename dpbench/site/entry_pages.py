@@ -114,7 +114,9 @@ def _place(batch: Batch, row: view.Row) -> str:
     entry = row.entry
     if entry.rank is None:
         return view.LINES.get(entry.role, "not ranked")
-    return f"rank {entry.rank}{' (tied)' if entry.rank in batch.tied else ''} of {batch.count}"
+    other = view.uncorrected(entry)
+    without = f" ({other} without correction for the number of comparisons)" if other else ""
+    return f"rank {entry.rank}{' (tied)' if entry.rank in batch.tied else ''} of {batch.count}{without}"
 
 
 def _read(file: Path) -> bytes:

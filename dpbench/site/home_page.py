@@ -13,6 +13,7 @@ from dpbench.records.result import Interval
 from dpbench.site import layout, view
 from dpbench.site.context import Site
 from dpbench.site.looks import Look
+from dpbench.site.overall import count_data_sets, describe_distance, overall
 from dpbench.site.render import Renderer
 
 EPSILONS = 12  # of the map, which shows one at a time; the style sheet has as many
@@ -77,12 +78,13 @@ def home(site: Site, renderer: Renderer) -> bytes:
     everything = [entry for _, entry in site.entries]
     ranked = [entry for entry in everything if entry.role == "entry"]
     old, read = view.count_by_other_code(site.index)
-    museum = read_museum()
+    museum, distances, data_sets = read_museum(), overall(site.index), count_data_sets(site.index)
     values = {
         "columns": [_column(standing, epsilons) for standing in columns],
         "epsilons": epsilons, "shown": _shown(often), "lines": lines[:LEARNERS], "left_out": len(lines) - LEARNERS,
         "references": [_reference(columns, role) for role in view.LINES],
-        "answer": _answer(lines, len(columns)), "among": len(columns),
+        "answer": _answer(lines, len(columns)), "among": len(columns), "looks": site.looks, "learners": site.learners,
+        "distances": [(one, describe_distance(one, data_sets)) for one in distances], "data_sets": data_sets,
         "results": len(everything), "ranked": len(ranked), "boards": len(filled), "before": old, "read": read,
         "guaranteed": sum(entry.reads_private and entry.role != "ceiling" for entry in everything),
         "again": sum(entry.again is not None for entry in everything),

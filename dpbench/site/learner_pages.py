@@ -14,6 +14,7 @@ from dpbench.errors import DataError, MalformedFile
 from dpbench.registry import Registration
 from dpbench.site import prose, text, view
 from dpbench.site.context import Site
+from dpbench.site.overall import count_data_sets, describe_distance, overall
 from dpbench.site.picture import Chart, picture
 from dpbench.site.render import Renderer
 from dpbench.studies.explain.explanation import Explanation
@@ -31,6 +32,7 @@ class LearnerView:
     entries: tuple[tuple[Standing, view.Row], ...]
     axis: view.Axis
     role: str
+    distance: str  # from the best entry, over all boards, in words; empty where it has none
 
     @property
     def firsts(self) -> int:
@@ -45,12 +47,16 @@ class LearnerView:
 
 def pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the pages of all learners, and the list of them."""
-    every = [_shown(site, name, rows) for name, rows in _rows(site).items()]
+    data_sets = count_data_sets(site.index)
+    distances = {one.distance.learner: describe_distance(one, data_sets) for one in overall(site.index)}
+    every = [_shown(site, name, rows, distances.get(name, "")) for name, rows in _rows(site).items()]
     explained = explanations(site)
     for one in every:
         yield site.learners[one.name], _page(site, one, explained, renderer)
-    every.sort(key=lambda one: (one.role != "entry", -one.firsts, one.name))
-    values = {"learners": [(one, _summary(one)) for one in every], "site": site}
+    found = {one.distance.learner: one for one in overall(site.index)}
+    places = {name: place for place, name in enumerate(found)}
+    every.sort(key=lambda one: (one.role != "entry", places.get(one.name, len(places)), -one.firsts, one.name))
+    values = {"learners": [(one, _summary(one), found.get(one.name)) for one in every], "site": site}
     yield "learners.html", renderer.page("learners", "learners.html", "learners", values)
 
 
@@ -81,11 +87,11 @@ def _rows(site: Site) -> dict[str, list[tuple[Standing, view.Row]]]:
     return found
 
 
-def _shown(site: Site, name: str, rows: Sequence[tuple[Standing, view.Row]]) -> LearnerView:
+def _shown(site: Site, name: str, rows: Sequence[tuple[Standing, view.Row]], distance: str) -> LearnerView:
     registered = site.plugins.components["learner"].get(name)
     roles = {row.entry.role for _, row in rows}
     role = "entry" if roles & {"entry", "unranked"} else next(iter(roles), "entry")
-    return LearnerView(name, registered, tuple(rows), view.Axis.of(row.score for _, row in rows), role)
+    return LearnerView(name, registered, tuple(rows), view.Axis.of(row.score for _, row in rows), role, distance)
 
 
 def _summary(one: LearnerView) -> Markup:

@@ -6,6 +6,8 @@ import re
 
 from dpbench.analysis.formats import percent
 from dpbench.board.index import Entry, Index, Standing
+from dpbench.site import view
+from dpbench.site.cost import cost
 
 SHOWN = 10  # entries of a board; the rest is in leaderboard.json
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
@@ -16,7 +18,9 @@ INTRODUCTION = """\
 Which private learner is best on this data, at this ε? Every number here follows from a result file in `results/` that
 `dpbench leaderboard verify` checked: ε was derived again from plan and noise by two accountants. Only results of one
 board, a frozen protocol in `boards/`, are ranked together. `leaderboard.json` holds all boards and entries at full
-precision, and `schema.json` says what its keys are.
+precision, and `schema.json` says what its keys are. A rank in brackets is the one without correction for the number of
+comparisons. CPU is the processor time of one fit, memory the peak of the whole run; a cell is empty where the result
+does not say.
 """
 
 
@@ -48,14 +52,17 @@ def _board(standing: Standing) -> str:
     rows = [_row(entry, board.metric) for entry in entries[:SHOWN]]
     more = f"\n{len(entries) - SHOWN} more in `leaderboard.json`.\n" if len(entries) > SHOWN else ""
     facts = f"`{board.name}`: {_plain(str(board.dataset))}, {_plain(str(board.extractor))}, ε {board.epsilon:g}"
-    head = f"| rank | learner | {board.metric.replace('_', ' ')}, % | ε | trust |\n|---|---|---|---|---|\n"
+    columns = ("rank", "learner", f"{board.metric.replace('_', ' ')}, %", "ε", "trust", "CPU, s", "memory")
+    head = f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
     return f"## {_plain(board.title)}\n\n{facts}, δ {board.delta:g}.\n\n{head}{''.join(rows)}{more}"
 
 
 def _row(entry: Entry, metric: str) -> str:
-    rank = entry.role if entry.rank is None else str(entry.rank)
+    other, spent = view.uncorrected(entry), cost(entry)
+    rank = entry.role if entry.rank is None else f"{entry.rank} ({other})" if other else str(entry.rank)
     value = percent(entry.metrics[metric]) if metric in entry.metrics else ""
-    return f"| {rank} | {_plain(entry.learner)} | {value} | {entry.epsilon:.4g} | {_trust(entry)} |\n"
+    cells = (rank, _plain(entry.learner), value, f"{entry.epsilon:.4g}", _trust(entry), spent.seconds, spent.memory)
+    return f"| {' | '.join(cells)} |\n"
 
 
 def _trust(entry: Entry) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from dpbench.site import layout, text, view, words
+from dpbench.site.cost import cost
 from dpbench.site.looks import style
 from dpbench.site.settings import Settings
 
@@ -81,6 +82,8 @@ def _environment() -> Environment:
         selection=words.SELECTION,
         metric_name=view.metric_name,
         said=view.describe_entry,
+        uncorrected=view.uncorrected,
+        cost=cost,
         page=layout.page,
     )
     return environment

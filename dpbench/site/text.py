@@ -122,6 +122,16 @@ def round_to_four(value: float) -> str:
     return f"{value:.4g}"
 
 
+def seconds(value: float) -> str:
+    """Return seconds with three significant digits, never a power of ten.
+
+    >>> seconds(0.0731), seconds(4.443), seconds(76.25), seconds(1234.0)
+    ('0.0731', '4.44', '76.2', '1,234')
+    """
+    digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
+    return f"{value:,.{min(digits, 4)}f}"
+
+
 FILTERS = {
     "percent": percent, "points": points, "signed": show_signed_points, "spread": spread, "budget": budget,
     "upward": round_up, "downward": round_down, "four": round_to_four, "bound": bound, "duration": duration,

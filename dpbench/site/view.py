@@ -161,8 +161,7 @@ def families(index: Index) -> list[list[Standing]]:
     """Return all boards, those together that differ in epsilon alone: the largest families of entries first."""
     groups: dict[str, list[Standing]] = defaultdict(list)
     for standing in index.standings:
-        protocol = standing.board.model_dump_json(exclude={"name", "title", "about", "published", "epsilon"})
-        groups[protocol].append(standing)
+        groups[standing.board.family].append(standing)
     for found in groups.values():
         found.sort(key=lambda one: one.board.epsilon)
     return sorted(groups.values(), key=lambda found: (-sum(bool(count(one)) for one in found), title(found[0])))
@@ -177,6 +176,11 @@ def name(entry: Entry) -> str:
     """Return learner and how its settings were chosen, unless by default."""
     chosen = CHOSEN[entry.selection]
     return entry.learner if entry.selection == "default" else f"{entry.learner}, {chosen}"
+
+
+def uncorrected(entry: Entry) -> int | None:
+    """Return the rank of an entry without correction for the number of comparisons, where that is another one."""
+    return entry.uncorrected_rank if entry.uncorrected_rank != entry.rank else None
 
 
 def is_by_other_code(entry: Entry) -> bool:

@@ -1,0 +1,84 @@
+"""One number a learner over all boards: how far it is behind the best entry at its defaults, in points.
+
+- **Which boards count**: every board on which the learner has a ranked entry whose settings are its defaults. Its
+  distance there is the mean of the board's best ranked entry, whatever that one's settings and whatever public data it
+  reads, less its own, by the board's metric. The best entry itself has 0.
+- **How they are averaged**: over ε within a family (boards that differ in ε alone), over families within a data set,
+  and then over data sets. So a data set with many boards weighs no more than one with few.
+- **What is missing** is left out and not filled in: a learner is held to the boards where it stands, and `boards` and
+  `data_sets` say on how many it does. One that lacks a data set is listed after those that have them all, because
+  distances on other boards may be larger or smaller.
+- **The interval** is the 2.5th to the 97.5th percentile of that mean over 10,000 bootstrap samples of data sets. Boards
+  of one data set share images, so they are no independent evidence, however many ε they have. There is none with a
+  single data set. With few data sets the interval is rough, and usually too short.
+
+Data sets are told apart by name and options (`medmnist:name=pathmnist`); the same images under another name count as
+another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from dpbench.board.index import Distance, Entry, Standing
+
+RESAMPLES = 10_000
+TAIL = 0.025  # on either side of the interval
+DIGITS = 4  # of points: what libraries add in another order differs below
+
+Gaps = Mapping[str, Mapping[str, Sequence[float]]]
+"""Distances in points by data set and family."""
+
+
+def distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
+    """Return the distance of every learner: those on all data sets first, then by distance."""
+    gaps: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for standing in standings:
+        data, family = str(standing.board.dataset), standing.board.family
+        for entry in _at_defaults(standing):
+            gaps[entry.learner][data][family].append(_behind(standing, entry))
+    found = [_distance(learner, by_data) for learner, by_data in gaps.items()]
+    return tuple(sorted(found, key=lambda one: (-one.data_sets, one.points, one.learner)))
+
+
+def _at_defaults(standing: Standing) -> list[Entry]:
+    """Return the ranked entry of each learner at its defaults; the best where it has several."""
+    found = {
+        entry.learner: entry
+        for entry in reversed(standing.entries)
+        if entry.role == "entry" and entry.selection == "default"
+    }
+    return list(found.values())
+
+
+def _behind(standing: Standing, entry: Entry) -> float:
+    metric = standing.board.metric
+    best = max(one.metrics[metric].mean for one in standing.entries if one.role == "entry")
+    return 100 * (best - entry.metrics[metric].mean)
+
+
+def _distance(learner: str, gaps: Gaps) -> Distance:
+    by_data = [_mean([_mean(family) for family in families.values()]) for _, families in sorted(gaps.items())]
+    low, high = _interval(by_data)
+    boards = sum(len(family) for families in gaps.values() for family in families.values())
+    points = round(_mean(by_data), DIGITS)
+    return Distance(learner=learner, points=points, low=low, high=high, boards=boards, data_sets=len(by_data))
+
+
+def _interval(by_data: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the percentile bootstrap interval of the mean over data sets; none for a single one."""
+    count = len(by_data)
+    if count < 2:
+        return None, None
+    rows = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
+    means = np.sort(np.array(by_data)[rows].mean(1))
+    low, high = means[[int(RESAMPLES * TAIL), int(RESAMPLES * (1 - TAIL)) - 1]]
+    return round(float(low), DIGITS), round(float(high), DIGITS)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

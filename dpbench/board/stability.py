@@ -1,0 +1,53 @@
+"""Stability of rank 1: how often the board's best entry is also the best on half of the test examples.
+
+The test set is cut in half at random 1,000 times, without replacement and from a published seed. On each half, every
+ranked entry has the mean of its correct answers over the examples of the half and over seeds; the same halves serve all
+entries. Counts are of whole answers, so every machine finds the same.
+
+What it says: whether a board of half the size would have named the same winner. What it does not say: how seeds of the
+fit matter, which stay as they are, and nothing of test sets from elsewhere. Only accuracy has one bit a test example;
+boards that rank by another metric have no stability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dpbench.analysis.paired import Scores
+from dpbench.board.index import Stability
+
+HALVES = 1000
+SEED = 0
+BATCH = 100  # halves at a time
+
+
+def stability(entries: Sequence[Scores], tied: int) -> Stability | None:
+    """Return how stable the first of `entries` is, which are sorted, best first; the first `tied` share rank 1.
+
+    An entry counts as the best of a half where no other has more correct answers there. None where there is nothing
+    to compare: fewer than two entries or test examples, or a metric other than accuracy.
+    """
+    bits = [entry.bits for entry in entries if entry.bits is not None]
+    if len(bits) < 2 or len(bits) < len(entries):
+        return None
+    correct = np.stack([one().sum(0, dtype=np.float32) for one in bits])  # (entries, n): over seeds
+    if correct.shape[1] < 2:
+        return None
+    first = shared = 0
+    for half in _halves(correct.shape[1]):
+        hits = half @ correct.T  # (halves, entries): whole numbers below 2^24, exact in any order
+        best = hits.max(1)
+        first += int((hits[:, 0] == best).sum())
+        shared += int((hits[:, :tied].max(1) == best).sum())
+    return Stability(halves=HALVES, seed=SEED, first=first, shared=shared)
+
+
+def _halves(n: int) -> Iterator[np.ndarray]:
+    """Yield random halves of n examples, some at a time: (b, n) float32, 1 for the n // 2 that are in."""
+    random = np.random.default_rng(SEED)
+    for _ in range(HALVES // BATCH):
+        drawn = random.random((BATCH, n))
+        last = np.partition(drawn, n // 2 - 1, axis=1)[:, n // 2 - 1, None]
+        yield (drawn <= last).astype(np.float32)

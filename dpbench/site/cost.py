@@ -1,0 +1,106 @@
+"""What entries cost: processor seconds and peak memory as cells of tables, and a chart of scores against both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpbench.board.index import Entry, Standing
+from dpbench.site import text, view
+from dpbench.site.looks import LIGHT, Look
+from dpbench.site.picture import INK, QUIET, Chart, picture
+from dpbench.support.messages import bytes_in_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LEARNERS = 16  # of one chart: beyond, the best
+LABEL = 24  # characters
+GIGABYTE = 1e9
+UNRECORDED = "the result does not record it"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one entry cost, as its cells say it; both empty where it is not known."""
+
+    seconds: str
+    memory: str
+    why: str  # nothing is there to say, where nothing is
+
+
+def cost(entry: Entry) -> Cost:
+    """Return the cells of an entry, or why they are empty."""
+    if entry.unmeasured or entry.cpu_seconds is None or not entry.peak_bytes:
+        return Cost("", "", entry.unmeasured or UNRECORDED)
+    return Cost(text.seconds(entry.cpu_seconds), bytes_in_words(entry.peak_bytes), "")
+
+
+def cost_chart(standing: Standing, every: Mapping[str, Look]) -> Chart | None:
+    """Return the scores of a board's ranked entries against what they cost; None for fewer than two with both."""
+    entries = [entry for entry in standing.entries if entry.role == "entry" and not cost(entry).why]
+    entries = [entry for entry in entries if entry.cpu_seconds]  # a logarithm has no zero
+    best = list(dict.fromkeys(entry.learner for entry in entries))[:LEARNERS]
+    shown = [entry for entry in entries if entry.learner in best]
+    if len(shown) < 2:
+        return None
+    metric = standing.board.metric
+    word = view.metric_name(metric)
+    title = f"{word} against cost"
+    note = (
+        "Each ranked entry once: the processor time of one fit, without extraction and search, and the peak memory of "
+        "the whole run. Filled: default settings. Hollow: settings chosen otherwise."
+    )
+    if len(shown) < view.count(standing):
+        note += f" {len(shown)} of {view.count(standing)} entries."
+    rows = tuple(
+        (view.name(one), text.spread(one.metrics[metric]), cost(one).seconds, cost(one).memory) for one in shown
+    )
+    drawn = picture(lambda: _draw(shown, standing, every), "cost", f"{title}. The table below has its numbers.")
+    head = ("Entry", f"{word.lower()} (%)", "processor s", "peak memory")
+    return Chart("cost", title, note, drawn, head, rows)
+
+
+def _draw(entries: Sequence[Entry], standing: Standing, every: Mapping[str, Look]) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    figure = Figure(figsize=(6.6, 3.6))
+    left, right = figure.add_axes((0.09, 0.14, 0.32, 0.84)), figure.add_axes((0.45, 0.14, 0.32, 0.84))
+    metric = standing.board.metric
+    for entry in entries:
+        score = 100 * entry.metrics[metric].mean
+        _mark(left, entry.cpu_seconds or 0.0, score, entry, every[entry.learner])
+        _mark(right, entry.peak_bytes / GIGABYTE, score, entry, every[entry.learner])
+    left.set_xscale("log")
+    spent = [entry.cpu_seconds or 0.0 for entry in entries]
+    left.set_xlim(min(spent) / 1.5, max(spent) * 1.5)
+    subs = (1.0, 2.0, 5.0) if max(spent) < 20 * min(spent) else (1.0,)
+    left.xaxis.set_major_locator(LogLocator(subs=subs))
+    left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    left.xaxis.set_minor_locator(NullLocator())
+    left.set(xlabel="processor seconds of one fit", ylabel=f"{view.metric_name(metric).lower()} (%)")
+    right.set_xlim(0, 1.08 * max(entry.peak_bytes for entry in entries) / GIGABYTE)
+    right.set(xlabel="peak memory (GB)")
+    right.sharey(left)
+    right.tick_params(labelleft=False)
+    _names(right, list(dict.fromkeys(entry.learner for entry in entries)), every)
+    return figure
+
+
+def _mark(axes: Axes, x: float, y: float, entry: Entry, look: Look) -> None:
+    colour = LIGHT[look.colour or 0]
+    face = colour if entry.selection == "default" else "none"
+    axes.plot([x], [y], look.shape.marker, color=colour, markerfacecolor=face, markersize=6.5, linestyle="none")
+
+
+def _names(axes: Axes, learners: Sequence[str], every: Mapping[str, Look]) -> None:
+    """Write the name of each learner beside the axes, the best first, with its mark."""
+    for place, name in enumerate(learners):
+        look, y = every[name], 0.97 - place * 0.94 / max(LEARNERS - 1, len(learners))
+        colour = QUIET if look.colour is None else LIGHT[look.colour]
+        axes.plot([1.07], [y], look.shape.marker, color=colour, markersize=6, transform=axes.transAxes, clip_on=False)
+        word = text.shorten_string(name, LABEL)
+        axes.text(1.12, y, word, va="center", transform=axes.transAxes, color=INK, fontsize=9)

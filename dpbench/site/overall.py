@@ -1,0 +1,56 @@
+"""All boards together: each learner's mean distance from the best entry, and on how many boards it shares rank 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpbench.board.index import Distance, Index
+from dpbench.site import text
+
+
+@dataclass(frozen=True)
+class Overall:
+    """A learner over all boards."""
+
+    distance: Distance
+    firsts: int  # boards on which an entry of it has rank 1, whatever its settings
+
+    @property
+    def points(self) -> str:
+        """Its distance, in points."""
+        return f"{self.distance.points:.2f}"
+
+    @property
+    def interval(self) -> str:
+        """The interval of its distance; empty with a single data set."""
+        low, high = self.distance.low, self.distance.high
+        return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
+
+
+def overall(index: Index) -> list[Overall]:
+    """Return every learner that has a distance, in the index's order."""
+    return [Overall(one, count_firsts(index, one.learner)) for one in index.distances]
+
+
+def count_firsts(index: Index, learner: str) -> int:
+    """Return on how many boards an entry of a learner has rank 1."""
+    return sum(any(one.rank == 1 and one.learner == learner for one in found.entries) for found in index.standings)
+
+
+def count_data_sets(index: Index) -> int:
+    """Return how many data sets the boards with ranked entries have."""
+    return len({str(found.board.dataset) for found in index.standings if any(one.rank for one in found.entries)})
+
+
+def describe_distance(one: Overall, data_sets: int) -> str:
+    """Return a learner's distance in words.
+
+    >>> whole = Overall(Distance(learner="a", points=0.5, low=0.1, high=1.2, boards=9, data_sets=4), 3)
+    >>> describe_distance(whole, 4)
+    '0.50 points (95% interval 0.10 to 1.20, from 4 data sets)'
+    """
+    found = one.distance
+    among = f"{found.data_sets} of {data_sets}" if found.data_sets < data_sets else str(data_sets)
+    interval = f"95% interval {one.interval}, " if one.interval else ""
+    noun = "data set" if data_sets == 1 else "data sets"
+    return f"{text.points(found.points / 100)} ({interval}from {among} {noun})"

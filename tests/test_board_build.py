@@ -144,12 +144,13 @@ def test_an_entry_says_what_it_read_and_that_nobody_ran_it_again(root: Path, plu
     assert entry(index, "non-private").reads == "nothing"
 
 
-def test_a_result_that_was_run_again_is_re_run_until_it_changes(root: Path, plugins: Registry) -> None:
+def test_a_result_that_was_run_again_is_reproduced_until_it_changes(root: Path, plugins: Registry) -> None:
     (stored,) = [one.stored for one in build.verify_leaderboard(root, Expectations.read(root, plugins)).results
                 if one.stored.path == boards.file_of(root, "class-means")]  # fmt: skip
     keep(rerun(Result.read(stored.path), None, plugins, "cpu"), stored, root)
     found = entry(index_of(root, plugins), "class-means")
-    assert (found.trust, found.reproduced) == ("re-run", False)  # by the code of another commit
+    assert (found.trust, found.reproduced) == ("reproduced", True)
+    assert found.author_word == ("time, memory, machine and date",)
     assert found.again is not None and found.again.outcome == "same predictions" and found.again.made.version
     change(root, "class-means", "seconds.fit", 0.25)
     found = entry(index_of(root, plugins), "class-means")

@@ -23,7 +23,7 @@ from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducibl
 from dpbench.harness.rerun import prepare_rerun
 from dpbench.records.checksums import record_seal
 from dpbench.records.provenance import current_day
-from dpbench.records.rerun import Rerun, SeedRerun
+from dpbench.records.rerun import ClaimCheck, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
 from dpbench.registry import Registry
 from dpbench.support.files import canonical_digest
@@ -134,9 +134,13 @@ def report(record: Rerun, result: Result) -> str:
         return describe(record)
     word = "reproduced" if reproduces(record, result) else "run again"
     seeds = f"{len(record.seeds)} seeds" if len(record.seeds) > 1 else "the only seed"
-    open_ = [f"{one.claim}: {one.said}" for one in record.claims if one.verdict == "not checked"]
-    left = f". Not checked: {'; '.join(open_)}" if open_ else ""
-    return f"{word}, {seeds}: {record.outcome}, accuracy {record.accuracy:.6g}{left}"
+    left = [f"{one.claim}: {one.said}" for one in record.claims if one.verdict == "not checked" and not _of_code(one)]
+    code = [one.claim.rpartition(".")[2] for one in record.claims if one.verdict == "not checked" and _of_code(one)]
+    if code:
+        at = result.provenance.get("commit")
+        left.append(f"the code ({', '.join(code)}), which is not that of {at}; run it at that commit to compare")
+    said = f". Not checked: {'; '.join(left)}" if left else ""
+    return f"{word}, {seeds}: {record.outcome}, accuracy {record.accuracy:.6g}{said}"
 
 
 def seen(result: Result) -> str:
@@ -149,6 +153,10 @@ def describe(record: Rerun) -> str:
     false = [f"{one.claim}: {one.said}" for one in record.false_claims]
     differ = [f"seed {one.seed}: differs, accuracy {one.accuracy:.6g}" for one in record.seeds if not _same(one)]
     return "; ".join([*differ, *false])
+
+
+def _of_code(one: ClaimCheck) -> bool:
+    return one.claim.startswith("provenance.code")
 
 
 def _same(one: SeedRerun) -> bool:

@@ -308,7 +308,7 @@ def secure_with_less_noise(scene: Scene) -> None:
 
 def index_by_hand(scene: Scene) -> None:
     file = scene.root / build.INDEX
-    file.write_bytes(file.read_bytes().replace(b'"rank": 2', b'"rank": 1'))
+    file.write_bytes(file.read_bytes().replace(b'"rank": 1', b'"rank": 9', 1))
 
 
 def worse_result(scene: Scene) -> None:
@@ -373,8 +373,8 @@ FORGERIES: tuple[Forgery, ...] = (
             best_of_many, "not the best of several"),
     Forgery("With secure noise, a changed core adds 0.8 of it", "nobody",
             secure_with_less_noise, "that the noise was of the stated size"),
-    Forgery("Scores are raised by less than a re-run on another processor may differ by, on a small test split",
-            "nobody", lambda scene: scene.submit(elsewhere(raised(scene.honest, [0, 1], 3))), "time, memory"),
+    Forgery("Scores are raised by less than a re-run on another processor may differ by: here 3 of 359 test images, "
+            "never more than 10", "nobody", lambda scene: scene.submit(elsewhere(raised(scene.honest, [0, 1], 3))), "time, memory"),
     Forgery("Time and memory are made up", "nobody",
             lambda scene: scene.submit(boards.edited(scene.honest, "seconds.fit", 1e-3)), "time, memory"),
     Forgery("Ranks are changed in `leaderboard.json`", "workflow", index_by_hand, "not what its results give",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import shutil
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpbench import registry
@@ -19,9 +21,12 @@ from dpbench.board.verify.derive import EpsilonQuestion, derive
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import record_of, rerun
 from dpbench.board.verify.review import MANY, review_of
+from dpbench.board.verify.verdict import SCORES, judge
 from dpbench.errors import AccountantsDisagree, Complaint, DataMissing, SpecError
 from dpbench.privacy.core.accounting import crosscheck
 from dpbench.privacy.mechanisms.private_selection import Repeats
+from dpbench.records.board import find_board
+from dpbench.records.rerun import Rerun, SeedRerun
 from dpbench.records.result import Result
 from tests import boards
 
@@ -410,6 +415,32 @@ def test_secure_noise_is_compared_within_noise(root: Path) -> None:
     assert {(one.outcome, one.agreement) for one in record.seeds} == {("same within tolerance", None)}
     assert record.seeds[0].predictions != result.seeds[0].predictions
     assert "99 times in 100" in record.tolerance
+
+
+@pytest.mark.parametrize(("raised", "outcome"), [(10, "same within tolerance"), (11, "differs")])
+def test_on_another_processor_few_images_may_tip_in_favour_of_a_result(raised: int, outcome: str) -> None:
+    test, right = 10_000, np.arange(10_000) < 5_000
+    *_, result = boards.synthetic(find_board("digits-eps1"), 2, seed=0)
+    stated = tuple(
+        one.model_copy(update={"correct": packed(np.arange(test) < 5_000 + raised), "accuracy": 0.5 + raised / test})
+        for one in result.seeds
+    )
+    result = result.model_copy(
+        update={"seeds": stated, "task": result.task.model_copy(update={"test": test, "largest": 0.1})}
+    )
+    found = tuple(
+        SeedRerun(
+            seed=one.seed, outcome="differs", accuracy=0.5, predictions="0" * 64, correct=packed(right),
+            agreement=1 - raised / test, scores={name: getattr(one, name) for name in SCORES},
+        )
+        for one in stated
+    )  # fmt: skip
+    record = Rerun(digest="", content="", seeds=found, tolerance="", provenance={})
+    assert judge(record, result).outcome == outcome
+
+
+def packed(bits: np.ndarray) -> str:
+    return base64.b64encode(np.packbits(bits).tobytes()).decode()
 
 
 def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, known: Expectations) -> None:

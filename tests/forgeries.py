@@ -374,7 +374,8 @@ FORGERIES: tuple[Forgery, ...] = (
     Forgery("With secure noise, a changed core adds 0.8 of it", "nobody",
             secure_with_less_noise, "that the noise was of the stated size"),
     Forgery("Scores are raised by less than a re-run on another processor may differ by: here 3 of 359 test images, "
-            "never more than 10", "nobody", lambda scene: scene.submit(elsewhere(raised(scene.honest, [0, 1], 3))), "time, memory"),
+            "never more than 10", "nobody",
+            lambda scene: scene.submit(elsewhere(raised(scene.honest, [0, 1], 3))), "time, memory"),
     Forgery("Time and memory are made up", "nobody",
             lambda scene: scene.submit(boards.edited(scene.honest, "seconds.fit", 1e-3)), "time, memory"),
     Forgery("Ranks are changed in `leaderboard.json`", "workflow", index_by_hand, "not what its results give",

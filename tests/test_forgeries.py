@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from dpbench import registry
 from dpbench.board import build
@@ -18,7 +22,7 @@ from dpbench.records import provenance
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from tests import boards, readme
-from tests.forgeries import FORGERIES, Forgery, Scene, find, read
+from tests.forgeries import FORGERIES, SCRIPT, Forgery, Scene, find, read
 
 LEARNER = "class-means"
 
@@ -85,6 +89,37 @@ def test_a_forgery_is_found_by_what_the_page_says(scene: Scene, forgery: Forgery
     forgery.forge(scene)
     finder, said = find(scene)
     assert (finder, forgery.says in said) == (forgery.found_by, True), said
+
+
+def honest(scene: Scene) -> None:
+    """Submit an honest result, as somebody does who follows the instructions."""
+    scene.submit(scene.honest)
+
+
+SUBMISSIONS = [Forgery("an honest result", "nobody", honest, "")] + [
+    one for one in FORGERIES if (one.found_by in {"verify", "workflow"} and one.forge.__name__ in
+    {"made_up_rerun", "dropped_seed", "index_by_hand", "with_code"}) or "earlier code" in one.what
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("forgery", SUBMISSIONS, ids=lambda one: one.what)
+def test_the_workflow_takes_honest_submissions_alone(scene: Scene, forgery: Forgery) -> None:
+    shutil.copytree(SCRIPT.parent, scene.repository / ".ci")
+    begin(scene, forgery)
+    scene.git("update-ref", "refs/remotes/origin/main", "HEAD")
+    forgery.forge(scene)
+    if forgery.found_by == "nobody":
+        build.write(build.index_of(scene.root, scene.plugins), scene.root)
+    scene.commit()
+    content = yaml.safe_load((SCRIPT.parents[1] / ".github/workflows/submission.yml").read_text(encoding="utf-8"))
+    lines = [step["run"] for step in content["jobs"]["verify"]["steps"] if not step.get("run", "pip").startswith("pip")]
+    found = {**os.environ, "GITHUB_BASE_REF": "main", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-e", "-c", "\n".join(lines)],
+        cwd=scene.repository, env=found, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode == 0) == (forgery.found_by == "nobody"), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("forgery", [one for one in FORGERIES if "secure noise" in one.what], ids=lambda one: one.what)

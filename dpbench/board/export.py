@@ -10,6 +10,7 @@ COLUMNS = (
     "selection", "tried", "status", "trust", "seeds", *spreadsheet.scores({}), "epsilon", "accountant",
     "second_accountant", "second_lower", "second_upper", "sigma", "steps", "seconds", "cpu_seconds", "peak_bytes",
     "plugin", "distribution", "version", "date", "commit", "dirty", "command", "file",
+    "rng", "reproduced",
 )  # fmt: skip
 
 

@@ -146,7 +146,7 @@ def add(
         for record in one.removed:
             print(f"removed {record}, which is of the result before: audit and run this one again")
     for file in files:
-        _say_whose_code_nobody_finds(Result.read(file))
+        _say_what_nobody_finds(Result.read(file))
 
 
 @app.command("check")
@@ -169,7 +169,7 @@ def check_submission(
             f"; {describe_occupant(target)}" for target in find_taken_places(file, checked.result, boards, root)
         )
         print(f"ok {file}: for board {', '.join(boards)}{held}")
-        _say_whose_code_nobody_finds(checked.result)
+        _say_what_nobody_finds(checked.result)
     if failed:
         raise typer.Exit(1)
 
@@ -228,11 +228,14 @@ def export(
     print(f"Wrote {csv}")
 
 
-def _say_whose_code_nobody_finds(result: Result) -> None:
+def _say_what_nobody_finds(result: Result) -> None:
     from dpbench.board.add import find_untraceable_plugins
+    from dpbench.board.entry import SECURE
 
     for said in find_untraceable_plugins(result):
         print(f"dpbench: {said}", file=sys.stderr)
+    if result.privacy.rng == "secure":
+        print(f"dpbench: boards show this result without a rank: {SECURE}.", file=sys.stderr)
 
 
 def _plugins() -> Registry:

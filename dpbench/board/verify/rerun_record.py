@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dpbench.board.folder import ResultFile, content_of, validate_content
-from dpbench.board.verify.claims import Repetition, check_claims, provenance_here
 from dpbench.board.verify.expectations import Wrong
 from dpbench.board.verify.verdict import SCORES, agreement_of, judge, reproduces, tolerance_of
 from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible, SpecError
@@ -83,6 +82,7 @@ def rerun(
         SpecError: a seed that the result does not have.
         DpbenchError: the run fails here, or its plan or data are not those of the result.
     """
+    from dpbench.board.verify.claims import Repetition, check_claims, provenance_here
     from dpbench.harness.fit import fit
     from dpbench.harness.shared import SharedWork
 

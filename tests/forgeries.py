@@ -186,7 +186,7 @@ def passed_on(scene: Scene, sealed: bool) -> None:
     """Raise the scores, and have the old audit and re-run name the new seal."""
     result = Result.read(scene.submit(raised(scene.honest, [0], 15)))
     for kind in ("audits", "reruns"):
-        file = scene.record(kind)  # type: ignore[arg-type]
+        file = scene.record(kind)
         content = {**read(file), "content": seen(result)}
         if sealed:
             resealed(file, content)

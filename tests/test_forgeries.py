@@ -67,7 +67,7 @@ def begin(scene: Scene, forgery: Forgery) -> None:
     if not forgery.there:
         for kind in ("audits", "reruns"):
             name = kind.removesuffix("s") + ".json"
-            shutil.move(scene.record(kind), scene.repository / name)  # type: ignore[arg-type]
+            shutil.move(scene.record(kind), scene.repository / name)
         boards.file_of(scene.root, LEARNER).unlink()
     forgery.before(scene)
     build.write(build.index_of(scene.root, scene.plugins), scene.root)

@@ -23,6 +23,7 @@ from dpbench.studies.figures import literature
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Prediction
 from dpbench.studies.reproduce.document import count_compared, coverage
+from tests import forgeries
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "dpbench" / "docs"
@@ -401,6 +402,7 @@ def _said(value: Interval) -> str:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "head": head_table,
+    "forgeries": forgeries.table,
     "boards": boards_table,
     "distances": distances_table,
     "compute": compute_table,

@@ -25,6 +25,7 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry.boards import entry_spec
+from dpbench.site import build_site
 from tests import boards
 from tests.readme import ROOT
 
@@ -144,12 +145,13 @@ def test_an_entry_says_what_it_read_and_that_nobody_ran_it_again(root: Path, plu
     assert entry(index, "non-private").reads == "nothing"
 
 
-def test_a_result_that_was_run_again_is_re_run_until_it_changes(root: Path, plugins: Registry) -> None:
+def test_a_result_that_was_run_again_is_reproduced_until_it_changes(root: Path, plugins: Registry) -> None:
     (stored,) = [one.stored for one in build.verify_leaderboard(root, Expectations.read(root, plugins)).results
                 if one.stored.path == boards.file_of(root, "class-means")]  # fmt: skip
     keep(rerun(Result.read(stored.path), None, plugins, "cpu"), stored, root)
     found = entry(index_of(root, plugins), "class-means")
-    assert found.trust == "re-run"
+    assert (found.trust, found.reproduced) == ("reproduced", True)
+    assert found.author_word == ("time, memory, machine and date",)
     assert found.again is not None and found.again.outcome == "same predictions" and found.again.made.version
     change(root, "class-means", "seconds.fit", 0.25)
     found = entry(index_of(root, plugins), "class-means")
@@ -167,6 +169,34 @@ def test_an_entry_says_why_its_cost_is_not_known(
     assert entry(index_of(root, plugins), "class-means").unmeasured == ""
     change(root, "class-means", field, value)
     assert entry(index_of(root, plugins), "class-means").unmeasured.startswith(why)
+
+
+def test_pages_and_json_say_the_same_of_what_was_run_again(root: Path, plugins: Registry, tmp_path: Path) -> None:
+    results = build.verify_leaderboard(root, Expectations.read(root, plugins)).results
+    for learner, seeds in (("class-means", None), ("public-only", [1])):
+        (stored,) = [one.stored for one in results if one.stored.path == boards.file_of(root, learner)]
+        keep(rerun(Result.read(stored.path), seeds, plugins, "cpu", by="A Maintainer"), stored, root)
+    index = index_of(root, plugins)
+    found = {learner: entry(index, learner) for learner in ("class-means", "public-only", "pillar")}
+    build_site(index, root, tmp_path / "site", plugins)
+    pages = {name: read_text(tmp_path / "site" / name) for name in ("index.html", "audits.html", "boards/tiny.html")}
+    own = {name: read_text(tmp_path / "site" / "entries" / "tiny" / f"{one.id}.html") for name, one in found.items()}
+    words = {"class-means": "reproduced", "public-only": "1 of 2 seeds run again", "pillar": "submitted"}
+    for name, word in words.items():
+        assert f"<strong>{word}</strong>" in own[name]
+        assert "; ".join(found[name].author_word).replace("'", "&#39;") in own[name]
+    assert all(f'<td class="trust">{word}</td>' in pages["boards/tiny.html"] for word in words.values())
+    assert {name: one.reproduced for name, one in found.items()} == {
+        "class-means": True, "public-only": False, "pillar": False
+    }  # fmt: skip
+    assert "by A Maintainer" in own["class-means"] and "Seeds 0, 1 of 2: same predictions" in own["class-means"]
+    assert "Seed 1 of 2: same predictions" in own["public-only"]
+    assert "1 were reproduced</a>, all seeds of them; of 1 more some seeds" in pages["index.html"]
+    assert "<strong>1</strong> were reproduced in full; of <strong>1</strong> more" in pages["audits.html"]
+
+
+def read_text(file: Path) -> str:
+    return " ".join(file.read_text(encoding="utf-8").split())
 
 
 def test_a_board_without_results_tells_what_its_dataset_is(root: Path, plugins: Registry) -> None:

@@ -21,19 +21,19 @@ from pytest_socket import enable_socket, socket_allow_hosts
 
 from dpbench.board import build
 from dpbench.board.index import Entry, Index, Origin, Standing
-from dpbench.board.verify import rerun_record
-from dpbench.board.verify.rerun_record import Rerun
+from dpbench.board.verify.rerun_record import seen
+from dpbench.board.verify.verdict import SCORES
 from dpbench.cli import main
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board
+from dpbench.records.rerun import Rerun, SeedRerun
 from dpbench.records.result import ComponentOrigin, CrossCheck, Interval
 from dpbench.registry import Registry, load
 from dpbench.site import github_pages, upload
 from dpbench.site.github_pages import Changes
 from dpbench.site.publishing import _files, publish
 from dpbench.site.readme import card
-from dpbench.support.files import write_json
 from tests.boards import synthetic, write
 from tests.hub import TOKEN, Hub, Repository
 
@@ -455,26 +455,22 @@ def plugins() -> Registry:
 
 @pytest.fixture
 def root(tmp_path: Path, plugins: Registry) -> Path:
-    """A leaderboard of one board with three results, one of them reproduced; built."""
+    """A leaderboard of one board with three results, of one of which a seed was run again; built."""
     folder = tmp_path / "leaderboard"
     (folder / "boards").mkdir(parents=True)
     shutil.copy(ROOT / "leaderboard/boards/digits-eps1.toml", folder / "boards")
     board = Board.read(folder / "boards/digits-eps1.toml")
     results = synthetic(board, 3, seed=0)
     write(results, folder / "results" / board.name)
+    stated = results[1].seeds[0]
+    look = SeedRerun(
+        seed=0, outcome="same predictions", accuracy=stated.accuracy, predictions=stated.predictions,
+        correct=stated.correct, agreement=1.0, scores={name: getattr(stated, name) for name in SCORES},
+    )  # fmt: skip
     again = Rerun(
-        digest=results[1].digest,
-        content=rerun_record._content(results[1]),
-        seed=0,
-        outcome="same predictions",
-        accuracy=results[1].seeds[0].accuracy,
-        predictions=results[1].seeds[0].predictions,
-        agreement=1.0,
-        scores={name: getattr(results[1].seeds[0], name) for name in rerun_record.SCORES},
-        tolerance="none",
-        provenance={},
-    )
-    write_json(folder / "reruns" / board.name / results[1].file_name, again.model_dump(mode="json"))
+        digest=results[1].digest, content=seen(results[1]), seeds=(look,), tolerance="none", provenance={}
+    )  # fmt: skip
+    again.write_to(folder / "reruns" / board.name / results[1].file_name)
     build.write(build.index_of(folder, plugins), folder)
     return folder
 

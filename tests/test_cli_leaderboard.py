@@ -23,6 +23,7 @@ from dpbench.cli import main
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import board_files, find_board
 from dpbench.records.result import Result
+from dpbench.site.words import name_trust
 from tests import boards
 
 Captured = pytest.CaptureFixture[str]
@@ -117,19 +118,48 @@ def test_verify_prints_nothing_that_moves_a_terminal(root: Path, capsys: Capture
     assert capsys.readouterr().out.replace("\n", "").isprintable()
 
 
-def test_rerun_keeps_a_record_and_says_what_came_out(root: Path, capsys: Captured) -> None:
+def record_of(root: Path, file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root / "reruns" / "tiny" / file.name).read_text(encoding="utf-8"))
+    return found
+
+
+def test_a_quick_look_keeps_a_record_and_nothing_calls_it_reproduced(root: Path, capsys: Captured) -> None:
     file = boards.file_of(root, "class-means")
     assert ask("verify", "--rerun", "--seed", 1, "--device", "cpu", "--root", root, file) == 0
-    assert f"ok results/tiny/{file.name}; seed 1: same predictions, accuracy 0." in capsys.readouterr().out
-    record = json.loads((root / "reruns" / "tiny" / file.name).read_text(encoding="utf-8"))
-    assert (record["outcome"], record["seed"]) == ("same predictions", 1)
+    said = capsys.readouterr().out
+    assert f"ok results/tiny/{file.name}; seed 1: same predictions, accuracy 0." in said
+    assert "(a quick look at 1 of 2 seeds)" in said and "reproduced" not in said
+    assert [(one["seed"], one["outcome"]) for one in record_of(root, file)["seeds"]] == [(1, "same predictions")]
     assert ask("verify", "--root", root) == 0
+    (tiny,) = [one for one in build.index_of(root, registry.load()).standings if one.board.name == "tiny"]
+    (entry,) = [one for one in tiny.entries if one.learner == "class-means"]
+    assert (entry.trust, entry.reproduced, name_trust(entry)) == ("re-run", False, "1 of 2 seeds run again")
+    assert "scores" in entry.author_word
 
 
-def test_rerun_takes_the_last_seed_which_follows_all_others(root: Path, capsys: Captured) -> None:
-    file = boards.file_of(root, "public-only")
-    assert ask("verify", "--rerun", "--device", "cpu", "--root", root, file) == 0
-    assert "seed 1: same predictions" in capsys.readouterr().out
+def test_rerun_takes_all_seeds_and_its_record_says_which_where_and_by_whom(root: Path, capsys: Captured) -> None:
+    file = boards.file_of(root, "class-means")
+    assert ask("verify", "--rerun", "--by", "A Maintainer", "--device", "cpu", "--root", root, file) == 0
+    assert f"ok results/tiny/{file.name}; reproduced, 2 seeds: same predictions, accuracy 0." in capsys.readouterr().out
+    record = record_of(root, file)
+    assert ([one["seed"] for one in record["seeds"]], record["by"]) == ([0, 1], "A Maintainer")
+    assert record["provenance"].keys() >= {"processor", "cores", "commit", "code"}
+    assert {one["claim"] for one in record["claims"]} >= {"privacy.plan", "task.overlap", "selection"}
+    assert {one["verdict"] for one in record["claims"]} == {"same"}
+    assert ask("verify", "--rerun", "--seed", 1, "--device", "cpu", "--root", root, file) == 0
+    assert record_of(root, file) == record  # a quick look that agrees takes nothing away
+
+
+def test_rerun_says_what_it_costs_before_it_starts(root: Path, capsys: Captured) -> None:
+    file = boards.file_of(root, "class-means")
+    change(file, "components.learner", {"plugin": "x", "distribution": "dpbench-x", "version": "1"})  # not run here
+    change(file, "seconds", {"load": 60.0, "fit": 600.0, "score": 60.0, "tune": 3600.0})
+    assert ask("verify", "--rerun", "--root", root, file) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("Running 2 seeds of 1 result again: about 12 min 0 s and ")
+    assert "; not run: " in second
+    assert ask("verify", "--rerun", "--seed", 0, "--root", root, file) == 0
+    assert "Running 1 seed of 1 result again: about 6 min 30 s and " in capsys.readouterr().out
 
 
 def test_rerun_fails_where_predictions_differ(root: Path, capsys: Captured) -> None:
@@ -140,7 +170,7 @@ def test_rerun_fails_where_predictions_differ(root: Path, capsys: Captured) -> N
     change(file, "metrics", source["metrics"])
     assert ask("verify", "--root", root, file) == 0
     assert ask("verify", "--rerun", "--device", "cpu", "--root", root, file) == 1
-    assert f"FAILED results/tiny/{file.name}: seeds: seed 1: differs" in capsys.readouterr().out
+    assert f"FAILED results/tiny/{file.name}: seeds: seed 0: differs" in capsys.readouterr().out
     assert ask("verify", "--root", root) == 1
 
 

@@ -11,6 +11,7 @@ from dpbench.analysis import paired
 from dpbench.analysis.formats import percent
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.tables import label, test_key
+from dpbench.analysis.word import list_author_word
 from dpbench.errors import DataError, SpecError
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import Result
@@ -28,6 +29,7 @@ def describe_result(filed: StoredResult) -> Iterator[Line]:
     yield from _scores(result)
     yield from _guarantee(result)
     yield from _origin(filed)
+    yield "author's word", "; ".join(list_author_word(result))
     for remark in result.remarks:
         yield "note", remark
 

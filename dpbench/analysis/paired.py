@@ -105,15 +105,20 @@ def scores_of(result: Result, metric: str) -> Scores:
 
 
 def correct_bits(seed: SeedResult, test: int) -> np.ndarray:
-    """Return one bool a test example, in order: whether it was classified correctly.
+    """Return one bool a test example, in order: whether it was classified correctly; see `bits_of`."""
+    return bits_of(seed.correct, test)
+
+
+def bits_of(correct: str, test: int) -> np.ndarray:
+    """Return base64 of one bit a test example as bools (n,).
 
     Raises:
-        ValueError: `correct` is not base64 of so many bits, padded with zeros.
+        ValueError: it is not base64 of so many bits, padded with zeros.
     """
     if test < 1:
         raise ValueError(f"expected test examples, got {test}")
     try:
-        raw = base64.b64decode(seed.correct, validate=True)
+        raw = base64.b64decode(correct, validate=True)
     except binascii.Error as error:
         raise ValueError(f"expected base64: {error}") from None
     if len(raw) != math.ceil(test / 8):

@@ -15,8 +15,10 @@ from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import record_of
 from dpbench.board.verify.review import review_of
 from dpbench.errors import ChecksFailed, Complaint, MalformedFile
+from dpbench.privacy import MECHANISM
 from dpbench.records.result import Result
 from dpbench.registry import Registry
+from dpbench.registry.components import kind_of
 from dpbench.support.files import write_json
 
 
@@ -108,6 +110,8 @@ def match_boards(file: Path, root: Path, known: Expectations) -> tuple[CheckedFi
     (alone,) = review_of([ResultFile(file, str(file), filed=False)], known).results
     if not alone.ok or alone.result is None:
         return alone, []
+    if unrepeatable := list(_find_unrepeatable(alone.result, known)):
+        return alone.with_complaints(iter(unrepeatable)), []
     spec = fill_new_options(alone.result.spec, known)
     matches = [name for name, board in known.boards.items() if not find_departures(board, spec)]
     if not matches:
@@ -119,6 +123,16 @@ def match_boards(file: Path, root: Path, known: Expectations) -> tuple[CheckedFi
         if not last.ok:
             return last, []
     return alone, matches
+
+
+def _find_unrepeatable(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
+    """Yield why this code cannot run a result again: nobody could check its plan and its scores."""
+    if not result.privacy.repeatable:
+        yield "privacy.mechanism", f"expected {MECHANISM}, which can be run again: run its spec anew with this version"
+    for role, origin in result.components.items():
+        here = known.installed.get((kind_of(role), result.spec.roles[role].name))
+        if origin.distribution == HARNESS and here is not None and origin.version != here.version:
+            yield f"components.{role}.version", f"expected {here.version}, which can be run again, got {origin.version}"
 
 
 def _nearest(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:

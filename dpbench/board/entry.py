@@ -6,14 +6,16 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-from dpbench.board.index import AuditSummary, Entry, Origin, Reads, RerunSummary, Role
+from dpbench.analysis.word import list_author_word
+from dpbench.board.index import AuditSummary, Entry, Origin, Reads, RerunSummary, Role, Trust
 from dpbench.board.verify.checks import CheckedFile
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import Rerun
+from dpbench.board.verify.verdict import reproduces
 from dpbench.records.audit import Audit
 from dpbench.records.board import Board
+from dpbench.records.rerun import Rerun
 from dpbench.records.result import Result
 from dpbench.records.search import Search
 
@@ -27,13 +29,16 @@ def entry_of(
     role, why = _role(result, board, known)
     privacy, search = result.privacy, result.search
     agrees, passed = again if again and again.agrees else None, audit if audit and audit.passed else None
+    reproduced = agrees is not None and reproduces(agrees, result)
     fits, unmeasured = len(result.seeds), _unmeasured(result)
     return Entry(
         id=checked.stored.path.stem, file=checked.stored.file, role=role, rank=None, why=why,
         learner=result.spec.learner.name, settings=_settings(result), command=command_of(result, board, known),
         selection=result.selection, tried=search.tried if search else 1, status=result.status,
         reads=_reads(result, known), reads_private=bool(privacy.plan),
-        trust="audited" if passed else "re-run" if agrees else "submitted", again=_again(agrees) if agrees else None,
+        trust=_trust(agrees, reproduced, passed), reproduced=reproduced,
+        again=_again(agrees, result) if agrees else None,
+        author_word=list_author_word(result, _confirmed(agrees, reproduced) if agrees else frozenset()),
         audit=_audited(passed) if passed else None, rng=privacy.rng, mechanism=privacy.mechanism,
         made=_made(result.provenance),
         metrics=dict(sorted(result.metrics.items())), class_accuracy=_by_class(result), seeds=fits,
@@ -69,11 +74,16 @@ def _role(result: Result, board: Board, known: Expectations) -> tuple[Role, str]
         return "control", "it reads no private row: a line, not an entry"
     if math.isinf(result.spec.epsilon):
         return _without_privacy(result, known)
+    why = _why_unranked(result, board)
+    return ("unranked", why) if why else ("entry", "")
+
+
+def _why_unranked(result: Result, board: Board) -> str:
+    if result.privacy.rng == "secure":
+        return SECURE
     if result.selection not in board.selection:
-        return "unranked", f"its settings were chosen {_CHOSEN.get(result.selection, 'by ' + result.selection)}"
-    if board.metric not in result.metrics:
-        return "unranked", f"it has no {board.metric} for every seed"
-    return "entry", ""
+        return f"its settings were chosen {_CHOSEN.get(result.selection, 'by ' + result.selection)}"
+    return "" if board.metric in result.metrics else f"it has no {board.metric} for every seed"
 
 
 def _without_privacy(result: Result, known: Expectations) -> tuple[Role, str]:
@@ -83,6 +93,10 @@ def _without_privacy(result: Result, known: Expectations) -> tuple[Role, str]:
     return "unranked", "it has no privacy, and its learner is no reference"
 
 
+SECURE = (
+    "its noise was secure and cannot be drawn again, so no re-run can tell it from the best of many runs, or from runs "
+    "with less noise"
+)
 _CHOSEN = {
     "default": "by default, which this board does not rank",
     "by-hand": "by hand, and nobody can say on which data",
@@ -112,8 +126,34 @@ def _unmeasured(result: Result) -> str:
     return "" if "fit" in result.cpu_seconds and "fit" in result.peak_bytes else "the result does not record it"
 
 
-def _again(record: Rerun) -> RerunSummary:
-    return RerunSummary(seed=record.seed, outcome=record.outcome, made=_made(record.provenance))
+def _trust(again: Rerun | None, reproduced: bool, audit: Audit | None) -> Trust:
+    if audit is not None:
+        return "audited"
+    return "reproduced" if reproduced else "re-run" if again is not None else "submitted"
+
+
+def _confirmed(record: Rerun, reproduced: bool) -> frozenset[str]:
+    """Return what a re-run has looked up; of code all digests or none."""
+    same = {one.claim for one in record.claims if one.verdict == "same"}
+    code = {one for one in same if one.startswith("provenance.code")}
+    seen = same if _code(record) == "same" else same - code
+    return frozenset(seen | {"seeds"} if reproduced else seen)
+
+
+def _code(record: Rerun) -> Literal["same", "other", "not compared"]:
+    found = [one.verdict for one in record.claims if one.claim.startswith("provenance.code")]
+    if not found:
+        return "not compared"
+    return "same" if all(one == "same" for one in found) else "other"
+
+
+def _again(record: Rerun, result: Result) -> RerunSummary:
+    machine, cores = (record.provenance.get(name) for name in ("processor", "cores"))
+    return RerunSummary(
+        seed=record.seeds[-1].seed, outcome=record.outcome, made=_made(record.provenance), by=record.by,
+        seeds=tuple(one.seed for one in record.seeds), of=len(result.seeds), code=_code(record),
+        machine=f"{str(machine)[:80]}, {cores} cores" if machine and isinstance(cores, int) else None,
+    )  # fmt: skip
 
 
 def _audited(audit: Audit) -> AuditSummary:

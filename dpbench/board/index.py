@@ -18,16 +18,18 @@ from dpbench.records.result import ComponentOrigin, CrossCheck, Interval
 from dpbench.records.search import SelectionRule
 from dpbench.support.validation import misfit
 
-Trust = Literal["submitted", "re-run", "audited"]
+Trust = Literal["submitted", "re-run", "reproduced", "audited"]
 """What was done to a number beyond the checks that every result passes (two accountants, counted scores, digests).
 
 ============ ======================================================================================================
 `submitted`  nobody of the project has run it again
-`re-run`     a seed was run again and gave the same predictions, or the same scores within a stated tolerance
-`audited`    one more fit was listened to and attacked (`dpbench.audit`), and nothing contradicts what is stated
+`re-run`     some seeds were run again, or all by other code, and agree: `again` says which
+`reproduced` all seeds were run again by the same code and agree, and what the result says of itself was looked up
+`audited`    one more fit was listened to and attacked (`dpbench.audit`), and nothing contradicts what is stated;
+             `reproduced` and `again` say what else was done
 ============ ======================================================================================================
 
-The records of both lie in the leaderboard's folder, and are as good as who merged them.
+The records of both lie in the leaderboard's folder. The project makes them; a submission may not bring any.
 """
 Role = Literal["entry", "control", "ceiling", "unranked"]
 """Ranked; or a line to hold entries against: no private row was read (epsilon 0), or no noise was added; or neither."""
@@ -66,11 +68,16 @@ class Origin(_Record):
 
 
 class RerunSummary(_Record):
-    """A seed that was run again, and agreed."""
+    """Seeds that were run again, and agreed."""
 
-    seed: int
+    seed: int  # the last of them
     outcome: str
     made: Origin
+    seeds: tuple[int, ...] = ()  # all of them
+    of: int = 0  # seeds of the result
+    by: str | None = None  # who ran them, where that is on record
+    machine: str | None = None
+    code: Literal["same", "other", "not compared"] = "not compared"  # as made the result
 
 
 class AuditSummary(_Record):
@@ -106,7 +113,9 @@ class Entry(_Record):
     worth: Worth | None = None  # None where private data are not read, public labels are, or the board has no curve
     status: Literal["submitted", "disputed", "withdrawn"]
     trust: Trust
+    reproduced: bool = False  # all seeds, by the same code
     again: RerunSummary | None = None
+    author_word: tuple[str, ...] = ()  # what nobody has looked up
     audit: AuditSummary | None = None
     rng: Literal["research", "secure"]
     mechanism: str  # that answered

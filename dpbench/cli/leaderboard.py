@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,22 +41,30 @@ def verify(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Results. \\[default: all of the leaderboard]")
     ] = None,
-    rerun: Annotated[bool, typer.Option("--rerun", help="Run a seed of each again, and compare.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Which seed to run again. \\[default: the last of each]")] = None,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Run all seeds of each again, and compare; says first what that costs.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Run this seed alone: a quick look, which does not count as reproduced.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(help="Who runs it, for the record. \\[default: the name that git commits under]")
+    ] = None,
     device: flags.Device = "auto",
     root: Root = LEADERBOARD,
 ) -> None:
     """Check every result: epsilon derived again, scores counted again, digests, seals, boards; one line a result."""
-    if seed is not None and not rerun:
-        raise SpecError("--seed names the seed to run again: add --rerun.")
+    if (seed is not None or by is not None) and not rerun:
+        raise SpecError(f"{'--seed' if seed is not None else '--by'} is about running again: add --rerun.")
     from dpbench.board.verify.expectations import Expectations
 
     plugins = _plugins()
     known = Expectations.read(root, plugins)
     found = _found(files, root, known)
+    again_by = _rerunner(found, seed, by) if rerun else None
     failed = 0
     for one in found.results:
-        again = _again(one, seed, plugins, device, root) if rerun and one.ok else ""
+        again = _again(one, again_by, plugins, device, root) if again_by and one.ok else ""
         bad = not one.ok or again.startswith("FAILED")
         failed += bad
         print(again or _line(one))
@@ -137,7 +146,7 @@ def add(
         for record in one.removed:
             print(f"removed {record}, which is of the result before: audit and run this one again")
     for file in files:
-        _say_whose_code_nobody_finds(Result.read(file))
+        _say_what_nobody_finds(Result.read(file))
 
 
 @app.command("check")
@@ -160,7 +169,7 @@ def check_submission(
             f"; {describe_occupant(target)}" for target in find_taken_places(file, checked.result, boards, root)
         )
         print(f"ok {file}: for board {', '.join(boards)}{held}")
-        _say_whose_code_nobody_finds(checked.result)
+        _say_what_nobody_finds(checked.result)
     if failed:
         raise typer.Exit(1)
 
@@ -219,11 +228,14 @@ def export(
     print(f"Wrote {csv}")
 
 
-def _say_whose_code_nobody_finds(result: Result) -> None:
+def _say_what_nobody_finds(result: Result) -> None:
     from dpbench.board.add import find_untraceable_plugins
+    from dpbench.board.entry import SECURE
 
     for said in find_untraceable_plugins(result):
         print(f"dpbench: {said}", file=sys.stderr)
+    if result.privacy.rng == "secure":
+        print(f"dpbench: boards show this result without a rank: {SECURE}.", file=sys.stderr)
 
 
 def _plugins() -> Registry:
@@ -252,19 +264,37 @@ def _line(one: CheckedFile) -> str:
     return f"FAILED {one.stored.file}: {'; '.join(map(str, one.complaints[:most]))}{more}"
 
 
-def _again(one: CheckedFile, seed: int | None, plugins: Registry, device: str, root: Path) -> str:
-    """Run a seed again, keep the record, and say what came out; nothing else than a difference is a failure."""
+@dataclass(frozen=True)
+class _Rerunner:
+    """Which seeds are run again, and by whom."""
+
+    seed: int | None
+    by: str | None
+
+
+def _rerunner(found: Review, seed: int | None, by: str | None) -> _Rerunner:
+    """Say what running again costs, before it starts."""
+    from dpbench.board.verify.cost import describe_cost
+    from dpbench.records.provenance import name_of_user
+
+    print(describe_cost([one.result for one in found.results if one.ok and one.result], seed), flush=True)
+    return _Rerunner(seed, by or name_of_user())
+
+
+def _again(one: CheckedFile, asked: _Rerunner, plugins: Registry, device: str, root: Path) -> str:
+    """Run seeds again, keep the record, and say what came out; nothing else than a difference is a failure."""
     from dpbench.board.verify import rerun_record
     from dpbench.errors import NotReproducible
 
     assert one.result is not None
     try:
-        record = rerun_record.rerun(one.result, seed, plugins, device)
+        seeds = None if asked.seed is None else (asked.seed,)
+        record = rerun_record.rerun(one.result, seeds, plugins, device, asked.by)
     except NotReproducible as error:
         return f"ok {one.stored.file}; not run: {error}"
     except DpbenchError as error:
         return f"FAILED {one.stored.file}: seeds: {error}"
     if one.stored.filed:
-        rerun_record.keep(record, one.stored, root)
-    said = f"seed {record.seed}: {record.outcome}, accuracy {record.accuracy:.6g}"
+        rerun_record.keep_unless_known(record, one.stored, one.result, root)
+    said = rerun_record.report(record, one.result)
     return f"ok {one.stored.file}; {said}" if record.agrees else f"FAILED {one.stored.file}: seeds: {said}"

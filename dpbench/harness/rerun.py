@@ -6,23 +6,28 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpbench.errors import DataError, DataMissing, NotReproducible, PrivacyError
+from dpbench.errors import DataError, DataMissing, NotReproducible, PrivacyError, SpecError
 from dpbench.harness.guarantee import unit_facts
 from dpbench.harness.plans import settle
 from dpbench.harness.tuning import space as spaces
 from dpbench.privacy import MECHANISM
 from dpbench.records.result import ComponentOrigin, Result
+from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import kind_of
 from dpbench.support.fields import filled_fields
+from dpbench.support.threads import computing
 
 if TYPE_CHECKING:
     from dpbench.harness.prepare import PreparedRun
+    from dpbench.harness.shared import SharedWork
 
 
-def prepare_rerun(result: Result, seed: int, plugins: Registry, device: str = "auto") -> PreparedRun:
-    """Return all that the fit of one seed needs, with the plan and sigma of the result.
+def prepare_rerun(
+    result: Result, seed: int | None, plugins: Registry, device: str = "auto", shared: SharedWork | None = None
+) -> PreparedRun:
+    """Return all that the fit of one seed needs, or of all seeds (None), with the plan and sigma of the result.
 
     Raises:
         NotReproducible: the code, the data, a plugin or its version is not on this machine.
@@ -38,13 +43,30 @@ def prepare_rerun(result: Result, seed: int, plugins: Registry, device: str = "a
     for role, origin in result.components.items():
         _check_installed(role, origin, result, plugins)
     try:
-        prepared = prepare(_spec(result, seed), device=device, plugins=plugins, sharing="any")
+        spec = _spec(result, result.spec.seeds if seed is None else (seed,))
+        prepared = prepare(spec, device=device, plugins=plugins, sharing="any", shared=shared)
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
     except ImportError as error:
         raise NotReproducible(f"A package is missing: {error}.") from error
     _check_same(prepared, result)
     return dataclasses.replace(prepared, privacy=result.privacy)
+
+
+def search_again(result: Result, plugins: Registry, device: str, shared: SharedWork) -> Selection:
+    """Search for the settings of a result once more, on public data as it did.
+
+    Raises:
+        DpbenchError: the search fails here, or the result had none.
+    """
+    from dpbench.harness.prepare import load_run
+
+    opened = load_run(result.spec, device=device, plugins=plugins, shared=shared, sharing="any")
+    search = opened.resolved.search
+    if search is None:
+        raise SpecError(f"Expected a search in the spec of {result.file_name}, found none.")
+    with computing(opened.threads):
+        return opened.bench(search).choose()
 
 
 def _check_installed(role: str, origin: ComponentOrigin, result: Result, plugins: Registry) -> None:
@@ -56,10 +78,10 @@ def _check_installed(role: str, origin: ComponentOrigin, result: Result, plugins
         raise NotReproducible(f"{origin.distribution} {origin.version} brings {kind} {name!r}; here {found}.")
 
 
-def _spec(result: Result, seed: int) -> Spec:
-    """Return the spec of one seed: its settings as numbers, unless choosing them is a part of the mechanism."""
+def _spec(result: Result, seeds: tuple[int, ...]) -> Spec:
+    """Return the spec of some seeds: its settings as numbers, unless choosing them is a part of the mechanism."""
     spec, search = result.spec, result.search
-    changed: dict[str, Any] = {"seeds": (seed,)}
+    changed: dict[str, Any] = {"seeds": seeds}
     options = spec.learner.options
     if spec.search is not None and search is not None and search.chosen is not None:
         options, changed["search"] = {**options, **search.chosen}, None

@@ -116,7 +116,7 @@ def _result(
     spec, parts, phases = prepared.spec, prepared.parts, prepared.phases
     return Result(
         digest=spec.digest, spec=spec, selection=prepared.rule, search=prepared.selection,
-        settled=prepared.settled, task=_facts(prepared, compared), privacy=prepared.privacy,
+        settled=prepared.settled, task=task_facts(prepared, compared), privacy=prepared.privacy,
         seconds=_publishable(phases.seconds, prepared.privacy),
         cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy),
         peak_bytes=_publishable(phases.peak_bytes, prepared.privacy),
@@ -134,7 +134,8 @@ def _made(parts: Parts, process: Mapping[str, Any]) -> dict[str, Any]:
     return {**made, "sources": sources} if sources else made
 
 
-def _facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
+def task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
+    """Return what a run was about, as its result states it."""
     dataset, roles, public = prepared.parts.dataset, prepared.roles, prepared.public
     own = None if prepared.spec.unit else prepared.privacy
     units = unit_facts(roles.private_units, roles.unit, own)

@@ -111,6 +111,7 @@ class Audit(_Record):
     seconds: dict[str, float] = {}
     components: dict[str, ComponentOrigin] = {}
     provenance: dict[str, Any] = {}
+    seal: str = ""  # over all of the above, as it was written; an audit without one is no evidence
 
     @property
     def passed(self) -> bool:
@@ -136,7 +137,7 @@ class Audit(_Record):
         Raises:
             OutputError: it cannot be written.
         """
-        return storage.write(self, file)
+        return storage.write_sealed(self, file)
 
     @classmethod
     def read(cls, file: Path) -> Self:

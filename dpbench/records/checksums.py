@@ -1,6 +1,9 @@
 """A seal over a result: one digest a field, so that a slip of the hand in a file is found and named.
 
-It proves nothing about who wrote the file: anybody can seal anew. What a result states is evidence only where it is
+The record of an audit or a re-run has one digest over everything. It names the result that was seen, so that the record
+cannot be passed on to another result by editing that one line.
+
+A seal proves nothing about who wrote the file: anybody can seal anew. What a result states is evidence only where it is
 derived again, from plan and sigma or by running it.
 """
 
@@ -30,6 +33,11 @@ def seal_of(content: Mapping[str, Any]) -> dict[str, str]:
         seal |= inner
         seal[name] = _digest(sorted(str(key) for key in inner) if inner else value)  # what is in it, by name
     return seal
+
+
+def record_seal(content: Mapping[str, Any]) -> str:
+    """Return the digest of all that the record of an audit or a re-run says, that of the result it saw included."""
+    return canonical_digest({name: value for name, value in content.items() if name != "seal"})
 
 
 def broken_fields(content: Mapping[str, Any]) -> list[str]:

@@ -88,6 +88,14 @@ def source_of(distribution: str) -> dict[str, Any] | None:
         return {"repository": None, "commit": commit, "dirty": dirty}
 
 
+def name_of_user() -> str | None:
+    """Return the name that commits are made under here; None where git knows none."""
+    try:
+        return _git(Path.cwd(), "config", "user.name") or None
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
 def _git(root: Path, *arguments: str) -> str:
     command = ["git", "-C", str(root), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

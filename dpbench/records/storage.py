@@ -9,6 +9,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dpbench.errors import DataError
+from dpbench.records.checksums import record_seal
 from dpbench.support.files import write_atomically, write_json
 from dpbench.support.validation import misfit
 
@@ -29,6 +30,17 @@ def write(record: BaseModel, file: Path) -> Path:
         OutputError: it cannot be written.
     """
     write_json(file, json.loads(record.model_dump_json()))
+    return file
+
+
+def write_sealed(record: BaseModel, file: Path) -> Path:
+    """Write a record that has a field `seal`, with a digest over all that it says, and return the file.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    content = json.loads(record.model_dump_json())
+    write_json(file, {**content, "seal": record_seal(content)})
     return file
 
 

@@ -10,7 +10,7 @@ from dpbench.site import layout, text, view
 from dpbench.site.context import Site
 from dpbench.site.cost import Cost, cost
 from dpbench.site.render import Renderer
-from dpbench.site.words import CHOSEN
+from dpbench.site.words import CHOSEN, name_trust
 
 CHOICES = 200  # of one filter; the search field finds the rest
 NAME = 120  # characters of a learner's name
@@ -48,7 +48,7 @@ def entries_page(site: Site, renderer: Renderer) -> bytes:
         "Learner": _sorted(row.learner for row in rows),
         "Settings": _sorted(CHOSEN[entry.selection] for _, entry in site.entries),
         "Public data": _sorted(entry.reads for _, entry in site.entries),
-        "Trust": _sorted(entry.trust for _, entry in site.entries),
+        "Trust": _sorted(name_trust(entry) for _, entry in site.entries),
     }
     ranked = sum(row.rank is not None for row in rows)
     values = {"rows": rows, "filters": FILTERS, "choices": choices, "ranked": ranked, "boards": len(boards)}
@@ -61,7 +61,7 @@ def _sorted(values: Iterable[str]) -> list[str]:
 
 def _row(standing: Standing, entry: Entry) -> EntryRow:
     board, score = standing.board, entry.metrics.get(standing.board.metric)
-    cells = (board.dataset.name, board.extractor.names, CHOSEN[entry.selection], entry.reads, entry.trust)
+    cells = (board.dataset.name, board.extractor.names, CHOSEN[entry.selection], entry.reads, name_trust(entry))
     return EntryRow(
         layout.page(standing, entry), entry.rank, view.uncorrected(entry), text.show_string(entry.learner, NAME),
         text.spread(score), round(score.mean, 6) if score else -1.0, text.budget(board.epsilon), board.name, cells,

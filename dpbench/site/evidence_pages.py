@@ -14,10 +14,11 @@ def audits_page(site: Site, renderer: Renderer) -> bytes:
     """Return the page of re-runs and audits."""
     again = [(standing, entry, layout.page(standing, entry)) for standing, entry in site.entries if entry.again]
     audited = [(standing, entry, layout.page(standing, entry)) for standing, entry in site.entries if entry.audit]
+    reproduced = sum(entry.reproduced for _, entry in site.entries)
     old, among = view.count_by_other_code(site.index)
     values = {
-        "again": again[:MOST], "audited": audited[:MOST], "counts": (len(again), len(audited)), "looks": site.looks,
-        "results": sum(1 for _ in site.entries), "before": old, "read": among,
+        "again": again[:MOST], "audited": audited[:MOST], "counts": (len(again), len(audited), reproduced),
+        "looks": site.looks, "results": sum(1 for _ in site.entries), "before": old, "read": among,
     }  # fmt: skip
     return renderer.page("audits", "audits.html", "audits", values)
 

@@ -8,6 +8,7 @@ from dpbench.analysis.formats import percent
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.site import view
 from dpbench.site.cost import cost
+from dpbench.site.words import name_trust
 
 SHOWN = 10  # entries of a board; the rest is in leaderboard.json
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
@@ -67,7 +68,7 @@ def _row(entry: Entry, metric: str) -> str:
 
 def _trust(entry: Entry) -> str:
     """Return what was done to an entry beyond the checks of all; of one that is disputed or withdrawn that it is."""
-    return entry.trust if entry.status == "submitted" else entry.status
+    return name_trust(entry) if entry.status == "submitted" else entry.status
 
 
 def _plain(text: str) -> str:

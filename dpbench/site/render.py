@@ -78,6 +78,8 @@ def _environment() -> Environment:
     environment.globals.update(
         chosen=words.CHOSEN,
         trust=words.TRUST,
+        name_trust=words.name_trust,
+        describe_trust=words.describe_trust,
         rng=words.RNG,
         selection=words.SELECTION,
         metric_name=view.metric_name,

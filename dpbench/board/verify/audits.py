@@ -16,6 +16,7 @@ from dpbench.board.folder import ResultFile, content_of, validate_content
 from dpbench.board.verify.expectations import Wrong
 from dpbench.errors import Complaint, MalformedFile
 from dpbench.records.audit import Attack, Audit, Figures
+from dpbench.records.checksums import record_seal
 from dpbench.records.result import Result, restore_plan
 from dpbench.records.tolerance import close
 from dpbench.support.files import canonical_digest
@@ -27,23 +28,29 @@ def audit_file(stored: ResultFile, root: Path) -> Path:
 
 
 def find_audit(stored: ResultFile, root: Path) -> Audit | None:
-    """Return the audit of a result, if there is one.
+    """Return the audit of a result, if there is one that is sealed.
 
     Raises:
         MalformedFile: it cannot be read.
     """
     file = audit_file(stored, root)
-    return validate_content(Audit, content_of(file)) if os.path.lexists(file) else None
+    audit = validate_content(Audit, content_of(file)) if os.path.lexists(file) else None
+    return audit if audit and audit.seal else None
 
 
 def check_audits(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
     """Return what is wrong with the audit of a result: unreadable, of another result, or not passed."""
     name = audit_file(stored, root).relative_to(root).as_posix()
     try:
-        found = find_audit(stored, root)
+        content = content_of(audit_file(stored, root)) if os.path.lexists(audit_file(stored, root)) else None
+        found = None if content is None else validate_content(Audit, content)
     except MalformedFile as error:
         return [Complaint(name, error.field, error.said)]
-    return [Complaint(name, *one) for one in _wrong(found, result)] if found else []
+    if content is None or found is None:
+        return []
+    changed = found.seal and found.seal != record_seal(content)
+    said = "changed after it was written: audit the result again"
+    return [Complaint(name, "seal", said)] * bool(changed) + [Complaint(name, *one) for one in _wrong(found, result)]
 
 
 def find_stray_audits(stored: Iterable[ResultFile], root: Path) -> list[Complaint]:

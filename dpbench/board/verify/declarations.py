@@ -226,6 +226,23 @@ def _taken(result: Result, record: Selection) -> Wrong:
         yield "search.chosen", "expected the options that the run had"
 
 
+def check_source(result: Result, source: Result) -> Wrong:
+    """Yield where a result says of the run that its settings come from what that run itself does not say."""
+    record = result.search
+    if record is None or record.source is None:
+        return
+    rules = [source.selection] + [one.selection for one in [source.search and source.search.source] if one]
+    facts = {"dataset": source.spec.dataset.name, "extractor": source.spec.extractor.names}
+    for key, expected in {**facts, "selection": least_clean(*rules)}.items():
+        if (stated := getattr(record.source, key)) != expected:
+            yield f"search.source.{key}", f"expected {expected}, as {source.file_name} states, got {stated[:200]}"
+    had = {**source.spec.learner.options, **((source.search and source.search.chosen) or {})}
+    if source.spec.learner.name != result.spec.learner.name or any(
+        had.get(name, ...) != value for name, value in (record.chosen or {}).items()
+    ):
+        yield "search.chosen", f"expected settings that {source.file_name} had"
+
+
 def _trials(record: Selection) -> Wrong:
     if record.rule == "private-accounted":
         if record.tried is not None or record.chosen is not None or record.trials:

@@ -1,62 +1,31 @@
-"""A seed of a result run again, and what came out beside what is stated.
+"""Seeds of a result run again, all of them unless one is named, and what came out beside what is stated.
 
-Plan and sigma are those of the result, so that another version of an accountant changes nothing; settings that a search
-chose, or that followed from the budget, are taken from its record instead of being chosen again. Research randomness
-repeats to the last bit on the same libraries and processor. Elsewhere features, public statistics and scores are
-rounded otherwise, which may tip single examples: a stated share of test examples must be right or wrong alike. Secure
-randomness cannot be repeated: there the new accuracy must lie within the noise of the stated seeds.
+Plan and sigma are those of the result, so that another version of an accountant changes nothing; settings that followed
+from the budget, or that a search chose, are taken from its record, and the search is made again beside it. Research
+randomness repeats to the last bit on the same libraries and processor. Elsewhere features, public statistics and scores
+are rounded otherwise, which may tip single examples (`verdict`). Secure randomness cannot be repeated.
+
+A record says what it saw: the digest of the result's seal, predictions and right answers of each seed. `verify` draws
+the outcome from these once more, so that a record says nothing of a result that was changed later.
 """
 
 from __future__ import annotations
 
-import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict
-
-from dpbench.analysis.paired import correct_bits
 from dpbench.board.folder import ResultFile, content_of, validate_content
+from dpbench.board.verify.expectations import Wrong
+from dpbench.board.verify.verdict import SCORES, agreement_of, judge, reproduces, tolerance_of
 from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible, SpecError
 from dpbench.harness.rerun import prepare_rerun
-from dpbench.records.metrics import METRICS
+from dpbench.records.checksums import record_seal
 from dpbench.records.provenance import current_day
+from dpbench.records.rerun import ClaimCheck, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
-from dpbench.records.tolerance import CLOSE, close
 from dpbench.registry import Registry
-from dpbench.support.files import canonical_digest, write_json
-
-AGREEMENT = 0.98  # share of test examples that must be right or wrong alike
-DIFFERENCE = 0.01  # what accuracy may differ by
-OTHERS = 0.05  # what the other scores may
-SCORES = METRICS[1:]  # beside accuracy
-
-Outcome = Literal["same predictions", "same within tolerance", "differs"]
-
-
-class Rerun(BaseModel):
-    """What came out when a seed was run again."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    schema_version: Literal[1] = 1
-    digest: str  # of the result's spec
-    content: str  # digest of the result's seal: a result that changed was not run again
-    seed: int
-    outcome: Outcome
-    accuracy: float
-    predictions: str
-    agreement: float | None  # share of test examples right or wrong alike; None where noise cannot be repeated
-    scores: dict[str, float | None]  # the other scores
-    tolerance: str
-    provenance: dict[str, Any]
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the result was reproduced."""
-        return self.outcome != "differs"
+from dpbench.support.files import canonical_digest
 
 
 def record_of(stored: ResultFile, root: Path) -> Path:
@@ -65,56 +34,73 @@ def record_of(stored: ResultFile, root: Path) -> Path:
 
 
 def find_record(stored: ResultFile, result: Result, root: Path) -> Rerun | None:
-    """Return the record of a result as it is now, if there is one.
+    """Return the record of a result as it is now, if there is one that is sealed.
 
     Raises:
         MalformedFile: the record cannot be read.
     """
-    file = record_of(stored, root)
-    if not os.path.lexists(file):
-        return None
-    record = validate_content(Rerun, content_of(file))
-    return record if (record.digest, record.content) == (result.digest, _content(result)) else None
+    record = _read(record_of(stored, root))
+    return record if record and record.seal and record.content == seen(result) else None
 
 
 def check_records(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
-    """Return what is wrong with the record of a result: unreadable, or it says that the result was not reproduced."""
+    """Return what is wrong with the record of a result: unreadable, changed, or it says that the result is false."""
     file = record_of(stored, root)
     name = file.relative_to(root).as_posix()
     try:
-        record = find_record(stored, result, root)
+        record = _read(file)
     except MalformedFile as error:
         return [Complaint(name, error.field, error.said)]
-    if record is None:
+    if record is not None and record.digest != result.digest:
+        return [Complaint(name, "digest", "it is of another result: remove it")]
+    if record is None or record.content != seen(result):
         return []
-    if record.seed not in result.spec.seeds or record.outcome != _outcome(record, result):
-        return [Complaint(name, "outcome", "it does not follow from the numbers beside it: run the seed again")]
-    if record.agrees or result.status in {"disputed", "withdrawn"}:
-        return []
-    return [Complaint(name, "outcome", f"seed {record.seed} was not reproduced: dispute the result, or run it again")]
+    if record.seal and record.seal != record_seal(content_of(file)):
+        return [Complaint(name, "seal", "changed after it was written: run the result again")]
+    return [Complaint(name, *one) for one in _wrong(record, result)]
 
 
-def rerun(result: Result, seed: int | None, plugins: Registry, device: str = "auto") -> Rerun:
-    """Run one seed again and compare: the last unless another is named.
+def _wrong(record: Rerun, result: Result) -> Wrong:
+    seeds = [one.seed for one in record.seeds]
+    if len({*seeds}) < len(seeds) or not {*seeds} <= {*result.spec.seeds}:
+        yield "seeds", f"expected seeds of this result, {', '.join(map(str, result.spec.seeds))}"
+    elif judge(record, result).seeds != record.seeds:
+        yield "outcome", "it does not follow from the numbers beside it: run the result again"
+    elif not record.agrees and result.status not in {"disputed", "withdrawn"}:
+        yield "outcome", f"{describe(record)}: dispute the result, or run it again"
 
-    What a learner kept from earlier fits of its process shows in the last seed, which runs here on its own.
+
+def rerun(
+    result: Result, seeds: Sequence[int] | None, plugins: Registry, device: str = "auto", by: str | None = None
+) -> Rerun:
+    """Run seeds again and compare: all of them (None), with what the result says of itself; or some, for a quick look.
+
+    The last seed comes first. What a learner kept from earlier fits of its process then shows as a difference.
 
     Raises:
         NotReproducible: the data, a plugin or its version is not on this machine.
+        SpecError: a seed that the result does not have.
         DpbenchError: the run fails here, or its plan or data are not those of the result.
     """
+    from dpbench.board.verify.claims import Repetition, check_claims, provenance_here
     from dpbench.harness.fit import fit
+    from dpbench.harness.shared import SharedWork
 
-    stated = _stated(result, seed)
-    prepared = prepare_rerun(result, stated.seed, plugins, device)
+    stated, shared = _stated(result, seeds), SharedWork()
+    prepared = prepare_rerun(result, None, plugins, device, shared)
     try:
-        again = fit(prepared, stated.seed)
+        found = [_compared(result, one, fit(prepared, one.seed)) for one in reversed(stated)]
+        whole = seeds is None
+        claims = check_claims(Repetition(result, prepared, plugins, device, shared)) if whole else ()
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
     except ImportError as error:
         raise NotReproducible(f"A package is missing: {error}.") from error
-    made = prepared.provenance
-    return _compared(result, stated, again, {**made, "date": current_day()})
+    record = Rerun(
+        digest=result.digest, content=seen(result), seeds=tuple(reversed(found)), claims=claims, by=by,
+        tolerance=tolerance_of(result), provenance={**provenance_here(prepared), "date": current_day()},
+    )  # fmt: skip
+    return judge(record, result)
 
 
 def keep(record: Rerun, stored: ResultFile, root: Path) -> Path:
@@ -123,75 +109,77 @@ def keep(record: Rerun, stored: ResultFile, root: Path) -> Path:
     Raises:
         OutputError: it cannot be written.
     """
-    file = record_of(stored, root)
-    write_json(file, record.model_dump(mode="json"))
-    return file
+    return record.write_to(record_of(stored, root))
 
 
-def _stated(result: Result, seed: int | None) -> SeedResult:
-    for one in reversed(result.seeds):
-        if seed is None or one.seed == seed:
-            return one
-    raise SpecError(f"Expected a seed of {result.file_name}, {', '.join(map(str, result.spec.seeds))}, got {seed}.")
+def keep_unless_known(record: Rerun, stored: ResultFile, result: Result, root: Path) -> None:
+    """Write a record, unless it is a quick look that agrees and another one has more seeds of the same result.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    try:
+        there = find_record(stored, result, root)
+    except MalformedFile:
+        there = None
+    if not (record.agrees and there is not None and len(there.seeds) > len(record.seeds)):
+        keep(record, stored, root)
 
 
-def _compared(result: Result, stated: SeedResult, found: SeedResult, provenance: dict[str, Any]) -> Rerun:
-    agreement = None
-    if result.privacy.rng == "research":
-        bits = [correct_bits(one, result.task.test) for one in (stated, found)]
-        agreement = float(np.mean(bits[0] == bits[1]))
-    record = Rerun(
-        digest=result.digest, content=_content(result), seed=stated.seed, outcome="differs", accuracy=found.accuracy,
-        predictions=found.predictions, agreement=agreement, scores={name: getattr(found, name) for name in SCORES},
-        tolerance=_tolerance(result)[0], provenance=provenance,
-    )  # fmt: skip
-    return record.model_copy(update={"outcome": _outcome(record, result)})
+def report(record: Rerun, result: Result) -> str:
+    """Say what came out in a line for a terminal."""
+    if len(record.seeds) < len(result.seeds):
+        (one, *_) = record.seeds
+        many = f"{len(record.seeds)} of {len(result.seeds)} seeds"
+        return f"seed {one.seed}: {one.outcome}, accuracy {one.accuracy:.6g} (a quick look at {many})"
+    if not record.agrees:
+        return describe(record)
+    word = "reproduced" if reproduces(record, result) else "run again"
+    seeds = f"{len(record.seeds)} seeds" if len(record.seeds) > 1 else "the only seed"
+    left = [f"{one.claim}: {one.said}" for one in record.claims if one.verdict == "not checked" and not _of_code(one)]
+    code = [one.claim.rpartition(".")[2] for one in record.claims if one.verdict == "not checked" and _of_code(one)]
+    if code:
+        at = result.provenance.get("commit")
+        left.append(f"the code ({', '.join(code)}), which is not that of {at}; run it at that commit to compare")
+    said = f". Not checked: {'; '.join(left)}" if left else ""
+    return f"{word}, {seeds}: {record.outcome}, accuracy {record.accuracy:.6g}{said}"
 
 
-def _outcome(record: Rerun, result: Result) -> Outcome:
-    """Return what follows from the numbers of a record beside those of its result."""
-    stated, (_, most) = _stated(result, record.seed), _tolerance(result)
-    if result.privacy.rng == "secure":
-        mean = math.fsum(seed.accuracy for seed in result.seeds) / len(result.seeds)
-        return "same within tolerance" if abs(record.accuracy - mean) <= most else "differs"
-    if record.predictions == stated.predictions:  # then all that is counted from them is the same too
-        same = record.agreement == 1.0 and close(record.accuracy, stated.accuracy)
-        same = same and _scores_within(record, stated, CLOSE)
-        return "same predictions" if same else "differs"
-    near = (record.agreement or 0.0) >= AGREEMENT and abs(record.accuracy - stated.accuracy) <= most
-    return "same within tolerance" if near and _scores_within(record, stated, OTHERS) else "differs"
-
-
-def _scores_within(record: Rerun, stated: SeedResult, most: float) -> bool:
-    """Return whether the other scores differ by no more; AUROC rests on scores that predictions do not fix."""
-    for name in SCORES:
-        found, other = record.scores.get(name), getattr(stated, name)
-        bound = OTHERS if name == "auroc" else most
-        if (found is None) != (other is None) or (found is not None and abs(found - other) > bound):
-            return False
-    return True
-
-
-def _tolerance(result: Result) -> tuple[str, float]:
-    """Return the tolerance in words, and what of it accuracy may differ by."""
-    if result.privacy.rng == "research":
-        words = f"{AGREEMENT:.0%} of test examples right or wrong alike, accuracy within {DIFFERENCE}, other scores "
-        words += f"within {OTHERS}"
-        return words, DIFFERENCE
-    most = _noise([seed.accuracy for seed in result.seeds], result.task.test)
-    return f"accuracy within {most:.4g} of the mean: a new seed falls there 99 times in 100", most
-
-
-def _noise(accuracies: list[float], test: int) -> float:
-    """Return how far from the mean of these one more accuracy falls once in a hundred times, at least one example."""
-    from scipy.stats import t
-
-    seeds, mean = len(accuracies), math.fsum(accuracies) / len(accuracies)
-    if seeds == 1:  # nothing is known of the noise but that of as many coins
-        return 1 / test + 2.58 * math.sqrt(2 * mean * (1 - mean) / test)
-    deviation = float(np.std(accuracies, ddof=1))
-    return 1 / test + float(t.ppf(0.995, seeds - 1)) * deviation * math.sqrt(1 + 1 / seeds)
-
-
-def _content(result: Result) -> str:
+def seen(result: Result) -> str:
+    """Return the digest of a result as a record states it: of its seal, which is over every field."""
     return canonical_digest(result.seal)
+
+
+def describe(record: Rerun) -> str:
+    """Say in words what came out."""
+    false = [f"{one.claim}: {one.said}" for one in record.false_claims]
+    differ = [f"seed {one.seed}: differs, accuracy {one.accuracy:.6g}" for one in record.seeds if not _same(one)]
+    return "; ".join([*differ, *false])
+
+
+def _of_code(one: ClaimCheck) -> bool:
+    return one.claim.startswith("provenance.code")
+
+
+def _same(one: SeedRerun) -> bool:
+    return one.outcome != "differs"
+
+
+def _read(file: Path) -> Rerun | None:
+    return validate_content(Rerun, content_of(file)) if os.path.lexists(file) else None
+
+
+def _stated(result: Result, seeds: Sequence[int] | None) -> list[SeedResult]:
+    unknown = sorted({*(seeds or ())} - {*result.spec.seeds})
+    if unknown:
+        there = ", ".join(map(str, result.spec.seeds))
+        raise SpecError(f"Expected a seed of {result.file_name}, {there}, got {unknown[0]}.")
+    return [one for one in result.seeds if seeds is None or one.seed in seeds]
+
+
+def _compared(result: Result, stated: SeedResult, found: SeedResult) -> SeedRerun:
+    return SeedRerun(
+        seed=stated.seed, outcome="differs", accuracy=found.accuracy, predictions=found.predictions,
+        correct=found.correct, agreement=agreement_of(stated, found.correct, result),
+        scores={name: getattr(found, name) for name in SCORES},
+    )  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from dpbench.board.folder import ResultFile, results_of
 from dpbench.board.verify.checks import CheckedFile, check_result_file
+from dpbench.board.verify.declarations import check_source
 from dpbench.board.verify.derive import EpsilonAnswer, EpsilonQuestion, compare_answer, derive
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.plan_check import check_plan_of
@@ -67,7 +68,7 @@ def review_of(stored: Sequence[ResultFile], known: Expectations) -> Review:
         questions = list(dict.fromkeys(one.question for one in checked if one.question is not None))
         answers = dict(zip(questions, mapped(derive, questions), strict=True))
     derived = [_planned(_compared(one, answers), known) for one in checked]
-    return Review(tuple(_agreeing(derived)))
+    return Review(tuple(_agreeing(_traced(derived))))
 
 
 @contextmanager
@@ -116,6 +117,17 @@ def _planned(checked: CheckedFile, known: Expectations) -> CheckedFile:
     if checked.result is None or known.plugins is None:
         return checked
     return checked.with_complaints(check_plan_of(checked.result, known.plugins))
+
+
+def _traced(results: list[CheckedFile]) -> list[CheckedFile]:
+    """Look up the run that settings are said to come from, where it is one of these results."""
+    known = {one.result.digest: one.result for one in results if one.result is not None}
+    return [
+        one.with_complaints(check_source(one.result, known[source.digest]))
+        if one.result and (source := one.result.search and one.result.search.source) and source.digest in known
+        else one
+        for one in results
+    ]
 
 
 def _agreeing(results: list[CheckedFile]) -> Iterator[CheckedFile]:

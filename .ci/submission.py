@@ -1,0 +1,66 @@
+"""Check what a pull request changes of the leaderboard: `python .ci/submission.py BASE`.
+
+A submission brings new results, and new boards for them. Everything else in `leaderboard/` is made by the project:
+audits and records of re-runs above all, as they say what the project has seen. Code comes in a pull request of its own,
+so that no submission is checked by code that it brings. `leaderboard.json` and its schema follow from results and are
+checked by `dpbench leaderboard build --check`; a pull request that changes nothing else there is no submission.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+MADE = {"leaderboard/leaderboard.json", "leaderboard/schema.json"}
+RESULT = re.compile(r"leaderboard/results/[^/]+/[^/]+\.json")
+BOARD = re.compile(r"leaderboard/boards/[^/]+\.toml")
+RECORD = re.compile(r"leaderboard/(audits|reruns)/.*")
+
+Change = tuple[str, str]
+"""A letter, A for a new file, and the path."""
+
+
+def complaints(changes: Sequence[Change], read: Callable[[str], str]) -> Iterator[str]:
+    """Yield what a submission may not change; nothing where the pull request is none."""
+    if not any(path.startswith("leaderboard/") and path not in MADE for _, path in changes):
+        return
+    for letter, path in changes:
+        if path in MADE:
+            continue
+        if not path.startswith("leaderboard/"):
+            yield f"{path}: a submission changes leaderboard/ alone; send code in a pull request of its own"
+        elif RECORD.fullmatch(path):
+            yield f"{path}: audits and records of re-runs are made by the project; leave them out"
+        elif not (RESULT.fullmatch(path) or BOARD.fullmatch(path)):
+            yield f"{path}: made by the project; a submission brings results and boards"
+        elif letter != "A":
+            yield f"{path}: it is there already; a submission changes and removes nothing. Ask for it in an issue"
+        elif RESULT.fullmatch(path) and _status(read(path)) != "submitted":
+            yield f"{path}: expected status submitted"
+
+
+def _status(text: str) -> object:
+    try:
+        return json.loads(text)["status"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def main(base: str) -> int:
+    """Print what is wrong with the commits since `base`; return the exit code."""
+    fields = _git("diff", "--name-status", "--no-renames", "-z", f"{base}...HEAD").split("\0")
+    changes = list(zip(fields[::2], fields[1::2], strict=False))
+    found = list(complaints(changes, lambda path: _git("show", f"HEAD:{path}")))
+    print("\n".join(found) or "ok")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

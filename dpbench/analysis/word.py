@@ -1,0 +1,51 @@
+"""What a result says that nobody has looked up: it is shown as the author's word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from dpbench.records.result import Result
+
+OWN = "dpbench-vision"
+
+
+def list_author_word(result: Result, confirmed: Set[str] = frozenset()) -> tuple[str, ...]:
+    """Return what rests on the author's word alone, in short phrases.
+
+    Args:
+        result: one that passed every check of `dpbench leaderboard verify`.
+        confirmed: what a re-run has looked up: `seeds` where all seeds came out the same, and the names of claims, such
+            as `task.overlap` (`ClaimCheck.claim`).
+    """
+    return tuple(_words(result, confirmed))
+
+
+def _words(result: Result, confirmed: Set[str]) -> Iterator[str]:
+    if result.privacy.rng == "secure":
+        yield "that this was the only run, and not the best of several"
+        yield "that the noise was of the stated size"
+    if "seeds" not in confirmed:
+        yield "scores"
+    if "task.overlap" not in confirmed:
+        yield "how many images the splits share"
+    if not any(one.startswith("provenance.code") for one in confirmed):
+        yield "which code made it"
+    yield from _settings(result, confirmed)
+    sources = result.provenance.get("sources", {})
+    strangers = {(one.plugin, one.distribution) for one in result.components.values() if one.distribution != OWN}
+    for plugin, distribution in sorted(strangers):
+        if distribution not in sources:
+            yield f"the code of plugin {plugin}, of which no repository is on record"
+    yield "time, memory, machine and date"
+
+
+def _settings(result: Result, confirmed: Set[str]) -> Iterator[str]:
+    source = result.search.source if result.search else None
+    if source is not None:
+        yield f"that the settings come from run {source.digest[:16]} on {source.dataset} ({source.selection})"
+    elif result.selection == "by-hand":
+        yield "how somebody chose the settings by hand"
+    elif result.selection in {"transfer", "private-unaccounted", "oracle"}:
+        yield f"how the settings were chosen ({result.selection})"
+    elif result.selection == "public-validation" and "search" not in confirmed:
+        yield "the trials by which the settings were chosen"

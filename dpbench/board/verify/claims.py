@@ -1,0 +1,165 @@
+"""What a result says of itself beside its scores, held against what a re-run finds: task, plan, code, settings.
+
+Each claim is the same here, or differs, or could not be checked here and stays the author's word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpbench.board.verify.declarations import HARNESS
+from dpbench.harness.prepare import PreparedRun, code
+from dpbench.harness.rerun import search_again
+from dpbench.harness.run import task_facts
+from dpbench.harness.shared import SharedWork
+from dpbench.records.provenance import source_of
+from dpbench.records.rerun import ClaimCheck
+from dpbench.records.result import Result
+from dpbench.records.search import Selection
+from dpbench.records.tolerance import close
+from dpbench.registry import Registry
+from dpbench.registry.components import build, selection
+
+FACTS = (
+    "classes", "private", "public", "test", "public_labels_seen", "overlap", "largest", "copies", "sketch", "looks"
+)  # fmt: skip
+"""Of a task; the digests of its data and its units are compared before a fit (`harness.rerun`)."""
+TIED = 0.01
+"""How much a stated choice may score below the best setting here: validation scores are rounded by processors."""
+ELSEWHERE = 0.05
+"""How far the score of a trial may be from what it is here."""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """A result, and the run that was prepared from it."""
+
+    result: Result
+    prepared: PreparedRun
+    plugins: Registry
+    device: str
+    shared: SharedWork
+
+
+def check_claims(found: Repetition) -> tuple[ClaimCheck, ...]:
+    """Return each claim of a result with what came of it; of its plan, a run that is prepared has passed it already.
+
+    Raises:
+        DpbenchError: the search for settings fails here.
+    """
+    plan = ClaimCheck(claim="privacy.plan", verdict="same", said="the learner was asked for it again")
+    code_, settings = tuple(_code(found)), _settings(found)
+    if settings.claim.startswith("search") and any(one.verdict != "same" for one in code_):
+        settings = _by_other_code(settings)
+    return (plan, *_task(found), *code_, settings)
+
+
+def _by_other_code(search: ClaimCheck) -> ClaimCheck:
+    """Return what a search by other code says: it may find other settings, honestly."""
+    if search.verdict != "differs":
+        return search
+    return search.model_copy(update={"verdict": "not checked", "said": f"{search.said}; but other code searched"})
+
+
+def _task(found: Repetition) -> Iterator[ClaimCheck]:
+    stated, here = found.result.task, task_facts(found.prepared, found.prepared.roles.compared())
+    for name in FACTS:
+        if getattr(stated, name) is not None:
+            yield _compare(f"task.{name}", getattr(stated, name), getattr(here, name))
+
+
+def _compare(claim: str, stated: Any, here: Any) -> ClaimCheck:
+    same = close(stated, here) if isinstance(stated, float) else stated == here
+    said = "" if same else f"the result states {_short(stated)}; here it is {_short(here)}"
+    return ClaimCheck(claim=claim, verdict="same" if same else "differs", said=said)
+
+
+def _short(value: Any) -> str:
+    text = ", ".join(f"{key}: {one}" for key, one in value.items()) if isinstance(value, Mapping) else str(value)
+    return text[:200]
+
+
+def _code(found: Repetition) -> Iterator[ClaimCheck]:
+    """Compare digests of code. Of one commit they are the same; of another commit nothing is known."""
+    stated, here = found.result.provenance.get("code"), code(found.prepared.parts)
+    if not isinstance(stated, Mapping):
+        yield ClaimCheck(claim="provenance.code", verdict="not checked", said="the result states no digests of code")
+        return
+    for role in sorted(stated.keys() | here.keys()):
+        claim, there, own = f"provenance.code.{role}", stated.get(role), here.get(role)
+        if there == own:
+            yield ClaimCheck(claim=claim, verdict="same")
+            continue
+        commits = [_commit(found, role, one) for one in (found.result.provenance, provenance_here(found.prepared))]
+        said = f"the result states {there}; here it is {own}"
+        if commits[0] is not None and commits[0] == commits[1]:
+            yield ClaimCheck(claim=claim, verdict="differs", said=f"{said}, at the same commit {commits[0]}")
+        else:
+            yield ClaimCheck(claim=claim, verdict="not checked", said=f"{said}, at another commit")
+
+
+def provenance_here(prepared: PreparedRun) -> dict[str, Any]:
+    """Return machine, versions, commit and code of a re-run, and where the code of strangers comes from."""
+    brought = {item.distribution for item in prepared.parts.brought.values()} - {HARNESS}
+    sources = {name: found for name in sorted(brought) if (found := source_of(name))}
+    return {**prepared.provenance, "code": code(prepared.parts), **({"sources": sources} if sources else {})}
+
+
+def _commit(found: Repetition, role: str, provenance: Mapping[str, Any]) -> str | None:
+    """Return the commit of a clean tree that the code of a role comes from; None where nobody noted one."""
+    origin = found.result.components.get(role)
+    source: Any = provenance
+    if origin is not None and origin.distribution != HARNESS:
+        source = (provenance.get("sources") or {}).get(origin.distribution, {})
+    return source.get("commit") if source.get("dirty") is False else None
+
+
+def _settings(found: Repetition) -> ClaimCheck:
+    """Check where settings come from: defaults are looked up, a search on public data is made again."""
+    result, rule = found.result, found.result.selection
+    search, claim = result.spec.search, "selection"
+    if rule == "private-accounted":
+        return ClaimCheck(claim=claim, verdict="same", said="the search is a part of every fit, and was run again")
+    if search is not None and rule == "public-validation" and result.search is not None:
+        return _searched(result.search, search_again(result, found.plugins, found.device, found.shared))
+    if result.search is None:
+        own = selection(build(found.plugins, "learner", result.spec.learner))
+        return _compare(claim, rule, own) if own == "default" or rule == "default" else _word(claim, "set by hand")
+    source = result.search.source
+    said = f"settings of {source.digest[:16]} on {source.dataset}" if source else f"{rule} was not repeated"
+    return _word(claim, said)
+
+
+def _word(claim: str, said: str) -> ClaimCheck:
+    return ClaimCheck(claim=claim, verdict="not checked", said=f"{said}: the author's word")
+
+
+def _searched(stated: Selection, here: Selection) -> ClaimCheck:
+    """Compare two searches: of the same settings, which score about the same, and of which a best one was chosen."""
+    scores = [{_key(one.setting): one.accuracy for one in it.trials} for it in (stated, here)]
+    if scores[0].keys() != scores[1].keys():
+        said = "other settings are tried when the search is made again"
+        return ClaimCheck(claim="search", verdict="differs", said=said)
+    far = [one for one, score in scores[0].items() if not _near(score, scores[1][one])]
+    if far:
+        said = f"setting {far[0][:120]} scores {scores[1][far[0]]} here, and the result states {scores[0][far[0]]}"
+        return ClaimCheck(claim="search.trials", verdict="differs", said=said)
+    best = max((score for score in scores[1].values() if score is not None), default=0.0)
+    chosen = scores[1].get(_key(stated.chosen or {}))
+    if chosen is None or chosen < best - TIED:
+        said = f"the result states {_short(stated.chosen or {})}, which scores {chosen} here; the best scores {best}"
+        return ClaimCheck(claim="search.chosen", verdict="differs", said=said)
+    return ClaimCheck(claim="search", verdict="same", said=f"the search was made again, over {len(scores[1])} settings")
+
+
+def _key(setting: Mapping[str, Any]) -> str:
+    return json.dumps(setting, sort_keys=True)
+
+
+def _near(stated: float | None, here: float | None) -> bool:
+    if stated is None or here is None:
+        return stated is here
+    return abs(stated - here) <= ELSEWHERE

@@ -1,0 +1,34 @@
+"""What running results again costs, by the times that they state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpbench.records.result import Result
+from dpbench.support.messages import bytes_in_words, duration
+
+ONCE = ("load", "calibrate", "compare")  # phases that a re-run goes through once a result
+
+
+def describe_cost(results: Sequence[Result], seed: int | None) -> str:
+    """Return one sentence for a person who is about to run results again: all of their seeds, or one."""
+    timed = [one for one in results if "fit" in one.seconds]
+    seconds = sum(estimate_seconds(one, whole=seed is None) for one in timed)
+    fits = sum(len(one.seeds) if seed is None else 1 for one in results)
+    peak = max((max(one.peak_bytes.values(), default=0) for one in results), default=0)
+    what = f"Running {fits} seed{'s' * (fits != 1)} of {len(results)} result{'s' * (len(results) != 1)} again"
+    memory = f" and {bytes_in_words(peak)} of memory" if peak else ""
+    silent = len(results) - len(timed)
+    untold = f" ({silent} of them must not say what they took)" if silent else ""
+    return (
+        f"{what}: about {duration(seconds)}{memory} by what their authors recorded{untold}. Features that are not in "
+        "the cache are extracted first."
+    )
+
+
+def estimate_seconds(result: Result, whole: bool) -> float:
+    """Return how long a re-run of all seeds, search included, or of one seed took where the result was made."""
+    spent, fits = result.seconds, len(result.seeds) if whole else 1
+    each = (spent.get("fit", 0.0) + spent.get("score", 0.0)) / max(1, len(result.seeds))
+    searched = spent.get("tune", 0.0) if whole and result.selection == "public-validation" else 0.0
+    return sum(spent.get(phase, 0.0) for phase in ONCE) + fits * each + searched

@@ -1,0 +1,115 @@
+"""The verdict on seeds that were run again: the same predictions, the same within a tolerance, or others.
+
+On another processor single examples tip from right to wrong and from wrong to right. So a share of test examples must
+be right or wrong alike, and examples must not tip in favour of the result more often than chance explains: an example
+counts once, however many seeds it tipped in.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpbench.analysis.paired import bits_of
+from dpbench.records.metrics import METRICS
+from dpbench.records.rerun import Outcome, Rerun, SeedRerun
+from dpbench.records.result import Result, SeedResult
+from dpbench.records.tolerance import CLOSE, close
+
+AGREEMENT = 0.98  # share of test examples that must be right or wrong alike
+DIFFERENCE = 0.01  # what accuracy may differ by
+OTHERS = 0.05  # what the other scores may
+LUCK = 3.3  # standard deviations by which examples may tip in favour of a result: once in 2,000 times
+SCORES = METRICS[1:]  # beside accuracy
+
+
+def judge(record: Rerun, result: Result) -> Rerun:
+    """Return a record with the outcome of each seed that follows from its numbers and those of the result."""
+    seeds = tuple(one.model_copy(update={"outcome": _outcome(one, result)}) for one in record.seeds)
+    if result.privacy.rng == "research" and _raised(seeds, result):
+        seeds = tuple(
+            one if one.outcome == "same predictions" else one.model_copy(update={"outcome": "differs"}) for one in seeds
+        )
+    return record.model_copy(update={"seeds": seeds})
+
+
+def reproduces(record: Rerun, result: Result) -> bool:
+    """Return whether all seeds came out the same, with the same code, and nothing that was looked up is false."""
+    seeds, code = {one.seed for one in record.seeds}, [one for one in record.claims if one.claim.startswith("prov")]
+    whole = seeds == {*result.spec.seeds} and all(one.correct is not None for one in record.seeds)
+    same = bool(code) and all(one.verdict == "same" for one in code)
+    return record.agrees and whole and same and result.privacy.rng == "research"
+
+
+def agreement_of(stated: SeedResult, correct: str | None, result: Result) -> float | None:
+    """Return the share of test examples right or wrong alike; None where noise cannot be repeated."""
+    if result.privacy.rng == "secure" or correct is None:
+        return None
+    return float(np.mean(bits_of(stated.correct, result.task.test) == bits_of(correct, result.task.test)))
+
+
+def tolerance_of(result: Result) -> str:
+    """Return the tolerance in words."""
+    if result.privacy.rng == "secure":
+        return f"accuracy within {_width(result):.4g} of the mean: a new seed falls there 99 times in 100"
+    words = f"{AGREEMENT:.0%} of test examples right or wrong alike, accuracy within {DIFFERENCE}, other scores "
+    return words + f"within {OTHERS}; examples do not tip in favour of the result by more than {LUCK} deviations"
+
+
+def _outcome(found: SeedRerun, result: Result) -> Outcome:
+    if result.privacy.rng == "secure":
+        mean = math.fsum(seed.accuracy for seed in result.seeds) / len(result.seeds)
+        return "same within tolerance" if abs(found.accuracy - mean) <= _width(result) else "differs"
+    stated = next(one for one in result.seeds if one.seed == found.seed)
+    if not _consistent(found, stated, result):
+        return "differs"
+    if found.predictions == stated.predictions:  # then all that is counted from them is the same too
+        same = found.agreement == 1.0 and close(found.accuracy, stated.accuracy)
+        return "same predictions" if same and _scores_within(found, stated, CLOSE) else "differs"
+    near = (found.agreement or 0.0) >= AGREEMENT and abs(found.accuracy - stated.accuracy) <= DIFFERENCE
+    return "same within tolerance" if near and _scores_within(found, stated, OTHERS) else "differs"
+
+
+def _consistent(found: SeedRerun, stated: SeedResult, result: Result) -> bool:
+    """Return whether the numbers of a seed follow from its right answers, where those were kept."""
+    if found.correct is None:
+        return True
+    try:
+        hits = float(np.mean(bits_of(found.correct, result.task.test)))
+        agreement = agreement_of(stated, found.correct, result)
+    except ValueError:
+        return False
+    return close(found.accuracy, hits) and close(found.agreement, agreement)
+
+
+def _raised(seeds: tuple[SeedRerun, ...], result: Result) -> bool:
+    """Return whether examples tip in favour of the result more often than chance explains, over all seeds."""
+    stated, test = {one.seed: one for one in result.seeds}, result.task.test
+    gains = np.zeros(test)  # (n,) how many seeds of the result have an example right, less those of the re-run
+    for one in seeds:
+        if one.correct is not None and one.outcome != "differs":
+            gains += bits_of(stated[one.seed].correct, test).astype(int) - bits_of(one.correct, test)
+    return bool(gains.sum() > LUCK * math.sqrt(float((gains**2).sum())))
+
+
+def _scores_within(found: SeedRerun, stated: SeedResult, most: float) -> bool:
+    """Return whether the other scores differ by no more; AUROC rests on scores that predictions do not fix."""
+    for name in SCORES:
+        here, there = found.scores.get(name), getattr(stated, name)
+        bound = OTHERS if name == "auroc" else most
+        if (here is None) != (there is None) or (here is not None and abs(here - there) > bound):
+            return False
+    return True
+
+
+def _width(result: Result) -> float:
+    """Return how far from the mean one more accuracy falls once in a hundred times, at least one example."""
+    from scipy.stats import t
+
+    accuracies, test = [seed.accuracy for seed in result.seeds], result.task.test
+    seeds, mean = len(accuracies), math.fsum(accuracies) / len(accuracies)
+    if seeds == 1:  # nothing is known of the noise but that of as many coins
+        return 1 / test + 2.58 * math.sqrt(2 * mean * (1 - mean) / test)
+    deviation = float(np.std(accuracies, ddof=1))
+    return 1 / test + float(t.ppf(0.995, seeds - 1)) * deviation * math.sqrt(1 + 1 / seeds)

@@ -1,0 +1,95 @@
+"""The record of a re-run: what came out when seeds of a result were run again, by whom, and where. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from dpbench.records import storage
+
+Outcome = Literal["same predictions", "same within tolerance", "differs"]
+Verdict = Literal["same", "differs", "not checked"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SeedRerun(_Record):
+    """One seed that was run again."""
+
+    seed: int
+    outcome: Outcome
+    accuracy: float
+    predictions: str
+    correct: str | None = None  # base64 of one bit a test example; None in records from before they were kept
+    agreement: float | None  # share of test examples right or wrong alike; None where noise cannot be repeated
+    scores: dict[str, float | None]  # the other scores
+
+
+class ClaimCheck(_Record):
+    """One thing that a result says of itself, beside what the re-run found."""
+
+    claim: str  # the field of the result
+    verdict: Verdict
+    said: str = ""
+
+
+class Rerun(_Record):
+    """What came out when seeds were run again: of all seeds, unless somebody took a quick look at one."""
+
+    schema_version: Literal[1, 2] = 2
+    digest: str  # of the result's spec
+    content: str  # digest of the result's seal: a result that changed was not run again
+    seeds: tuple[SeedRerun, ...] = Field(min_length=1)
+    claims: tuple[ClaimCheck, ...] = ()  # empty for a quick look
+    tolerance: str
+    by: str | None = None  # who ran it, as far as that was given
+    provenance: dict[str, Any]  # machine, versions, commit, and digests of the code
+    seal: str = ""  # over all of the above, as it was written; a record without one is no evidence
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_one_seed(cls, content: Any) -> Any:
+        """Read a record of version 1, which was always of one seed."""
+        if not isinstance(content, Mapping) or content.get("schema_version") != 1 or "seeds" in content:
+            return content
+        seed = {name: content.get(name) for name in _OF_A_SEED if name in content}
+        return {**{name: value for name, value in content.items() if name not in seed}, "seeds": [seed]}
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst outcome of its seeds; `differs` also where the result says something false of itself."""
+        found = {one.outcome for one in self.seeds}
+        if "differs" in found or self.false_claims:
+            return "differs"
+        return "same within tolerance" if "same within tolerance" in found else "same predictions"
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing contradicts the result."""
+        return self.outcome != "differs"
+
+    @property
+    def false_claims(self) -> tuple[ClaimCheck, ...]:
+        """What the result says of itself and is not so."""
+        return tuple(one for one in self.claims if one.verdict == "differs")
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over the seeds that were run again."""
+        return sum(one.accuracy for one in self.seeds) / len(self.seeds)
+
+    def write_to(self, file: Path) -> Path:
+        """Write the record into this file, sealed, atomically, and return it.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        return storage.write_sealed(self, file)
+
+
+_OF_A_SEED = ("seed", "outcome", "accuracy", "predictions", "agreement", "scores")

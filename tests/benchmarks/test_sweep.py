@@ -10,6 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dpbench import registry
 from dpbench.sweep import Resources, read_grid
 from dpbench.sweep.cell_files import Folder
@@ -20,25 +22,24 @@ from tests.benchmarks.conftest import Ratios
 WARM = 8  # cells before time counts: workers start, and plans are accounted for once
 
 
-def _timed(out: Path, ratios: Ratios, workers: int) -> tuple[float, float]:
+def _timed(out: Path, workers: int) -> tuple[float, float]:
     """Return seconds a cell from the first `WARM` cells on, and those beyond the cells' own fit and score."""
-    axes = {"learner": ["jl", "pillar"], "learner.k": [5, 10, 20, 40] if ratios.enabled else [5]}
-    epsilons = [0.5, 1.0, 2.0, 4.0] if ratios.enabled else [0.5, 1.0]
-    fixed = {"seeds": 3} if ratios.enabled else {"seeds": 1, "learner.steps": 2}
+    axes = {"learner": ["jl", "pillar"], "learner.k": [5, 10, 20, 40]}
+    epsilons = [0.5, 1.0, 2.0, 4.0]
+    fixed = {"seeds": 3}
     plugins = registry.load()
     grid = read_grid({"name": "rate", "fixed": fixed, "grid": {**axes, "epsilon": epsilons}}, plugins)
     folder, own, count = Folder(out), 0.0, 0
     folder.path.mkdir()
     pool = executor(Resources(workers=workers, threads=1, device="cpu"), folder)
     cells = prepare_cells(grid.cells, folder, "cpu", plugins)
-    warm = WARM if ratios.enabled else 1
     with closing(pool.run(cells)) as outcomes:
         for place, outcome in enumerate(outcomes):
             assert outcome.result is not None, outcome.error
             folder.keep(outcome.cell, outcome.result)
-            if place + 1 == warm:
+            if place + 1 == WARM:
                 begin = time.perf_counter()
-            elif place + 1 > warm:
+            elif place + 1 > WARM:
                 own += outcome.result.seconds["fit"] + outcome.result.seconds["score"]
                 count += 1
         spent = time.perf_counter() - begin
@@ -48,25 +49,27 @@ def _timed(out: Path, ratios: Ratios, workers: int) -> tuple[float, float]:
 
 SPIN = """
 import time
-done, end = 0, time.perf_counter() + {seconds}
+done, end = 0, time.perf_counter() + 4
 while time.perf_counter() < end:
     done += len([place * place for place in range(10_000)])
 print(done)
 """
 
 
-def _bare(ratios: Ratios, count: int) -> int:
+def _bare(count: int) -> int:
     """Return what so many processes get done that share nothing: what this machine has to give just now."""
-    command = [sys.executable, "-c", SPIN.format(seconds=4 if ratios.enabled else 0.1)]
+    command = [sys.executable, "-c", SPIN]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     return sum(int(process.communicate()[0]) for process in processes)
 
 
 def test_rate_of_two_workers_and_overhead_of_a_cell(benchmark: Any, ratios: Ratios, tmp_path: Path) -> None:
+    if not ratios.enabled:
+        pytest.skip("starts workers six times, which tests of sweeps do too: ask for it with --benchmark-enable")
     rows = []
-    for turn in range(3 if ratios.enabled else 1):
-        (one, beyond), (two, beyond_two) = (_timed(tmp_path / f"{turn}-{count}", ratios, count) for count in (1, 2))
-        bare = _bare(ratios, 2) / (2 * _bare(ratios, 1))
+    for turn in range(3):
+        (one, beyond), (two, beyond_two) = (_timed(tmp_path / f"{turn}-{count}", count) for count in (1, 2))
+        bare = _bare(2) / (2 * _bare(1))
         rows.append((one / (2 * two), bare, one / (2 * two) / bare, 1e3 * beyond, 1e3 * beyond_two, 1e3 * one))
     benchmark.pedantic(lambda: None, rounds=1)  # timed above, in turn
     rate, bare, share, *milliseconds, cell = (statistics.median(column) for column in zip(*rows, strict=True))

@@ -109,15 +109,15 @@ class TestClassMeans(LearnerLaws):
 
 
 class TestGEP(LearnerLaws):
-    learner = _built("learner", "gep", k=20, steps=60, learning_rate=1.0)  # type: ignore[assignment]
+    learner = _built("learner", "gep", k=20, steps=20, learning_rate=1.0)  # type: ignore[assignment]
 
 
 class TestGEPWithAWholeBasis(LearnerLaws):
-    learner = _built("learner", "gep", k=16, anchors=300, steps=40, learning_rate=1.0)  # type: ignore[assignment]
+    learner = _built("learner", "gep", k=16, anchors=300, steps=12, learning_rate=1.0)  # type: ignore[assignment]
 
 
 class TestGEPWithoutResidual(LearnerLaws):
-    learner = _built("learner", "gep", k=20, residual=False, steps=40, learning_rate=1.0)  # type: ignore[assignment]
+    learner = _built("learner", "gep", k=20, residual=False, steps=12, learning_rate=1.0)  # type: ignore[assignment]
 
 
 class TestWhitened(LearnerLaws):
@@ -129,13 +129,13 @@ class TestWhitenedWithoutStudent(LearnerLaws):
 
 
 class TestDPSGDNet(LearnerLaws):
-    learner = _built("learner", "dp-sgd-net", **SMALL_NETWORK, steps=16, learning_rate=2.0, augmult=2)  # type: ignore[assignment]
+    learner = _built("learner", "dp-sgd-net", **SMALL_NETWORK, steps=10, learning_rate=2.0, augmult=2)  # type: ignore[assignment]
     example_shape = (1, 8, 8)
 
 
 class TestDPRandP(LearnerLaws):
     learner = _built(  # type: ignore[assignment]
-        "learner", "dp-randp", **SMALL_NETWORK, weights="random", augmult=0, phase2_steps=5, phase3_steps=12
+        "learner", "dp-randp", **SMALL_NETWORK, weights="random", augmult=0, phase2_steps=4, phase3_steps=6
     )
     example_shape = (1, 8, 8)
 

@@ -51,6 +51,7 @@ def _log_choose(guesses: int) -> np.ndarray:
     return ways
 
 
+@functools.cache  # entries of a leaderboard share many of these
 def steinke(delta: float, canaries: int, guesses: int, correct: int, significance: float = SIGNIFICANCE) -> float:
     """Return the largest epsilon that is rejected: a lower bound on that of any (epsilon, delta)-DP mechanism."""
     return bisect_largest(lambda epsilon: steinke_p(epsilon, delta, canaries, guesses, correct) <= significance)
@@ -70,6 +71,7 @@ def rejects_mu(mu: float, canaries: int, guesses: int, correct: int, significanc
     return right + wrong > guesses / canaries
 
 
+@functools.cache
 def mahloujifar(canaries: int, guesses: int, correct: int, significance: float = SIGNIFICANCE) -> float:
     """Return the largest mu that is rejected: a lower bound on that of any mu-Gaussian DP mechanism."""
     return bisect_largest(lambda mu: rejects_mu(mu, canaries, guesses, correct, significance))

@@ -11,7 +11,8 @@ boards that rank by another metric have no stability.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -36,18 +37,23 @@ def stability(entries: Sequence[Scores], tied: int) -> Stability | None:
     if correct.shape[1] < 2:
         return None
     first = shared = 0
-    for half in _halves(correct.shape[1]):
-        hits = half @ correct.T  # (halves, entries): whole numbers below 2^24, exact in any order
+    halves = _halves(correct.shape[1])
+    for some in range(0, HALVES, BATCH):
+        hits = (
+            halves[some : some + BATCH].astype(np.float32) @ correct.T
+        )  # (halves, entries): whole numbers below 2^24, exact in any order
         best = hits.max(1)
         first += int((hits[:, 0] == best).sum())
         shared += int((hits[:, :tied].max(1) == best).sum())
     return Stability(halves=HALVES, seed=SEED, first=first, shared=shared)
 
 
-def _halves(n: int) -> Iterator[np.ndarray]:
-    """Yield random halves of n examples, some at a time: (b, n) float32, 1 for the n // 2 that are in."""
-    random = np.random.default_rng(SEED)
-    for _ in range(HALVES // BATCH):
+@functools.lru_cache(maxsize=4)  # boards of one test split share them
+def _halves(n: int) -> np.ndarray:
+    """Return random halves of n examples: (HALVES, n) bool, True for the n // 2 that are in."""
+    random, halves = np.random.default_rng(SEED), np.empty((HALVES, n), bool)
+    for some in range(0, HALVES, BATCH):
         drawn = random.random((BATCH, n))
         last = np.partition(drawn, n // 2 - 1, axis=1)[:, n // 2 - 1, None]
-        yield (drawn <= last).astype(np.float32)
+        halves[some : some + BATCH] = drawn <= last
+    return halves

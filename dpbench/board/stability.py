@@ -39,9 +39,8 @@ def stability(entries: Sequence[Scores], tied: int) -> Stability | None:
     first = shared = 0
     halves = _halves(correct.shape[1])
     for some in range(0, HALVES, BATCH):
-        hits = (
-            halves[some : some + BATCH].astype(np.float32) @ correct.T
-        )  # (halves, entries): whole numbers below 2^24, exact in any order
+        half = halves[some : some + BATCH].astype(np.float32)
+        hits = half @ correct.T  # (halves, entries): whole numbers below 2^24, exact in any order
         best = hits.max(1)
         first += int((hits[:, 0] == best).sum())
         shared += int((hits[:, :tied].max(1) == best).sum())

@@ -27,12 +27,13 @@ from dpbench.board.verify.rerun_record import find_record, record_of, report, re
 from dpbench.board.verify.review import MANY, review_of
 from dpbench.board.verify.verdict import SCORES, judge, reproduces
 from dpbench.errors import AccountantsDisagree, Complaint, DataMissing, SpecError
+from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.accounting import crosscheck
 from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.board import find_board
 from dpbench.records.checksums import record_seal
 from dpbench.records.rerun import Rerun, SeedRerun
-from dpbench.records.result import Result
+from dpbench.records.result import Result, SeedResult
 from tests import boards
 
 Change = Callable[[Any], Any] | object
@@ -506,7 +507,12 @@ def test_seeds_are_run_again_in_another_order_than_they_had(root: Path, monkeypa
 
     order: list[int] = []
     plain = fit.fit
-    monkeypatch.setattr(fit, "fit", lambda prepared, seed: order.append(seed) or plain(prepared, seed))
+
+    def noted(prepared: PreparedRun, seed: int) -> SeedResult:
+        order.append(seed)
+        return plain(prepared, seed)
+
+    monkeypatch.setattr(fit, "fit", noted)
     rerun(Result.read(boards.file_of(root, "class-means")), None, registry.load(), "cpu")
     assert order == [1, 0]  # the run had 0 first
 

@@ -495,10 +495,13 @@ def test_other_code_reproduces_nothing_and_is_said(root: Path) -> None:
     result = Result.read(boards.file_of(root, "class-means"))
     code = {**result.provenance["code"], "learner": "0" * 16}
     other = result.model_copy(update={"provenance": {**result.provenance, "code": code, "commit": "1" * 40}})
+    task = other.task.model_copy(update={"largest": 0.9})
+    other = other.model_copy(update={"task": task})
     record = rerun(other, None, registry.load(), "cpu")
     assert record.agrees and not reproduces(record, other)
-    (claim,) = [one for one in record.claims if one.verdict == "not checked"]
+    claim, counted = [one for one in record.claims if one.verdict == "not checked"]
     assert (claim.claim, claim.said.endswith("at another commit")) == ("provenance.code.learner", True)
+    assert (counted.claim, counted.said.endswith("by other code")) == ("task.largest", True)
     assert f"the code (learner), which is not that of {'1' * 40}" in report(record, other)
 
 

@@ -14,20 +14,26 @@ import numpy as np
 import pytest
 
 from dpbench import registry
+from dpbench.analysis.description import describe_result
+from dpbench.analysis.reader import StoredResult
+from dpbench.analysis.word import list_author_word
 from dpbench.api import Release
 from dpbench.board.build import verify_leaderboard
+from dpbench.board.folder import ResultFile, locate_result
 from dpbench.board.verify.declarations import check_selection
 from dpbench.board.verify.derive import EpsilonQuestion, derive
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import record_of, rerun
+from dpbench.board.verify.rerun_record import find_record, record_of, report, rerun, seen
 from dpbench.board.verify.review import MANY, review_of
-from dpbench.board.verify.verdict import SCORES, judge
+from dpbench.board.verify.verdict import SCORES, judge, reproduces
 from dpbench.errors import AccountantsDisagree, Complaint, DataMissing, SpecError
+from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.accounting import crosscheck
 from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.board import find_board
+from dpbench.records.checksums import record_seal
 from dpbench.records.rerun import Rerun, SeedRerun
-from dpbench.records.result import Result
+from dpbench.records.result import Result, SeedResult
 from tests import boards
 
 Change = Callable[[Any], Any] | object
@@ -460,3 +466,63 @@ def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, kno
         assert (found.file, found.field) == (f"reruns/tiny/{stored.path.name}", "outcome")
     record_of(stored, root).write_text("{", encoding="utf-8")
     assert [one.field for one in complaints(root, known)] == ["file"]
+
+
+def stored_of(root: Path, learner: str) -> ResultFile:
+    return locate_result(boards.file_of(root, learner), root)
+
+
+def test_a_record_from_before_is_of_one_seed_and_nothing_calls_it_reproduced(root: Path, known: Expectations) -> None:
+    result, stored = Result.read(boards.file_of(root, "class-means")), stored_of(root, "class-means")
+    seed = result.seeds[1]
+    before: dict[str, Any] = {
+        "schema_version": 1, "digest": result.digest, "content": seen(result), "seed": 1, "outcome": "same predictions",
+        "accuracy": seed.accuracy, "predictions": seed.predictions, "agreement": 1.0, "tolerance": "as it was",
+        "scores": {name: getattr(seed, name) for name in SCORES}, "provenance": {"date": "2026-11-22"},
+    }  # fmt: skip
+    file = record_of(stored, root)
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({**before, "seal": record_seal(before)}), encoding="utf-8")
+    assert complaints(root, known) == []
+    record = find_record(stored, result, root)
+    assert record is not None and record.agrees and not reproduces(record, result)
+    assert [one.seed for one in record.seeds] == [1]
+    file.write_text(json.dumps(before), encoding="utf-8")  # without a seal it is no evidence
+    assert find_record(stored, result, root) is None
+
+
+def test_other_code_reproduces_nothing_and_is_said(root: Path) -> None:
+    result = Result.read(boards.file_of(root, "class-means"))
+    code = {**result.provenance["code"], "learner": "0" * 16}
+    other = result.model_copy(update={"provenance": {**result.provenance, "code": code, "commit": "1" * 40}})
+    task = other.task.model_copy(update={"largest": 0.9})
+    other = other.model_copy(update={"task": task})
+    record = rerun(other, None, registry.load(), "cpu")
+    assert record.agrees and not reproduces(record, other)
+    claim, counted = [one for one in record.claims if one.verdict == "not checked"]
+    assert (claim.claim, claim.said.endswith("at another commit")) == ("provenance.code.learner", True)
+    assert (counted.claim, counted.said.endswith("by other code")) == ("task.largest", True)
+    assert f"the code (learner), which is not that of {'1' * 40}" in report(record, other)
+
+
+def test_seeds_are_run_again_in_another_order_than_they_had(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpbench.harness import fit
+
+    order: list[int] = []
+    plain = fit.fit
+
+    def noted(prepared: PreparedRun, seed: int) -> SeedResult:
+        order.append(seed)
+        return plain(prepared, seed)
+
+    monkeypatch.setattr(fit, "fit", noted)
+    rerun(Result.read(boards.file_of(root, "class-means")), None, registry.load(), "cpu")
+    assert order == [1, 0]  # the run had 0 first
+
+
+def test_what_nobody_looked_up_is_the_authors_word(root: Path) -> None:
+    result = Result.read(boards.file_of(root, "class-means"))
+    shown = dict(describe_result(StoredResult(boards.file_of(root, "class-means"), result)))
+    assert shown["author's word"].startswith("scores; how many images the splits share; which code made it; ")
+    looked_up = {"seeds", "task.overlap", "provenance.code.learner"}
+    assert list_author_word(result, looked_up) == ("time, memory, machine and date",)

@@ -51,17 +51,17 @@ def check_claims(found: Repetition) -> tuple[ClaimCheck, ...]:
         DpbenchError: the search for settings fails here.
     """
     plan = ClaimCheck(claim="privacy.plan", verdict="same", said="the learner was asked for it again")
-    code_, settings = tuple(_code(found)), _settings(found)
-    if settings.claim.startswith("search") and any(one.verdict != "same" for one in code_):
-        settings = _by_other_code(settings)
-    return (plan, *_task(found), *code_, settings)
+    code_, others = tuple(_code(found)), (*_task(found), _settings(found))
+    if any(one.verdict == "not checked" for one in code_):
+        others = tuple(map(_by_other_code, others))
+    return (plan, *code_, *others)
 
 
-def _by_other_code(search: ClaimCheck) -> ClaimCheck:
-    """Return what a search by other code says: it may find other settings, honestly."""
-    if search.verdict != "differs":
-        return search
-    return search.model_copy(update={"verdict": "not checked", "said": f"{search.said}; but other code searched"})
+def _by_other_code(claim: ClaimCheck) -> ClaimCheck:
+    """Return what other code found: it may count look-alikes otherwise, or find other settings, honestly."""
+    if claim.verdict != "differs":
+        return claim
+    return claim.model_copy(update={"verdict": "not checked", "said": f"{claim.said}, by other code"})
 
 
 def _task(found: Repetition) -> Iterator[ClaimCheck]:

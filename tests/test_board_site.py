@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from dpbench.analysis.formats import percent_at_most
+from dpbench.analysis.risk import membership_risk
 from dpbench.board.index import Entry, Index, Origin, Role, Standing
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
@@ -149,6 +151,19 @@ def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_
             assert text.spread(entry.metrics["accuracy"]) in page
             assert text.round_up(entry.epsilon) in page
             assert f"{text.round_down(entry.independent.lower)}–{text.round_up(entry.independent.upper, 3)}" in page
+
+
+def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: list[Result], tmp_path: Path) -> None:
+    board, (noiseless, noisy, *_) = find_board("digits-eps1"), results
+    ward = noisy.model_copy(update={"spec": noisy.spec.model_copy(update={"unit": "patient"}), "digest": "f" * 64})
+    standing = filed(tmp_path, board, [noiseless, noisy, ward])
+    build_site(Index(ranking="By the mean.", standings=(standing,)), tmp_path, tmp_path / "site")
+    odds = [percent_at_most(most) for most in membership_risk(noisy.privacy).values()]
+    pages = [(tmp_path / "site" / layout.page(standing, entry)).read_text("utf-8") for entry in standing.entries]
+    for page, whose in zip(pages[1:], ("image", "patient"), strict=True):
+        assert f"at most {odds[0]} true positives at 0.1% false positives and at most {odds[1]}" in page
+        assert f"of one private {whose}, by somebody who knows all others" in page
+    assert "Membership tests" not in pages[0]
 
 
 def test_an_open_board_says_what_would_fill_it(index: Index, tmp_path: Path) -> None:

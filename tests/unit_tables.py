@@ -1,0 +1,152 @@
+"""The tables of the page on the price of the unit, from the results of its sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from dpbench.records.result import Interval, Result
+
+METRICS = ("accuracy", "balanced_accuracy")
+TITLES = {"ham10000": "HAM10000", "gtsrb": "GTSRB"}
+Scores = Mapping[float, Mapping[str, Result]]
+"""By epsilon, then by learner."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured on one dataset: runs whose epsilon is an image's, and those whose epsilon is a unit's."""
+
+    title: str
+    word: str
+    images: Scores
+    units: Scores
+
+    @property
+    def epsilons(self) -> list[float]:
+        """Ascending; both have the same."""
+        return sorted(self.images)
+
+    def largest(self, epsilon: float) -> float:
+        """Return epsilon of the largest unit, the greatest of all learners' runs at this epsilon of an image."""
+        return max(_units(one, "largest_epsilon") for one in self.images[epsilon].values())
+
+
+def measured(results: Sequence[Result]) -> list[Measured]:
+    """Return the results by dataset."""
+    found = []
+    for dataset, title in TITLES.items():
+        of = [one for one in results if one.spec.dataset.name == dataset]
+        words = {one.spec.unit for one in of if one.spec.unit}
+        for word in words:
+            found.append(Measured(title, word, _scores(of, None), _scores(of, word)))
+    return found
+
+
+def scores(results: Sequence[Result], dataset: str) -> str:
+    """Return accuracy and balanced accuracy: two lines a learner, a column an epsilon."""
+    (one,) = (one for one in measured(results) if one.title == TITLES[dataset])
+    heads = " | ".join(f"ε {epsilon:g}" for epsilon in one.epsilons)
+    lines = [f"| learner | ε for | {heads} |", "|---|---|" + "---|" * len(one.epsilons)]
+    for learner in _learners(one):
+        for whose, by in (("an image", one.images), (f"a {one.word}", one.units)):
+            cells = [_both(by[epsilon][learner]) for epsilon in one.epsilons]
+            lines.append(f"| `{learner}` | {whose} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def epsilons(results: Sequence[Result]) -> str:
+    """Return what epsilon for an image is for the median and for the largest unit: the range over learners."""
+    found = measured(results)
+    steps = found[0].epsilons
+    lines = [f"| for | {' | '.join(f'ε {epsilon:g}' for epsilon in steps)} |", "|---|" + "---|" * len(steps)]
+    for one in found:
+        for size in ("median", "largest"):
+            by = [[_units(run, f"{size}_epsilon") for run in one.images[step].values()] for step in steps]
+            images = {_units(run, size) for run in one.images[steps[0]].values()}
+            (count,) = images
+            named = f"the {size} {one.word} of {one.title}, {count:.0f} image{'s' * (count > 1)}"
+            lines.append(f"| {named} | {' | '.join(map(_range, by))} |")
+    return "\n".join(lines)
+
+
+def price(results: Sequence[Result]) -> str:
+    """Return points lost at the same epsilon, for a unit in place of an image: mean and range over learners."""
+    found = measured(results)
+    steps = found[0].epsilons
+    lines = [f"| points of | {' | '.join(f'ε {epsilon:g}' for epsilon in steps)} |", "|---|" + "---|" * len(steps)]
+    for one in found:
+        for metric in METRICS:
+            cells = []
+            for step in steps:
+                pairs = [(one.images[step][name], one.units[step][name]) for name in _learners(one)]
+                lost = [100 * (first.metrics[metric].mean - other.metrics[metric].mean) for first, other in pairs]
+                cells.append(f"{fmean(lost):.1f} ({min(lost):.1f} to {max(lost):.1f})")
+            lines.append(f"| {metric.replace('_', ' ')}, {one.title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def promise(results: Sequence[Result]) -> str:
+    """Return runs by image beside runs by unit that promise every unit as much or more: means over learners."""
+    lines = [
+        "| data | by image at | so for the largest unit | accuracy / balanced | by unit at | accuracy / balanced "
+        "| better by unit, balanced |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in measured(results):
+        for step in one.epsilons:
+            least = [unit for unit in one.epsilons if unit <= one.largest(step)]
+            if step == one.epsilons[-1] or not least or least[-1] == step:
+                continue
+            first, other = one.images[step], one.units[least[-1]]
+            better = [_mean(other[name], METRICS[1]) > _mean(first[name], METRICS[1]) for name in first]
+            cells = [
+                one.title, f"ε {step:g}", f"ε {one.largest(step):.3g}", _means(first), f"ε {least[-1]:g}",
+                _means(other), f"{sum(better)} of {len(better)}",
+            ]  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _scores(results: Sequence[Result], unit: str | None) -> Scores:
+    found: dict[float, dict[str, Result]] = {}
+    for one in results:
+        if one.spec.unit == unit:
+            found.setdefault(one.spec.epsilon, {})[one.spec.learner.name] = one
+    return found
+
+
+def _learners(one: Measured) -> Iterator[str]:
+    """Yield the learners, best first by the mean over epsilons of what units have."""
+    names = next(iter(one.units.values()))
+    yield from sorted(names, key=lambda name: -fmean(_mean(one.units[step][name], METRICS[1]) for step in one.epsilons))
+
+
+def _units(result: Result, field: str) -> float:
+    units = result.task.units
+    value = None if units is None else getattr(units, field)
+    return math.inf if value is None else float(value)
+
+
+def _mean(result: Result, metric: str) -> float:
+    return result.metrics[metric].mean
+
+
+def _means(by: Mapping[str, Result]) -> str:
+    return " / ".join(f"{100 * fmean(_mean(one, metric) for one in by.values()):.1f}" for metric in METRICS)
+
+
+def _both(result: Result) -> str:
+    return " / ".join(_spread(result.metrics[metric]) for metric in METRICS)
+
+
+def _spread(score: Interval) -> str:
+    half = "" if score.high is None else f" ± {100 * (score.high - score.mean):.1f}"
+    return f"{100 * score.mean:.1f}{half}"
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = (f"{end:.3g}" for end in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"

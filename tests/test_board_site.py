@@ -8,6 +8,7 @@ import io
 import itertools
 import math
 import re
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board, find_board
 from dpbench.records.protocol import Component
-from dpbench.records.result import Interval, Result
+from dpbench.records.result import Interval, Privacy, Result
 from dpbench.records.spec import make_spec
 from dpbench.site import build_site, layout, text, view
 from dpbench.site.entry_pages import RAW
@@ -164,6 +165,22 @@ def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: lis
         assert f"at most {odds[0]} true positives at 0.1% false positives and at most {odds[1]}" in page
         assert f"of one private {whose}, by somebody who knows all others" in page
     assert "Membership tests" not in pages[0]
+
+
+def test_odds_are_computed_once_for_entries_of_one_plan(
+    results: list[Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Privacy] = []
+
+    def counted(privacy: Privacy) -> Mapping[float, float]:
+        asked.append(privacy)
+        return membership_risk(privacy)
+
+    monkeypatch.setattr("dpbench.site.entry_pages.membership_risk", counted)
+    alike = [one.model_copy(update={"privacy": results[1].privacy}) for one in results]
+    standing = filed(tmp_path, find_board("digits-eps1"), alike)
+    build_site(Index(ranking="By the mean.", standings=(standing,)), tmp_path, tmp_path / "site")
+    assert asked == [results[1].privacy]
 
 
 def test_an_open_board_says_what_would_fill_it(index: Index, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ PAGE = DOCS / "explanation" / "price-of-the-unit.md"
 SEEDS = range(5)
 LEARNERS = ("thrift", "dp-sgd")
 LARGEST = 10  # images of a made-up unit
+AT_ONCE = 100_000  # pairs of rows
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Pairs:
         left, right = outer.left, outer.whole_right()
         products = torch.cat([
             (left[one] * left[other]).sum(1) * (right[one] * right[other]).sum(1)
-            for one, other in zip(self.first.split(100_000), self.second.split(100_000), strict=True)
+            for one, other in zip(torch.split(self.first, AT_ONCE), torch.split(self.second, AT_ONCE), strict=True)
         ])  # fmt: skip
         squares = torch.zeros(len(self.sizes)).index_add_(0, self.of[self.first], products)
         return squares.clamp(min=0).sqrt()

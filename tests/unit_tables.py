@@ -60,30 +60,26 @@ def scores(results: Sequence[Result], dataset: str) -> str:
 def epsilons(results: Sequence[Result]) -> str:
     """Return what epsilon for an image is for the median and for the largest unit: the range over learners."""
     found = measured(results)
-    steps = found[0].epsilons
-    lines = [f"| for | {' | '.join(f'ε {epsilon:g}' for epsilon in steps)} |", "|---|" + "---|" * len(steps)]
+    steps = sorted({step for one in found for step in one.epsilons})
+    lines = [f"| for | {' | '.join(f'ε {step:g} for an image' for step in steps)} |", "|---|" + "---|" * len(steps)]
     for one in found:
         for size in ("median", "largest"):
-            by = [[_units(run, f"{size}_epsilon") for run in one.images[step].values()] for step in steps]
-            images = {_units(run, size) for run in one.images[steps[0]].values()}
-            (count,) = images
+            runs = [list(one.images.get(step, {}).values()) for step in steps]
+            (count,) = {_units(run, size) for of_step in runs for run in of_step}
+            cells = [_range([_units(run, f"{size}_epsilon") for run in of_step]) for of_step in runs]
             named = f"the {size} {one.word} of {one.title}, {count:.0f} image{'s' * (count > 1)}"
-            lines.append(f"| {named} | {' | '.join(map(_range, by))} |")
+            lines.append(f"| {named} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def price(results: Sequence[Result]) -> str:
     """Return points lost at the same epsilon, for a unit in place of an image: mean and range over learners."""
     found = measured(results)
-    steps = found[0].epsilons
+    steps = sorted({step for one in found for step in one.epsilons})
     lines = [f"| points of | {' | '.join(f'ε {epsilon:g}' for epsilon in steps)} |", "|---|" + "---|" * len(steps)]
     for one in found:
         for metric in METRICS:
-            cells = []
-            for step in steps:
-                pairs = [(one.images[step][name], one.units[step][name]) for name in _learners(one)]
-                lost = [100 * (first.metrics[metric].mean - other.metrics[metric].mean) for first, other in pairs]
-                cells.append(f"{fmean(lost):.1f} ({min(lost):.1f} to {max(lost):.1f})")
+            cells = [_lost(one, step, metric) if step in one.epsilons else "" for step in steps]
             lines.append(f"| {metric.replace('_', ' ')}, {one.title} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -108,6 +104,12 @@ def promise(results: Sequence[Result]) -> str:
             ]  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _lost(one: Measured, step: float, metric: str) -> str:
+    pairs = [(one.images[step][name], one.units[step][name]) for name in _learners(one)]
+    lost = [100 * (_mean(first, metric) - _mean(other, metric)) for first, other in pairs]
+    return f"{fmean(lost):.1f} ({min(lost):.1f} to {max(lost):.1f})"
 
 
 def _scores(results: Sequence[Result], unit: str | None) -> Scores:
@@ -148,5 +150,7 @@ def _spread(score: Interval) -> str:
 
 
 def _range(values: Sequence[float]) -> str:
+    if not values:
+        return ""
     low, high = (f"{end:.3g}" for end in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"

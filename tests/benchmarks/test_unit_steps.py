@@ -45,7 +45,7 @@ def _training(n: int, d: int, rate: float, steps: int, owners: np.ndarray | None
 )
 def test_a_step_of_units_against_a_step_of_rows(benchmark: Any, ratios: Ratios, d: int, batch: int, size: int) -> None:
     n, d = (ROWS, d) if ratios.enabled else (300, 16)
-    steps = (4 if batch == ROWS else 500 if d <= 100 else 64) if ratios.enabled else 2
+    steps = (4 if batch == ROWS else 64) if ratios.enabled else 2
     owners = np.random.default_rng(0).permutation(np.arange(n) // size)  # as many rows a step, wherever they lie
     ours = _training(n, d, batch / ROWS, steps, owners)
     base = _training(n, d, batch / ROWS, steps, None)

@@ -397,6 +397,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "unit-price": lambda: unit_tables.price(_results("price-of-the-unit")),
     "unit-promise": lambda: unit_tables.promise(_results("price-of-the-unit")),
     "unit-scores-ham10000": lambda: unit_tables.scores(_results("price-of-the-unit"), "ham10000"),
+    "unit-scores-gtsrb": lambda: unit_tables.scores(_results("price-of-the-unit"), "gtsrb"),
 }
 
 

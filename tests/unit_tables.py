@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -26,8 +26,8 @@ class Measured:
 
     @property
     def epsilons(self) -> list[float]:
-        """Ascending; both have the same."""
-        return sorted(self.images)
+        """Of both, ascending: not all were run of both."""
+        return sorted({*self.images, *self.units})
 
     def largest(self, epsilon: float) -> float:
         """Return epsilon of the largest unit, the greatest of all learners' runs at this epsilon of an image."""
@@ -52,7 +52,7 @@ def scores(results: Sequence[Result], dataset: str) -> str:
     lines = [f"| learner | ε for | {heads} |", "|---|---|" + "---|" * len(one.epsilons)]
     for learner in _learners(one):
         for whose, by in (("an image", one.images), (f"a {one.word}", one.units)):
-            cells = [_both(by[epsilon][learner]) for epsilon in one.epsilons]
+            cells = [_both(by.get(epsilon, {}).get(learner)) for epsilon in one.epsilons]
             lines.append(f"| `{learner}` | {whose} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -60,7 +60,7 @@ def scores(results: Sequence[Result], dataset: str) -> str:
 def epsilons(results: Sequence[Result]) -> str:
     """Return what epsilon for an image is for the median and for the largest unit: the range over learners."""
     found = measured(results)
-    steps = sorted({step for one in found for step in one.epsilons})
+    steps = sorted({step for one in found for step in one.images})
     lines = [f"| for | {' | '.join(f'ε {step:g} for an image' for step in steps)} |", "|---|" + "---|" * len(steps)]
     for one in found:
         for size in ("median", "largest"):
@@ -75,11 +75,11 @@ def epsilons(results: Sequence[Result]) -> str:
 def price(results: Sequence[Result]) -> str:
     """Return points lost at the same epsilon, for a unit in place of an image: mean and range over learners."""
     found = measured(results)
-    steps = sorted({step for one in found for step in one.epsilons})
+    steps = sorted({step for one in found for step in one.images})
     lines = [f"| points of | {' | '.join(f'ε {epsilon:g}' for epsilon in steps)} |", "|---|" + "---|" * len(steps)]
     for one in found:
         for metric in METRICS:
-            cells = [_lost(one, step, metric) if step in one.epsilons else "" for step in steps]
+            cells = [_lost(one, step, metric) if step in one.images.keys() & one.units else "" for step in steps]
             lines.append(f"| {metric.replace('_', ' ')}, {one.title} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -92,23 +92,24 @@ def promise(results: Sequence[Result]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for one in measured(results):
-        for step in one.epsilons:
-            least = [unit for unit in one.epsilons if unit <= one.largest(step)]
-            if step == one.epsilons[-1] or not least or least[-1] == step:
+        for step in sorted(one.images):
+            most = max((unit for unit in one.units if unit <= one.largest(step)), default=step)
+            if most <= step:  # no run by unit that spends more
                 continue
-            first, other = one.images[step], one.units[least[-1]]
-            better = [_mean(other[name], METRICS[1]) > _mean(first[name], METRICS[1]) for name in first]
+            first, other = one.images[step], one.units[most]
+            both = first.keys() & other.keys()
+            better = [_mean(other[name], METRICS[1]) > _mean(first[name], METRICS[1]) for name in both]
             cells = [
-                one.title, f"ε {step:g}", f"ε {one.largest(step):.3g}", _means(first), f"ε {least[-1]:g}",
-                _means(other), f"{sum(better)} of {len(better)}",
+                one.title, f"ε {step:g}", f"ε {one.largest(step):.3g}", _means(first, both), f"ε {most:g}",
+                _means(other, both), f"{sum(better)} of {len(better)}",
             ]  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _lost(one: Measured, step: float, metric: str) -> str:
-    pairs = [(one.images[step][name], one.units[step][name]) for name in _learners(one)]
-    lost = [100 * (_mean(first, metric) - _mean(other, metric)) for first, other in pairs]
+    first, other = one.images[step], one.units[step]
+    lost = [100 * (_mean(first[name], metric) - _mean(other[name], metric)) for name in first.keys() & other.keys()]
     return f"{fmean(lost):.1f} ({min(lost):.1f} to {max(lost):.1f})"
 
 
@@ -120,10 +121,10 @@ def _scores(results: Sequence[Result], unit: str | None) -> Scores:
     return found
 
 
-def _learners(one: Measured) -> Iterator[str]:
-    """Yield the learners, best first by the mean over epsilons of what units have."""
-    names = next(iter(one.units.values()))
-    yield from sorted(names, key=lambda name: -fmean(_mean(one.units[step][name], METRICS[1]) for step in one.epsilons))
+def _learners(one: Measured) -> list[str]:
+    """Return the learners, best first by the mean over epsilons of what they have by image."""
+    names = next(iter(one.images.values()))
+    return sorted(names, key=lambda name: -fmean(_mean(by[name], METRICS[1]) for by in one.images.values()))
 
 
 def _units(result: Result, field: str) -> float:
@@ -136,12 +137,12 @@ def _mean(result: Result, metric: str) -> float:
     return result.metrics[metric].mean
 
 
-def _means(by: Mapping[str, Result]) -> str:
-    return " / ".join(f"{100 * fmean(_mean(one, metric) for one in by.values()):.1f}" for metric in METRICS)
+def _means(by: Mapping[str, Result], learners: Set[str]) -> str:
+    return " / ".join(f"{100 * fmean(_mean(by[name], metric) for name in sorted(learners)):.1f}" for metric in METRICS)
 
 
-def _both(result: Result) -> str:
-    return " / ".join(_spread(result.metrics[metric]) for metric in METRICS)
+def _both(result: Result | None) -> str:
+    return "" if result is None else " / ".join(_spread(result.metrics[metric]) for metric in METRICS)
 
 
 def _spread(score: Interval) -> str:

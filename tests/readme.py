@@ -23,7 +23,7 @@ from dpbench.studies.figures import literature
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Prediction
 from dpbench.studies.reproduce.document import count_compared, coverage
-from tests import forgeries
+from tests import forgeries, unit_tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "dpbench" / "docs"
@@ -415,6 +415,11 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "theory-prediction": prediction_table,
     "theory-pillar-tail": tail_table,
     "theory-verdicts": verdicts_table,
+    "unit-epsilons": lambda: unit_tables.epsilons(_results("price-of-the-unit")),
+    "unit-price": lambda: unit_tables.price(_results("price-of-the-unit")),
+    "unit-promise": lambda: unit_tables.promise(_results("price-of-the-unit")),
+    "unit-scores-ham10000": lambda: unit_tables.scores(_results("price-of-the-unit"), "ham10000"),
+    "unit-scores-gtsrb": lambda: unit_tables.scores(_results("price-of-the-unit"), "gtsrb"),
 }
 
 

@@ -76,3 +76,27 @@ def test_a_record_that_cannot_be_read(content: bytes, tmp_path: Path, capsys: Ou
     (folder / "train/b/7.png").write_bytes(content)
     said = refusal(capsys, *QUICK, "--dataset", f"imagefolder:{folder}", "--out", str(tmp_path / "out"))
     assert said.startswith("dpbench: Expected a readable train image b/7.png in ")
+
+
+@pytest.mark.parametrize(
+    ("header", "owners", "left_out", "said"),
+    [
+        ("file,unit", "mnop", 1, "its unit, but it misses images: train/b/9.png (1 in all). Correct the table."),
+        ("file,unit", "mnop", -1, "but it names images that are not there: train/a/none.png (1 in all). Correct the t"),
+        ("file,unit", "m", 0, "at least as many patients in the train split of dataset 'imagefolder' as its 2 classes"),
+        ("file,person", "mnop", 0, "Expected a CSV file with the columns file and unit in"),
+        ("image,unit", "mnop", 0, "Expected a CSV file with the columns file and unit in"),
+    ],
+)
+def test_a_table_of_units_that_does_not_fit(
+    header: str, owners: str, left_out: int, said: str, tmp_path: Path, capsys: Output
+) -> None:
+    folder, table = photos(tmp_path / "mine", range(10), range(1000, 1004)), tmp_path / "units.csv"
+    names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.png"))
+    names = [*names[: len(names) - max(left_out, 0)], *["train/a/none.png"] * (left_out < 0)]
+    table.write_text(
+        "\n".join([header, *(f"{name},{owners[place % len(owners)]}" for place, name in enumerate(names))])
+    )
+    data = ("--dataset", f"imagefolder:{folder},units={table},unit=patient", "--unit", "patient")
+    refused = refusal(capsys, *QUICK, *data, "--out", str(tmp_path / "out"))
+    assert said in refused and refused.count("\n") == 1

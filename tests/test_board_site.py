@@ -8,19 +8,22 @@ import io
 import itertools
 import math
 import re
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dpbench.analysis.formats import percent_at_most
+from dpbench.analysis.risk import membership_risk
 from dpbench.board.distance import distances
 from dpbench.board.index import Entry, Index, Origin, Role, Standing
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board, find_board
 from dpbench.records.protocol import Component
-from dpbench.records.result import Interval, Result
+from dpbench.records.result import Interval, Privacy, Result
 from dpbench.records.spec import make_spec
 from dpbench.site import build_site, layout, text, view
 from dpbench.site.entry_pages import RAW
@@ -152,6 +155,35 @@ def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_
             assert text.spread(entry.metrics["accuracy"]) in page
             assert text.round_up(entry.epsilon) in page
             assert f"{text.round_down(entry.independent.lower)}–{text.round_up(entry.independent.upper, 3)}" in page
+
+
+def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: list[Result], tmp_path: Path) -> None:
+    board, (noiseless, noisy, *_) = find_board("digits-eps1"), results
+    ward = noisy.model_copy(update={"spec": noisy.spec.model_copy(update={"unit": "patient"}), "digest": "f" * 64})
+    standing = filed(tmp_path, board, [noiseless, noisy, ward])
+    build_site(Index(ranking="By the mean.", standings=(standing,)), tmp_path, tmp_path / "site")
+    odds = [percent_at_most(most) for most in membership_risk(noisy.privacy).values()]
+    pages = [(tmp_path / "site" / layout.page(standing, entry)).read_text("utf-8") for entry in standing.entries]
+    for page, whose in zip(pages[1:], ("image", "patient"), strict=True):
+        assert f"at most {odds[0]} true positives at 0.1% false positives and at most {odds[1]}" in page
+        assert f"of one private {whose}, by somebody who knows all others" in page
+    assert "Membership tests" not in pages[0]
+
+
+def test_odds_are_computed_once_for_entries_of_one_plan(
+    results: list[Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Privacy] = []
+
+    def counted(privacy: Privacy) -> Mapping[float, float]:
+        asked.append(privacy)
+        return membership_risk(privacy)
+
+    monkeypatch.setattr("dpbench.site.entry_pages.membership_risk", counted)
+    alike = [one.model_copy(update={"privacy": results[1].privacy}) for one in results]
+    standing = filed(tmp_path, find_board("digits-eps1"), alike)
+    build_site(Index(ranking="By the mean.", standings=(standing,)), tmp_path, tmp_path / "site")
+    assert asked == [results[1].privacy]
 
 
 def test_an_open_board_says_what_would_fill_it(index: Index, tmp_path: Path) -> None:

@@ -163,6 +163,15 @@ def test_copies_within_are_counted_with_the_commonest(images: list[int], found: 
     assert (copies.images, copies.most, copies.among) == (*found, len(images))
 
 
+@pytest.mark.parametrize(
+    ("images", "owners", "found"),
+    [([0, 0, 1, 1], [7, 7, 7, 7], (0, 1)), ([0, 0, 1, 0], [0, 0, 0, 1], (2, 2)), ([0, 0, 0, 1], [0, 1, 2, 3], (3, 3))],
+)
+def test_copies_that_one_owner_has_are_one_image(images: list[int], owners: list[int], found: tuple[int, int]) -> None:
+    copies = copies_within(hashed([PHOTOS[place] for place in images]), np.array(owners))
+    assert (copies.images, copies.most) == found
+
+
 def test_rows_that_were_drawn_at_random_are_no_copies() -> None:
     x = np.zeros((5, 3), np.float32)
     given = compute_hashes(Split(Features(x), np.zeros(5, np.int64)), "data", "train")

@@ -144,6 +144,12 @@ def test_counts_other_than_the_published_ones_are_refused(data_folder: Path) -> 
         Ham10000().load()
 
 
+def test_a_table_that_misses_an_image_is_refused(data_folder: Path) -> None:
+    put(data_folder, table()[:-1])
+    with pytest.raises(DataError, match=r"Expected 98 images in .*, got 98 and 97\."):
+        Few().load()
+
+
 def test_an_image_that_the_table_does_not_name_is_named(data_folder: Path) -> None:
     lesion, _, kind = table()[-1]
     put(data_folder, [*table()[:-1], (lesion, "ISIC_9999999", kind)])
@@ -153,7 +159,27 @@ def test_an_image_that_the_table_does_not_name_is_named(data_folder: Path) -> No
         Few().load()
 
 
-@pytest.mark.parametrize("text", ["", "lesion_id,dx\na,b\n", "a;b\n1;2\n"])
+@pytest.mark.parametrize("line", [("", "ISIC_0000000", "akiec"), ("HAM_0", "ISIC_0000000", "")])
+def test_an_image_whose_lesion_or_class_is_left_out_is_refused(data_folder: Path, line: tuple[str, str, str]) -> None:
+    put(data_folder, [line, *table()[1:]])
+    with pytest.raises(DataError, match=r"in every line of .*, got a line that lacks one: ISIC_0000000\."):
+        Few().load()
+
+
+def test_a_line_that_ends_early_is_refused(data_folder: Path) -> None:
+    file = put(data_folder) / "HAM10000_metadata.csv"
+    file.write_text(f"{file.read_text()}\nHAM_7000000")
+    with pytest.raises(DataError, match=r"got a line that lacks one: None\."):
+        Few().load()
+
+
+def test_one_lesion_for_all_images_is_refused(data_folder: Path) -> None:
+    put(data_folder, [("HAM_0000000", name, kind) for _, name, kind in table()])
+    with pytest.raises(DataError, match=r"Expected one class a lesion in .*, got 7 of HAM_0000000"):
+        Few().load()
+
+
+@pytest.mark.parametrize("text", ["", "lesion_id,dx\na,b\n", "a;b\n1;2\n", "image_id,dx\na,b\n"])
 def test_a_table_that_does_not_parse_is_refused(data_folder: Path, text: str) -> None:
     (put(data_folder) / "HAM10000_metadata.csv").write_text(text)
     with pytest.raises(DataError, match=r"HAM10000_metadata\.csv"):

@@ -231,6 +231,10 @@ def test_one_result_is_told_whole() -> None:
     assert told["privacy"].startswith("ε 0.0999976 by pld, 0.09799 to 0.102 by prv-accountant")
     assert told["release gradient"] == "30 steps, each example with chance 1, σ 168.4"
     assert "k=27" in told["settings"]
+    assert told["membership test"] == (
+        "of one private image, by somebody who knows all others: true positives at most 0.12% at 0.1% false positives "
+        "and 1.10% at 1.0% false positives"
+    )
     assert filed.result.digest == told["digest"]
 
 

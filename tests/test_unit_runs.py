@@ -96,6 +96,7 @@ def test_a_result_says_whose_epsilon_it_is(tmp_path: Any) -> None:
     file = found.write(tmp_path)
     lines = dict(describe_result(StoredResult(file, Result.read(file))))
     assert "for a patient" in lines["privacy"]
+    assert lines["membership test"].startswith("of one private patient, ")
     assert f"{found.task.private:,} private patients ({found.task.images:,} images)" in lines["data"]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from dpbench.analysis import paired
 from dpbench.analysis.formats import percent
 from dpbench.analysis.reader import StoredResult
+from dpbench.analysis.risk import describe_risk
 from dpbench.analysis.tables import label, test_key
 from dpbench.analysis.word import list_author_word
 from dpbench.errors import DataError, SpecError
@@ -71,6 +72,7 @@ def _guarantee(result: Result) -> Iterator[Line]:
     whose = f" for a {result.spec.unit}" if result.spec.unit else ""
     yield "privacy", f"ε {privacy.epsilon:.6g}{whose} by {privacy.accountant}, {second}"
     yield "δ, neighbours", f"{privacy.delta:g}{' (pure)' * (not privacy.delta)}, {privacy.adjacency}"
+    yield "membership test", describe_risk(result)
     for one in privacy.plan:
         steps = f"{one.steps:,} steps" if one.steps > 1 else "one step"
         planned = one.planned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,15 @@ def percent(score: Interval) -> str:
         return f"{100 * score.mean:.2f} ({_end(low)} to {_end(high)})"
     half = "" if score.high is None else f"{100 * (score.high - score.mean):.2f}"
     return f"{100 * score.mean:.2f}" + (f" ± {half}" if half not in {"", "0.00"} else "")
+
+
+def percent_at_most(share: float) -> str:
+    """Return an upper bound on a share in percent, rounded up.
+
+    >>> percent_at_most(0.00271), percent_at_most(1.0)
+    ('0.28%', '100.00%')
+    """
+    return f"{math.ceil(10_000 * share) / 100:.2f}%"
 
 
 def clamp_interval(score: Interval) -> Interval:

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from dpbench.records.result import Result
 
 
-RATES = (0.001, 0.01)
-"""False-positive rates at which a membership test is bounded."""
-
-
 def run(
     learner: flags.Learners = None,
     board: Annotated[
@@ -227,15 +223,17 @@ def _units(result: Result) -> str:
 
 
 def _show_risk(result: Result, console: Console) -> None:
-    from dpbench.harness.guarantee import membership_odds
+    from dpbench.analysis.formats import percent_at_most
+    from dpbench.analysis.risk import membership_risk
 
-    if not result.privacy.sigma:
+    risk = membership_risk(result.privacy)
+    if not risk:
         console.print("Risk: no guarantee bounds a membership test, or nothing private was read.")
         return
     whose = result.spec.unit or "image"
     table = Table("false positives", "true positives at most", box=None)
-    for rate in RATES:
-        table.add_row(f"{rate:.1%}", f"{membership_odds(result.privacy, rate):.2%}")
+    for rate, most in risk.items():
+        table.add_row(f"{rate:.1%}", percent_at_most(most))
     console.print(f"Membership tests of one private {whose}, by somebody who knows all others:")
     console.print(table)
 

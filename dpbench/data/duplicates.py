@@ -163,9 +163,16 @@ def _counted(of: Hashes, among: Hashes) -> Overlap:
     return Overlap(exact=int(exact.sum()), near=int(near.sum()), among=len(of))
 
 
-def copies_within(hashes: Hashes) -> Copies:
-    """Count the images that are the same as another one of their own split, and the copies of the commonest."""
-    _, counts = np.unique(hashes.exact, return_counts=True)
+def copies_within(hashes: Hashes, owners: np.ndarray | None = None) -> Copies:
+    """Count the images that are the same as another one of their own split, and the copies of the commonest.
+
+    With `owners` (n,), for whom epsilon is stated, copies that one of them has are one image: epsilon is of all of it.
+    """
+    images = hashes.exact
+    if owners is not None:
+        _, first = np.unique(np.stack([images, owners.astype(np.uint64)], 1), axis=0, return_index=True)
+        images = images[first]
+    _, counts = np.unique(images, return_counts=True)
     return Copies(images=int(counts[counts > 1].sum()), most=int(counts.max(initial=0)), among=len(hashes))
 
 

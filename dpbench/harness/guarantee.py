@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dpbench.api import Budget, Planned
 from dpbench.privacy import MECHANISM
-from dpbench.privacy.core.accounting import accountant, calibration, crosscheck, group, membership
+from dpbench.privacy.core.accounting import accountant, calibration, crosscheck, group
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.mechanisms import private_selection
 from dpbench.privacy.mechanisms.private_selection import Repeats
@@ -58,19 +58,6 @@ def epsilon_of_copies(privacy: Privacy, copies: int) -> float | None:
     else:
         found = group.epsilon(plan, sigma, delta, copies, privacy.accountant)
     return found if math.isfinite(found) else None
-
-
-def membership_odds(privacy: Privacy, false_positive_rate: float) -> float:
-    """Return the largest true-positive rate of a membership test at a false-positive rate, for a stated guarantee.
-
-    Of a private search the stated epsilon and delta bound it: a search has no curve of its own here.
-
-    Raises:
-        SpecError, PlanError: see `membership.true_positive_rate`.
-    """
-    if privacy.repeats is not None:
-        return membership.bounded_rate(privacy.epsilon, privacy.delta, false_positive_rate)
-    return membership.true_positive_rate(privacy.releases, privacy.sigma, false_positive_rate)
 
 
 def epsilon_of_unit(privacy: Privacy, images: int) -> float | None:

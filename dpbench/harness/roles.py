@@ -146,18 +146,20 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         processing["public"] = ""
     return Roles(
         task, private, public, lambda: _test(splits, parts, rule, device), digests, processing, images,
-        lambda: _compared(images, shared),
+        lambda: _compared(images, shared, owners if rule.unit else None),
         lambda: splits.test.images[0].mode,
         splits.unit, owners, number_units(units["public"]), shared,
         private_files(dataset, read),
     )  # fmt: skip
 
 
-def _compared(images: Callable[[SplitName], Hashes], shared: Mapping[str, int]) -> SplitComparison:
+def _compared(
+    images: Callable[[SplitName], Hashes], shared: Mapping[str, int], owners: np.ndarray | None
+) -> SplitComparison:
     hashes = {name: images(name) for name in get_args(SplitName)}
     overlap = {pair: _overlap(hashes[of], hashes[among], shared.get(pair)) for pair, (of, among) in PAIRS.items()}
     private, public = hashes["private"], hashes["public"]
-    return SplitComparison(overlap, public.sketch, public.looks, duplicates.copies_within(private))
+    return SplitComparison(overlap, public.sketch, public.looks, duplicates.copies_within(private, owners))
 
 
 def _overlap(of: Hashes, among: Hashes, shared: int | None) -> Overlap:

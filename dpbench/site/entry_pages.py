@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,11 +17,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dpbench.analysis.risk import membership_risk
 from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Standing
 from dpbench.errors import DataError
 from dpbench.records.metrics import METRICS
-from dpbench.records.result import Result
+from dpbench.records.result import Privacy, Result
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site
 from dpbench.site.looks import Look
@@ -34,6 +36,7 @@ FACTS = 60  # of one list
 CLASSES = 60  # of more, the worst are shown
 ENOUGH = 400  # entries a process has to have to be worth its start
 BATCH = 250
+Risk = Callable[[Privacy], Mapping[float, float]]
 
 
 @dataclass(frozen=True)
@@ -102,11 +105,12 @@ def _batches(site: Site, folder: Path) -> Iterator[Batch]:
 def _write(batch: Batch, shared: Renderer) -> None:
     for kind in ("entries", "results"):
         (batch.site / kind / batch.standing.board.name).mkdir(parents=True, exist_ok=True)
+    risk = functools.cache(membership_risk)  # entries of a board share plans
     for row in batch.rows:
         raw = _read(layout.source(batch.root, row.entry))
         path = layout.page(batch.standing, row.entry)
         (batch.site / row.entry.file).write_bytes(raw)
-        (batch.site / path).write_bytes(_page(batch, row, raw, shared))
+        (batch.site / path).write_bytes(_page(batch, row, raw, risk, shared))
 
 
 def _place(batch: Batch, row: view.Row) -> str:
@@ -130,14 +134,15 @@ def _read(file: Path) -> bytes:
     return raw
 
 
-def _page(batch: Batch, row: view.Row, raw: bytes, shared: Renderer) -> bytes:
+def _page(batch: Batch, row: view.Row, raw: bytes, risk: Risk, shared: Renderer) -> bytes:
     entry, board = row.entry, batch.standing.board
     result = _parsed(raw, entry.file)
     spent = _spent(result)
     values = {
         "standing": batch.standing, "board": board, "entry": entry, "row": row, "place": _place(batch, row),
         "look": batch.looks[entry.learner], "learner_page": batch.learners[entry.learner],
-        "privacy": result.privacy, "releases": [(one, spent[one.name]) for one in result.privacy.plan[:FACTS]],
+        "privacy": result.privacy, "whose": result.spec.unit or "image", "risk": risk(result.privacy),
+        "releases": [(one, spent[one.name]) for one in result.privacy.plan[:FACTS]],
         "metrics": [name for name in METRICS if name in result.metrics],
         "seeds": result.seeds[:SEEDS], "more_seeds": max(len(result.seeds) - SEEDS, 0),
         "task": result.task, "search": result.search, "old": view.is_by_other_code(entry),

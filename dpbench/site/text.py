@@ -135,5 +135,5 @@ def seconds(value: float) -> str:
 FILTERS = {
     "percent": percent, "points": points, "signed": show_signed_points, "spread": spread, "budget": budget,
     "upward": round_up, "downward": round_down, "four": round_to_four, "bound": bound, "duration": duration,
-    "bytes_in_words": bytes_in_words,
+    "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most,
 }  # fmt: skip

@@ -133,6 +133,11 @@ def _read(table: Path) -> dict[str, Line]:
         raise DataError(
             f"Expected a table with lesion_id, image_id and dx in {table}: {type(error).__name__}: {error}. {ADVICE}"
         ) from error
+    if unowned := sorted(str(name) for name, line in lines.items() if not (name and line.lesion and line.kind)):
+        raise DataError(
+            f"Expected a lesion_id, an image_id and a dx in every line of {table}, got a line that lacks one: "
+            f"{unowned[0]}. {ADVICE}"
+        )
     kinds = defaultdict(set)
     for line in lines.values():
         kinds[line.lesion].add(line.kind)

@@ -1,0 +1,157 @@
+"""The tables of the page on the price of the unit, from the results of its sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from statistics import fmean
+
+from dpbench.records.result import Interval, Result
+
+METRICS = ("accuracy", "balanced_accuracy")
+TITLES = {"ham10000": "HAM10000", "gtsrb": "GTSRB"}
+Scores = Mapping[float, Mapping[str, Result]]
+"""By epsilon, then by learner."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured on one dataset: runs whose epsilon is an image's, and those whose epsilon is a unit's."""
+
+    title: str
+    word: str
+    images: Scores
+    units: Scores
+
+    @property
+    def epsilons(self) -> list[float]:
+        """Of both, ascending: not all were run of both."""
+        return sorted({*self.images, *self.units})
+
+    def largest(self, epsilon: float) -> float:
+        """Return epsilon of the largest unit, the greatest of all learners' runs at this epsilon of an image."""
+        return max(_units(one, "largest_epsilon") for one in self.images[epsilon].values())
+
+
+def measured(results: Sequence[Result]) -> list[Measured]:
+    """Return the results by dataset."""
+    found = []
+    for dataset, title in TITLES.items():
+        of = [one for one in results if one.spec.dataset.name == dataset]
+        words = {one.spec.unit for one in of if one.spec.unit}
+        for word in words:
+            found.append(Measured(title, word, _scores(of, None), _scores(of, word)))
+    return found
+
+
+def scores(results: Sequence[Result], dataset: str) -> str:
+    """Return accuracy and balanced accuracy: two lines a learner, a column an epsilon."""
+    (one,) = (one for one in measured(results) if one.title == TITLES[dataset])
+    heads = " | ".join(f"ε {epsilon:g}" for epsilon in one.epsilons)
+    lines = [f"| learner | ε for | {heads} |", "|---|---|" + "---|" * len(one.epsilons)]
+    for learner in _learners(one):
+        for whose, by in (("an image", one.images), (f"a {one.word}", one.units)):
+            cells = [_both(by.get(epsilon, {}).get(learner)) for epsilon in one.epsilons]
+            lines.append(f"| `{learner}` | {whose} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def epsilons(results: Sequence[Result]) -> str:
+    """Return what epsilon for an image is for the median and for the largest unit: the range over learners."""
+    found = measured(results)
+    steps = sorted({step for one in found for step in one.images})
+    lines = [f"| for | {' | '.join(f'ε {step:g} for an image' for step in steps)} |", "|---|" + "---|" * len(steps)]
+    for one in found:
+        for size in ("median", "largest"):
+            runs = [list(one.images.get(step, {}).values()) for step in steps]
+            (count,) = {_units(run, size) for of_step in runs for run in of_step}
+            cells = [_range([_units(run, f"{size}_epsilon") for run in of_step]) for of_step in runs]
+            named = f"the {size} {one.word} of {one.title}, {count:.0f} image{'s' * (count > 1)}"
+            lines.append(f"| {named} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def price(results: Sequence[Result]) -> str:
+    """Return points lost at the same epsilon, for a unit in place of an image: mean and range over learners."""
+    found = measured(results)
+    steps = sorted({step for one in found for step in one.images})
+    lines = [f"| points of | {' | '.join(f'ε {epsilon:g}' for epsilon in steps)} |", "|---|" + "---|" * len(steps)]
+    for one in found:
+        for metric in METRICS:
+            cells = [_lost(one, step, metric) if step in one.images.keys() & one.units else "" for step in steps]
+            lines.append(f"| {metric.replace('_', ' ')}, {one.title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def promise(results: Sequence[Result]) -> str:
+    """Return runs by image beside runs by unit that promise every unit as much or more: means over learners."""
+    lines = [
+        "| data | by image at | so for the largest unit | accuracy / balanced | by unit at | accuracy / balanced "
+        "| better by unit, balanced |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in measured(results):
+        for step in sorted(one.images):
+            most = max((unit for unit in one.units if unit <= one.largest(step)), default=step)
+            if most <= step:  # no run by unit that spends more
+                continue
+            first, other = one.images[step], one.units[most]
+            both = first.keys() & other.keys()
+            better = [_mean(other[name], METRICS[1]) > _mean(first[name], METRICS[1]) for name in both]
+            cells = [
+                one.title, f"ε {step:g}", f"ε {one.largest(step):.3g}", _means(first, both), f"ε {most:g}",
+                _means(other, both), f"{sum(better)} of {len(better)}",
+            ]  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _lost(one: Measured, step: float, metric: str) -> str:
+    first, other = one.images[step], one.units[step]
+    lost = [100 * (_mean(first[name], metric) - _mean(other[name], metric)) for name in first.keys() & other.keys()]
+    return f"{fmean(lost):.1f} ({min(lost):.1f} to {max(lost):.1f})"
+
+
+def _scores(results: Sequence[Result], unit: str | None) -> Scores:
+    found: dict[float, dict[str, Result]] = {}
+    for one in results:
+        if one.spec.unit == unit:
+            found.setdefault(one.spec.epsilon, {})[one.spec.learner.name] = one
+    return found
+
+
+def _learners(one: Measured) -> list[str]:
+    """Return the learners, best first by the mean over epsilons of what they have by image."""
+    names = next(iter(one.images.values()))
+    return sorted(names, key=lambda name: -fmean(_mean(by[name], METRICS[1]) for by in one.images.values()))
+
+
+def _units(result: Result, field: str) -> float:
+    units = result.task.units
+    value = None if units is None else getattr(units, field)
+    return math.inf if value is None else float(value)
+
+
+def _mean(result: Result, metric: str) -> float:
+    return result.metrics[metric].mean
+
+
+def _means(by: Mapping[str, Result], learners: Set[str]) -> str:
+    return " / ".join(f"{100 * fmean(_mean(by[name], metric) for name in sorted(learners)):.1f}" for metric in METRICS)
+
+
+def _both(result: Result | None) -> str:
+    return "" if result is None else " / ".join(_spread(result.metrics[metric]) for metric in METRICS)
+
+
+def _spread(score: Interval) -> str:
+    half = "" if score.high is None else f" ± {100 * (score.high - score.mean):.1f}"
+    return f"{100 * score.mean:.1f}{half}"
+
+
+def _range(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    low, high = (f"{end:.3g}" for end in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"

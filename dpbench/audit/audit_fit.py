@@ -115,6 +115,7 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
     if not any(ears.asked.values()):
         raise SpecError(f"Learner {prepared.parts.learner.name!r} planned questions and asked none: nothing to audit.")
     found = replays.summarise(), ears.noise.summarise(), ears.scores.summarise() if ears.scores.any else None
+    own = ears.own.summarise() if ears.own is not None else None
     left_out = [SELECTION] * bool(privacy.repeats) + [CHOSEN] * (not all(one.gaussian for one in plan))
     left_out += [SAMPLED] * any(one.sample_rate < 1 for one in plan)
     same = _repeats(prepared, result, seed, predict) if result and not fold else None
@@ -124,7 +125,7 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
         spec=prepared.spec if result is None else result.spec, seed=seed, repeats=same, epsilon=epsilon,
         delta=privacy.delta, sigma=privacy.sigma, plan=privacy.plan, mechanism=privacy.mechanism,
         sensitivity=found[0], noise=found[1], attack=found[2],
-        figures=compute_figures(epsilon, privacy.delta, *found), left_out=tuple(left_out),
+        own=own, figures=compute_figures(epsilon, privacy.delta, *found, own), left_out=tuple(left_out),
         seconds={**prepared.phases.seconds, "audit": time.perf_counter() - begin},
         components=origins_of(prepared.parts),
         provenance={**prepared.provenance, "date": current_day()},

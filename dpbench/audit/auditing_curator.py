@@ -29,6 +29,7 @@ from dpbench.privacy.mechanisms.table import audit_of
 from dpbench.records.audit import Check
 
 FEWEST = 5  # draws that a candidate of a chi-square test should have
+OWN = 400  # coordinates of an answer on which canaries are attacked, too: scores of fewer are not nearly normal
 
 
 class FitEvidence:
@@ -41,7 +42,8 @@ class FitEvidence:
         self.plan = {one.name: one for one in plan}
         self.stds, self.replays, self._elsewhere = stds, replays, elsewhere
         self.noise = NoiseLog(sum(one.steps for one in plan), member)
-        self.scores = CanaryScores(member)
+        self.member, self.scores = member, CanaryScores(member)
+        self.own: CanaryScores | None = None
         self.asked = dict.fromkeys(self.plan, 0)
         self._seen: list[SumObservation] = []
         self._generator = generator
@@ -77,25 +79,51 @@ class FitEvidence:
     def after_sum(self, question: Question, rows: PrivateRows, answer: Any) -> None:
         """Take the noise out of an answer, and what it tells of the canaries."""
         for seen, told in zip(self._seen, question.told(answer), strict=False):
-            self._hear(seen, told, self.plan[seen.release].sample_rate, rows.count)
+            planned = self.plan[seen.release]
+            self._hear(seen, told, planned.sample_rate)
+            labels = rows.y.numpy() if rows.units is None else None
+            self.noise.add_sample(
+                seen.release, planned.sample_rate, planned.steps, rows.count, labels, seen.drawn, seen.sampled
+            )
             if told.answers and self.asked[seen.release] == 1:
                 self._other_seed(seen.release, [tuple(part.shape) for part in told.answers], told.bounds)
         self._seen.clear()
 
-    def _hear(self, seen: SumObservation, told: ReleasedSum, rate: float, rows: int) -> None:
-        release, bounds = seen.release, told.bounds
-        spread = self.stds[release] * math.sqrt(len(bounds))
+    def _hear(self, seen: SumObservation, told: ReleasedSum, rate: float) -> None:
+        release, bounds, sigma = seen.release, told.bounds, self.stds[seen.release]
+        spread = sigma * math.sqrt(len(bounds))
         noise = [
             standardise(part, summed, spread * bound)
             for part, summed, bound in zip(told.answers, seen.sums, bounds, strict=False)
         ]
-        padding, shares = [], []
-        for (summed, noisy), bound in zip(seen.padding, bounds, strict=True):
-            padding.append(standardise(noisy, summed, spread * bound))
-            shares.append(noisy.double().div_(bound).cpu().numpy())
+        padding = [
+            standardise(noisy, summed, spread * bound)
+            for (summed, noisy), bound in zip(seen.padding, bounds, strict=True)
+        ]
+        planted = [
+            (summed.value() / bound).cpu().numpy() for (summed, _), bound in zip(seen.padding, bounds, strict=True)
+        ]
         self.noise.add(release, noise, padding, seen.sampled)
-        self.noise.add_sample(release, rate, rows, seen.size, seen.sampled)
-        self.scores.add(shares, self.stds[release], rate)
+        sums = [summed.value().cpu().numpy() for summed, _ in zip(seen.sums, told.answers, strict=False)]
+        self.noise.independence.add_sums([one.noise for one in noise], sums)
+        pairs = zip(padding, planted, strict=True)
+        self.scores.add([spread * one.noise + share for one, share in pairs], sigma, rate)
+        if planted and noise and len(noise) == len(bounds):
+            self._plant_in_answers([spread * one.noise.ravel() for one in noise], planted, sigma, rate)
+
+    def _plant_in_answers(
+        self, noise: Sequence[np.ndarray], planted: Sequence[np.ndarray], sigma: float, rate: float
+    ) -> None:
+        """Score canaries on the answer's own coordinates: what each adds there, in clips, and the noise there.
+
+        The learner is answered without them, so that its fit is that of the run; noise follows from no sum.
+        """
+        reach = min(len(self.member), *map(len, noise))
+        if self.own is None and reach >= OWN:
+            self.own = CanaryScores(self.member[:reach])
+        if self.own is not None and len(self.own) <= reach:
+            own = len(self.own)
+            self.own.add([one[:own] + share[:own] for one, share in zip(noise, planted, strict=True)], sigma, rate)
 
     def _other_seed(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
         """Have another seed answer the same question over rows that are nothing: its answer is its noise."""

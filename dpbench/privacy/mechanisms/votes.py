@@ -162,8 +162,8 @@ def _noised(curator: LedgerCurator, counts: Tensor, release: str, spread: float,
         draws.afford(counts.numel(), 1)
     summed = sum_of(counts)
     answer = add_noise(summed, std, draws)
-    _, planted = witness.split(np.arange(rows + witness.members), rows)
-    witness.answer(release, [summed], [(spread, std)], draws, rows, planted)
+    voters, planted = witness.split(np.arange(rows + witness.members), rows)
+    witness.answer(release, [summed], [(spread, std)], draws, voters, planted)
     return answer
 
 

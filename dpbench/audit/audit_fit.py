@@ -6,7 +6,6 @@ import hashlib
 import math
 import random
 import time
-from functools import partial
 
 import numpy as np
 
@@ -104,7 +103,7 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
     count = count_canaries(sum(one.steps for one in plan), epsilon) if canaries is None else canaries
     member = draw_members(count, generator)
     replays = Replays(prepared.roles.task, generator, prepared.roles.private.units is not None)
-    other = partial(Randomness.research, seed + 1, prepared.identity)
+    other = lambda number: Randomness.research(seed + 1 + number, prepared.identity)
     noise = {one.name: privacy.sigma * one.relative_noise for one in plan}  # as epsilon has it, whoever else says what
     ears = FitEvidence(plan, noise, member, replays, generator, other)
     with progress.status(f"Auditing {prepared.parts.learner.name}"):

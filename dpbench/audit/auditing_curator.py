@@ -12,7 +12,7 @@ import torch
 
 from dpbench.api import Curator, Planned, Task
 from dpbench.audit.attack import CanaryScores
-from dpbench.audit.noise_log import NoiseLog, standardise
+from dpbench.audit.noise_log import NoiseLog, StandardNoise, standardise, standardise_noise
 from dpbench.audit.sensitivity import FEW, QUESTIONS, Replays
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.forms.blocks import Blocks
@@ -29,6 +29,8 @@ from dpbench.privacy.mechanisms.table import audit_of
 from dpbench.records.audit import Check
 
 FEWEST = 5  # draws that a candidate of a chi-square test should have
+ANSWERS, STEPS = 200, 20  # that other seeds are asked for in each release, and how many each at most
+NUMBERS = 4_000_000  # that these answers have together, at most, unless two have more
 OWN = 400  # coordinates of an answer on which canaries are attacked, too: scores of fewer are not nearly normal
 
 
@@ -37,7 +39,7 @@ class FitEvidence:
 
     def __init__(
         self, plan: Sequence[Planned], stds: Mapping[str, float], member: np.ndarray, replays: Replays,
-        generator: np.random.Generator, elsewhere: Callable[[], Randomness],
+        generator: np.random.Generator, elsewhere: Callable[[int], Randomness],
     ) -> None:  # fmt: skip
         self.plan = {one.name: one for one in plan}
         self.stds, self.replays, self._elsewhere = stds, replays, elsewhere
@@ -86,7 +88,7 @@ class FitEvidence:
                 seen.release, planned.sample_rate, planned.steps, rows.count, labels, seen.drawn, seen.sampled
             )
             if told.answers and self.asked[seen.release] == 1:
-                self._other_seed(seen.release, [tuple(part.shape) for part in told.answers], told.bounds)
+                self._ask_elsewhere(seen.release, [tuple(part.shape) for part in told.answers], told.bounds)
         self._seen.clear()
 
     def _hear(self, seen: SumObservation, told: ReleasedSum, rate: float) -> None:
@@ -125,18 +127,35 @@ class FitEvidence:
             own = len(self.own)
             self.own.add([one[:own] + share[:own] for one, share in zip(noise, planted, strict=True)], sigma, rate)
 
-    def _other_seed(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
-        """Have another seed answer the same question over rows that are nothing: its answer is its noise."""
+    def _ask_elsewhere(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
+        """Have other seeds answer the same question over rows that are nothing: their answers are their noise.
+
+        A learner that asks little draws little noise: these are many times as much, by the same code.
+        """
+        numbers = sum(map(math.prod, shapes))
+        answers = max(2, min(ANSWERS, NUMBERS // numbers))
+        steps = min(self.plan[release].steps, STEPS)
+        for seed in range(-(-answers // steps)):
+            found = self._answers_elsewhere(release, shapes, clips, seed, steps)
+            if seed == 0:
+                self.noise.independence.add_other_seed(release, [one.noise for one in found[0]])
+            for blocks in found:
+                self.noise.elsewhere.add(release, blocks)
+
+    def _answers_elsewhere(
+        self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...], seed: int, steps: int
+    ) -> list[list[StandardNoise]]:
         nothing = PrivateRows(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), torch.arange(1))
         task = Task((1,), self.replays.task.classes, 1, self.replays.task.device)
         zeros = [torch.zeros(1, *shape) for shape in shapes]
         base = self.stds[release] / self.plan[release].relative_noise
-        curator = bind(nothing, task, [*self.plan.values()], base, self._elsewhere())
-        answer = curator.answer(Sum(lambda chunk: Blocks(tuple(part[: len(chunk)] for part in zeros)), release, clips))
+        curator = bind(nothing, task, [*self.plan.values()], base, self._elsewhere(seed))
+        question = Sum(lambda chunk: Blocks(tuple(part[: len(chunk)] for part in zeros)), release, clips)
         spread = self.stds[release] * math.sqrt(len(clips))
-        pairs = zip(answer, clips, strict=True)
-        found = [part.double().div_(spread * clip).cpu().numpy() for part, clip in pairs]
-        self.noise.independence.add_other_seed(release, found)
+        return [
+            [standardise_noise(part, spread * clip) for part, clip in zip(curator.answer(question), clips, strict=True)]
+            for _ in range(steps)
+        ]
 
     def _turns(self, release: str, features: bool) -> set[int]:
         if release not in self._again:

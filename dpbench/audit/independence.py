@@ -34,9 +34,7 @@ class Independence:
         self._questions = max(1, questions)
         self._tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self._steps: dict[tuple[str, str, int], StepProducts] = {}
-        self._classes: dict[tuple[object, ...], np.ndarray] = {}
-        self._columns: dict[tuple[object, ...], np.ndarray] = {}
-        self._terms: defaultdict[tuple[object, ...], int] = defaultdict(int)
+        self._within = Matrices("answers")
         self._first: dict[str, np.ndarray] = {}
         self._own, self._all = RepetitionSearch(), RepetitionSearch()
 
@@ -47,7 +45,7 @@ class Independence:
         narrow = [part[:WIDE] for part in padding]
         blocks = [*answers, *narrow]
         for block, part in enumerate(answers):
-            self._within((release, block, part.shape), part)
+            self._within.add((release, block, part.shape), part)
         for place, part in enumerate(blocks[1:]):
             self._product("answers and other coordinates", blocks[place].ravel(), part.ravel())
         for part in padding:
@@ -80,18 +78,9 @@ class Independence:
             yield from tally.test(name)
         for who in ("answers", "other coordinates"):
             yield from _test_steps([one for (_, part, _), one in self._steps.items() if part == who], who)
-        for kind, found in (("classes", self._classes), ("columns", self._columns)):
-            yield from compare_rows([(products, self._terms[kind, key]) for key, products in found.items()], kind)
+        yield from self._within.checks()
         yield from self._own.test("repetition within answers, at any distance")
         yield from self._all.test("repetition at any distance")
-
-    def _within(self, key: tuple[object, ...], part: np.ndarray) -> None:
-        rows = part.reshape(len(part), -1) if part.ndim > 1 else part.reshape(1, -1)
-        for kind, found, matrix in (("classes", self._classes, rows), ("columns", self._columns, rows.T)):
-            if len(matrix) > 1:
-                few = matrix[:MATRIX]
-                found[key] = found.get(key, 0) + few @ few.T
-                self._terms[kind, key] += few.shape[1]
 
     def _releases(self, release: str, whole: np.ndarray) -> None:
         if release not in self._first:
@@ -105,6 +94,30 @@ class Independence:
         length = float(np.linalg.norm(known[:count]))
         if length > 0:
             self._tallies[name].add(float(known[:count] @ drawn[:count]) / length)
+
+
+class Matrices:
+    """Products of the classes of answers with each other, and of their columns."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self._products: dict[tuple[str, object], np.ndarray] = {}
+        self._terms: defaultdict[tuple[str, object], int] = defaultdict(int)
+
+    def add(self, key: object, part: np.ndarray) -> None:
+        """Add the noise of one block; blocks of one key are of one shape."""
+        rows = part.reshape(len(part), -1) if part.ndim > 1 else part.reshape(1, -1)
+        for kind, matrix in (("classes", rows), ("columns", rows.T)):
+            if len(matrix) > 1:
+                few = matrix[:MATRIX]
+                self._products[kind, key] = self._products.get((kind, key), 0) + few @ few.T
+                self._terms[kind, key] += few.shape[1]
+
+    def checks(self) -> Iterator[Check]:
+        """Yield the tests."""
+        for kind in ("classes", "columns"):
+            found = [(products, self._terms[key]) for key, products in self._products.items() if key[0] == kind]
+            yield from compare_rows(found, f"{kind} of {self._who}")
 
 
 class Tally:

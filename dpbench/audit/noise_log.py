@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from dpbench.audit.independence import Independence
+from dpbench.audit.independence import Independence, Matrices
 from dpbench.audit.samples import Samples
 from dpbench.audit.shape import check_largest, check_shape
 from dpbench.audit.spread import Spread
@@ -43,6 +43,12 @@ def standardise(answer: Tensor, summed: IntegerSum, std: float) -> StandardNoise
     return StandardNoise(found, coarse)
 
 
+def standardise_noise(answer: Tensor, std: float) -> StandardNoise:
+    """Return an answer over nothing, in units of `std`: it is noise."""
+    noise: np.ndarray = answer.double().div_(std).cpu().numpy()
+    return StandardNoise(noise, np.abs(noise) * LAST_BIT)
+
+
 class NoiseLog:
     """All noise of one fit, question by question."""
 
@@ -55,6 +61,7 @@ class NoiseLog:
         self._numbers: defaultdict[str, list[int]] = defaultdict(list)
         self._sizes: defaultdict[str, list[int]] = defaultdict(list)
         self._samples: dict[str, Samples] = {}
+        self.elsewhere = OtherSeeds()
         self.laws: list[Check] = []  # of choices
 
     def add(
@@ -97,6 +104,7 @@ class NoiseLog:
         for spread in self._spread:
             yield from spread.checks()
         yield from self.independence.checks()
+        yield from self.elsewhere.checks()
         for name, samples in self._samples.items():
             yield from samples.checks(name)
             yield from self._sizes_and_noise(name, samples)
@@ -112,6 +120,27 @@ class NoiseLog:
                 z = float(off @ squares) / float(np.linalg.norm(off))
                 p = math.erfc(abs(z) / math.sqrt(2))
                 yield Check(name=f"size of the noise and of the samples of {release!r}", p=p, z=z, numbers=len(numbers))
+
+
+class OtherSeeds:
+    """The noise of the same questions by other seeds."""
+
+    def __init__(self) -> None:
+        self._numbers, self._spread = Numbers(KEPT // 64), Spread("of other seeds", zeros=True)
+        self._within = Matrices("other seeds' answers")
+
+    def add(self, release: str, blocks: Sequence[StandardNoise]) -> None:
+        """Add one answer, block by block."""
+        for block, part in enumerate(blocks):
+            self._numbers.add(part)
+            self._spread.add(release, block, part.noise, part.coarse)
+            self._within.add((release, block, part.noise.shape), part.noise)
+
+    def checks(self) -> Iterator[Check]:
+        """Yield the tests."""
+        yield from self._numbers.checks("of other seeds")
+        yield from self._spread.checks()
+        yield from self._within.checks()
 
 
 class Numbers:

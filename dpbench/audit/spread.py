@@ -50,10 +50,13 @@ class Spread:
         """Yield the tests."""
         sizes: defaultdict[str, Extreme] = defaultdict(Extreme)
         zeros: defaultdict[str, Extreme] = defaultdict(Extreme)
+        unequal: defaultdict[str, Extreme] = defaultdict(Extreme)
         for key, squares in self._squares.items():
             steps = np.array(self._steps[key])
             for kind, sums, each in group_coordinates(squares):
                 sizes[kind].add_squares(sums, each * len(steps))
+            add_differences(unequal["coordinate"], squares.ravel(), len(steps))
+            add_differences(unequal["step"], steps, squares.size)
             for sums, each in group_steps(steps):
                 sizes["step"].add_squares(sums, each * squares.size)
         for key, near in self._near.items():
@@ -63,8 +66,22 @@ class Spread:
                     zeros[kind].add_counts(counts, means, each * len(self._steps[key]))
         for kind, extreme in sizes.items():
             yield from extreme.test(f"size of the noise {self._who}, {kind} by {kind}")
+        for kind, extreme in unequal.items():
+            yield from extreme.test(f"differences in size of the noise {self._who}, {kind} by {kind}")
         for kind, extreme in zeros.items():
             yield from extreme.test(f"zeros in the noise {self._who}, {kind} by {kind}")
+
+
+def add_differences(extreme: Extreme, sums: np.ndarray, numbers: int) -> None:
+    """Add how much sums of so many squares each differ: made normal by their own law, their squares add up.
+
+    Many small differences make a large sum: noise that is larger here and smaller there, and nowhere by much.
+    """
+    from scipy.special import chdtr, ndtri
+
+    if len(sums) > 1:
+        scores = ndtri(np.clip(chdtr(numbers, sums), 1e-300, 1 - 1e-16))
+        extreme.add_squares(np.array([np.vdot(scores, scores)]), len(sums))
 
 
 def group_coordinates(values: np.ndarray) -> Iterator[tuple[str, np.ndarray, int]]:

@@ -189,7 +189,7 @@ def drifting(asked: Asked) -> np.ndarray:
     return asked.normal() * math.sqrt(1.15 - 0.3 * (asked.step - 1) / 29)
 
 
-MORE["noise cut off at 2 sigma, rescaled"] = noise_of(lambda asked: asked.normal().clip(-2, 2) / 0.8796)
+MORE["noise cut off at 2 sigma, rescaled"] = noise_of(lambda asked: asked.normal().clip(-2, 2) / 0.9594)
 MORE["noise cut off at 3 sigma"] = noise_of(lambda asked: asked.normal().clip(-3, 3))
 MORE["Laplace noise of the same variance"] = noise_of(
     lambda asked: asked.other("laplace", asked.step, asked.shape).laplace(scale=math.sqrt(0.5), size=asked.shape)

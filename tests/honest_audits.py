@@ -1,4 +1,4 @@
-"""How many audits of honest runs are doubted: `python -m tests.honest_audits [AUDITS]`, of short runs on digits.
+"""How many audits of honest runs are doubted: `python -m tests.honest_audits [AUDITS [FIRST]]`, of short runs on digits.
 
 Noise, samples and attacks are audited in full. Sensitivity is left out: it holds exactly or it does not, and no chance
 is in it. Each audit has a seed of its own, so that of 1,000 at most one is expected to be doubted.
@@ -33,11 +33,11 @@ def prepared(learner: str) -> PreparedRun:
     return prepare(make_spec({"learner": learner, "dataset": "digits", "public_labels": True, "seeds": 1}, "a test"))
 
 
-def count_doubted(audits: int) -> Counter[str]:
+def count_doubted(audits: int, first: int = 0) -> Counter[str]:
     """Return how often each test failed an honest run, and how many runs were `doubted`."""
     found: Counter[str] = Counter()
     with patch.multiple(Replays, replay=_nothing, probe=_nothing):
-        for seed in range(audits):
+        for seed in range(first, first + audits):
             learner = LEARNERS[seed % len(LEARNERS)]
             audit = audit_of(prepared(learner), 1_000 + seed, CANARIES)
             found["doubted"] += not audit.passed
@@ -45,11 +45,13 @@ def count_doubted(audits: int) -> Counter[str]:
             if audit.noise:
                 found.update(f"p < 0.01: {one.name}" for one in audit.noise.checks if one.p < 0.01)
             found["tests"] += len(audit.noise.checks) if audit.noise else 0
-            print(f"{seed + 1} audits, {found['doubted']} doubted", end="\r", flush=True)
+            print(f"{seed + 1 - first} audits, {found['doubted']} doubted", end="\r", flush=True)
     return found
 
 
 if __name__ == "__main__":
+    given = [int(one) for one in sys.argv[1:]] or [300]
+    counted = count_doubted(*given)
     print()
-    for name, times in count_doubted(int(sys.argv[1]) if sys.argv[1:] else 300).most_common():
+    for name, times in counted.most_common():
         print(f"{times:6} {name}")

@@ -29,7 +29,7 @@ from dpbench.privacy.mechanisms.table import audit_of
 from dpbench.records.audit import Check
 
 FEWEST = 5  # draws that a candidate of a chi-square test should have
-ANSWERS, STEPS = 200, 20  # that other seeds are asked for in each release, and how many each at most
+ANSWERS, STEPS = 100, 20  # that other seeds are asked for in each release, and how many each at most
 NUMBERS = 4_000_000  # that these answers have together, at most, unless two have more
 OWN = 400  # coordinates of an answer on which canaries are attacked, too: scores of fewer are not nearly normal
 

@@ -19,6 +19,8 @@ from dpbench.records.audit import Check, SampleSizes
 WIDE = 2**15  # rows, and canaries, whose pairs are looked at
 NEAR = 32  # distances between rows that are all looked at; beyond, powers of two
 LOOKS = 2e8  # inclusions that comparing samples with earlier ones may look up
+FEW = 2**13  # rows, and canaries, whose history is kept
+HISTORY, LATER = 512, 64  # steps of it, and how many of its second half are foretold by those before
 MANY = 2_000  # expected inclusions, less the certain ones, from which on the spread of counts is nearly normal
 
 
@@ -37,6 +39,7 @@ class Inclusions:
         self._distances = self._distances[self._distances < self._wide]
         self._hits, self._trials = np.zeros(len(self._distances)), np.zeros(len(self._distances))
         self._pairs = Extreme()
+        self._history: list[np.ndarray] = []
 
     def add(self, sample: np.ndarray) -> None:
         """Add the sample of the next step: positions, ascending."""
@@ -56,6 +59,8 @@ class Inclusions:
             self._lag_trials[:before] += trials
             self._pairs.add_hits(hits, trials, self.rate)
         self._kept[self.steps % self._lags] = mask
+        if self.steps < HISTORY:
+            self._history.append(mask[:FEW])
         self.steps += 1
 
     def spread(self) -> float | None:
@@ -74,10 +79,30 @@ class Inclusions:
             often.add_hits(self.counts, np.full(self.size, self.steps), self.rate)
         distances.add_hits(self._hits, self._trials, self.rate)
         lags.add_hits(self._lag_hits, self._lag_trials, self.rate)
+        partners = Extreme()
+        partners.add_hits(*count_partners(np.array(self._history)), self.rate)
+        yield from partners.test(f"{who} that are in the samples of {release!r} with those they were with before")
         yield from often.test(f"how often {who} are in the samples of {release!r}, one by one")
         yield from distances.test(f"{who} that are in the samples of {release!r} together, by how far they are apart")
         yield from lags.test(f"{who} that are in later samples of {release!r} again, by steps between")
         yield from self._pairs.test(f"{who} that are in two samples of {release!r}, pair by pair")
+
+
+def count_partners(history: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return hits (1,) and trials (1,): of two that went together so far and one of whom is sampled, is the other, too?
+
+    Clusters are found whoever is in them: rows with the same history (steps, rows) stand beside each other when sorted
+    by it, and are paired. Histories end before the step that they are tried on.
+    """
+    steps, hits, trials = len(history), 0, 0
+    later = np.unique(np.linspace(steps // 2, steps - 1, LATER).astype(int)) if steps > 1 else np.empty(0, int)
+    for step in later:
+        packed = np.ascontiguousarray(np.packbits(history[:step], axis=0).T)  # (rows, bytes)
+        order = np.argsort(packed.view(f"V{packed.shape[1]}").ravel(), kind="stable")
+        first, second = order[: len(order) // 2 * 2].reshape(-1, 2).T
+        chosen = history[step][first]
+        hits, trials = hits + int(history[step][second][chosen].sum()), trials + int(chosen.sum())
+    return np.array([hits]), np.array([trials])
 
 
 @dataclass

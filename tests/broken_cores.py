@@ -1,4 +1,4 @@
-"""Cores that are broken in one place: what the audit is tried on. The first six passed the audit of version 0.1."""
+"""Cores that are broken in one place: what the audit is tried on. The first six passed the audit as it was at first."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ MISSED: dict[str, Callable[[Patch], None]] = {}
 """What passed the audit before it looked at structure."""
 MORE: dict[str, Callable[[Patch], None]] = {}
 """What was made up afterwards."""
+UNSEEN: dict[str, Callable[[Patch], None]] = {}
+"""What passes: one direction of 650 cannot be told from chance unless it is known, nor a row in none of 30 samples."""
 SAMPLED = "dp-sgd:sample_rate=0.2"
 CANARIES = 4_000
 """Answers of one axis and as many numbers or more are the canaries': their noise is left as it is."""
@@ -29,7 +31,7 @@ LEARNERS: dict[str, str] = {}
 class Asked:
     """One array of noise that the core asks for."""
 
-    def __init__(self, draws: Any, shape: Sequence[int], plain: Callable[[Any, Sequence[int], Any], np.ndarray]) -> None:
+    def __init__(self, draws: Any, shape: Sequence[int], plain: Callable[..., np.ndarray]) -> None:
         self.draws, self.shape, self._plain = draws, tuple(shape), plain
         self.fit, self.step = draws._shared[:-1], int(draws._shared[-1])
         self.first = not getattr(draws, "asked", False)
@@ -112,6 +114,11 @@ def some_without(asked: Asked) -> np.ndarray:
     return noise
 
 
+def in_pairs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+    pairs = honest[honest < size // 2]
+    return np.concatenate([2 * pairs, 2 * pairs + 1])
+
+
 MISSED["no noise on the bias column"] = noise_of(forgotten_column)
 MISSED["correlation of 0.5 at lag 3"] = noise_of(lag_three)
 MISSED["moving average of 0.1 over steps"] = noise_of(
@@ -119,11 +126,7 @@ MISSED["moving average of 0.1 over steps"] = noise_of(
 )
 MISSED["one class with 90% of the noise"] = noise_of(one_class)
 MISSED["half a percent of coordinates without noise"] = noise_of(some_without)
-MISSED["rows sampled in pairs"] = sample_of(
-    lambda draws, size, rate, honest: (pairs := honest[honest < size // 2], np.concatenate([2 * pairs, 2 * pairs + 1]))[
-        1
-    ]
-)
+MISSED["rows sampled in pairs"] = sample_of(in_pairs)
 
 
 def moving_average_in_place(asked: Asked) -> np.ndarray:
@@ -217,7 +220,7 @@ MORE["noise that shares 2% of its variance in an answer"] = noise_of(shared)
 MORE["a moving average of 0.1 over coordinates"] = noise_of(moving_average_in_place)
 MORE["variance 121% and 79%, coordinate after coordinate"] = noise_of(alternating)
 MORE["noise 2% short in answers alone"] = noise_of(lambda asked: 0.98 * asked.normal())
-MORE["no noise along one direction, drawn at random"] = noise_of(without_direction)
+UNSEEN["no noise along one direction, drawn at random"] = noise_of(without_direction)
 
 
 def epochs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
@@ -262,7 +265,7 @@ MORE["the same sample twice in a row"] = sample_of(twice)
 MORE["rows sampled in fives"] = sample_of(clusters)
 MORE["rows sampled in pairs that were drawn at random"] = sample_of(random_pairs)
 MORE["three rows in every sample"] = sample_of(favourites)
-MORE["one row in no sample"] = sample_of(never_the_last)
+UNSEEN["one row in no sample"] = sample_of(never_the_last)
 
 
 def scaled_by_the_sample(patch: Patch) -> None:
@@ -279,6 +282,8 @@ def scaled_by_the_sample(patch: Patch) -> None:
 
 MORE["noise scaled by the size of the sample"] = scaled_by_the_sample
 SAMPLES = {"rows sampled in pairs", "noise scaled by the size of the sample"} | {
-    name for name in MORE if "sample" in name and name.partition(" ")[0] in {"samples", "the", "rows", "three", "one"}
+    name
+    for name in (*MORE, *UNSEEN)
+    if "sample" in name and name.partition(" ")[0] in {"samples", "the", "rows", "three", "one"}
 }
 LEARNERS |= dict.fromkeys(SAMPLES, SAMPLED) | {"noise in the first block alone": "gep"}

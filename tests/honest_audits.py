@@ -1,6 +1,6 @@
-"""How many audits of honest runs are doubted: `python -m tests.honest_audits [AUDITS [FIRST]]`, of short runs on digits.
+"""How many audits of honest runs are doubted, of short runs: `python -m tests.honest_audits [AUDITS [FIRST]]`.
 
-Noise, samples and attacks are audited in full. Sensitivity is left out: it holds exactly or it does not, and no chance
+On digits. Noise, samples and attacks are audited in full. Sensitivity is left out: it holds exactly or it does not, and no chance
 is in it. Each audit has a seed of its own, so that of 1,000 at most one is expected to be doubted.
 """
 

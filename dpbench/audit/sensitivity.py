@@ -127,7 +127,9 @@ class Replays:
         self.tried += UNITS
         of = np.repeat(np.arange(UNITS), self.generator.integers(2, 7, UNITS))
         x = torch.zeros(len(of), UNITS)
-        x[torch.arange(len(of)), torch.from_numpy(of)] = torch.from_numpy(10 ** self.generator.uniform(1, 6, len(of))).float()
+        x[torch.arange(len(of)), torch.from_numpy(of)] = torch.from_numpy(
+            10 ** self.generator.uniform(1, 6, len(of))
+        ).float()
         rows = PrivateRows(x, torch.zeros(len(of), dtype=torch.int64), torch.arange(len(of)), Units(of))
         question = Sum(lambda chunk: chunk.x, REPLAY, 1.0)
         full = self._ask(question, rows).sums[0]

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from dpbench.api import Dataset, Learner, Release
 from dpbench.audit.audit_fit import audit_of
-from dpbench.museum.exhibit import Epsilon, Exhibit, Findings
 from dpbench.harness.guarantee import epsilon_of_copies
 from dpbench.harness.prepare import PreparedRun
+from dpbench.museum.exhibit import Epsilon, Exhibit, Findings
 from dpbench.museum.strangers import EPSILON, prepare_learner
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.exact.sums import IntegerSum

@@ -38,7 +38,7 @@ class PatientDigits(HonestDigits):
 
 @dataclass(frozen=True)
 class SplitThatCutsPatients(PatientDigits):
-    """Hands over every fifth image as public data, whoever it shows: other images of most of these patients are private.
+    """Hands over every fifth image as public data, whoever it shows: many of these patients have private images, too.
 
     Source: random splits of X-rays and of dermoscopic images by file, where folders name the patient or the lesion.
     """

@@ -57,7 +57,8 @@ def noise_of(made: Make) -> Callable[[Patch], None]:
             if len(shape) == 1 and shape[0] >= CANARIES:
                 found: np.ndarray = plain(self, shape, std)
                 return found
-            return np.rint(made(Asked(self, shape, plain)) * std).astype(np.int64)
+            other: np.ndarray = np.rint(made(Asked(self, shape, plain)) * std).astype(np.int64)
+            return other
 
         patch.setattr(Seeded, "noise", noise)
 
@@ -252,7 +253,8 @@ def random_pairs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.n
 
 
 def never_the_last(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
-    return honest[honest != size // 3]
+    kept: np.ndarray = honest[honest != size // 3]
+    return kept
 
 
 def favourites(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:

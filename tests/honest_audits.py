@@ -1,7 +1,7 @@
 """How many audits of honest runs are doubted, of short runs: `python -m tests.honest_audits [AUDITS [FIRST]]`.
 
-On digits. Noise, samples and attacks are audited in full. Sensitivity is left out: it holds exactly or it does not, and no chance
-is in it. Each audit has a seed of its own, so that of 1,000 at most one is expected to be doubted.
+They are on digits. Noise, samples and attacks are audited in full; sensitivity is left out, which holds exactly or does
+not. Each audit has a seed of its own, so that of 1,000 at most one is expected to be doubted.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ def logged(noise: np.ndarray) -> list[Check]:
     log, nobody = NoiseLog(len(noise), np.ones(1_000, bool)), np.empty(0, np.int64)
     for part in noise:
         padding = generator.normal(size=1_000)
-        parts = [[StandardNoise(one, np.abs(one) * LAST_BIT)] for one in (part, padding)]
-        log.add("gradient", *parts, nobody)
+        answer, canaries = (StandardNoise(one, np.abs(one) * LAST_BIT) for one in (part, padding))
+        log.add("gradient", [answer], [canaries], nobody)
     return list(log.summarise().checks)
 
 

@@ -121,7 +121,7 @@ class Matrices:
 
 
 class Tally:
-    """Standard normals, one after another: is their sum too large, or one of them?"""
+    """Standard normals, one after another: their sum may be too large, or one of them."""
 
     def __init__(self) -> None:
         self._total, self._count, self._largest = 0.0, 0, 0.0

@@ -89,7 +89,7 @@ class Inclusions:
 
 
 def count_partners(history: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return hits (1,) and trials (1,): of two that went together so far and one of whom is sampled, is the other, too?
+    """Return hits (1,) and trials (1,): of two that went together so far, the second is sampled where the first is.
 
     Clusters are found whoever is in them: rows with the same history (steps, rows) stand beside each other when sorted
     by it, and are paired. Histories end before the step that they are tried on.

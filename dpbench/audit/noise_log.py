@@ -1,4 +1,4 @@
-"""The noise: is what was added to the sums normal, and as large as stated everywhere. And the samples: are they Poisson.
+"""The noise: what was added to the sums is normal, and everywhere as large as stated; and samples are Poisson.
 
 The noise of an answer is the answer, as whoever asked has it, less the integer sum behind it, in units of the stated
 sigma * clip * sqrt(blocks): standard normal, and independent of all other noise (`independence`). That of the learner's

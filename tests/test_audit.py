@@ -82,7 +82,9 @@ def test_figures_follow_from_the_statistics_in_the_file(tmp_path: Path) -> None:
     found = audit_of(prepared("class-means"), 0, CANARIES)
     read = Audit.read(found.write(tmp_path))
     assert read == found
-    assert read.figures == compute_figures(read.epsilon, read.delta, read.sensitivity, read.noise, read.attack)
+    assert read.figures == compute_figures(
+        read.epsilon, read.delta, read.sensitivity, read.noise, read.attack, read.own
+    )
     assert (tmp_path / "audit" / f"{found.digest[:16]}.json").exists()
 
 

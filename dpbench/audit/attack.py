@@ -46,6 +46,9 @@ class CanaryScores:
         self._member, self._scores = member, np.zeros(len(member))
         self._precision, self._sampled = 0.0, False
 
+    def __len__(self) -> int:
+        return len(self._member)
+
     def add(self, shares: Sequence[np.ndarray], sigma: float, rate: float) -> None:
         """Add what one question released at the canaries' coordinates, by block and in clips (m,) each.
 

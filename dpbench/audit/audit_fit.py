@@ -6,7 +6,6 @@ import hashlib
 import math
 import random
 import time
-from functools import partial
 
 import numpy as np
 
@@ -103,8 +102,8 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
     generator = _generator(prepared.identity, seed)
     count = count_canaries(sum(one.steps for one in plan), epsilon) if canaries is None else canaries
     member = draw_members(count, generator)
-    replays = Replays(prepared.roles.task, generator)
-    other = partial(Randomness.research, seed + 1, prepared.identity)
+    replays = Replays(prepared.roles.task, generator, prepared.roles.private.units is not None)
+    other = lambda number: Randomness.research(seed + 1 + number, prepared.identity)
     noise = {one.name: privacy.sigma * one.relative_noise for one in plan}  # as epsilon has it, whoever else says what
     ears = FitEvidence(plan, noise, member, replays, generator, other)
     with progress.status(f"Auditing {prepared.parts.learner.name}"):
@@ -115,6 +114,7 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
     if not any(ears.asked.values()):
         raise SpecError(f"Learner {prepared.parts.learner.name!r} planned questions and asked none: nothing to audit.")
     found = replays.summarise(), ears.noise.summarise(), ears.scores.summarise() if ears.scores.any else None
+    own = ears.own.summarise() if ears.own is not None else None
     left_out = [SELECTION] * bool(privacy.repeats) + [CHOSEN] * (not all(one.gaussian for one in plan))
     left_out += [SAMPLED] * any(one.sample_rate < 1 for one in plan)
     same = _repeats(prepared, result, seed, predict) if result and not fold else None
@@ -124,7 +124,7 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
         spec=prepared.spec if result is None else result.spec, seed=seed, repeats=same, epsilon=epsilon,
         delta=privacy.delta, sigma=privacy.sigma, plan=privacy.plan, mechanism=privacy.mechanism,
         sensitivity=found[0], noise=found[1], attack=found[2],
-        figures=compute_figures(epsilon, privacy.delta, *found), left_out=tuple(left_out),
+        own=own, figures=compute_figures(epsilon, privacy.delta, *found, own), left_out=tuple(left_out),
         seconds={**prepared.phases.seconds, "audit": time.perf_counter() - begin},
         components=origins_of(prepared.parts),
         provenance={**prepared.provenance, "date": current_day()},

@@ -12,7 +12,7 @@ import torch
 
 from dpbench.api import Curator, Planned, Task
 from dpbench.audit.attack import CanaryScores
-from dpbench.audit.noise_log import NoiseLog, standardise
+from dpbench.audit.noise_log import NoiseLog, StandardNoise, standardise, standardise_noise
 from dpbench.audit.sensitivity import FEW, QUESTIONS, Replays
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.forms.blocks import Blocks
@@ -29,6 +29,9 @@ from dpbench.privacy.mechanisms.table import audit_of
 from dpbench.records.audit import Check
 
 FEWEST = 5  # draws that a candidate of a chi-square test should have
+ANSWERS, STEPS = 100, 20  # that other seeds are asked for in each release, and how many each at most
+NUMBERS = 4_000_000  # that these answers have together, at most, unless two have more
+OWN = 400  # coordinates of an answer on which canaries are attacked, too: scores of fewer are not nearly normal
 
 
 class FitEvidence:
@@ -36,12 +39,13 @@ class FitEvidence:
 
     def __init__(
         self, plan: Sequence[Planned], stds: Mapping[str, float], member: np.ndarray, replays: Replays,
-        generator: np.random.Generator, elsewhere: Callable[[], Randomness],
+        generator: np.random.Generator, elsewhere: Callable[[int], Randomness],
     ) -> None:  # fmt: skip
         self.plan = {one.name: one for one in plan}
         self.stds, self.replays, self._elsewhere = stds, replays, elsewhere
         self.noise = NoiseLog(sum(one.steps for one in plan), member)
-        self.scores = CanaryScores(member)
+        self.member, self.scores = member, CanaryScores(member)
+        self.own: CanaryScores | None = None
         self.asked = dict.fromkeys(self.plan, 0)
         self._seen: list[SumObservation] = []
         self._generator = generator
@@ -77,38 +81,81 @@ class FitEvidence:
     def after_sum(self, question: Question, rows: PrivateRows, answer: Any) -> None:
         """Take the noise out of an answer, and what it tells of the canaries."""
         for seen, told in zip(self._seen, question.told(answer), strict=False):
-            self._hear(seen, told, self.plan[seen.release].sample_rate, rows.count)
+            planned = self.plan[seen.release]
+            self._hear(seen, told, planned.sample_rate)
+            labels = rows.y.numpy() if rows.units is None else None
+            self.noise.add_sample(
+                seen.release, planned.sample_rate, planned.steps, rows.count, labels, seen.drawn, seen.sampled
+            )
             if told.answers and self.asked[seen.release] == 1:
-                self._other_seed(seen.release, [tuple(part.shape) for part in told.answers], told.bounds)
+                self._ask_elsewhere(seen.release, [tuple(part.shape) for part in told.answers], told.bounds)
         self._seen.clear()
 
-    def _hear(self, seen: SumObservation, told: ReleasedSum, rate: float, rows: int) -> None:
-        release, bounds = seen.release, told.bounds
-        spread = self.stds[release] * math.sqrt(len(bounds))
+    def _hear(self, seen: SumObservation, told: ReleasedSum, rate: float) -> None:
+        release, bounds, sigma = seen.release, told.bounds, self.stds[seen.release]
+        spread = sigma * math.sqrt(len(bounds))
         noise = [
             standardise(part, summed, spread * bound)
             for part, summed, bound in zip(told.answers, seen.sums, bounds, strict=False)
         ]
-        padding, shares = [], []
-        for (summed, noisy), bound in zip(seen.padding, bounds, strict=True):
-            padding.append(standardise(noisy, summed, spread * bound))
-            shares.append(noisy.double().div_(bound).cpu().numpy())
+        padding = [
+            standardise(noisy, summed, spread * bound)
+            for (summed, noisy), bound in zip(seen.padding, bounds, strict=True)
+        ]
+        planted = [
+            (summed.value() / bound).cpu().numpy() for (summed, _), bound in zip(seen.padding, bounds, strict=True)
+        ]
         self.noise.add(release, noise, padding, seen.sampled)
-        self.noise.add_sample(release, rate, rows, seen.size, seen.sampled)
-        self.scores.add(shares, self.stds[release], rate)
+        sums = [summed.value().cpu().numpy() for summed, _ in zip(seen.sums, told.answers, strict=False)]
+        self.noise.independence.add_sums([one.noise for one in noise], sums)
+        pairs = zip(padding, planted, strict=True)
+        self.scores.add([spread * one.noise + share for one, share in pairs], sigma, rate)
+        if planted and noise and len(noise) == len(bounds):
+            self._plant_in_answers([spread * one.noise.ravel() for one in noise], planted, sigma, rate)
 
-    def _other_seed(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
-        """Have another seed answer the same question over rows that are nothing: its answer is its noise."""
+    def _plant_in_answers(
+        self, noise: Sequence[np.ndarray], planted: Sequence[np.ndarray], sigma: float, rate: float
+    ) -> None:
+        """Score canaries on the answer's own coordinates: what each adds there, in clips, and the noise there.
+
+        The learner is answered without them, so that its fit is that of the run; noise follows from no sum.
+        """
+        reach = min(len(self.member), *map(len, noise))
+        if self.own is None and reach >= OWN:
+            self.own = CanaryScores(self.member[:reach])
+        if self.own is not None and len(self.own) <= reach:
+            own = len(self.own)
+            self.own.add([one[:own] + share[:own] for one, share in zip(noise, planted, strict=True)], sigma, rate)
+
+    def _ask_elsewhere(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
+        """Have other seeds answer the same question over rows that are nothing: their answers are their noise.
+
+        A learner that asks little draws little noise: these are many times as much, by the same code.
+        """
+        numbers = sum(map(math.prod, shapes))
+        answers = max(2, min(ANSWERS, NUMBERS // numbers))
+        steps = min(self.plan[release].steps, STEPS)
+        for seed in range(-(-answers // steps)):
+            found = self._answers_elsewhere(release, shapes, clips, seed, steps)
+            if seed == 0:
+                self.noise.independence.add_other_seed(release, [one.noise for one in found[0]])
+            for blocks in found:
+                self.noise.elsewhere.add(release, blocks)
+
+    def _answers_elsewhere(
+        self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...], seed: int, steps: int
+    ) -> list[list[StandardNoise]]:
         nothing = PrivateRows(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), torch.arange(1))
         task = Task((1,), self.replays.task.classes, 1, self.replays.task.device)
         zeros = [torch.zeros(1, *shape) for shape in shapes]
         base = self.stds[release] / self.plan[release].relative_noise
-        curator = bind(nothing, task, [*self.plan.values()], base, self._elsewhere())
-        answer = curator.answer(Sum(lambda chunk: Blocks(tuple(part[: len(chunk)] for part in zeros)), release, clips))
+        curator = bind(nothing, task, [*self.plan.values()], base, self._elsewhere(seed))
+        question = Sum(lambda chunk: Blocks(tuple(part[: len(chunk)] for part in zeros)), release, clips)
         spread = self.stds[release] * math.sqrt(len(clips))
-        pairs = zip(answer, clips, strict=True)
-        found = [part.double().div_(spread * clip).cpu().numpy() for part, clip in pairs]
-        self.noise.independence.add_other_seed(release, found)
+        return [
+            [standardise_noise(part, spread * clip) for part, clip in zip(curator.answer(question), clips, strict=True)]
+            for _ in range(steps)
+        ]
 
     def _turns(self, release: str, features: bool) -> set[int]:
         if release not in self._again:

@@ -20,13 +20,20 @@ SHIFT = 1e-3  # clips that a row may move others by, where its learner computes 
 
 
 def compute_figures(
-    epsilon: float, delta: float, sensitivity: Sensitivity | None, noise: Noise | None, attack: Attack | None
-) -> Figures:
-    """Return what follows from the three parts of an audit of a run that states (epsilon, delta)."""
+    epsilon: float, delta: float, sensitivity: Sensitivity | None, noise: Noise | None, attack: Attack | None,
+    own: Attack | None = None,
+) -> Figures:  # fmt: skip
+    """Return what follows from the three parts of an audit of a run that states (epsilon, delta).
+
+    `own` is the attack on coordinates that the learner is told: it is tested, and bounds come from the larger one.
+    """
     checks = {"noise": list(_noise_checks(noise))} if noise else {}
     doubts = [one for found in checks.values() for one in found if one.p < DOUBTS / len(found)]
     if attack:
         checks["attack"] = list(_attack_checks(attack, epsilon, delta))
+    if attack and own:
+        named = _attack_checks(own, epsilon, delta)
+        checks["attack"] += [one.model_copy(update={"name": f"{one.name}, in answers"}) for one in named]
     level = FALSE_ALARMS / max(1, sum(map(len, checks.values())))
     failed = [f"sensitivity: {one}" for one in _moved(sensitivity)] if sensitivity else []
     failed += [

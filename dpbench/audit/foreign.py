@@ -25,7 +25,7 @@ from torch import Tensor
 from dpbench.api import Release
 from dpbench.audit.attack import CanaryScores, draw_members
 from dpbench.audit.figures import compute_figures
-from dpbench.audit.noise_log import NoiseLog
+from dpbench.audit.noise_log import LAST_BIT, NoiseLog, StandardNoise
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.plan import check_plan
@@ -95,7 +95,8 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     unit, nobody = claim.sigma * claim.clip, np.empty(0, np.int64)
     silent = FEATURES + np.flatnonzero(~member)
     for answer in loop(x, y, seed):
-        noise.add("gradient", [answer[:, silent] / unit], [], nobody)
+        released = np.abs(answer[:, silent]) / unit
+        noise.add("gradient", [StandardNoise(answer[:, silent] / unit, LAST_BIT * released)], [], nobody)
         along = (1 - 2 * labels) * (answer[1, FEATURES:] - answer[0, FEATURES:]) / math.sqrt(2)
         scores.add([along / claim.clip], claim.sigma, claim.sample_rate)
     noise.independence.add_other_seed("gradient", [loop(x, y, seed + 1)[0][:, silent] / unit])

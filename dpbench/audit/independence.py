@@ -1,67 +1,71 @@
 """Is noise fresh in every step, class, coordinate, block, release and seed: products of standard normals tell.
 
-A sum of n products of independent standard normals has mean 0 and variance n; noise that is used twice has a product
-that is 1 on average. Sums over many steps come near a normal distribution, and so does each with thousands of terms.
+If x is noise that was drawn after u was known, u not 0, then x.u / |u| is standard normal, exactly, however few numbers
+there are and whatever the learner asked; and one such number after another are independent. So each pair of steps gives
+one, and sums of those at one distance, over their root, are again standard normal: no approximation anywhere, which
+matters where the largest of a million is looked for. The same is done with the classes and the columns of an answer.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dpbench.audit.extremes import Extreme
 from dpbench.records.audit import Check
 
-WIDE = 2**15  # coordinates of the canaries that are compared from step to step
+WIDE = 2**15  # coordinates of the canaries that are compared with others of one answer
+LAGS = 1_023  # steps back that are compared, at most
+PRODUCTS = 2e9  # multiplications that the comparison of steps may take: for more steps, fewer coordinates are compared
+KEPT = 2**24  # numbers of earlier steps that are kept for it
+MATRIX = 512  # classes or columns that are compared pair by pair
 SEARCHED = 2**14  # coordinates of an answer that are searched for repetition at any distance
 QUESTIONS = 32  # answers that are
-FEWEST = 50  # terms of a sum that is called normal
-
-
-class Tally:
-    """A sum of mean 0 and known variance."""
-
-    def __init__(self) -> None:
-        self._total = self._variance = 0.0
-        self._terms = 0
-
-    def add(self, total: float, variance: float, terms: int) -> None:
-        """Add to it."""
-        self._total, self._variance, self._terms = self._total + total, self._variance + variance, self._terms + terms
-
-    def test(self, name: str) -> Iterator[Check]:
-        """Yield whether it is as far from 0 as chance has it; nothing where there are too few terms."""
-        if self._terms >= FEWEST and self._variance > 0:
-            z = self._total / math.sqrt(self._variance)
-            yield Check(name=name, p=math.erfc(abs(z) / math.sqrt(2)), z=z)
+TERMS = 4_000  # of a sum of products that is called normal
 
 
 class Independence:
     """Products of all that has to be independent, added up question by question."""
 
-    def __init__(self) -> None:
-        self._tallies: dict[str, Tally] = {}
-        self._last: dict[tuple[str, int], np.ndarray] = {}
-        self._sums: dict[tuple[str, int], np.ndarray] = {}
+    def __init__(self, questions: int) -> None:
+        self._questions = max(1, questions)
+        self._tallies: defaultdict[str, Tally] = defaultdict(Tally)
+        self._steps: dict[tuple[str, str, int], StepProducts] = {}
+        self._within = Matrices("answers")
         self._first: dict[str, np.ndarray] = {}
-        self._search = RepetitionSearch()
+        self._own, self._all = RepetitionSearch(), RepetitionSearch()
 
     def add(
         self, release: str, answers: Sequence[np.ndarray], padding: Sequence[np.ndarray], sampled: np.ndarray
     ) -> None:
         """Add the standardised noise of one question; see `NoiseLog.add`."""
-        blocks = [*answers, *(part[:WIDE] for part in padding)]
-        for part in answers:
-            self._within(part)
+        narrow = [part[:WIDE] for part in padding]
+        blocks = [*answers, *narrow]
+        for block, part in enumerate(answers):
+            self._within.add((release, block, part.shape), part)
         for place, part in enumerate(blocks[1:]):
             self._product("answers and other coordinates", blocks[place].ravel(), part.ravel())
         for part in padding:
             chosen = part[sampled]
-            self._tally("noise of the examples sampled").add(float(chosen.sum()), len(chosen), len(chosen))
-        whole = np.concatenate([part.ravel() for part in blocks])
-        self._search.add(whole)
-        self._between(release, whole)
+            if len(chosen):
+                self._tallies["noise of the examples sampled"].add(float(chosen.sum()) / math.sqrt(len(chosen)))
+        own = np.concatenate([np.empty(0), *(part.ravel() for part in answers)])
+        whole = np.concatenate([own, *narrow])
+        self._own.add(own)
+        self._all.add(whole)
+        self._releases(release, whole)
+        for who, part in (("answers", own), ("other coordinates", whole[len(own) :])):
+            if len(part):
+                key = (release, who, len(part))
+                self._steps.setdefault(key, StepProducts(self._questions, len(part))).add(part)
+
+    def add_sums(self, answers: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
+        """Add the noise of one question and the sums that it was added to: neither may tell of the other."""
+        for noise, summed in zip(answers, sums, strict=True):
+            self._product("noise and the sums behind it", summed.ravel(), noise.ravel())
 
     def add_other_seed(self, release: str, answers: Sequence[np.ndarray]) -> None:
         """Add the noise of another seed's first answers of a release, to be held against this one's."""
@@ -72,40 +76,130 @@ class Independence:
         """Yield all tests."""
         for name, tally in self._tallies.items():
             yield from tally.test(name)
-        yield from self._search.test()
+        for who in ("answers", "other coordinates"):
+            yield from _test_steps([one for (_, part, _), one in self._steps.items() if part == who], who)
+        yield from self._within.checks()
+        yield from self._own.test("repetition within answers, at any distance")
+        yield from self._all.test("repetition at any distance")
 
-    def _within(self, part: np.ndarray) -> None:
-        rows = part.reshape(len(part), -1) if part.ndim > 1 else part.reshape(1, -1)
-        classes, columns = rows.shape
-        if classes > 1:
-            total = np.square(rows.sum(0)).sum() - np.vdot(rows, rows)
-            self._tally("classes").add(total / 2, classes * (classes - 1) / 2 * columns, rows.size)
-        if columns > 1:
-            near = float(np.vdot(rows[:, :-1], rows[:, 1:]))
-            self._tally("coordinates").add(near, classes * (columns - 1), rows.size)
-
-    def _between(self, release: str, whole: np.ndarray) -> None:
-        key = (release, len(whole))
+    def _releases(self, release: str, whole: np.ndarray) -> None:
         if release not in self._first:
             for other in self._first.values():
-                self._product("releases", whole, other)
+                self._product("releases", other, whole)
             self._first[release] = whole
-        if key in self._last:
-            self._product("steps that follow each other", self._last[key], whole)
-            before = self._sums[key]
-            self._tally("all pairs of steps").add(float(before @ whole), float(before @ before), len(whole))
-            self._sums[key] = before + whole
-        else:
-            self._sums[key] = whole
-        self._last[key] = whole
 
-    def _product(self, name: str, one: np.ndarray, other: np.ndarray) -> None:
-        count = min(len(one), len(other))
-        if count:
-            self._tally(name).add(float(one[:count] @ other[:count]), count, count)
+    def _product(self, name: str, known: np.ndarray, drawn: np.ndarray) -> None:
+        """Add the product of noise with what was known before it was drawn, as far as both reach."""
+        count = min(len(known), len(drawn))
+        length = float(np.linalg.norm(known[:count]))
+        if length > 0:
+            self._tallies[name].add(float(known[:count] @ drawn[:count]) / length)
 
-    def _tally(self, name: str) -> Tally:
-        return self._tallies.setdefault(name, Tally())
+
+class Matrices:
+    """Products of the classes of answers with each other, and of their columns."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self._products: dict[tuple[str, object], np.ndarray] = {}
+        self._terms: defaultdict[tuple[str, object], int] = defaultdict(int)
+
+    def add(self, key: object, part: np.ndarray) -> None:
+        """Add the noise of one block; blocks of one key are of one shape."""
+        rows = part.reshape(len(part), -1) if part.ndim > 1 else part.reshape(1, -1)
+        for kind, matrix in (("classes", rows), ("columns", rows.T)):
+            if len(matrix) > 1:
+                few = matrix[:MATRIX]
+                self._products[kind, key] = self._products.get((kind, key), 0) + few @ few.T
+                self._terms[kind, key] += few.shape[1]
+
+    def checks(self) -> Iterator[Check]:
+        """Yield the tests."""
+        for kind in ("classes", "columns"):
+            found = [(products, self._terms[key]) for key, products in self._products.items() if key[0] == kind]
+            yield from compare_rows(found, f"{kind} of {self._who}")
+
+
+class Tally:
+    """Standard normals, one after another: their sum may be too large, or one of them."""
+
+    def __init__(self) -> None:
+        self._total, self._count, self._largest = 0.0, 0, 0.0
+
+    def add(self, z: float) -> None:
+        """Add one."""
+        self._total, self._count, self._largest = self._total + z, self._count + 1, max(self._largest, abs(z))
+
+    def test(self, name: str) -> Iterator[Check]:
+        """Yield the test of their sum, and that of the largest."""
+        z = self._total / math.sqrt(self._count)
+        yield Check(name=name, p=math.erfc(abs(z) / math.sqrt(2)), z=z, numbers=self._count)
+        largest = Extreme()
+        largest.add(math.erfc(self._largest / math.sqrt(2)), 1, self._count)
+        yield from largest.test(f"{name}, one by one")
+
+
+class StepProducts:
+    """Noise of the same numbers in step after step, compared with that of as many steps before as there is room for."""
+
+    def __init__(self, steps: int, width: int) -> None:
+        self._lags = max(1, min(steps - 1, LAGS))
+        self.width = int(min(width, KEPT / self._lags, max(64, PRODUCTS / (self._lags * steps))))
+        self._kept = np.zeros((self._lags, self.width), np.float32)
+        self._lengths = np.zeros(self._lags)
+        self._sum = np.zeros(self.width)
+        self.totals, self.counts = np.zeros(self._lags), np.zeros(self._lags, np.int64)  # by distance, from 1 on
+        self.largest, self.step = 0.0, 0
+        self.all = 0.0
+
+    def add(self, noise: np.ndarray) -> None:
+        """Add the noise of the next step."""
+        noise = noise[: self.width]
+        before = min(self.step, self._lags)
+        if before:
+            places = (self.step - 1 - np.arange(before)) % self._lags
+            products = (self._kept[:before] @ noise.astype(np.float32))[places]
+            z = products / np.maximum(self._lengths[places], 1e-30)
+            self.totals[:before] += z
+            self.counts[:before] += 1
+            self.largest = max(self.largest, float(np.abs(z).max()))
+            self.all += float(self._sum @ noise) / max(float(np.linalg.norm(self._sum)), 1e-30)
+        self._sum += noise
+        place = self.step % self._lags
+        self._kept[place], self._lengths[place] = noise, np.linalg.norm(noise)
+        self.step += 1
+
+
+def _test_steps(found: Sequence[StepProducts], who: str) -> Iterator[Check]:
+    distances, pairs, together = Extreme(), Extreme(), Extreme()
+    for one in found:
+        seen = one.counts > 0
+        distances.add_normals(one.totals[seen] / np.sqrt(one.counts[seen]), one.width * one.step)
+        if one.step > 1:
+            pairs.add(math.erfc(one.largest / math.sqrt(2)), one.width, int(one.counts.sum()))
+            together.add_normals(np.array([one.all / math.sqrt(one.step - 1)]), one.width * one.step)
+    yield from distances.test(f"steps of {who}, by how far they are apart")
+    yield from pairs.test(f"pairs of steps of {who}")
+    yield from together.test(f"all pairs of steps of {who} together")
+
+
+def compare_rows(found: Sequence[tuple[np.ndarray, int]], kind: str) -> Iterator[Check]:
+    """Yield whether rows of noise are independent, given their products (k, k), k rows of so many numbers each."""
+    distances, pairs, together = Extreme(), Extreme(), Extreme()
+    for products, numbers in found:
+        k = len(products)
+        lengths = np.sqrt(np.maximum(np.diag(products), 1e-300))
+        z = np.tril(products / lengths, -1)  # row i, drawn after row j < i was known
+        pairs.add(math.erfc(float(np.abs(z).max()) / math.sqrt(2)), numbers, k * (k - 1) // 2)
+        apart = np.array([np.trace(z, -distance) / math.sqrt(k - distance) for distance in range(1, k)])
+        distances.add_normals(apart, numbers * k)
+        before = np.tril(products, -1).sum(1)[1:]
+        squares = np.diag(products.cumsum(0).cumsum(1))[:-1]  # of the sums of the rows before
+        summed = before / np.sqrt(np.maximum(squares, 1e-300))
+        together.add_normals(np.array([summed.sum() / math.sqrt(k - 1)]), numbers * k)
+    yield from distances.test(f"{kind}, by how far they are apart")
+    yield from pairs.test(f"pairs of {kind}")
+    yield from together.test(f"all pairs of {kind} together")
 
 
 class RepetitionSearch:
@@ -113,26 +207,23 @@ class RepetitionSearch:
 
     def __init__(self) -> None:
         self._sums: dict[int, np.ndarray] = {}
-        self._questions: dict[int, int] = {}
+        self._questions: defaultdict[int, int] = defaultdict(int)
 
     def add(self, whole: np.ndarray) -> None:
         """Add one answer's products at every distance up to half its length."""
         part = whole[:SEARCHED]
-        count = self._questions.get(len(part), 0)
-        if len(part) < FEWEST or count >= QUESTIONS:
+        if len(part) < 4 or self._questions[len(part)] >= QUESTIONS:
             return
         spectrum = np.fft.rfft(part, 2 * len(part))
         products = np.fft.irfft(np.square(np.abs(spectrum)))[1 : len(part) // 2]
         self._sums[len(part)] = self._sums.get(len(part), 0) + products
-        self._questions[len(part)] = count + 1
+        self._questions[len(part)] += 1
 
-    def test(self) -> Iterator[Check]:
-        """Yield the largest of all, in view of how many there are."""
-        found = []
+    def test(self, name: str) -> Iterator[Check]:
+        """Yield the largest of all, in view of how many there are: sums of thousands of products are nearly normal."""
+        found = Extreme()
         for length, products in self._sums.items():
             terms = self._questions[length] * (length - np.arange(1, len(products) + 1))
-            if terms.min() >= 1000:
-                found.append((float(np.max(np.abs(products) / np.sqrt(terms))), len(products)))
-        if found:
-            chances = sum(count * math.erfc(z / math.sqrt(2)) for z, count in found)
-            yield Check(name="repetition at any distance", p=min(1.0, chances), z=max(found)[0])
+            if len(terms) and terms.min() >= TERMS:
+                found.add_normals(products / np.sqrt(terms), int(terms.min()))
+        yield from found.test(name)

@@ -1,114 +1,166 @@
-"""The noise: is what was added to the sums normal, and as large as stated. And the samples: are they Poisson.
+"""The noise: what was added to the sums is normal, and everywhere as large as stated; and samples are Poisson.
 
 The noise of an answer is the answer, as whoever asked has it, less the integer sum behind it, in units of the stated
-sigma * clip * sqrt(blocks): standard normal, and independent of all other noise (`independence`).
+sigma * clip * sqrt(blocks): standard normal, and independent of all other noise (`independence`). That of the learner's
+own coordinates is looked at apart from that of the canaries', which are a hundred times as many.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
-from dpbench.audit.independence import Independence
+from dpbench.audit.independence import Independence, Matrices
+from dpbench.audit.samples import Samples
+from dpbench.audit.shape import check_largest, check_shape
+from dpbench.audit.spread import Spread
 from dpbench.privacy.core.exact.sums import IntegerSum
-from dpbench.records.audit import Check, Noise, SampleSizes
+from dpbench.records.audit import Check, Noise
 
-FEWEST = 2_000  # numbers whose skewness and kurtosis are nearly normal themselves
 KEPT = 2**17  # numbers whose distribution is looked at
+LAST_BIT = 2.0**-23  # of a float32, in its own size
+MANY = 1_000  # numbers whose sum of squares is nearly normal
 
 
-def standardise(answer: Tensor, summed: IntegerSum, std: float) -> np.ndarray:
-    """Return the noise in an answer, float64 of its shape, in units of `std`."""
+@dataclass(frozen=True)
+class StandardNoise:
+    """The noise in one block of an answer, in standard deviations."""
+
+    noise: np.ndarray  # float64, of the answer's shape
+    coarse: np.ndarray  # the same: how coarse the answer's floats are
+
+
+def standardise(answer: Tensor, summed: IntegerSum, std: float) -> StandardNoise:
+    """Return the noise in an answer, in units of `std`."""
     sums = summed.total.double().mul_(summed.grid)
     found: np.ndarray = answer.double().sub_(sums).div_(std).cpu().numpy()
-    return found
+    coarse: np.ndarray = answer.abs().double().mul_(LAST_BIT / std).cpu().numpy()
+    return StandardNoise(found, coarse)
 
 
-@dataclass
-class Sizes:
-    """The samples of one release: how large, and who of the canaries is in them."""
-
-    rate: float
-    size: int  # of the private split
-    members: int  # canaries in the data
-    counts: np.ndarray  # (m,) how often each canary was sampled
-    steps: int = 0
-    whole: float = 0.0
-    rows: float = 0.0
-
-    def add(self, size: int, sampled: np.ndarray) -> None:
-        """Count one sample."""
-        self.steps += 1
-        self.whole += self._square(size + len(sampled), self.size + self.members)
-        self.rows += self._square(size, self.size)
-        self.counts[sampled] += 1
-
-    def summarise(self, release: str, member: np.ndarray) -> SampleSizes:
-        """Return the record: each count of a member is binomial."""
-        counts, variance = self.counts[member], self.rate * (1 - self.rate)
-        z = None
-        if len(counts) > 1:
-            squares = float(np.square(counts - self.steps * self.rate).sum()) / (self.steps * variance)
-            kurtosis = (1 - 6 * variance) / (self.steps * variance)
-            z = (squares - len(counts)) / math.sqrt(len(counts) * (2 + kurtosis))
-        return SampleSizes(release=release, steps=self.steps, sizes=self.whole, rows=self.rows, counts=z)
-
-    def _square(self, size: int, of: int) -> float:
-        return (size - of * self.rate) ** 2 / (of * self.rate * (1 - self.rate))
+def standardise_noise(answer: Tensor, std: float) -> StandardNoise:
+    """Return an answer over nothing, in units of `std`: it is noise."""
+    noise: np.ndarray = answer.double().div_(std).cpu().numpy()
+    return StandardNoise(noise, np.abs(noise) * LAST_BIT)
 
 
 class NoiseLog:
     """All noise of one fit, question by question."""
 
     def __init__(self, questions: int, member: np.ndarray) -> None:
-        self.independence = Independence()
+        self.independence = Independence(questions)
         self._member, self._each = member, max(16, KEPT // max(1, questions))
-        self._numbers = self._padding = 0
-        self._squares = self._padding_squares = 0.0
-        self._kept: list[np.ndarray] = []
-        self._sizes: dict[str, Sizes] = {}
+        self._answers, self._canaries = Numbers(self._each), Numbers(self._each)
+        self._spread = Spread("in answers", zeros=True), Spread("at other coordinates", zeros=False)
+        self._squares: defaultdict[str, list[float]] = defaultdict(list)  # step by step, less their mean, standardised
+        self._numbers: defaultdict[str, list[int]] = defaultdict(list)
+        self._sizes: defaultdict[str, list[int]] = defaultdict(list)
+        self._samples: dict[str, Samples] = {}
+        self.elsewhere = OtherSeeds()
         self.laws: list[Check] = []  # of choices
 
     def add(
-        self, release: str, answers: Sequence[np.ndarray], padding: Sequence[np.ndarray], sampled: np.ndarray
+        self, release: str, answers: Sequence[StandardNoise], padding: Sequence[StandardNoise], sampled: np.ndarray
     ) -> None:
-        """Add the standardised noise of one question, block by block, and that of the canaries' coordinates."""
-        for part in answers:
-            self._numbers += part.size
-            self._squares += float(np.vdot(part, part))
-            self._kept.append(part.ravel()[: self._each].copy())
-        for part in padding:
-            self._padding += part.size
-            self._padding_squares += float(np.vdot(part, part))
-            self._kept.append(part[: self._each].copy())
-        self.independence.add(release, answers, padding, sampled)
+        """Add the noise of one question, block by block, and that of the canaries' coordinates."""
+        before = self._answers.squares + self._canaries.squares
+        kinds = (answers, self._answers, self._spread[0]), (padding, self._canaries, self._spread[1])
+        for parts, numbers, spread in kinds:
+            for block, part in enumerate(parts):
+                numbers.add(part)
+                spread.add(release, block, part.noise, part.coarse)
+        self._squares[release].append(self._answers.squares + self._canaries.squares - before)
+        self._numbers[release].append(sum(part.noise.size for part in (*answers, *padding)))
+        self.independence.add(release, [one.noise for one in answers], [one.noise for one in padding], sampled)
 
-    def add_sample(self, release: str, rate: float, rows: int, size: int, sampled: np.ndarray) -> None:
+    def add_sample(
+        self, release: str, rate: float, planned: int, rows: int, labels: np.ndarray | None, drawn: np.ndarray,
+        sampled: np.ndarray,
+    ) -> None:  # fmt: skip
         """Add the sample of one question."""
+        self._sizes[release].append(len(drawn))
         if rate < 1:
-            fresh = Sizes(rate, rows, int(self._member.sum()), np.zeros(len(self._member), np.int64))
-            self._sizes.setdefault(release, fresh).add(size, sampled)
+            if release not in self._samples:
+                self._samples[release] = Samples(rate, rows, self._member, planned, labels)
+            self._samples[release].add(drawn, sampled)
 
     def summarise(self) -> Noise:
         """Return the statistics."""
         return Noise(
-            numbers=self._numbers, squares=self._squares, padding=self._padding,
-            padding_squares=self._padding_squares,
-            samples=tuple(sizes.summarise(name, self._member) for name, sizes in self._sizes.items()),
-            checks=(
-                *shape_checks(np.concatenate([*self._kept, np.empty(0)])), *self.independence.checks(), *self.laws,
-            ),
+            numbers=self._answers.count, squares=self._answers.squares, padding=self._canaries.count,
+            padding_squares=self._canaries.squares,
+            samples=tuple(samples.summarise(name) for name, samples in self._samples.items()),
+            checks=tuple(self._checks()),
         )  # fmt: skip
 
+    def _checks(self) -> Iterator[Check]:
+        yield from self._answers.checks("in answers")
+        yield from self._canaries.checks("at other coordinates")
+        for spread in self._spread:
+            yield from spread.checks()
+        yield from self.independence.checks()
+        yield from self.elsewhere.checks()
+        for name, samples in self._samples.items():
+            yield from samples.checks(name)
+            yield from self._sizes_and_noise(name, samples)
+        yield from self.laws
 
-def shape_checks(numbers: np.ndarray) -> Iterator[Check]:
-    """Yield whether numbers are standard normal: by Kolmogorov and Smirnov's test, and by skewness and kurtosis."""
-    from scipy.stats import kstest, normaltest
+    def _sizes_and_noise(self, release: str, samples: Samples) -> Iterator[Check]:
+        """Yield whether noise is larger where samples are: it may not tell how many were drawn."""
+        numbers = np.array(self._numbers[release])
+        if len(numbers) == len(self._sizes[release]) and len(numbers) and numbers.min() >= MANY:
+            off = np.array(self._sizes[release]) - samples.rate * samples.size
+            squares = (np.array(self._squares[release]) - numbers) / np.sqrt(2 * numbers)
+            if off.any():
+                z = float(off @ squares) / float(np.linalg.norm(off))
+                p = math.erfc(abs(z) / math.sqrt(2))
+                yield Check(name=f"size of the noise and of the samples of {release!r}", p=p, z=z, numbers=len(numbers))
 
-    if len(numbers) >= FEWEST:
-        yield Check(name="normal", p=float(kstest(numbers, "norm").pvalue))
-        yield Check(name="tails", p=float(normaltest(numbers).pvalue))
+
+class OtherSeeds:
+    """The noise of the same questions by other seeds."""
+
+    def __init__(self) -> None:
+        self._numbers, self._spread = Numbers(KEPT // 64), Spread("of other seeds", zeros=True)
+        self._within = Matrices("other seeds' answers")
+
+    def add(self, release: str, blocks: Sequence[StandardNoise]) -> None:
+        """Add one answer, block by block."""
+        for block, part in enumerate(blocks):
+            self._numbers.add(part)
+            self._spread.add(release, block, part.noise, part.coarse)
+            self._within.add((release, block, part.noise.shape), part.noise)
+
+    def checks(self) -> Iterator[Check]:
+        """Yield the tests."""
+        yield from self._numbers.checks("of other seeds")
+        yield from self._spread.checks()
+        yield from self._within.checks()
+
+
+class Numbers:
+    """Numbers that are to be standard normal: what all sum up to, and some as they are."""
+
+    def __init__(self, each: int) -> None:
+        self.count, self.squares = 0, 0.0
+        self._each, self._largest, self._coarse = each, 0.0, 0.0
+        self._kept: list[np.ndarray] = []
+
+    def add(self, part: StandardNoise) -> None:
+        """Add one block."""
+        if part.noise.size:
+            self.count += part.noise.size
+            self.squares += float(np.vdot(part.noise, part.noise))
+            self._largest = max(self._largest, float(np.abs(part.noise).max()))
+            self._kept.append(part.noise.ravel()[: self._each].copy())
+            self._coarse = max(self._coarse, float(part.coarse.ravel()[: self._each].max()))
+
+    def checks(self, who: str) -> Iterator[Check]:
+        """Yield the tests of their distribution."""
+        yield from check_shape(np.concatenate([*self._kept, np.empty(0)]), who, self._coarse)
+        yield from check_largest(self._largest, self.count, who)

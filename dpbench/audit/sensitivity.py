@@ -4,12 +4,14 @@ A question of the run is put, through the one constructor, to small sets of rows
 them that nobody would expect. What a row contributes alone must be within the clip, and what it moves a sum by must be
 what it contributes alone: to a thousandth of the clip, for a learner's own floats may round a row by where it stands.
 `make_probes` does the same with row functions of the audit's own, whose rows are exact and at the clip, so that a sum
-that rounds shows: there not one integer may differ.
+that rounds shows: there not one integer may differ. Where private rows have units, all this is asked of whole units, of
+one example and of several.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -25,7 +27,7 @@ from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.forms.contributions import Joined, RankOne, Scaled
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.core.sum import Sum
 from dpbench.privacy.core.witness import SumObservation, Witness
 from dpbench.privacy.mechanisms.replay import (
@@ -35,6 +37,7 @@ from dpbench.privacy.mechanisms.replay import (
     Neighbours,
     RowInfluence,
     adversaries,
+    group_rows,
     join_rows,
     one,
     some,
@@ -44,6 +47,7 @@ from dpbench.privacy.mechanisms.residual.total import ResidualSum
 from dpbench.records.audit import Sensitivity
 
 QUESTIONS, FEW = 6, 2  # of each release that are asked again: over features, and over images, which cost more
+UNITS, FAR = 200, 6.5  # units that are planted; standard deviations of their number that chance never has (1 in 10^10)
 CHUNK = 97  # rows of a chunk, where the same sum is taken in other chunks
 
 
@@ -53,6 +57,7 @@ class Replays:
 
     task: Task
     generator: np.random.Generator
+    units: bool = False  # whether private rows have units: then those of the audit's own have, too
     questions: int = 0
     tried: int = 0
     largest: float = 0.0
@@ -96,7 +101,10 @@ class Replays:
         """Return rows of 24 numbers of the audit's own."""
         x = torch.from_numpy(self.generator.normal(size=(BASE, 24))).float()
         y = torch.from_numpy(self.generator.integers(self.task.classes, size=BASE))
-        return PrivateRows(x, y, torch.arange(BASE))
+        return self._owned(PrivateRows(x, y, torch.arange(BASE)))
+
+    def _owned(self, rows: PrivateRows) -> PrivateRows:
+        return group_rows(rows, self.generator) if self.units else rows
 
     def probe(self) -> None:
         """Ask for sums of the audit's own."""
@@ -104,21 +112,44 @@ class Replays:
         x[: BASE // 2] = 0
         x[: BASE // 2, 0] = 1e3  # rows that all point one way: their sum outgrows what floats hold exactly
         y = torch.from_numpy(self.generator.integers(self.task.classes, size=BASE))
-        base = PrivateRows(quantise(x), y, torch.arange(BASE))
+        base = self._owned(PrivateRows(quantise(x), y, torch.arange(BASE)))
         odd = adversaries(base, self.task.classes, self.generator, True)
         for clips, rows in make_probes(self.task.classes):
             self.questions += 1
             self._judge(Sum(rows, REPLAY, clips if clips[1:] else clips[0]), 1.0, base, odd, exact=True)
 
+        if self.units:
+            self._plant_units()
+
+    def _plant_units(self) -> None:
+        """Plant units of several examples, each on a coordinate of its own: it is there whole, or not at all."""
+        self.questions += 1
+        self.tried += UNITS
+        of = np.repeat(np.arange(UNITS), self.generator.integers(2, 7, UNITS))
+        x = torch.zeros(len(of), UNITS)
+        x[torch.arange(len(of)), torch.from_numpy(of)] = torch.from_numpy(
+            10 ** self.generator.uniform(1, 6, len(of))
+        ).float()
+        rows = PrivateRows(x, torch.zeros(len(of), dtype=torch.int64), torch.arange(len(of)), Units(of))
+        question = Sum(lambda chunk: chunk.x, REPLAY, 1.0)
+        full = self._ask(question, rows).sums[0]
+        key = int(self.generator.integers(2**31))
+        drawn = self._whole(question, rows, CHUNK, 0.5, key)[0].sums[0].total
+        self.largest = max(self.largest, float(full.value().abs().max()))
+        if not bool(((drawn == 0) | (drawn == full.total)).all()):
+            self.complaints.append("of a unit some examples were sampled, and others not")
+        if not abs(int((drawn != 0).sum()) - UNITS / 2) <= FAR * math.sqrt(UNITS) / 2:
+            self.complaints.append("units are sampled at another rate than planned")
+
     def _judge(self, question: Sum, rate: float, base: PrivateRows, odd: PrivateRows, exact: bool) -> None:
         both = join_rows(base, odd)
         without, among = self._ask(question, base), self._ask(question, both, CHUNK)
-        alone = [self._ask(question, one(odd, place)) for place in range(len(odd))]
+        alone = [self._ask(question, one(odd, place)) for place in range(odd.count)]
         for seen in alone:
             self.largest = max(self.largest, *map(_norm, seen.sums, question.clips))
-        self.tried += len(odd)
+        self.tried += odd.count
         self._compare(among, [without, *alone], question, exact)
-        for place in self.generator.permutation(len(odd))[:3]:
+        for place in self.generator.permutation(odd.count)[:3]:
             more = self._ask(question, join_rows(base, one(odd, int(place))))
             self._compare(more, [without, alone[place]], question, exact)
         self._answered(question, rate, base, both)

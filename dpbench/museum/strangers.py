@@ -47,13 +47,13 @@ def run_learner(
     return run(spec_of(learner, **values), device="cpu", plugins=plugins, sharing="board" if for_board else "none")
 
 
-def prepare_learner(learner: type[Learner], **values: Any) -> PreparedRun:
+def prepare_learner(learner: type[Learner], *others: type[Dataset], **values: Any) -> PreparedRun:
     """Prepare the run of a learner.
 
     Raises:
         DpbenchError: it was refused.
     """
-    return prepare(spec_of(learner, **values), device="cpu", plugins=extend_registry(learner))
+    return prepare(spec_of(learner, **values), device="cpu", plugins=extend_registry(learner, *others))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from dpbench.museum.exhibits import (
     memory,
     neighbours,
     outlets,
+    patients,
     precision,
 )
 from dpbench.museum.outlets import SpokenRow
@@ -27,6 +28,7 @@ from dpbench.museum.strangers import ContractViolation, HarmlessBug, ImpossibleR
 from dpbench.support.messages import unknown_name
 
 _NOISE, _KEY = "core.randomness:_SeededDraws.noise", "core.randomness:_SeededDraws.__init__"
+_UNITS = "core.rows:PrivateRows.of_units"
 _WHOLE, _SAMPLED = honest_learners.HonestLearner, honest_learners.SampledLearner
 
 EXHIBITS: tuple[Exhibit, ...] = (
@@ -64,6 +66,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
     DataBug(datasets.RunningMeanInTheLoader, _WHOLE),
     DataBug(datasets.BalancingToTheSmallestClass, _WHOLE, photos=True),
     DataBug(datasets.RemovalOfLookalikes, _WHOLE, photos=True),
+    DataBug(patients.SplitThatCutsPatients, _WHOLE),
     SpokenRow(outlets.PrintedPrivateLoss, leaks=True, says="private loss"),
     SpokenRow(outlets.WarningWithPrivateNorm, leaks=True, says="private norm"),
     ContractViolation(outlets.LogFileOfPrivateLosses, leaks=True),
@@ -87,6 +90,11 @@ EXHIBITS: tuple[Exhibit, ...] = (
     BrokenCore(cores.pairs_averaged_before_clipping, "core.forms.contributions:RankOne.integers", _WHOLE, noise=1 / 2),
     BrokenCore(cores.float32_sums, "core.exact.sums:rounded_outer_sum", _WHOLE),
     BrokenCore(cores.first_rows_counted_twice, "core.rows:PrivateRows.chunks", _WHOLE, noise=1 / 2),
+    BrokenCore(
+        cores.image_epsilon_stated_for_a_patient, _UNITS, _WHOLE,
+        patients=patients.PatientDigits, images=patients.LARGEST,
+    ),
+    BrokenCore(cores.mean_over_drawn_images, _UNITS, _WHOLE, patients=patients.PatientDigits),
     BrokenCore(cores.unbounded_losses, "mechanisms.choice.question:_steps", elections.Stumps, noise=0),
     BrokenCore(cores.two_sided_scores, "mechanisms.choice.question:_steps", elections.Stumps),
     BrokenCore(cores.choice_at_twice_eps0, "mechanisms.choice.question:least", elections.Prototypes, noise=1 / 2),

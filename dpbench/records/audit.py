@@ -25,6 +25,8 @@ class Check(_Record):
     name: str
     p: float = Field(ge=0, le=1)
     z: float | None = None  # where the statistic is a standard normal
+    statistics: int | None = None  # of how many it is the most surprising; `p` is corrected for that
+    numbers: int | None = None  # that the statistic is made of, or that surprising one
 
 
 class Sensitivity(_Record):
@@ -106,6 +108,7 @@ class Audit(_Record):
     sensitivity: Sensitivity | None
     noise: Noise | None
     attack: Attack | None
+    own: Attack | None = None  # on the coordinates that the learner is told, with the noise that it was told
     figures: Figures
     left_out: tuple[str, ...] = ()  # what does not apply, and why
     seconds: dict[str, float] = {}

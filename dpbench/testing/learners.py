@@ -174,8 +174,9 @@ class LearnerLaws(LearnerSuite):
         base = noise[plan[0].name] / plan[0].relative_noise
         member, generator = draw_members(CANARIES, np.random.default_rng(0)), np.random.default_rng(1)
         ears = FitEvidence(
-            plan, noise, member, Replays(task, generator), generator, lambda: Randomness.research(1, WORLD)
-        )
+            plan, noise, member, Replays(task, generator), generator,
+            lambda number: Randomness.research(1 + number, WORLD),
+        )  # fmt: skip
         witness = Witness(ears.see, Canaries(member))
         curator = bind(world.rows, task, plan, base, Randomness.research(0, WORLD), witness)
         self._fitted(listen(curator, ears), world.public)

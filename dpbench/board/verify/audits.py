@@ -86,10 +86,11 @@ def _statistics(audit: Audit) -> Wrong:
         yield "attack", "expected all three parts of an audit of dpbench's own, and no attack on choices alone"
         return
     wrong = [*_attacked(attack, audit)] if attack else []
+    wrong += [*_counted(audit.own, "own")] if audit.own else []
     yield from wrong
     if wrong:
         return
-    found = compute_figures(audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack)
+    found = compute_figures(audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack, audit.own)
     if not _same(found, audit.figures):
         yield "figures", "they do not follow from the statistics beside them: audit it again"
 
@@ -98,11 +99,14 @@ def _attacked(attack: Attack, audit: Audit) -> Wrong:
     sampled = any(one.sample_rate < 1 for one in restore_plan(audit.plan))
     if (attack.mu is None) != sampled:
         yield "attack.mu", "expected none where samples are drawn, and one elsewhere"
+    yield from _counted(attack, "attack")
+
+
+def _counted(attack: Attack, name: str) -> Wrong:
     if attack.guesses != count_guesses(attack.canaries) or attack.correct > attack.guesses:
-        yield "attack.guesses", f"expected {count_guesses(attack.canaries)}, fixed in advance, {attack.correct} right"
-        return
-    if abs(attack.members - attack.canaries / 2) > 3 * math.sqrt(attack.canaries):
-        yield "attack.members", "expected each canary to be in the data with chance 1/2"
+        yield f"{name}.guesses", f"expected {count_guesses(attack.canaries)}, fixed in advance, {attack.correct} right"
+    elif abs(attack.members - attack.canaries / 2) > 3 * math.sqrt(attack.canaries):
+        yield f"{name}.members", "expected each canary to be in the data with chance 1/2"
 
 
 def _same(found: Figures, stated: Figures) -> bool:

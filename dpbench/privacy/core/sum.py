@@ -102,7 +102,7 @@ class Sum(Question):
         if curator.ledger.spent[self.release] == 1 and any(stds):
             draws.afford(sum(summed.total.numel() for summed in totals), step.steps)
         answers = tuple(add_noise(summed, std, draws) for summed, std in zip(totals, stds, strict=True))
-        witness.answer(self.release, totals, [*zip(clips, stds, strict=True)], draws, len(sample), planted)
+        witness.answer(self.release, totals, [*zip(clips, stds, strict=True)], draws, sample, planted)
         return answers if isinstance(self.clip, tuple) else answers[0]
 
     def _over_none(self, curator: LedgerCurator) -> list[IntegerSum]:

@@ -54,7 +54,7 @@ class SumObservation:
 
     release: str
     sums: tuple[IntegerSum, ...]  # of the private rows, before noise, by block
-    size: int  # private rows in the sample
+    drawn: np.ndarray  # private rows, or their units, in the sample: positions, ascending
     sampled: np.ndarray  # coordinates of the canaries in the sample
     padding: tuple[tuple[IntegerSum, Tensor], ...]  # of the canaries, by block: the sum, and its noisy answer (m,)
 
@@ -90,8 +90,8 @@ class Witness:
         return 0 if self.canaries is None else len(self.canaries.places)
 
     def answer(
-        self, release: str, sums: Sequence[IntegerSum], bounds: Sequence[tuple[float, float]], draws: Draws, size: int,
-        sampled: np.ndarray,
+        self, release: str, sums: Sequence[IntegerSum], bounds: Sequence[tuple[float, float]], draws: Draws,
+        drawn: np.ndarray, sampled: np.ndarray,
     ) -> None:  # fmt: skip
         """Answer for the canaries, block by block with its clip and std, and tell all of it."""
         padding = []
@@ -99,7 +99,7 @@ class Witness:
             if self.canaries is not None:
                 planted = self.canaries.integers(sampled, clip, summed.grid.device)
                 padding.append((planted, add_noise(planted, std, draws)))
-        self.see(SumObservation(release, tuple(sums), size, sampled, tuple(padding)))
+        self.see(SumObservation(release, tuple(sums), drawn, sampled, tuple(padding)))
 
 
 NOBODY = Witness(lambda seen: None)

@@ -12,7 +12,7 @@ from torch import Tensor
 from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.exact.quantised import QuantisedRows, quantise, rows_of_parts
 from dpbench.privacy.core.plan import Planned, Task
-from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.rows import PrivateRows, Units
 
 REPLAY = "replay"
 """The name of a release that a replay is planned as."""
@@ -66,31 +66,67 @@ def strip_seeds(chunk: Chunk) -> Chunk:
 
 
 def one(rows: PrivateRows, place: int) -> PrivateRows:
-    """Return one row alone."""
-    return PrivateRows(rows.held[place : place + 1], rows.y[place : place + 1], torch.arange(1))
+    """Return one row alone; where rows have units, all rows of one unit."""
+    if rows.units is None:
+        return PrivateRows(rows.held[place : place + 1], rows.y[place : place + 1], torch.arange(1))
+    return _pick(rows, rows.units.rows(np.array([place])))
 
 
 def join_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
-    """Return all rows of both."""
+    """Return all rows of both, whose units are others'."""
     held: Tensor | QuantisedRows
     if isinstance(rows.held, QuantisedRows) and isinstance(more.held, QuantisedRows):
         parts = [torch.cat(pair) for pair in zip(rows.held.parts, more.held.parts, strict=True)]
         held = rows_of_parts(*parts)
     else:
         held = torch.cat([rows.x, more.x])
-    return PrivateRows(held, torch.cat([rows.y, more.y]), torch.arange(len(rows) + len(more)))
+    units = None
+    if rows.units is not None or more.units is not None:
+        units = Units(np.concatenate([_units(rows), rows.count + _units(more)]))
+    return PrivateRows(held, torch.cat([rows.y, more.y]), torch.arange(len(rows) + len(more)), units)
+
+
+def put_between(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
+    """Return all rows of both, the second's in the middle of the first's."""
+    half, behind = len(rows) // 2, np.arange(len(rows), len(rows) + len(more))
+    order = np.concatenate([np.arange(half), behind, np.arange(half, len(rows))])
+    return _pick(join_rows(rows, more), order)
 
 
 def some(rows: PrivateRows, most: int, generator: np.random.Generator) -> PrivateRows:
-    """Return a copy of some rows that were drawn."""
-    picked = torch.from_numpy(np.sort(generator.permutation(len(rows))[:most]))
-    place = rows.index[picked]
-    held = rows.held[place] if isinstance(rows.held, QuantisedRows) else rows.held[place].clone()
-    return PrivateRows(held, rows.y[picked], torch.arange(len(picked)))
+    """Return a copy of some rows that were drawn: of whole units, as many as fit, and one at least."""
+    drawn = generator.permutation(rows.count)
+    if rows.units is not None:
+        sizes = np.bincount(rows.units.of)[drawn].cumsum()
+        return _pick(rows, rows.units.rows(np.sort(drawn[: max(1, np.searchsorted(sizes, most, side="right"))])))
+    return _pick(rows, np.sort(drawn[:most]))
+
+
+def group_rows(rows: PrivateRows, generator: np.random.Generator) -> PrivateRows:
+    """Return the same rows as units of several, three on average: which are together is drawn."""
+    of = np.unique(generator.integers(-(-len(rows) // 3), size=len(rows)), return_inverse=True)[1]
+    return PrivateRows(rows.held, rows.y, rows.index, Units(of.astype(np.int64)))
+
+
+def _pick(rows: PrivateRows, places: np.ndarray) -> PrivateRows:
+    """Return a copy of these rows, with their units numbered anew."""
+    picked = torch.from_numpy(places)
+    held = rows.held[rows.index[picked]]
+    units = None
+    if rows.units is not None:
+        units = Units(np.unique(rows.units.of[places], return_inverse=True)[1].astype(np.int64))
+    return PrivateRows(held, rows.y[picked], torch.arange(len(picked)), units)
+
+
+def _units(rows: PrivateRows) -> np.ndarray:
+    return np.arange(len(rows)) if rows.units is None else rows.units.of
 
 
 def adversaries(base: PrivateRows, classes: int, generator: np.random.Generator, many: bool) -> PrivateRows:
-    """Return rows that nobody expects and data may hold: sizes, numbers that are none, copies under all labels."""
+    """Return rows that nobody expects and data may hold: sizes, numbers that are none, copies under all labels.
+
+    Beside rows that have units they are units of several.
+    """
     x = base.x
     flat = x.flatten(1).nan_to_num(0, 0, 0)
     direction = torch.from_numpy(generator.normal(size=flat.shape[1])).float()
@@ -108,7 +144,8 @@ def adversaries(base: PrivateRows, classes: int, generator: np.random.Generator,
     y = torch.from_numpy(generator.integers(classes, size=len(rows)))
     y[len(y) - len(labels) :] = torch.from_numpy(labels)
     held = quantise(stacked) if isinstance(base.held, QuantisedRows) else stacked
-    return PrivateRows(held, y, torch.arange(len(rows)))
+    made = PrivateRows(held, y, torch.arange(len(rows)))
+    return made if base.units is None else group_rows(made, generator)
 
 
 def _leading(rows: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.witness import SumObservation, Witness
-from dpbench.privacy.mechanisms.replay import REPLAY, SMALL, Neighbours, RowInfluence, join_rows, one
+from dpbench.privacy.mechanisms.replay import REPLAY, SMALL, Neighbours, RowInfluence, one, put_between
 
 BITS = 20  # noise comes in steps of 2^-20 votes
 BATCH = 1_024  # rows that are hashed at once
@@ -162,8 +162,8 @@ def _noised(curator: LedgerCurator, counts: Tensor, release: str, spread: float,
         draws.afford(counts.numel(), 1)
     summed = sum_of(counts)
     answer = add_noise(summed, std, draws)
-    _, planted = witness.split(np.arange(rows + witness.members), rows)
-    witness.answer(release, [summed], [(spread, std)], draws, rows, planted)
+    voters, planted = witness.split(np.arange(rows + witness.members), rows)
+    witness.answer(release, [summed], [(spread, std)], draws, voters, planted)
     return answer
 
 
@@ -248,8 +248,8 @@ def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
     base = near.base(max(SMALL, SHARDS * LEAST))
     odd, moved, key = near.odd(base), RowInfluence(), near.key()
     without = _replayed(question, near, base, key)
-    for place in near.generator.permutation(len(odd))[:REMOVED]:
-        among = _replayed(question, near, _between(base, one(odd, int(place))), key)
+    for place in near.generator.permutation(odd.count)[:REMOVED]:
+        among = _replayed(question, near, put_between(base, one(odd, int(place))), key)
         votes = (among.total - without.total).double() * without.grid  # (m, classes)
         moved.tried += 1
         moved.largest = max(moved.largest, float(votes.norm()) / counts_spread(len(votes)))
@@ -266,10 +266,3 @@ def _replayed(question: TeacherVotes, near: Neighbours, rows: PrivateRows, key: 
     queries, shards = question.queries[:QUERIES], min(question.shards, SHARDS)
     curator.answer(TeacherVotes(question.teacher, queries, REPLAY, shards))
     return seen[0].sums[0]
-
-
-def _between(rows: PrivateRows, row: PrivateRows) -> PrivateRows:
-    """Return the rows with one more in their middle: it moves the positions of half of them."""
-    half = len(rows) // 2
-    ends = [PrivateRows(rows.held[part], rows.y[part], torch.arange(half)) for part in (slice(half), slice(half, None))]
-    return join_rows(join_rows(ends[0], row), ends[1])

@@ -51,9 +51,9 @@ def probe(near: Neighbours) -> RowInfluence:
 
 
 def _judged(question: LeastLoss | Majorities, near: Neighbours, base: PrivateRows, odd: PrivateRows) -> RowInfluence:
-    moved = RowInfluence(tried=len(odd))
+    moved = RowInfluence(tried=odd.count)
     without = _lost(question, near, base)
-    alone = [_lost(question, near, one(odd, place)) for place in range(len(odd))]
+    alone = [_lost(question, near, one(odd, place)) for place in range(odd.count)]
     whole = _lost(question, near, join_rows(base, odd), CHUNK)
     moved.shift = float(np.abs(whole - without - sum(alone)).max())
     for lost in alone:

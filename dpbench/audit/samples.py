@@ -1,0 +1,157 @@
+"""Are samples Poisson: how large they are, who is in them, and who is in them together.
+
+Of independent inclusions each is a hit with the same chance, whatever is known of the others. So are those of rows a
+given distance behind one that is in the sample (pairs, clusters), and those of rows that were in an earlier sample.
+Private rows and the canaries in the data are looked at separately: the canaries stand behind the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dpbench.audit.extremes import Extreme
+from dpbench.records.audit import Check, SampleSizes
+
+WIDE = 2**15  # rows, and canaries, whose pairs are looked at
+NEAR = 32  # distances between rows that are all looked at; beyond, powers of two
+LOOKS = 2e8  # inclusions that comparing samples with earlier ones may look up
+FEW = 2**13  # rows, and canaries, whose history is kept
+HISTORY, LATER = 512, 64  # steps of it, and how many of its second half are foretold by those before
+MANY = 2_000  # expected inclusions, less the certain ones, from which on the spread of counts is nearly normal
+
+
+class Inclusions:
+    """Who of so many is in the samples of one release, step after step."""
+
+    def __init__(self, size: int, rate: float, steps: int) -> None:
+        self.size, self.rate, self.steps = size, rate, 0
+        self.counts = np.zeros(size, np.int64)
+        self._wide = min(size, WIDE)
+        self._lags = int(max(1, min(steps - 1, LOOKS / max(1.0, self._wide * rate * steps))))
+        self._kept = np.zeros((self._lags, self._wide), bool)
+        self._lag_hits, self._lag_trials = np.zeros(self._lags), np.zeros(self._lags)
+        far = 2 ** np.arange(NEAR.bit_length(), 16)
+        self._distances = np.concatenate([np.arange(1, NEAR + 1), far[far < self._wide]])
+        self._distances = self._distances[self._distances < self._wide]
+        self._hits, self._trials = np.zeros(len(self._distances)), np.zeros(len(self._distances))
+        self._pairs = Extreme()
+        self._history: list[np.ndarray] = []
+
+    def add(self, sample: np.ndarray) -> None:
+        """Add the sample of the next step: positions, ascending."""
+        sample = sample[: np.searchsorted(sample, self.size)]  # a broken core may know of more: sizes tell
+        self.counts[sample] += 1
+        near = sample[: np.searchsorted(sample, self._wide)]
+        mask = np.zeros(self._wide, bool)
+        mask[near] = True
+        for place, distance in enumerate(self._distances):
+            self._hits[place] += mask[near[np.searchsorted(near, distance) :] - distance].sum()
+            self._trials[place] += np.searchsorted(near, self._wide - distance)
+        before = min(self.steps, self._lags)
+        if before:
+            places = (self.steps - 1 - np.arange(before)) % self._lags
+            hits, trials = self._kept[:, near].sum(1)[places], self._kept.sum(1)[places]
+            self._lag_hits[:before] += hits
+            self._lag_trials[:before] += trials
+            self._pairs.add_hits(hits, trials, self.rate)
+        self._kept[self.steps % self._lags] = mask
+        if self.steps < HISTORY:
+            self._history.append(mask[:FEW])
+        self.steps += 1
+
+    def spread(self) -> float | None:
+        """Return how much they differ in how often they were sampled, a standard normal; None of fewer than two."""
+        if self.size < 2:
+            return None
+        variance = self.rate * (1 - self.rate)
+        squares = float(np.square(self.counts - self.steps * self.rate).sum()) / (self.steps * variance)
+        kurtosis = (1 - 6 * variance) / (self.steps * variance)
+        return (squares - self.size) / math.sqrt(self.size * (2 + kurtosis))
+
+    def checks(self, who: str, release: str) -> Iterator[Check]:
+        """Yield the tests."""
+        often, distances, lags = Extreme(), Extreme(), Extreme()
+        if self.size:
+            often.add_hits(self.counts, np.full(self.size, self.steps), self.rate)
+        distances.add_hits(self._hits, self._trials, self.rate)
+        lags.add_hits(self._lag_hits, self._lag_trials, self.rate)
+        partners = Extreme()
+        partners.add_hits(*count_partners(np.array(self._history)), self.rate)
+        yield from partners.test(f"{who} that are in the samples of {release!r} with those they were with before")
+        yield from often.test(f"how often {who} are in the samples of {release!r}, one by one")
+        yield from distances.test(f"{who} that are in the samples of {release!r} together, by how far they are apart")
+        yield from lags.test(f"{who} that are in later samples of {release!r} again, by steps between")
+        yield from self._pairs.test(f"{who} that are in two samples of {release!r}, pair by pair")
+
+
+def count_partners(history: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return hits (1,) and trials (1,): of two that went together so far, the second is sampled where the first is.
+
+    Clusters are found whoever is in them: rows with the same history (steps, rows) stand beside each other when sorted
+    by it, and are paired. Histories end before the step that they are tried on.
+    """
+    steps, hits, trials = len(history), 0, 0
+    later = np.unique(np.linspace(steps // 2, steps - 1, LATER).astype(int)) if steps > 1 else np.empty(0, int)
+    for step in later:
+        packed = np.ascontiguousarray(np.packbits(history[:step], axis=0).T)  # (rows, bytes)
+        order = np.argsort(packed.view(f"V{packed.shape[1]}").ravel(), kind="stable")
+        first, second = order[: len(order) // 2 * 2].reshape(-1, 2).T
+        chosen = history[step][first]
+        hits, trials = hits + int(history[step][second][chosen].sum()), trials + int(chosen.sum())
+    return np.array([hits]), np.array([trials])
+
+
+@dataclass
+class Samples:
+    """The samples of one release: how large, and who is in them."""
+
+    rate: float
+    size: int  # of the private split, in units
+    member: np.ndarray  # (m,) bool, of the canaries
+    planned: int  # steps
+    labels: np.ndarray | None  # (n,) of the private rows, where each is a unit of its own
+    steps: int = 0
+    whole: float = 0.0
+    rows: float = 0.0
+    _rows: Inclusions = field(init=False)
+    _canaries: Inclusions = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make room."""
+        self._rows = Inclusions(self.size, self.rate, self.planned)
+        self._canaries = Inclusions(int(self.member.sum()), self.rate, self.planned)
+        self._ordinal = np.cumsum(self.member) - 1  # of each canary among those in the data
+
+    def add(self, drawn: np.ndarray, sampled: np.ndarray) -> None:
+        """Count one sample: positions of private rows, and coordinates of canaries."""
+        self.steps += 1
+        self.whole += self._square(len(drawn) + len(sampled), self.size + self._canaries.size)
+        self.rows += self._square(len(drawn), self.size)
+        self._rows.add(drawn)
+        self._canaries.add(self._ordinal[sampled])
+
+    def summarise(self, release: str) -> SampleSizes:
+        """Return the record: each count of a member is binomial."""
+        return SampleSizes(
+            release=release, steps=self.steps, sizes=self.whole, rows=self.rows, counts=self._canaries.spread()
+        )
+
+    def checks(self, release: str) -> Iterator[Check]:
+        """Yield the tests of who is in the samples."""
+        yield from self._rows.checks("private rows", release)
+        yield from self._canaries.checks("canaries", release)
+        z = self._rows.spread()
+        if z is not None and self.size * self.steps * self.rate * (1 - self.rate) >= MANY:
+            p = math.erfc(abs(z) / math.sqrt(2))
+            yield Check(name=f"which private rows are in the samples of {release!r}", p=p, z=z, numbers=self.size)
+        if self.labels is not None and self.size:
+            sizes, classes = np.bincount(self.labels), Extreme()
+            classes.add_hits(np.bincount(self.labels, self._rows.counts), sizes * self.steps, self.rate)
+            yield from classes.test(f"labels of the private rows in the samples of {release!r}")
+
+    def _square(self, size: int, of: int) -> float:
+        return (size - of * self.rate) ** 2 / (of * self.rate * (1 - self.rate))

@@ -1,0 +1,114 @@
+"""How large is noise in each part of an answer: by coordinate, column, class, stretch, block and step.
+
+A sum of squares over all coordinates does not see ten of 650 without noise; the same sum over one column does. Each is
+chi-square with as many degrees of freedom as it has numbers, exactly. Numbers near 0 are counted by the same groups:
+where a sum has one step, those tell best of coordinates without noise.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from dpbench.audit.extremes import Extreme
+from dpbench.records.audit import Check
+
+NEAR = (2.0**-8, 2.0**-20)  # what counts as 0, in standard deviations, unless floats are coarser
+PERIODS = 8  # steps are also taken together whose numbers leave the same remainder
+
+
+class Spread:
+    """Squares of standardised noise, and how many numbers are as good as 0."""
+
+    def __init__(self, who: str, zeros: bool) -> None:
+        self._who, self._zeros = who, zeros
+        self._squares: dict[tuple[object, ...], np.ndarray] = {}
+        self._near: dict[tuple[object, ...], np.ndarray] = {}
+        self._steps: defaultdict[tuple[object, ...], list[float]] = defaultdict(list)
+
+    def add(self, release: str, block: int, part: np.ndarray, coarse: np.ndarray | float) -> None:
+        """Add one block of noise, and how coarse the floats are that it came in, both in standard deviations."""
+        key = (release, block, part.shape)
+        squares = np.square(part)
+        self._steps[key].append(float(squares.sum()))
+        self._squares[key] = self._squares[key] + squares if key in self._squares else squares
+        if self._zeros:
+            self._count_zeros(key, part, coarse)
+
+    def _count_zeros(self, key: tuple[object, ...], part: np.ndarray, coarse: np.ndarray | float) -> None:
+        if key not in self._near:
+            self._near[key] = np.zeros((len(NEAR), 2, *part.shape))
+        sizes = np.abs(part)
+        for place, near in enumerate(NEAR):
+            within = np.maximum(near, 2 * coarse)  # a number may be off by half of `coarse`
+            self._near[key][place, 0] += sizes <= within
+            self._near[key][place, 1] += within  # above 1.25 * within * 2 * density(0)
+
+    def checks(self) -> Iterator[Check]:
+        """Yield the tests."""
+        sizes: defaultdict[str, Extreme] = defaultdict(Extreme)
+        zeros: defaultdict[str, Extreme] = defaultdict(Extreme)
+        unequal: defaultdict[str, Extreme] = defaultdict(Extreme)
+        for key, squares in self._squares.items():
+            steps = np.array(self._steps[key])
+            for kind, sums, each in group_coordinates(squares):
+                sizes[kind].add_squares(sums, each * len(steps))
+            add_differences(unequal["coordinate"], squares.ravel(), len(steps))
+            add_differences(unequal["step"], steps, squares.size)
+            for sums, each in group_steps(steps):
+                sizes["step"].add_squares(sums, each * squares.size)
+        for key, near in self._near.items():
+            for found, expected in near:
+                pairs = zip(group_coordinates(found), group_coordinates(expected), strict=True)
+                for (kind, counts, each), (_, means, _) in pairs:
+                    zeros[kind].add_counts(counts, means, each * len(self._steps[key]))
+        for kind, extreme in sizes.items():
+            yield from extreme.test(f"size of the noise {self._who}, {kind} by {kind}")
+        for kind, extreme in unequal.items():
+            yield from extreme.test(f"differences in size of the noise {self._who}, {kind} by {kind}")
+        for kind, extreme in zeros.items():
+            yield from extreme.test(f"zeros in the noise {self._who}, {kind} by {kind}")
+
+
+def add_differences(extreme: Extreme, sums: np.ndarray, numbers: int) -> None:
+    """Add how much sums of so many squares each differ: made normal by their own law, their squares add up.
+
+    Many small differences make a large sum: noise that is larger here and smaller there, and nowhere by much.
+    """
+    from scipy.special import chdtr, ndtri
+
+    if len(sums) > 1:
+        scores = ndtri(np.clip(chdtr(numbers, sums), 1e-300, 1 - 1e-16))
+        extreme.add_squares(np.array([np.vdot(scores, scores)]), len(sums))
+
+
+def group_coordinates(values: np.ndarray) -> Iterator[tuple[str, np.ndarray, int]]:
+    """Yield what groups of coordinates sum up to, (groups,), by kind, with the number of coordinates of each."""
+    rows = values.reshape(len(values), -1) if values.ndim > 1 else values.reshape(1, -1)
+    classes, columns = rows.shape
+    yield "coordinate", rows.ravel(), 1
+    if classes > 1 and columns > 1:
+        yield "column", rows.sum(0), classes
+        yield "class", rows.sum(1), columns
+    for sums, each in halve(rows.ravel()):
+        yield "stretch", sums, each
+    yield "block", rows.sum(keepdims=True).ravel(), rows.size
+
+
+def group_steps(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield the same of steps: one by one, in stretches, and every second, third and so on."""
+    yield values, 1
+    yield from halve(values)
+    for period in range(2, min(PERIODS, len(values) // 2) + 1):
+        whole = values[: len(values) // period * period].reshape(-1, period)
+        yield whole.sum(0), len(whole)
+
+
+def halve(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield the sums over stretches of 2, 4, 8 and so on, up to half of all."""
+    each, sums = 1, values
+    while len(sums) >= 4:
+        sums, each = sums[: len(sums) // 2 * 2].reshape(-1, 2).sum(1), 2 * each
+        yield sums, each

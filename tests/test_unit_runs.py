@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,8 @@ from dpbench.harness.run import run
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
+from tests.test_bad_data import QUICK, photos
+from tests.test_cli import Output, called
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,15 @@ def test_a_result_says_whose_epsilon_it_is(tmp_path: Any) -> None:
     assert "for a patient" in lines["privacy"]
     assert lines["membership test"].startswith("of one private patient, ")
     assert f"{found.task.private:,} private patients ({found.task.images:,} images)" in lines["data"]
+
+
+def test_a_run_says_whose_epsilon_it_is(tmp_path: Path, capsys: Output) -> None:
+    data = f"imagefolder:{photos(tmp_path / 'mine', range(40))},units=([0-9])[.]png,unit=patient"
+    assert called(*QUICK, "--dataset", data, "--unit", "patient", "--risk", "--out", str(tmp_path / "out")) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "private patients (" in shown
+    assert "ε for a patient, δ 1e-05" in shown
+    assert "Membership tests of one private patient, by somebody who knows all others:" in shown
 
 
 def test_patients_as_images_give_another_digest_and_data_without_units_keep_theirs() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import math
 import os
 import shutil
 from pathlib import Path
@@ -16,11 +17,12 @@ from rich.console import Console
 from dpbench import cli
 from dpbench.analysis import description, formats
 from dpbench.analysis.reader import StoredResult, read_results
+from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.tables import Row, Table, arrange
 from dpbench.cli.results import show_tables
 from dpbench.errors import DataError, SpecError
 from dpbench.records.protocol import Component
-from dpbench.records.result import Interval
+from dpbench.records.result import Interval, PlannedRepeats
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "leaderboard" / "results"
@@ -236,6 +238,15 @@ def test_one_result_is_told_whole() -> None:
         "and 1.10% at 1.0% false positives"
     )
     assert filed.result.digest == told["digest"]
+
+
+def test_odds_of_a_private_search_are_those_of_its_epsilon_and_delta_and_there_are_none_without_noise() -> None:
+    privacy = one(LOW, "pillar").result.privacy
+    searched = privacy.model_copy(update={"repeats": PlannedRepeats(mean=10, shape=1), "epsilon": 1.0, "delta": 1e-5})
+    most = membership_risk(searched)
+    assert most == {rate: pytest.approx(math.e * rate + 1e-5) for rate in (0.001, 0.01)}
+    assert all(membership_risk(privacy)[rate] < bound for rate, bound in most.items())
+    assert membership_risk(privacy.model_copy(update={"sigma": 0.0})) == {}
 
 
 def test_settings_are_told_as_they_ran_and_by_whom_they_were_chosen() -> None:

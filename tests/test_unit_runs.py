@@ -25,6 +25,8 @@ from dpbench.registry import Registration, Registry, load
 from dpbench.registry.boards import entry_spec
 from dpbench.registry.components import resolve
 from dpbench.sweep.grid import read_grid
+from tests.test_bad_data import QUICK, photos
+from tests.test_cli import Output, called
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,15 @@ def test_the_command_of_a_tuning_names_a_unit_that_is_not_the_datasets_own() -> 
     plugins, by_image = with_wards(), make_spec({**dict(asked), "unit": "image"}, "a test")
     assert "--unit image" in command_of(resolve(by_image, plugins).spec, Path("tuning.json"), plugins)
     assert "--unit" not in command_of(resolve(asked, plugins).spec, Path("tuning.json"), plugins)
+
+
+def test_a_run_says_whose_epsilon_it_is(tmp_path: Path, capsys: Output) -> None:
+    data = f"imagefolder:{photos(tmp_path / 'mine', range(40))},units=([0-9])[.]png,unit=patient"
+    assert called(*QUICK, "--dataset", data, "--unit", "patient", "--risk", "--out", str(tmp_path / "out")) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "private patients (" in shown
+    assert "ε for a patient, δ 1e-05" in shown
+    assert "Membership tests of one private patient, by somebody who knows all others:" in shown
 
 
 def test_patients_as_images_give_another_digest_and_data_without_units_keep_theirs() -> None:

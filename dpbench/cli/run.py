@@ -203,7 +203,8 @@ def _show(result: Result, written: Path, replaced: str, console: Console) -> Non
     )
     console.print(_scores(result))
     pure = " (pure)" * (not privacy.delta)
-    guarantee = f"δ {privacy.delta:g}{pure}, {privacy.adjacency}, {privacy.rng} RNG, " if privacy.sigma else ""
+    whose = f"ε for a {spec.unit}, " * bool(spec.unit)
+    guarantee = f"{whose}δ {privacy.delta:g}{pure}, {privacy.adjacency}, {privacy.rng} RNG, " if privacy.sigma else ""
     interval = ", 95% interval" if len(result.seeds) > 1 else ""
     seeds = f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
     console.print(f"{guarantee}hyperparameters {result.selection}, {seeds}{interval}", soft_wrap=True)

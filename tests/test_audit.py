@@ -81,7 +81,7 @@ def test_an_audit_of_a_result_repeats_the_result() -> None:
 def test_figures_follow_from_the_statistics_in_the_file(tmp_path: Path) -> None:
     found = audit_of(prepared("class-means"), 0, CANARIES)
     read = Audit.read(found.write(tmp_path))
-    assert read == found
+    assert read.seal and read.model_copy(update={"seal": ""}) == found
     assert read.figures == compute_figures(
         read.epsilon, read.delta, read.sensitivity, read.noise, read.attack, read.own
     )

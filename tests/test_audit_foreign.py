@@ -126,12 +126,12 @@ def test_a_loop_that_is_right_passes_all_three_parts() -> None:
     ],
 )
 def test_a_loop_that_is_wrong_fails_in_the_part_that_looks_there(wrong: str, part: str) -> None:
-    found = audit_loop(lambda x, y, seed: loop(x, y, seed, wrong), WHOLE, canaries=1_500)
+    found = audit_loop(lambda x, y, seed: loop(x, y, seed, wrong), WHOLE, canaries=4_000)
     assert any(line.startswith(part) for line in found.figures.failed), found.figures.failed
 
 
 def test_a_claim_of_a_smaller_epsilon_than_sigma_gives_fails_the_attack() -> None:
-    found = audit_loop(loop, Claim(sigma=WHOLE.sigma, steps=WHOLE.steps, epsilon=0.3), canaries=1_500)
+    found = audit_loop(loop, Claim(sigma=WHOLE.sigma, steps=WHOLE.steps, epsilon=0.3), canaries=4_000)
     assert found.part("attack") is False
 
 

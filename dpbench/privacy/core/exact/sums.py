@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dpbench.errors import NotPerExample, SpecError
-from dpbench.privacy.core.exact.elementwise import TINY, folded, roundings
+from dpbench.privacy.core.exact.elementwise import TINY, folded, number, roundings
 from dpbench.privacy.core.exact.products import product
 from dpbench.privacy.core.exact.quantised import ROW_LIMIT, SLICE, SLICES, QuantisedRows, slice_numbers
 
@@ -44,7 +44,7 @@ class IntegerSum:
             NotPerExample: they differ in form, shape or grid; broadcast, a row would count several times.
         """
         same = type(other) is IntegerSum and self.total.shape == other.total.shape
-        if not same or not torch.equal(self.grid, other.grid):
+        if not same or not (self.grid is other.grid or torch.equal(self.grid, other.grid)):
             raise misfit()
         return IntegerSum(self.total + other.total, self.grid, self.largest)
 
@@ -183,7 +183,7 @@ def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids
         left = left.masked_fill((weights == 0).unsqueeze(1), 0)
         scales = scales.nan_to_num()
     whole = (left * _factors(weights * scales, grids.products)).round_()
-    high = (whole * 2.0**-SLICE).round_()
+    high = (whole * number(2.0**-SLICE)).round_()
     slices = torch.cat([high.to(torch.int8), whole.sub_(high, alpha=2**SLICE).to(torch.int8)])
     high, low = product(slices.flatten(0, 1), right.q).reshape(2, settings, outputs, features).unbind()
     total = torch.add(low, high.long(), alpha=2**SLICE)
@@ -220,10 +220,12 @@ def _shared(clips: Tensor | float, shares: Tensor | None) -> Tensor | float:
     return clips if shares is None else clips * shares
 
 
+@lru_cache(64)
 def outer_zero(outputs: int, features: int, bias: bool, clip: float, device: torch.device) -> IntegerSum:
-    """Return what `outer_sum` gives of no rows under one clip."""
+    """Return what `outer_sum` gives of no rows under one clip: made once for all steps, of one number in memory."""
     grids = outer_grids(_steps((clip,), features), outputs, features, bias, device)
-    return IntegerSum(torch.zeros(outputs, features + bias, dtype=torch.int64, device=device), grids.entries[0])
+    nothing = torch.zeros((), dtype=torch.int64, device=device)
+    return IntegerSum(nothing.expand(outputs, features + bias), grids.entries[0])
 
 
 def _steps(clips: tuple[float, ...], features: int) -> tuple[float, ...]:

@@ -76,12 +76,11 @@ class HeadGradient(OwnRowFunction):
 
     def integers(self, chunk: Chunk, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the clipped sum of a chunk's gradients, as the form that `__call__` returns gives it."""
-        with torch.inference_mode():  # nothing here is kept: torch counts no versions, which took a twelfth of a step
-            if self.divisor is not None:
-                return super().integers(chunk, clip, shares)
-            rows = _in_8_bits(chunk)
-            found = outer_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,), shares)
-            return IntegerSum(found.total[0], self.zero(rows.shape[1], clip).grid)
+        if self.divisor is not None:
+            return super().integers(chunk, clip, shares)
+        rows = _in_8_bits(chunk)
+        found = outer_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,), shares)
+        return IntegerSum(found.total[0], self.zero(rows.shape[1], clip).grid)
 
     def check(self, task: Task) -> None:
         """Refuse a head of other classes or features, or of other numbers than float32."""

@@ -64,7 +64,8 @@ class Scratch:
         """
         if self._lent:
             raise NotPerExample("A row function asked the curator a question of its own. Ask outside row functions.")
-        buffers = self._rows(count, like, device)  # first, as they may not fit into memory
+        with torch.inference_mode(False):  # a later question may read them outside
+            buffers = self._rows(count, like, device)  # first, as they may not fit into memory
         self._lent = True
         try:
             yield buffers
@@ -180,7 +181,7 @@ class PrivateRows:
         return self.held.parts if isinstance(self.held, QuantisedRows) else (self.held,)
 
     def _gather(self, local: np.ndarray, into: tuple[Tensor, ...]) -> Tensor | QuantisedRows:
-        places = self.index.numpy()[local]
+        places = local if self._whole else self.index.numpy()[local]
         first, last = (places[0], places[-1]) if len(places) else (0, 0)
         run = last - first == len(places) - 1  # neighbours are copied as they lie
         rows = torch.from_numpy(places)
@@ -196,6 +197,10 @@ class PrivateRows:
     def per_chunk(self, size: int) -> int:
         """Return how many rows fit into a chunk of so many bytes, at least one."""
         return max(1, size // max(1, self._row_bytes))
+
+    @cached_property
+    def _whole(self) -> bool:
+        return torch.equal(self.index, torch.arange(len(self.held)))
 
     @cached_property
     def _row_bytes(self) -> int:

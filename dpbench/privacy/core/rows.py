@@ -64,8 +64,7 @@ class Scratch:
         """
         if self._lent:
             raise NotPerExample("A row function asked the curator a question of its own. Ask outside row functions.")
-        with torch.inference_mode(False):  # a later question may read them outside
-            buffers = self._rows(count, like, device)  # first, as they may not fit into memory
+        buffers = self._rows(count, like, device)  # first, as they may not fit into memory
         self._lent = True
         try:
             yield buffers
@@ -75,10 +74,11 @@ class Scratch:
 
     def _rows(self, count: int, like: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
         kinds = [(tensor.shape[1:], tensor.dtype) for tensor in like]
-        if kinds != self._kinds or len(self._buffers[0]) < count:
+        if kinds != self._kinds or self._buffers[0].shape[0] < count:
             # Samples vary in size. Fresh memory may hold what other tensors left in it.
             wide = count + count // 4
-            self._buffers = tuple(torch.empty((wide, *shape), dtype=kind, device=device) for shape, kind in kinds)
+            with torch.inference_mode(False):  # a later question may write to them outside
+                self._buffers = tuple(torch.empty((wide, *shape), dtype=kind, device=device) for shape, kind in kinds)
             self._kinds = kinds
             wipe(*self._buffers)
         return tuple(held[:count] for held in self._buffers)
@@ -166,7 +166,7 @@ class PrivateRows:
             for start in range(0, max(1, len(sample)), size):
                 rows = sample[start : start + size]
                 held = buffers
-                if len(rows) < len(buffers[0]):
+                if len(rows) < buffers[0].shape[0]:
                     held = tuple(buffer[: len(rows)] for buffer in buffers)
                     wipe(*(buffer[len(rows) :] for buffer in buffers))
                 x, y = self._gather(rows, held), self.y.index_select(0, torch.from_numpy(rows)).to(device)

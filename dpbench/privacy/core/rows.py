@@ -74,10 +74,11 @@ class Scratch:
 
     def _rows(self, count: int, like: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
         kinds = [(tensor.shape[1:], tensor.dtype) for tensor in like]
-        if kinds != self._kinds or len(self._buffers[0]) < count:
+        if kinds != self._kinds or self._buffers[0].shape[0] < count:
             # Samples vary in size. Fresh memory may hold what other tensors left in it.
             wide = count + count // 4
-            self._buffers = tuple(torch.empty((wide, *shape), dtype=kind, device=device) for shape, kind in kinds)
+            with torch.inference_mode(False):  # a later question may write to them outside
+                self._buffers = tuple(torch.empty((wide, *shape), dtype=kind, device=device) for shape, kind in kinds)
             self._kinds = kinds
             wipe(*self._buffers)
         return tuple(held[:count] for held in self._buffers)
@@ -165,7 +166,7 @@ class PrivateRows:
             for start in range(0, max(1, len(sample)), size):
                 rows = sample[start : start + size]
                 held = buffers
-                if len(rows) < len(buffers[0]):
+                if len(rows) < buffers[0].shape[0]:
                     held = tuple(buffer[: len(rows)] for buffer in buffers)
                     wipe(*(buffer[len(rows) :] for buffer in buffers))
                 x, y = self._gather(rows, held), self.y.index_select(0, torch.from_numpy(rows)).to(device)
@@ -180,7 +181,7 @@ class PrivateRows:
         return self.held.parts if isinstance(self.held, QuantisedRows) else (self.held,)
 
     def _gather(self, local: np.ndarray, into: tuple[Tensor, ...]) -> Tensor | QuantisedRows:
-        places = self.index.numpy()[local]
+        places = local if self._whole else self.index.numpy()[local]
         first, last = (places[0], places[-1]) if len(places) else (0, 0)
         run = last - first == len(places) - 1  # neighbours are copied as they lie
         rows = torch.from_numpy(places)
@@ -196,6 +197,10 @@ class PrivateRows:
     def per_chunk(self, size: int) -> int:
         """Return how many rows fit into a chunk of so many bytes, at least one."""
         return max(1, size // max(1, self._row_bytes))
+
+    @cached_property
+    def _whole(self) -> bool:
+        return torch.equal(self.index, torch.arange(len(self.held)))
 
     @cached_property
     def _row_bytes(self) -> int:

@@ -27,7 +27,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn
@@ -38,9 +41,6 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, Release
 from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.rows import CHUNK_BYTES, PrivateRows
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 CLIPS = (1e-9, 1e9)  # inside, `elementwise.TINY` and float32 factors are far from their limits
 SCORES = 2**20  # numbers by row and class that a chunk makes room for: so memory does not grow with the classes
@@ -97,7 +97,9 @@ class Sum(Question):
                 yield self._integers(blocks, clips, of_chunk)
                 del blocks  # or two chunks of rows would be held at once
 
-        totals = sum_chunks(chunks, integers, self._over_none(curator))
+        nothing = self._over_none(curator)
+        with torch.inference_mode(own is not None):  # what it makes is not kept, so torch need not count its versions
+            totals = sum_chunks(chunks, integers, nothing)
         stds = [curator.sigma[self.release] * math.sqrt(len(clips)) * clip for clip in clips]
         if curator.ledger.spent[self.release] == 1 and any(stds):
             draws.afford(sum(summed.total.numel() for summed in totals), step.steps)
@@ -190,6 +192,5 @@ def check_clips(clip: float | Sequence[float]) -> tuple[tuple[float, ...], bool]
 
 def _plain(given: Any) -> Any:
     import numpy as np
-    import torch
 
     return given.tolist() if isinstance(given, (torch.Tensor, np.ndarray, np.generic)) else given

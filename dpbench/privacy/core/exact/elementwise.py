@@ -8,6 +8,7 @@ square root, so sums here are folded by explicit additions and the exponential i
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +25,14 @@ POWERS = (
 )
 TINY = 1e-15  # above sqrt(t) 2^-63, what squares below 2^-126 may add up to, for every t up to 2^26
 LOWEST = -80.0  # exp of less is taken for exp(-80) = 2e-35
+
+
+@cache
+def number(value: float) -> Tensor:
+    """Return a float32 number for operations on small tensors: of a plain one, torch makes such a tensor every time."""
+    import torch
+
+    return torch.tensor(value, dtype=torch.float32, device="cpu")
 
 
 def folded(terms: Tensor, axis: int = 0, *, keepdim: bool = False) -> Tensor:
@@ -52,13 +61,13 @@ def exp_(x: Tensor) -> Tensor:
     """
     import torch
 
-    x.clamp_(min=LOWEST).mul_(1 / math.log(2))
+    x.clamp_(min=LOWEST).mul_(number(1 / math.log(2)))
     whole = x.round()
     x.sub_(whole)  # |x| <= 1/2
-    power = x * POWERS[-1]
+    power = x * number(POWERS[-1])
     for coefficient in POWERS[-2:0:-1]:
-        power.add_(coefficient).mul_(x)
-    power.add_(POWERS[0])
+        power.add_(number(coefficient)).mul_(x)
+    power.add_(number(POWERS[0]))
     power.view(torch.int32).add_(whole.to(torch.int32), alpha=2**23)  # adds to the exponent
     return power
 

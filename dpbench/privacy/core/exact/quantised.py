@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from dpbench.errors import PrivacyError, SpecError
+from dpbench.privacy.core.exact.elementwise import number
 
 if TYPE_CHECKING:
     import torch
@@ -161,17 +162,14 @@ def slice_numbers(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     import torch
 
-    flat = strip_subclass(numbers.detach()).flatten(1)
+    flat = strip_subclass(numbers.detach() if numbers.requires_grad else numbers).flatten(1)
     largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))
-    scale = power_of_two(largest.clamp_(min=SMALLEST)).mul_(2.0**-5)
+    scale = power_of_two(largest.clamp_(min=SMALLEST)).mul_(number(2.0**-5))
     rest = flat / scale.unsqueeze(1)
-    slices: list[Tensor] = []
+    slices = [rest.round()]
     while len(slices) < count:
-        whole = rest.round()
-        slices.append(whole.to(torch.int8))
-        if len(slices) < count:
-            rest.sub_(whole).mul_(2**SLICE)
-    return torch.stack(slices).reshape(count, *numbers.shape), scale
+        slices.append(rest.sub_(slices[-1]).mul_(number(2.0**SLICE)).round())
+    return torch.stack(slices).to(torch.int8).reshape(count, *numbers.shape), scale
 
 
 def power_of_two(numbers: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dpbench.errors import NotPerExample, SpecError
-from dpbench.privacy.core.exact.elementwise import TINY, folded, roundings
+from dpbench.privacy.core.exact.elementwise import TINY, folded, number, roundings
 from dpbench.privacy.core.exact.products import product
 from dpbench.privacy.core.exact.quantised import ROW_LIMIT, SLICE, SLICES, QuantisedRows, slice_numbers
 
@@ -44,7 +44,7 @@ class IntegerSum:
             NotPerExample: they differ in form, shape or grid; broadcast, a row would count several times.
         """
         same = type(other) is IntegerSum and self.total.shape == other.total.shape
-        if not same or not torch.equal(self.grid, other.grid):
+        if not same or not (self.grid is other.grid or torch.equal(self.grid, other.grid)):
             raise misfit()
         return IntegerSum(self.total + other.total, self.grid, self.largest)
 
@@ -170,10 +170,13 @@ def fitting(left: Tensor, right: QuantisedRows, grids: OuterGrids) -> Tensor:
     return weights_within(largest, (LEFT_LIMIT - 1) * grids.products)
 
 
-def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids: OuterGrids) -> IntegerSum:
+def rounded_outer_sum(
+    left: Tensor, right: QuantisedRows, weights: Tensor, grids: OuterGrids, summed_in: torch.dtype = torch.int64
+) -> IntegerSum:
     """Return the sums of outer products times their weights (s, c), rounded to integers: (s, m, d) or (s, m, d + 1).
 
-    `left` is (s, m, c), classes first. Row i of setting s adds whole numbers times the integers of right.q[i].
+    `left` is (s, m, c), classes first. Row i of setting s adds whole numbers times the integers of right.q[i]. Those of
+    a bias are added up in `summed_in`, which has to hold their sum: float64 is quicker, and exact below 2^53.
     """
     right.check_unchanged()
     settings, outputs, count = left.shape
@@ -183,13 +186,13 @@ def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids
         left = left.masked_fill((weights == 0).unsqueeze(1), 0)
         scales = scales.nan_to_num()
     whole = (left * _factors(weights * scales, grids.products)).round_()
-    high = (whole * 2.0**-SLICE).round_()
+    high = (whole * number(2.0**-SLICE)).round_()
     slices = torch.cat([high.to(torch.int8), whole.sub_(high, alpha=2**SLICE).to(torch.int8)])
     high, low = product(slices.flatten(0, 1), right.q).reshape(2, settings, outputs, features).unbind()
     total = torch.add(low, high.long(), alpha=2**SLICE)
     if grids.column is not None:
         column = torch.mul(left, _factors(weights, grids.column), out=whole).round_()
-        total = torch.cat([total, column.long().sum(2, keepdim=True)], 2)
+        total = torch.cat([total, column.sum(2, keepdim=True, dtype=summed_in).long()], 2)
     return IntegerSum(total, grids.entries)
 
 
@@ -220,10 +223,12 @@ def _shared(clips: Tensor | float, shares: Tensor | None) -> Tensor | float:
     return clips if shares is None else clips * shares
 
 
+@lru_cache(64)
 def outer_zero(outputs: int, features: int, bias: bool, clip: float, device: torch.device) -> IntegerSum:
-    """Return what `outer_sum` gives of no rows under one clip."""
+    """Return what `outer_sum` gives of no rows under one clip: made once for all steps, of one number in memory."""
     grids = outer_grids(_steps((clip,), features), outputs, features, bias, device)
-    return IntegerSum(torch.zeros(outputs, features + bias, dtype=torch.int64, device=device), grids.entries[0])
+    nothing = torch.zeros((), dtype=torch.int64, device=device)
+    return IntegerSum(nothing.expand(outputs, features + bias), grids.entries[0])
 
 
 def _steps(clips: tuple[float, ...], features: int) -> tuple[float, ...]:

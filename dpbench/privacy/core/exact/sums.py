@@ -170,13 +170,10 @@ def fitting(left: Tensor, right: QuantisedRows, grids: OuterGrids) -> Tensor:
     return weights_within(largest, (LEFT_LIMIT - 1) * grids.products)
 
 
-def rounded_outer_sum(
-    left: Tensor, right: QuantisedRows, weights: Tensor, grids: OuterGrids, summed_in: torch.dtype = torch.int64
-) -> IntegerSum:
+def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids: OuterGrids) -> IntegerSum:
     """Return the sums of outer products times their weights (s, c), rounded to integers: (s, m, d) or (s, m, d + 1).
 
-    `left` is (s, m, c), classes first. Row i of setting s adds whole numbers times the integers of right.q[i]. Those of
-    a bias are added up in `summed_in`, which has to hold their sum: float64 is quicker, and exact below 2^53.
+    `left` is (s, m, c), classes first. Row i of setting s adds whole numbers times the integers of right.q[i].
     """
     right.check_unchanged()
     settings, outputs, count = left.shape
@@ -192,7 +189,7 @@ def rounded_outer_sum(
     total = torch.add(low, high.long(), alpha=2**SLICE)
     if grids.column is not None:
         column = torch.mul(left, _factors(weights, grids.column), out=whole).round_()
-        total = torch.cat([total, column.sum(2, keepdim=True, dtype=summed_in).long()], 2)
+        total = torch.cat([total, column.long().sum(2, keepdim=True)], 2)
     return IntegerSum(total, grids.entries)
 
 

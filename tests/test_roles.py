@@ -61,7 +61,7 @@ class Numbered(Dataset):
 def roles(dataset: Dataset | None = None, public: Dataset | None = None, **values: Any) -> Roles:
     if public is not None:
         values["public_dataset"] = public.name
-    spec = make_spec({"learner": "any", **values}, "the test")
+    spec = make_spec({"learner": "any", "unit": "image", **values}, "the test")
     return assign(parts(dataset or Numbered(), public, Flat()), spec.split_rule, spec.budget, torch.device("cpu"))
 
 

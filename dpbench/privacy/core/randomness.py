@@ -15,6 +15,7 @@ Initialisation follows the seed alone in both: no guarantee rests on it, and lea
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import random
@@ -23,7 +24,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from json.encoder import encode_basestring_ascii
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -247,7 +247,7 @@ def _stream(key: tuple[str, ...]) -> np.random.Generator:
 
 
 def _digest(key: tuple[str, ...]) -> bytes:
-    return hashlib.sha256(f"[{', '.join(map(encode_basestring_ascii, key))}]".encode()).digest()  # as a list in JSON
+    return hashlib.sha256(json.dumps(key).encode()).digest()
 
 
 def _start(seed: int, *place: int) -> torch.Generator:

@@ -470,7 +470,7 @@ def test_settings_that_cannot_be_taken_are_refused(tmp_path: Path) -> None:
 
 
 def test_specs_without_a_search_keep_the_digests_they_had() -> None:
-    plain = make_spec({"learner": "pillar"}, "the test")
+    plain = make_spec({"learner": "pillar", "unit": "image"}, "the test")
     values = json.loads(plain.model_dump_json())
     assert values.pop("search") is None
     assert plain.digest == canonical_digest(values)

@@ -204,7 +204,7 @@ def test_the_tables_of_a_page_are_those_of_the_committed_results(page: readme.Pa
 
 def test_every_table_of_results_is_on_a_page() -> None:
     shown = [name for page in readme.PAGES for name in re.findall(r"<!-- table: (\S+) -->", page.text)]
-    assert sorted(shown) == sorted(readme.TABLES)
+    assert set(shown) == set(readme.TABLES)
 
 
 @pytest.mark.parametrize("image", sorted((readme.DOCS / "images").glob("*.png")), ids=lambda file: file.stem)

@@ -39,8 +39,8 @@ class Memory:
         Raises:
             DpbenchError: as `run` does.
         """
-        parts = resolve(spec, self._plugins).parts
-        roles = self._shared.roles(parts, spec.split_rule, spec.budget, find_device(device))
+        asked = resolve(spec, self._plugins)
+        roles = self._shared.roles(asked.parts, asked.spec.split_rule, asked.spec.budget, find_device(device))
         roles.test()
         roles.compared()
 

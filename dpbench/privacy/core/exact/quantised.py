@@ -166,10 +166,13 @@ def slice_numbers(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
     largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))
     scale = power_of_two(largest.clamp_(min=SMALLEST)).mul_(number(2.0**-5))
     rest = flat / scale.unsqueeze(1)
-    slices = [rest.round()]
+    slices: list[Tensor] = []
     while len(slices) < count:
-        slices.append(rest.sub_(slices[-1]).mul_(number(2.0**SLICE)).round())
-    return torch.stack(slices).to(torch.int8).reshape(count, *numbers.shape), scale
+        whole = rest.round()
+        slices.append(whole.to(torch.int8))
+        if len(slices) < count:
+            rest.sub_(whole).mul_(number(2.0**SLICE))
+    return torch.stack(slices).reshape(count, *numbers.shape), scale
 
 
 def power_of_two(numbers: Tensor) -> Tensor:

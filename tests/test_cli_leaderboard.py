@@ -342,8 +342,8 @@ def test_add_says_which_keys_miss_on_the_nearest_board(empty: Path, capsys: Capt
     other.write_text(json.dumps(boards.resealed({**made, "digest": digest})), encoding="utf-8")
     assert ask("add", other, "--root", empty) == 1
     assert (
-        "spec.split_seed: expected 0, as the nearest board tiny has it, got 3: it matches none"
-        in capsys.readouterr().err
+        "spec.split_seed: expected 0, as the nearest board tiny has it, got 3: it matches none. "
+        "Run it with --board tiny" in capsys.readouterr().err
     )
 
 

@@ -141,3 +141,16 @@ def test_bad_requests_are_one_sentence(
     assert called("run", *arguments, "--out", str(tmp_path)) == 1
     assert said in capsys.readouterr().err
     assert list(tmp_path.glob("*.json")) == []
+
+
+def test_a_comma_in_a_path_is_told_from_several_datasets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = tmp_path / "a,b"
+    folder.mkdir()
+    assert called("run", "--learner", "jl", "--dataset", f"imagefolder:{folder}") == 1
+    said = capsys.readouterr().err
+    assert f"The comma in {folder} separates components in --dataset. Rename it, or name it in a spec file" in said
+
+
+def test_a_delta_that_no_accountant_answers_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("run", "--learner", "jl", "--delta", "1e-300") == 1
+    assert "accountants answer, and agree, for delta from 1e-12" in capsys.readouterr().err

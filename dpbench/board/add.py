@@ -141,7 +141,13 @@ def _nearest(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
     found = {name: find_departures(board, spec) for name, board in known.boards.items()}
     name = min(found, key=lambda one: (len(found[one]), _times(known.boards[one].epsilon, spec.epsilon), one))
     for key, expected, got in found[name]:
-        yield f"spec.{key}", f"expected {expected}, as the nearest board {name} has it, got {got}: it matches none"
+        yield (
+            f"spec.{key}",
+            (
+                f"expected {expected}, as the nearest board {name} has it, got {got}: it matches none. Run it with "
+                f"--board {name}"
+            ),
+        )
 
 
 def _times(one: float, other: float) -> float:

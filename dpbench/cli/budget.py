@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dpbench.api import Choice, Planned, Release
 from dpbench.errors import PlanError, SpecError
-from dpbench.records.protocol import ACCOUNTABLE
+from dpbench.records.protocol import ACCOUNTABLE, SMALLEST_DELTA
 
 SIGMAS = (1e-2, 1e7)
 
@@ -50,8 +50,8 @@ def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, de
     from dpbench.privacy.core.accounting import accountant
     from dpbench.privacy.core.plan import check_plan
 
-    if not 0 < delta < 1:
-        raise SpecError(f"Expected --delta {delta} in (0, 1).")
+    if not SMALLEST_DELTA <= delta < 1:
+        raise SpecError(f"Expected --delta {delta:g} from {SMALLEST_DELTA:g} to 1: there accountants answer.")
     for name, value, (low, high) in (("--epsilon", epsilon, ACCOUNTABLE), ("--sigma", sigma, SIGMAS)):
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise SpecError(f"Expected {name} {value} to be positive and finite.")
@@ -79,6 +79,11 @@ def _plan(releases: list[str], choices: list[str]) -> list[Planned]:
     for kind, texts in ((Release, releases), (Choice, choices)):
         word = kind.__name__.lower()
         for number, text in enumerate(texts):
+            if "=" not in text:
+                raise SpecError(
+                    f"Expected --{word} as pairs like steps=100,sample_rate=0.05, got {text!r}. To name a {word}, "
+                    f"write name={text or 'NAME'}."
+                )
             given = {"name": f"{word} {number + 1}", **Component.parse(f"{word}:{text}").options}
             plan.append(kind(**fields_from(kind, given, word)))
     return plan

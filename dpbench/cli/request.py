@@ -88,6 +88,12 @@ def split_components(texts: Sequence[str] | None, flag: str) -> list[str]:
     """
     found: list[str] = []
     for text in texts or ():
+        name, _, path = text.partition(":")
+        if "," in path and Path(path).exists():
+            raise SpecError(
+                f"The comma in {path} separates components in {flag}. Rename it, or name it in a spec file, as "
+                f'{flag[2:]} = {{name = "{name}", options = {{path = "{path}"}}}}.'
+            )
         for place, part in enumerate(text.split(",")):
             if not part.strip():
                 raise SpecError(f"Expected {flag} as a name, or several like A,B, got {text!r}.")

@@ -27,6 +27,7 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting.accountant import AccountantName
 
 ACCOUNTABLE = (1e-4, 1e4)
+SMALLEST_DELTA = 1e-12  # below it accountants round, and no longer agree
 """Target epsilons, beside infinity, that a run may ask for."""
 MOST_IMBALANCE = 1e4
 MOST_SEEDS = 100_000
@@ -206,6 +207,13 @@ class Protocol(BaseModel):
         if not (low <= epsilon <= high or epsilon == math.inf):
             raise ValueError(f"accountants answer, and agree, for epsilon from {low:g} to {high:g}; inf is no privacy")
         return epsilon
+
+    @field_validator("delta")
+    @classmethod
+    def _answerable(cls, delta: float) -> float:
+        if delta < SMALLEST_DELTA:
+            raise ValueError(f"accountants answer, and agree, for delta from {SMALLEST_DELTA:g}")
+        return delta
 
     @field_validator("imbalance")
     @classmethod

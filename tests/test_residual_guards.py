@@ -13,11 +13,13 @@ from torch import Tensor
 from dpbench import AnchorBasis, Budget, DenseBasis, PublicData, RankOne, Residual, SpecError, Task
 from dpbench.errors import PrivacyError
 from dpbench.harness.run import run
+from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.records.spec import make_spec
 from tests.worlds import curator_over, private_rows
 
 ANCHORS = RankOne(torch.eye(3)[:2], torch.eye(5)[:2])  # orthonormal as they are
 ROW = RankOne(torch.full((1, 3), 100.0), torch.ones(1, 5))
+IN_8_BITS = RankOne(ROW.left, quantise(torch.ones(1, 5)))
 
 
 def _bases() -> tuple[AnchorBasis, DenseBasis]:
@@ -28,7 +30,7 @@ def _bases() -> tuple[AnchorBasis, DenseBasis]:
 
 @pytest.mark.parametrize("form", [0, 1])
 def test_changing_the_embedding_in_place_unclips_nothing(form: int) -> None:
-    residual = Residual(ROW, _bases()[form])
+    residual = Residual(IN_8_BITS, _bases()[form])  # of float rows the sum embeds anew
     residual.embedding.mul_(30)
     assert float(residual.integers(1.0).value().norm()) <= 1 + 1e-5
 

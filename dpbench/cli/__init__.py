@@ -26,6 +26,7 @@ from dpbench.cli import (
     plugin,
     predict,
     pretrain,
+    report,
     reproduce,
     results,
     run,
@@ -45,7 +46,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS: dict[str, Callable[..., None]] = {
-    "run": run.run, "tune": tune.tune, "sweep": sweep.sweep, "plot": plot.plot, "compare": results.compare,
+    "run": run.run, "tune": tune.tune, "sweep": sweep.sweep, "plot": plot.plot, "report": report.report,
+    "compare": results.compare,
     "predict": predict.predict, "explain": explain.explain,
     "list": components.list_components, "inspect": inspect.inspect, "check": check.check_component,
     "budget": budget.budget,

@@ -72,7 +72,7 @@ def table(
     if csv:
         print(formats.render_csv(chosen), end="")
         return
-    tables = arrange(chosen, _metric(metric), shorten_component(load()))
+    tables = arrange(chosen, metric_of(metric), shorten_component(load()))
     if not tables:
         raise SpecError(f"Expected results with {metric.value}: none of the {len(chosen)} chosen has it.")
     if markdown or latex:
@@ -104,7 +104,7 @@ def compare(
     from dpbench.analysis.reader import read_results
 
     one, other = (read_results([_file(file)])[0][0] for file in (first, second))
-    for line in description.describe_difference(one, other, _metric(metric)):
+    for line in description.describe_difference(one, other, metric_of(metric)):
         print(line)
 
 
@@ -125,7 +125,8 @@ def _file(path: Path) -> Path:
     return path
 
 
-def _metric(chosen: ScoredBy) -> Metric:
+def metric_of(chosen: ScoredBy) -> Metric:
+    """Return the metric that a flag names."""
     return next(metric for metric in METRICS if metric == chosen.value)
 
 

@@ -40,7 +40,8 @@ class Settings:
         dates = [entry.made.date for standing in index.standings for entry in standing.entries if entry.made.date]
         address = _address(ADDRESS)
         return cls(
-            address and f"{address}/", _address(REPOSITORY), _day() or max(dates, default=""), _version(), docs,
+            address and f"{address}/", _address(REPOSITORY), _day() or max(dates, default=""),
+            installed_version(), docs,
         )  # fmt: skip
 
     def code(self, file: str, commit: str | None) -> str:
@@ -65,7 +66,8 @@ def _day() -> str:
     return datetime.fromtimestamp(int(found), UTC).date().isoformat()
 
 
-def _version() -> str:
+def installed_version() -> str:
+    """Return the version of dpbench, empty where it is not installed."""
     try:
         return version("dpbench-vision")
     except PackageNotFoundError:

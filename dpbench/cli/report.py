@@ -1,0 +1,40 @@
+"""`dpbench report`: one page of a folder of results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpbench.cli.results import ScoredBy
+
+
+def report(
+    places: Annotated[
+        list[Path] | None, typer.Argument(help="Folders and result files. \\[default: dpbench-results]")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="HTML file to write. \\[default: report.html in the first folder]")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page. \\[default: the name of the folder]")] = None,
+    metric: Annotated[ScoredBy, typer.Option(help="Metric of the first table.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
+) -> None:
+    """Write one self-contained HTML page of results: scores, charts, cost, data, and the guarantee in words."""
+    from dpbench.analysis.reader import read_results
+    from dpbench.cli.results import metric_of
+    from dpbench.registry import load
+    from dpbench.registry.components import shorten_component
+    from dpbench.site.report import default_file, render_report
+    from dpbench.support.files import write_atomically
+
+    chosen = places or [Path("dpbench-results")]
+    filed, damaged = read_results(chosen)
+    for said in damaged:
+        typer.echo(f"dpbench: {said} Left out.", err=True)
+    file = out or default_file(chosen)
+    page = render_report(
+        filed, metric_of(metric), shorten_component(load()), title or f"Results in {chosen[0].resolve().name}"
+    )
+    write_atomically(file, lambda stream: stream.write(page))
+    print(f"Wrote {file}: {len(filed)} results, {len(page):,} bytes.")

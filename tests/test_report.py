@@ -1,0 +1,93 @@
+"""`dpbench report`: one page of a folder of results, which loads nothing and says what the results say."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+from pathlib import Path
+
+import pytest
+
+from dpbench.analysis.reader import read_results
+from dpbench.site.report import render_report
+from tests.test_cli import Output, called
+
+SMALL = ("--dataset", "digits", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("results")
+    for learner, epsilon in (
+        ("class-means", "0.5"),
+        ("jl:steps=4", "0.5"),
+        ("class-means", "2"),
+        ("non-private", "inf"),
+    ):
+        assert called("run", "--learner", learner, "--epsilon", epsilon, "--seeds", "2", "--out", str(out), *SMALL) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> str:
+    return render_report(read_results([folder])[0], "accuracy", lambda _, part: part.name, "My <images>").decode()
+
+
+def test_the_page_says_what_results_say(page: str, folder: Path) -> None:
+    for filed in read_results([folder])[0]:
+        assert f"{100 * filed.result.metrics['accuracy'].mean:.2f}" in page
+        assert all(str(counted) in page for counted in filed.result.task.overlap.values())
+    assert "0.5, 2, for one image" in page
+    assert "accuracy on digits with pixels features (1,294 private images, 144 public and 359 test images)" in page
+    assert "as the mean over 2 seeds with its 95% interval" in page
+    assert "true positives at most" in page
+
+
+def test_the_page_says_how_far_private_learners_are_below_no_privacy(page: str, folder: Path) -> None:
+    found = {(one.result.spec.learner.name, one.result.spec.epsilon): one.result for one in read_results([folder])[0]}
+    free, private = (
+        found[key].metrics["accuracy"].mean for key in (("non-private", float("inf")), ("class-means", 2.0))
+    )
+    price = page.split("What privacy costs</h3>")[1].split("</table>", maxsplit=1)[0]
+    assert f">{100 * (free - private):.2f}<" in price
+
+
+def test_the_page_loads_nothing_and_runs_nothing(page: str) -> None:
+    assert not re.search(r"<script|<link|<img|\bsrc=|@import|url\((?!#)", page)
+    style = page.split("<style>")[1].split("</style>", maxsplit=1)[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = html.unescape(page)
+    assert f"style-src 'sha256-{digest}'" in policy and "default-src 'none'" in policy
+
+
+def test_words_of_strangers_are_escaped(page: str) -> None:
+    assert "My &lt;images&gt;" in page and "My <images>" not in page
+
+
+def test_a_chart_is_drawn_of_two_epsilons_and_not_of_one(page: str, folder: Path) -> None:
+    one = [filed for filed in read_results([folder])[0] if filed.result.spec.epsilon == 0.5]
+    assert page.count("<figure>") == 1
+    alone = render_report(one, "accuracy", lambda _, part: part.name, "One").decode()
+    assert "<figure>" not in alone
+    assert "No result here is without privacy" in alone
+
+
+def test_the_command_writes_the_page_into_the_folder(folder: Path, capsys: Output) -> None:
+    assert called("report", str(folder), "--title", "Mine") == 0
+    assert f"Wrote {folder}/report.html: 4 results" in capsys.readouterr().out
+    assert "<h1>Mine</h1>" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_reported_is_one_sentence(tmp_path: Path, capsys: Output) -> None:
+    assert called("report", str(tmp_path)) == 1
+    assert "found none" in capsys.readouterr().err
+    assert called("report", str(tmp_path / "nowhere")) == 1
+    assert "which does not exist" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(folder: Path, tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "file").touch()
+    assert called("report", str(folder), "--out", str(tmp_path / "file" / "report.html")) == 1
+    assert capsys.readouterr().err.startswith("dpbench: Cannot write")

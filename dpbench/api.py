@@ -372,6 +372,7 @@ class Extractor(ABC):
 
         The module maps activations (c, *example_shape) to pooled features (c, d). It is on the CPU, in evaluation mode,
         a new one at each call, with the published weights: public values. Stored batch statistics are folded into the
-        convolutions before them, so that no module looks at a batch. Learners find it as `Task.tail`.
+        convolutions before them, so that no module looks at a batch. Global generators stay as they are. Learners find
+        it as `Task.tail`.
         """
         return None

@@ -35,7 +35,8 @@ FORMAT = "3"  # of a shard; raise it when shards come out otherwise, and no earl
 def extract(images: Images, extractor: Extractor, folder: Path, device: torch.device) -> Iterator[np.ndarray]:
     """Yield the features of all images in order, one shard (up to 1024, *example_shape) at a time.
 
-    They are float32, or float16 where that is what the extractor gives. Finished shards are kept in `folder`, so a second call after an interruption goes on where the first one stopped.
+    They are float32, or float16 where that is what the extractor gives. Finished shards are kept in `folder`, so a
+    second call after an interruption goes on where the first one stopped.
 
     Raises:
         DataError: a feature is not finite, or images do not stack.

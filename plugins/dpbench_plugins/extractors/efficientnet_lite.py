@@ -121,15 +121,17 @@ class EfficientNetLite(Photographs):
         from collections import OrderedDict
 
         from torch import nn
+        from torch.random import fork_rng
 
         from dpbench_plugins.extractors.folding import fold
 
-        network = self._network().eval()
-        parts = OrderedDict(
-            {f"blocks_{stage}": network.blocks[stage] for stage in range(self._stages, len(network.blocks))}
-            | {"conv_head": network.conv_head, "bn2": network.bn2, "pool": network.global_pool}
-        )
-        return fold(nn.Sequential(parts), self.layers()[str(self.layer)])
+        with fork_rng(devices=[]):  # networks draw weights as they are built, which are then replaced
+            network = self._network().eval()
+            parts = OrderedDict(
+                {f"blocks_{stage}": network.blocks[stage] for stage in range(self._stages, len(network.blocks))}
+                | {"conv_head": network.conv_head, "bn2": network.bn2, "pool": network.global_pool}
+            )
+            return fold(nn.Sequential(parts), self.layers()[str(self.layer)])
 
     @property
     def _stages(self) -> int:

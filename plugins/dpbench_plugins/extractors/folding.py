@@ -38,12 +38,12 @@ def fold(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     for handle in handles:
         handle.remove()
     for (name, module, seen), (after, norm, _) in zip(called, called[1:] + called[:1], strict=True):
-        if isinstance(module, nn.BatchNorm2d):
+        if not isinstance(module, nn.Conv2d):
             continue
-        if isinstance(norm, nn.BatchNorm2d):
-            module = fuse_conv_bn_eval(module, norm)
+        folded = fuse_conv_bn_eval(module, norm) if isinstance(norm, nn.BatchNorm2d) else module
+        if folded is not module:
             _put(network, after, getattr(norm, "act", nn.Identity()))
-        _put(network, name, _plain(module, seen))
+        _put(network, name, _plain(folded, seen))
     for module in network.modules():
         if isinstance(module, nn.ReLU | nn.ReLU6):
             module.inplace = False  # a layer's outcome stays what it gave: gradients are asked by it

@@ -1,4 +1,4 @@
-"""Fine-tuning the last stages of a pre-trained network from cached activations: a head first, then the tail behind them."""
+"""Fine-tuning the last stages of a pre-trained network from cached activations: a head, then the tail with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench import Budget, Curator, Learner, LinearProbe, Predict, PublicData, Release, SpecError, Task, require_setting
+from dpbench import (
+    Budget,
+    Curator,
+    Learner,
+    LinearProbe,
+    Predict,
+    PublicData,
+    Release,
+    SpecError,
+    Task,
+    require_setting,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -85,7 +96,7 @@ class DPFineTune(Learner):
         }
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """The head's full-batch gradients, then the tail's sampled ones."""
+        """Declare the head's full-batch gradients, then the tail's sampled ones."""
         if task.tail is None:
             raise SpecError(
                 f"Learner {self.name!r} trains the network behind cached activations, and examples of shape "

@@ -48,8 +48,7 @@ class AdamBC:
         self._first = torch.lerp(gradient, self._first.to(gradient.device), BETAS[0])
         self._second = torch.lerp(gradient.square(), self._second.to(gradient.device), BETAS[1])
         first, second = (
-            moment / (1 - beta**self._steps)
-            for moment, beta in zip((self._first, self._second), BETAS, strict=True)
+            moment / (1 - beta**self._steps) for moment, beta in zip((self._first, self._second), BETAS, strict=True)
         )
         signal = second - self._noise**2
         floor = max(self._noise**2 * (2 / self._steps) ** 0.5, LEAST * float(signal.mean().clamp(min=1e-20)))

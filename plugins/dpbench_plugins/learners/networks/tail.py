@@ -1,4 +1,4 @@
-"""The end of a pre-trained network as it is fine-tuned: pooled features, a public projection, a head, and its gradients.
+"""The end of a pre-trained network as it is fine-tuned: tail, public projection, head, and their gradients.
 
 Per-example gradients come from one backward pass over a chunk: convolutions and linear layers are noted as they are
 called, the gradient by what each gives is asked of autograd, and its product with what each was given, example by
@@ -15,14 +15,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
+from functools import cached_property
+from itertools import product
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import conv2d, cross_entropy, linear, normalize, pad, unfold
-from torch.overrides import TorchFunctionMode
+from torch.nn.functional import cross_entropy, linear, normalize, pad, unfold
 
 from dpbench import Chunk, Joined, Predict, RowFn, SpecError
 from dpbench_plugins.learners.thrift import spectrum
@@ -60,7 +59,8 @@ class Neck:
     def __call__(self, features: Tensor) -> Tensor:
         """Return (c, k)."""
         rows = normalize(features * self.scale + self.shift)
-        return normalize(linear(rows, self.weight, self.offset)) * len(self.offset) ** 0.5
+        found: Tensor = normalize(linear(rows, self.weight, self.offset)) * len(self.offset) ** 0.5
+        return found
 
 
 class TunedNetwork(nn.Module):
@@ -70,8 +70,9 @@ class TunedNetwork(nn.Module):
         """Take a head (classes, k + 1), its bias in the last column."""
         super().__init__()
         self.tail, self.neck = tail, neck
-        self.head = nn.Linear(head.shape[1] - 1, len(head), device=head.device)
-        self.head.load_state_dict({"weight": head[:, :-1], "bias": head[:, -1]})
+        with torch.device("meta"):
+            self.head = nn.Linear(head.shape[1] - 1, len(head))
+        self.head.load_state_dict({"weight": head[:, :-1].clone(), "bias": head[:, -1].clone()}, assign=True)
         self.eval().requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -153,19 +154,24 @@ class TailGradients:
     def at(self, position: Tensor) -> RowFn:
         """Return the function from a chunk to rows at `position` (p,). Memory grows with the chunk times p."""
         trained = {name: value.requires_grad_() for name, value in self._tensors(position).items()}
-        parameters, network, units = {**self.published, **trained}, self.network, self.units
+        parameters, shapes, units = {**self.published, **trained}, self._shapes, self.units
 
         def rows(chunk: Chunk) -> Joined:
             if not len(chunk):
                 return Joined(tuple(position.new_empty(0, *value.shape) for value in trained.values()))
-            calls = Calls(trained)
-            with torch.enable_grad(), calls:
-                logits = functional_call(network, parameters, (chunk.x,))
+            calls = Calls(shapes, trained)
+            with torch.enable_grad():
+                logits = functional_call(calls.network, parameters, (chunk.x,))
                 loss = cross_entropy(logits, chunk.y, reduction="sum")
             found = calls.gradients(loss)
             return Joined(tuple(found[name].mul_(unit) for name, unit in units.items()))
 
         return rows
+
+    @cached_property
+    def _shapes(self) -> TunedNetwork:
+        neck = self.network.neck
+        return copy.deepcopy(self.network, {id(neck): neck}).to("meta")
 
     def _tensors(self, position: Tensor) -> dict[str, Tensor]:
         sizes = [self.published[name].numel() for name in self.units]
@@ -173,114 +179,102 @@ class TailGradients:
         return {name: (part * unit).view(self.published[name].shape) for (name, unit), part in parts}
 
 
-class Calls(TorchFunctionMode):
-    """Notes what convolutions and linear layers with trained parameters are given, and give."""
+class Calls:
+    """What layers with trained parameters were given and gave, in a copy of the network that lives for one chunk."""
 
-    def __init__(self, trained: Mapping[str, Tensor]) -> None:
-        super().__init__()
-        self._trained = trained
-        self._names = {id(value): name for name, value in trained.items()}
-        self._calls: list[Call] = []
+    def __init__(self, shapes: TunedNetwork, trained: Mapping[str, Tensor]) -> None:
+        """Copy a network on the meta device, whose parameters come with each call; its neck is shared."""
+        neck = shapes.neck
+        self.network, self._trained = copy.deepcopy(shapes, {id(neck): neck}), trained
+        self._seen: list[tuple[str, nn.Module, Tensor, Tensor]] = []
+        for name in sorted({name.rpartition(".")[0] for name in trained}):
+            self.network.get_submodule(name).register_forward_hook(self._note(name))
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call, and note."""
-        given = kwargs or {}
-        outcome = func(*args, **given)
-        if func is conv2d or func is linear:
-            weight, bias = args[1], args[2] if len(args) > 2 else given.get("bias")
-            names = self._names.get(id(weight)), self._names.get(id(bias))
-            if any(names):
-                rows = _linear_rows if func is linear else _convolution_rows(weight, *args[3:])
-                self._calls.append(Call(names[0], names[1], args[0].detach(), outcome, rows))
-        return outcome
+    def _note(self, name: str) -> Callable[[nn.Module, tuple[Tensor], Tensor], None]:
+        return lambda layer, given, gave: self._seen.append((name, layer, given[0].detach(), gave))
 
     def gradients(self, loss: Tensor) -> dict[str, Tensor]:
         """Return each trained tensor's gradients (c, *shape)."""
-        outer = torch.autograd.grad(loss, [call.outcome for call in self._calls])
+        outer = torch.autograd.grad(loss, [gave for *_, gave in self._seen])
         found = {}
-        for call, gradient in zip(self._calls, outer, strict=True):
-            if call.weight is not None:
-                found[call.weight] = call.rows(call.given, gradient).view(-1, *self._trained[call.weight].shape)
-            if call.bias is not None:
-                found[call.bias] = gradient.flatten(2).sum(2) if gradient.ndim == 4 else gradient
+        for (name, layer, given, _), gradient in zip(self._seen, outer, strict=True):
+            if (weight := f"{name}.weight") in self._trained:
+                found[weight] = _rows(layer, given, gradient).view(len(given), *self._trained[weight].shape)
+            if (bias := f"{name}.bias") in self._trained:
+                found[bias] = gradient.flatten(2).sum(2) if gradient.ndim == 4 else gradient.clone()
         return found
 
 
-@dataclass(frozen=True)
-class Call:
-    """One layer's call: the names of its weight and bias where they are trained."""
-
-    weight: str | None
-    bias: str | None
-    given: Tensor
-    outcome: Tensor
-    rows: Callable[[Tensor, Tensor], Tensor]
-
-
-def _linear_rows(given: Tensor, gradient: Tensor) -> Tensor:
-    return gradient.unsqueeze(2) * given.unsqueeze(1)
-
-
-def _convolution_rows(weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    """Return the function to the gradients (c, o, i / groups, h, w) by a convolution's weight."""
-    outputs, inputs, *kernel = weight.shape
-
-    def pointwise(given: Tensor, gradient: Tensor) -> Tensor:
+def _rows(layer: nn.Module, given: Tensor, gradient: Tensor) -> Tensor:
+    """Return the gradients (c, ...) by a layer's weight, of what it was `given` and the gradient by what it gave."""
+    if not isinstance(layer, nn.Conv2d):
+        return gradient.unsqueeze(2) * given.unsqueeze(1)
+    if layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.groups == 1 and not any(_padding(layer)):
         return gradient.flatten(2) @ given.flatten(2).transpose(1, 2)
+    if layer.groups == layer.in_channels == layer.out_channels:
+        return _depthwise_rows(layer, given, gradient)
+    patches = unfold(given, layer.kernel_size, layer.dilation, _padding(layer), layer.stride)  # (c, i * h * w, p)
+    of_groups = patches.view(len(given), layer.groups, -1, patches.shape[2])
+    outer = gradient.flatten(2).view(len(given), layer.groups, -1, patches.shape[2])
+    return outer @ of_groups.transpose(2, 3)
 
-    def depthwise(given: Tensor, gradient: Tensor) -> Tensor:
-        padded = pad(given, (padding[1], padding[1], padding[0], padding[0]))
-        (height, width), (down, right) = gradient.shape[2:], stride
-        taps = [
-            (padded[:, :, i : i + height * down : down, j : j + width * right : right][..., :height, :width] * gradient)
-            .sum((2, 3))
-            for i in range(0, kernel[0] * dilation[0], dilation[0])
-            for j in range(0, kernel[1] * dilation[1], dilation[1])
-        ]  # fmt: skip
-        return torch.stack(taps, 2)
 
-    def general(given: Tensor, gradient: Tensor) -> Tensor:
-        patches = unfold(given, kernel, dilation, padding, stride)  # (c, i * h * w, places)
-        of_groups = patches.view(len(given), groups, -1, patches.shape[2])
-        return gradient.flatten(2).view(len(given), groups, -1, patches.shape[2]) @ of_groups.transpose(2, 3)
+def _padding(layer: nn.Conv2d) -> tuple[int, int]:
+    if isinstance(layer.padding, str):
+        raise SpecError(f"Expected padding in numbers in a tail that is trained, got {layer.padding!r}.")
+    return layer.padding[0], layer.padding[1]
 
-    if kernel == [1, 1] and groups == 1 and set(stride) == {1} and set(padding) == {0}:
-        return pointwise
-    return depthwise if inputs == 1 and groups == outputs else general
+
+def _depthwise_rows(layer: nn.Conv2d, given: Tensor, gradient: Tensor) -> Tensor:
+    (down, right), (height, width) = layer.stride, gradient.shape[2:]
+    vertical, horizontal = _padding(layer)
+    padded = pad(given, (horizontal, horizontal, vertical, vertical))
+    taps = []
+    for i, j in product(
+        *(range(0, size * gap, gap) for size, gap in zip(layer.kernel_size, layer.dilation, strict=True))
+    ):
+        seen = padded[:, :, i : i + down * height : down, j : j + right * width : right]
+        taps.append((seen[:, :, :height, :width] * gradient).sum((2, 3)))
+    return torch.stack(taps, 2)
 
 
 def _trained(network: TunedNetwork, which: str) -> list[str]:
     """Return the names of the trained parameters: convolutions' and linear layers' alone, the head's last."""
     layers = {name: one for name, one in network.named_modules() if isinstance(one, nn.Conv2d | nn.Linear)}
-    kept = {
+    kept: Mapping[str, Callable[[str, str], bool]] = {
         "bias": lambda name, kind: kind == "bias",
         "lora": lambda name, kind: name.rpartition(".")[2] in {"down", "up"},
         "last": lambda name, kind: name == [one for one in layers if one != "head"][-1],
         "all": lambda name, kind: True,
-    }[which]
+    }
     return [
         f"{name}.{kind}"
         for name, layer in layers.items()
         for kind, _ in layer.named_parameters()
-        if name == "head" or kept(name, kind)
+        if name == "head" or kept[which](name, kind)
     ]
 
 
 def _adapt(tail: nn.Module, rank: int, generator: torch.Generator) -> None:
     """Put adapters beside 1x1 convolutions and linear layers, their first factors drawn with variance 1 / fan-in."""
     for name, layer in list(tail.named_modules()):
-        narrow: tuple[nn.Module, nn.Module] | None = None
-        if isinstance(layer, nn.Linear):
-            narrow = nn.Linear(layer.in_features, rank, bias=False), nn.Linear(rank, layer.out_features, bias=False)
-        elif isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1) and layer.groups == 1:
-            first = nn.Conv2d(layer.in_channels, rank, 1, layer.stride, bias=False)
-            narrow = first, nn.Conv2d(rank, layer.out_channels, 1, bias=False)
-        if narrow is None:
+        if not isinstance(layer, nn.Conv2d | nn.Linear) or (narrow := _narrow(layer, rank)) is None:
             continue
         down, up = narrow
-        with torch.no_grad():
-            drawn = torch.randn(down.weight.shape, generator=generator)
-            down.weight.copy_(drawn * drawn[0].numel() ** -0.5)
-            up.weight.zero_()
+        drawn = torch.randn(down.weight.shape, generator=generator)
+        down.weight = nn.Parameter((drawn * drawn[0].numel() ** -0.5).to(layer.weight))
+        up.weight = nn.Parameter(torch.zeros(up.weight.shape).to(layer.weight))
         parent, _, own = name.rpartition(".")
-        setattr(tail.get_submodule(parent), own, Adapter(layer, *narrow).to(layer.weight.device))
+        setattr(tail.get_submodule(parent), own, Adapter(layer, down, up))
+
+
+def _narrow(
+    layer: nn.Conv2d | nn.Linear, rank: int
+) -> tuple[nn.Conv2d, nn.Conv2d] | tuple[nn.Linear, nn.Linear] | None:
+    with torch.device("meta"):
+        if isinstance(layer, nn.Linear):
+            return nn.Linear(layer.in_features, rank, False), nn.Linear(rank, layer.out_features, False)
+        if layer.kernel_size != (1, 1) or layer.groups > 1:
+            return None
+        down = nn.Conv2d(layer.in_channels, rank, 1, (layer.stride[0], layer.stride[1]), bias=False)
+        return down, nn.Conv2d(rank, layer.out_channels, 1, bias=False)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from dpbench import DataMissing, SpecError, registry
 from dpbench.data import cache
+from dpbench.registry.components import write_component
 
 CPU = torch.device("cpu")
 FAMILY = (EfficientNetLite0, EfficientNetLite1, EfficientNetLite2)
@@ -134,6 +135,12 @@ def test_a_tail_has_no_batch_statistics_and_leaves_generators_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     assert not any(isinstance(one, torch.nn.modules.batchnorm._BatchNorm) for one in tail.modules())
     assert not any(one.requires_grad for one in tail.parameters())
+
+
+def test_a_spec_without_a_layer_is_written_as_before_there_were_any() -> None:
+    plain, cut = (write_component(EfficientNetLite0(layer=layer)) for layer in (None, "blocks.4"))
+    assert set(plain.options) == {"size", "views", "precision"}
+    assert cut.options == {**plain.options, "layer": "blocks.4"}
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ class World:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module: Any = GradSampleModule(self._trainable(), loss_reduction="sum", strict=False)
+            module: Any = GradSampleModule(self._trainable().train(), loss_reduction="sum", strict=False)
 
         def step() -> None:
             for one in module.parameters():

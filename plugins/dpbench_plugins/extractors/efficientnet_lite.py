@@ -8,7 +8,7 @@ own. The preprocessing is that of the weights: resize the short side (bicubic), 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
@@ -41,7 +41,7 @@ class EfficientNetLite(Photographs):
     side: ClassVar[int]
     channels: ClassVar[tuple[int, ...]] = (16, 24, 40, 80, 112, 192, 320)  # after each stage
 
-    layer: str | None = None
+    layer: str | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self) -> None:
         """Refuse a layer that is none, and views of activations: those of a mirror image lie elsewhere."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from PIL.Image import Image
-    from torch import Tensor
+    from torch import Tensor, nn
 
 __all__ = [
     "Adjacency",
@@ -356,5 +356,23 @@ class Extractor(ABC):
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Load the weights once and return the map (c, *prepared_shape) -> (c, *example_shape) float32.
 
-        Several threads call the map at once, as they do `prepare`.
+        Several threads call the map at once, as they do `prepare`. A map to float16 has its features kept in half
+        precision; learners are given float32 all the same.
         """
+
+    def layers(self) -> Mapping[str, tuple[int, ...]]:
+        """Return what its option `layer` takes: each layer's name, and the shape of one image's activations after it.
+
+        In the order of the network; empty for an extractor without that option. Nothing heavy is read or imported.
+        """
+        return {}
+
+    def tail(self) -> Callable[[], nn.Module] | None:
+        """Return what loads the network behind its activations; None where features come from the network's end.
+
+        The module maps activations (c, *example_shape) to pooled features (c, d). It is on the CPU, in evaluation mode,
+        a new one at each call, with the published weights: public values. Stored batch statistics are folded into the
+        convolutions before them, so that no module looks at a batch. Global generators stay as they are. Learners find
+        it as `Task.tail`.
+        """
+        return None

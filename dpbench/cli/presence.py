@@ -32,12 +32,12 @@ def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
 
 
 def extractor_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
-    """Say whether an extractor's weights are here, their size, and how many features they give."""
+    """Say whether an extractor's weights are here, their size, how many features they give, and its layers."""
     decided = cls.shorthand or any(_needed(field) for field in dataclasses.fields(cls))  # by an option
-    present = None if decided else registry.build("extractor", cls.name, {}).present()
+    built = None if decided else registry.build("extractor", cls.name, {})
     return {
-        "name": cls.name, "present": present, "dimension": cls.dimension, "size": cls.weights_size,
-        "licence": cls.licence,
+        "name": cls.name, "present": built and built.present(), "dimension": cls.dimension, "size": cls.weights_size,
+        "licence": cls.licence, "layers": {} if built is None else built.layers(),
     }  # fmt: skip
 
 

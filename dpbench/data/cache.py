@@ -2,7 +2,7 @@
 
 Layout below `cache_folder()`::
 
-    features/<key>/features.npy    (n, *example_shape) float32
+    features/<key>/features.npy    (n, *example_shape) float32, or float16 where an extractor gives that
     features/<key>/manifest.json   what the key was made of, and the checksum of features.npy
     features/<key>.partial/        shards of an extraction under way
     features/<key>.lock            held by the one process that extracts
@@ -64,7 +64,7 @@ class FeatureSource:
 
 
 def load_features(split: Split, source: FeatureSource, extractor: Extractor | Concat, device: torch.device) -> Tensor:
-    """Return (n, *example_shape) float32, memory-mapped; extract first if this machine never did.
+    """Return (n, *example_shape) float32 or float16, memory-mapped; extract first if this machine never did.
 
     Two processes asking at once extract once. A damaged file is named on stderr and rebuilt. Features of several
     extractors are put together of what is cached for each (`concatenate`).
@@ -155,7 +155,7 @@ def _write(blocks: Iterator[np.ndarray], rows: int, file: Path) -> None:
     with file.open("wb") as stream:
         for place, block in enumerate(blocks):
             if place == 0:
-                stream.write(extraction.header((rows, *block.shape[1:])))
+                stream.write(extraction.header((rows, *block.shape[1:]), block.dtype))
             stream.write(block.data)
         stream.flush()
         os.fsync(stream.fileno())

@@ -33,9 +33,10 @@ FORMAT = "3"  # of a shard; raise it when shards come out otherwise, and no earl
 
 
 def extract(images: Images, extractor: Extractor, folder: Path, device: torch.device) -> Iterator[np.ndarray]:
-    """Yield the features of all images in order, one shard (up to 1024, *example_shape) float32 at a time.
+    """Yield the features of all images in order, one shard (up to 1024, *example_shape) at a time.
 
-    Finished shards are kept in `folder`, so a second call after an interruption goes on where the first one stopped.
+    They are float32, or float16 where that is what the extractor gives. Finished shards are kept in `folder`, so a
+    second call after an interruption goes on where the first one stopped.
 
     Raises:
         DataError: a feature is not finite, or images do not stack.
@@ -78,7 +79,7 @@ def embed(images: Images, extractor: Extractor, device: torch.device) -> Tensor:
         for part in _shard(Opened(images, extractor, device), range(len(images)), pool):
             parts.append(part)
             advance(len(part))
-    return torch.from_numpy(_joined(parts, extractor))
+    return torch.from_numpy(_joined(parts, extractor)).float()
 
 
 def _joined(parts: Sequence[np.ndarray], extractor: Extractor) -> np.ndarray:
@@ -86,17 +87,15 @@ def _joined(parts: Sequence[np.ndarray], extractor: Extractor) -> np.ndarray:
     return np.ascontiguousarray(np.concatenate(parts))
 
 
-def header(shape: tuple[int, ...]) -> bytes:
-    """Return what stands before the numbers in a file of float32 that `numpy.load` reads."""
+def header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+    """Return what stands before the numbers in a file that `numpy.load` reads."""
     content = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        content, {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
-    )
+    np.lib.format.write_array_header_1_0(content, {"descr": dtype.str, "fortran_order": False, "shape": shape})
     return content.getvalue()
 
 
 def _keep(shard: Path, features: np.ndarray, device: torch.device) -> None:
-    content = (header(features.shape), features.data)
+    content = (header(features.shape, features.dtype), features.data)
     digest = _digest(content, device)
     write_atomically(shard, lambda file: file.writelines((*content, digest)))
 
@@ -255,7 +254,7 @@ def _check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
 def _embed(network: Network, prepared: Tensor, batch: range, extractor: Extractor) -> np.ndarray:
     """Return the features of a batch's images, (len(batch), *example_shape): what fills `prepared` up is left out."""
     what = f"Extractor {extractor.name!r} on images {batch[0]} to {batch[-1]}"
-    features = call_plugin(what, lambda: network(prepared).to("cpu", torch.float32))
+    features = call_plugin(what, lambda: _kept_precision(network(prepared)))
     if len(features) != len(prepared):
         raise DataError(
             f"Extractor {extractor.name!r} returned {len(features)} rows for a batch of {len(prepared)} images; "
@@ -270,3 +269,7 @@ def _embed(network: Network, prepared: Tensor, batch: range, extractor: Extracto
         )
     array: np.ndarray = features.numpy()
     return array
+
+
+def _kept_precision(features: Tensor) -> Tensor:
+    return features.to("cpu", torch.float16 if features.dtype == torch.float16 else torch.float32)

@@ -43,7 +43,7 @@ PAIRS: Mapping[str, tuple[SplitName, SplitName]] = {
 class TestSplit:
     """The test split: met by a predictor only, after fitting."""
 
-    x: Tensor  # (n, *example_shape) float32
+    x: Tensor  # (n, *example_shape) float32, or float16 as cached
     y: np.ndarray  # (n,) int64
 
 
@@ -114,8 +114,9 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
             )
         public, other = _other(parts, parts.public_dataset, train, device)
         _refuse_same(other.digest, splits.digest, parts.public_dataset)
-    task = dataclasses.replace(declared, example_shape=tuple(train.shape[1:]))
-    public = PublicData(public.x.to(device), None if public.y is None else public.y.to(device))
+    tail = None if isinstance(extractor, Concat) else extractor.tail()
+    task = dataclasses.replace(declared, example_shape=tuple(train.shape[1:]), tail=tail)
+    public = PublicData(public.x.to(device, torch.float32), None if public.y is None else public.y.to(device))
     digests = {"private": splits.digest, "public": other.digest}
     private = PrivateRows(train, labels[private_rows], private_rows, units_of_rows)
 

@@ -26,7 +26,7 @@ def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
     parts = []
     with torch.no_grad():
         for start in range(0, len(x), BATCH):
-            scores = predict(x[start : start + BATCH].to(task.device, copy=True))  # a predictor may write to its input
+            scores = predict(_own(x[start : start + BATCH], task))
             rows = min(BATCH, len(x) - start)
             if tuple(scores.shape) != (rows, task.classes):
                 raise ComponentFailed(
@@ -35,9 +35,7 @@ def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
                 )
             parts.append(scores.double().cpu())
         few = min(COMPARED, len(x) // 2)
-        alone = (
-            predict(x[:few].to(task.device, copy=True)).double().cpu() if few else torch.zeros(0, task.classes).double()
-        )
+        alone = predict(_own(x[:few], task)).double().cpu() if few else torch.zeros(0, task.classes).double()
     scores = torch.cat(parts)
     if not bool(scores.isfinite().all()):
         raise ComponentFailed(
@@ -50,6 +48,10 @@ def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
         )
     array: np.ndarray = scores.numpy()
     return array
+
+
+def _own(x: Tensor, task: Task) -> Tensor:
+    return x.to(task.device, torch.float32, copy=True)  # a predictor may write to its input
 
 
 def score(scores: np.ndarray, labels: np.ndarray) -> dict[str, Any]:

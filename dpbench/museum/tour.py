@@ -49,6 +49,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
     ContractViolation(memory.BatchNormInTraining, leaks=True),
     ContractViolation(neighbours.MicroBatchAverages),
     ContractViolation(neighbours.DivisionByTheDrawnSize),
+    ContractViolation(neighbours.BatchNormInATunedTail),
     ContractViolation(neighbours.LeakBelowTolerance),
     ContractViolation(neighbours.CentringFromTheThirdStep),
     ContractViolation(neighbours.CentringFromTheSecondChunk),

@@ -149,12 +149,16 @@ def selection(learner: Learner) -> Literal["default", "by-hand"]:
 
 
 def write_component(part: Any) -> Component:
-    """Return a built component as a spec writes it, every option spelled out; of a concat, those of every part."""
+    """Return a built component as a spec writes it, every option spelled out; of a concat, those of every part.
+
+    An option that a component gained after results were published has `metadata={"added": True}`: it is left out at its
+    default, so that the digests of earlier specs stay what they were.
+    """
     if isinstance(part, Concat):
         return Component(name=CONCAT, options={"of": [write_component(one) for one in part.parts]})
-    return Component(
-        name=part.name, options={field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
-    )
+    changed = changed_fields(part)
+    kept = [one.name for one in dataclasses.fields(part) if one.name in changed or not one.metadata.get("added")]
+    return Component(name=part.name, options={name: getattr(part, name) for name in kept})
 
 
 def shorten_component(registry: Registry) -> Callable[[Kind, Component], str]:

@@ -59,10 +59,11 @@ class ExtractorLaws(Laws):
         expect(torch.equal(first, second), "Features of the same images differ between two extractions.")
 
     def test_features_are_finite_float32_rows(self) -> None:
-        """One finite float32 row per image, whether the image is RGB, RGBA or grey."""
+        """One finite row per image, float32 or kept in float16, whether the image is RGB, RGBA or grey."""
         for mode in ("RGB", "RGBA", "L"):
             features = self.subject().open(torch.device("cpu"))(self._prepared(mode))
-            kept = features.dtype == torch.float32 and len(features) == 5 and bool(features.isfinite().all())
+            real = features.dtype in {torch.float32, torch.float16}
+            kept = real and len(features) == 5 and bool(features.isfinite().all())
             expect(kept, f"Features of {mode} images are {features.dtype} {tuple(features.shape)}, or not finite.")
 
     def test_weights_and_version_name_the_features(self) -> None:

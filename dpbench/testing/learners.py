@@ -30,7 +30,7 @@ CANARIES = 100  # planted where questions are asked again: their noise is drawn,
 
 
 class LearnerLaws(LearnerSuite):
-    """Inherit and set `learner`; set `example_shape` too if it needs images."""
+    """Inherit and set `learner`; `example_shape` too if it needs images, and `tail` if it trains a network's end."""
 
     def test_the_plan_repeats(self) -> None:
         """Settings left to the budget and the plan are functions of task and budget alone, and well formed."""

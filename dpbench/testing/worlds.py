@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpbench.api import Budget, Curator, Features, Learner, Planned, Predict, PublicData, Split, Splits, Task
 from dpbench.errors import LawBroken
@@ -73,6 +73,8 @@ class LearnerSuite(Laws):
 
     learner: ClassVar[Learner]
     example_shape: ClassVar[tuple[int, ...]] = (64,)
+    tail: ClassVar[Callable[[], nn.Module] | None] = None
+    """Makes the network behind `example_shape`, for a learner that trains one: `Task.tail`."""
     _made: ClassVar[dict[str, Any]]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -132,7 +134,7 @@ class LearnerSuite(Laws):
 
     def _task_of(self, world: World) -> Task:
         shape = tuple(world.x.shape[1:])
-        return Task(shape, world.classes, len(world.y), torch.device("cpu"), len(world.public.x))
+        return Task(shape, world.classes, len(world.y), torch.device("cpu"), len(world.public.x), tail=type(self).tail)
 
     def _settled(self, epsilon: float) -> Learner:
         """Return the learner as a run at this epsilon has it."""

@@ -86,3 +86,19 @@ class CentringFromTheSecondChunk(HonestLearner):
 
         answer: Tensor = curator.noisy_sum(rows, release="gradient", clip=self.clip, chunk_size=300)
         return answer
+
+
+@dataclass(frozen=True)
+class BatchNormInATunedTail(HonestLearner):
+    """Fine-tunes the end of a network whose batch normalisation goes by each chunk's statistics and keeps none.
+
+    Source: fine-tuning with `model.train()`, which puts frozen layers back into training mode; no buffer changes where
+    `track_running_stats` is off, so that nothing is remembered and only neighbours tell.
+    """
+
+    def rows(self, chunk: Chunk, head: Tensor, step: int) -> Any:
+        from torch.nn.functional import batch_norm
+
+        x = chunk.x.flatten(1)
+        tail = batch_norm(x, None, None, training=True) if len(x) > 1 else x
+        return gradients(Chunk(tail, chunk.y, chunk.seeds), head)

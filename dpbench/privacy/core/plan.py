@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -17,6 +17,7 @@ from dpbench.support.messages import duration
 if TYPE_CHECKING:
     import numpy as np
     import torch
+    from torch import nn
 
 Adjacency = Literal["add-or-remove-one"]
 MOST_STEPS = 1_000_000  # more is a slip: it would run for hours, and accountants for minutes
@@ -32,6 +33,8 @@ class Task:
     device: torch.device
     public: int = 0  # examples of public data that the learner sees
     same_source: bool = True  # whether they are of the private data's own dataset, not of another (`--public-dataset`)
+    tail: Callable[[], nn.Module] | None = dataclasses.field(default=None, compare=False, repr=False)
+    """Loads the published network behind the activations that examples are, where an extractor's `layer` is set."""
 
 
 @dataclass(frozen=True)

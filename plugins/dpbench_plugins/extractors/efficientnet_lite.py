@@ -7,33 +7,60 @@ own. The preprocessing is that of the weights: resize the short side (bicubic), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench import DataMissing, Extractor, hookimpl
+from dpbench import DataMissing, Extractor, SpecError, hookimpl
 from dpbench_plugins.extractors.vision import Photographs
-from dpbench_plugins.extractors.weights import digest, read_state
+from dpbench_plugins.extractors.weights import digest, read_state, unknown_name
 
 if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
-    from torch import Tensor
+    from torch import Tensor, nn
 
 MARGIN = 32  # pixels that the crop leaves of the short side, at the size of the weights
+STRIDES = (2, 4, 8, 16, 16, 32, 32)  # of the seven stages, in pixels of the image
 
 
 @dataclass(frozen=True, kw_only=True)
 class EfficientNetLite(Photographs):
-    """One of the family: its name ends with its number, and `side` is the size its weights were trained at."""
+    """One of the family: its name ends with its number, and `side` is the size its weights were trained at.
+
+    `layer` gives the activations after that stage, unpooled and kept in half precision, in place of pooled features:
+    for learners that train the stages behind it. `layer=blocks.4` leaves blocks.5, blocks.6 and the last convolution.
+    """
 
     licence: ClassVar[str] = "Apache-2.0"
     dimension: ClassVar[int | None] = 1280
     side: ClassVar[int]
+    channels: ClassVar[tuple[int, ...]] = (16, 24, 40, 80, 112, 192, 320)  # after each stage
+
+    layer: str | None = field(default=None, metadata={"added": True})
+
+    def __post_init__(self) -> None:
+        """Refuse a layer that is none, and views of activations: those of a mirror image lie elsewhere."""
+        super().__post_init__()
+        if self.layer is None:
+            return
+        if self.layer not in self.layers():
+            raise SpecError(unknown_name("layer", self.layer, self.layers()))
+        if self.views != "one":
+            raise SpecError(
+                f"Expected views=one with layer={self.layer} in extractor {self.name!r}, got views={self.views}: "
+                "activations of several views cannot be averaged place by place."
+            )
+
+    def layers(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the seven stages."""
+        size = self.size or self.side
+        shapes = ((c, -(-size // stride), -(-size // stride)) for c, stride in zip(self.channels, STRIDES, strict=True))
+        return {f"blocks.{stage}": shape for stage, shape in enumerate(shapes)}
 
     @property
     def _number(self) -> str:
@@ -77,7 +104,41 @@ class EfficientNetLite(Photographs):
         return torch.from_numpy(pixels).permute(2, 0, 1).float() / 127.5 - 1
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """Return the network (c, 3, size, size) -> (c, 1280), in evaluation mode."""
+        """Return the network (c, 3, size, size) -> (c, 1280), or up to `layer`, in evaluation mode."""
+        from torch import nn
+
+        network = self._network()
+        if self.layer is None:
+            return self.features_of(network, device)
+        first = nn.Sequential(network.conv_stem, network.bn1, *network.blocks[: self._stages])
+        return self.activations_of(first, device)
+
+    def tail(self) -> Callable[[], nn.Module] | None:
+        """Return what loads the stages behind `layer`, the last convolution and the pooling, statistics folded."""
+        return None if self.layer is None else self._tail
+
+    def _tail(self) -> nn.Module:
+        from collections import OrderedDict
+
+        from torch import nn
+        from torch.random import fork_rng
+
+        from dpbench_plugins.extractors.folding import fold
+
+        with fork_rng(devices=[]):  # networks draw weights as they are built, which are then replaced
+            network = self._network().eval()
+            parts = OrderedDict(
+                {f"blocks_{stage}": network.blocks[stage] for stage in range(self._stages, len(network.blocks))}
+                | {"conv_head": network.conv_head, "bn2": network.bn2, "pool": network.global_pool}
+            )
+            return fold(nn.Sequential(parts), self.layers()[str(self.layer)])
+
+    @property
+    def _stages(self) -> int:
+        """How many stages the activations have passed."""
+        return list(self.layers()).index(str(self.layer)) + 1
+
+    def _network(self) -> Any:
         import torch
 
         try:
@@ -86,18 +147,18 @@ class EfficientNetLite(Photographs):
             raise DataMissing(
                 f"Extractor {self.name!r} needs the package timm ({error}). Run: pip install 'dpbench-vision[offline]'"
             ) from error
-        network: torch.nn.Module = timm.create_model(f"tf_efficientnet_lite{self._number}", pretrained=False)
+        network: Any = timm.create_model(f"tf_efficientnet_lite{self._number}", pretrained=False)
         weights = read_state(self._file)
         # Both networks have the same layers in the same order under different names; loading checks every shape.
         network.load_state_dict(dict(zip(network.state_dict(), weights.values(), strict=True)))
         network.classifier = torch.nn.Identity()
-        return self.features_of(network, device)
+        return network
 
 
 class EfficientNetLite0(EfficientNetLite):
     """The 1,280 pooled features of EfficientNet-Lite0 (Tan and Le 2019, Lite variant of 2020), ImageNet-1K, 224 px.
 
-    For `size`, `views` and `precision` see `Photographs`.
+    For `size`, `views` and `precision` see `Photographs`, for `layer` see `EfficientNetLite`.
     """
 
     name = "efficientnet-lite0"
@@ -119,6 +180,7 @@ class EfficientNetLite2(EfficientNetLite):
     name = "efficientnet-lite2"
     weights_size = 24_666_229
     side = 260
+    channels = (16, 24, 48, 88, 120, 208, 352)
 
 
 @hookimpl

@@ -83,6 +83,23 @@ class Photographs(Extractor):
 
         return embed
 
+    def activations_of(self, network: torch.nn.Module, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """Return the map (c, 3, h, w) -> (c, channels, h', w') float16 of a network's first layers, in evaluation mode.
+
+        A number that half precision cannot hold is infinite, which extraction refuses.
+        """
+        import torch
+
+        network = network.eval().requires_grad_(False).to(device).to(memory_format=torch.channels_last)
+        fast = self.precision == "bfloat16"
+
+        def embed(images: Tensor) -> Tensor:  # (c, 3, h, w) -> (c, channels, h', w')
+            with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=fast):
+                found: Tensor = network(images.to(device).to(memory_format=torch.channels_last))
+                return found.to(torch.float16).contiguous()
+
+        return embed
+
     def _seen(self, images: Tensor) -> Iterator[Tensor]:
         """Yield the views of images (c, 3, h, w), each (c, 3, h', w')."""
         from torch.nn.functional import interpolate

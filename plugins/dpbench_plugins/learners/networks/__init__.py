@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpbench import Learner, hookimpl
+from dpbench_plugins.learners.networks.finetune import DPFineTune
 from dpbench_plugins.learners.networks.randp import DPRandP
 from dpbench_plugins.learners.networks.scratch import DPSGDNet, NetworkLearner
 
-__all__ = ["DPRandP", "DPSGDNet", "NetworkLearner", "dpbench_learners"]
+__all__ = ["DPFineTune", "DPRandP", "DPSGDNet", "NetworkLearner", "dpbench_learners"]
 
 
 @hookimpl
 def dpbench_learners() -> Sequence[type[Learner]]:
     """Register the learners of this package."""
-    return [DPSGDNet, DPRandP]
+    return [DPSGDNet, DPRandP, DPFineTune]

@@ -1,0 +1,77 @@
+"""Networks without batch statistics: stored means and deviations become part of the convolutions before them.
+
+It registers nothing. A network in evaluation mode gives the same numbers, up to rounding; what is left are torch's own
+convolutions with a bias, activations that write to nothing, and pooling, none of which can look at a batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dpbench import SpecError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def fold(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
+    """Return a network (c, *shape) -> ... in evaluation mode, changed in place, without batch normalisation.
+
+    Padding that follows the size of the input is made constant, for inputs of this shape.
+
+    Raises:
+        SpecError: a batch normalisation does not follow a convolution.
+    """
+    import torch
+    from torch import nn
+    from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+    called: list[tuple[str, nn.Module, torch.Size]] = []
+    named = [(name, one) for name, one in network.named_modules() if isinstance(one, nn.Conv2d | nn.BatchNorm2d)]
+
+    def note(name: str) -> Any:
+        return lambda module, inputs: called.append((name, module, inputs[0].shape))
+
+    handles = [module.register_forward_pre_hook(note(name)) for name, module in named]
+    with torch.no_grad():
+        network(torch.zeros(1, *shape))
+    for handle in handles:
+        handle.remove()
+    for (name, module, seen), (after, norm, _) in zip(called, called[1:] + called[:1], strict=True):
+        if not isinstance(module, nn.Conv2d):
+            continue
+        folded = fuse_conv_bn_eval(module, norm) if isinstance(norm, nn.BatchNorm2d) else module
+        if folded is not module:
+            _put(network, after, getattr(norm, "act", nn.Identity()))
+        _put(network, name, _plain(folded, seen))
+    for module in network.modules():
+        if isinstance(module, nn.ReLU | nn.ReLU6):
+            module.inplace = False  # a layer's outcome stays what it gave: gradients are asked by it
+    if left := [name for name, one in network.named_modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]:
+        raise SpecError(f"Expected each batch normalisation to follow a convolution, which {left[0]} does not.")
+    return network.requires_grad_(False)
+
+
+def _plain(convolution: Any, seen: tuple[int, ...]) -> nn.Module:
+    """Return a convolution of torch's own; one that pads as TensorFlow does comes behind constant padding."""
+    from torch import nn
+
+    plain = nn.Conv2d(
+        convolution.in_channels, convolution.out_channels, convolution.kernel_size, convolution.stride,
+        convolution.padding, convolution.dilation, convolution.groups, convolution.bias is not None,
+    )  # fmt: skip
+    plain.load_state_dict(convolution.state_dict())
+    if type(convolution) is nn.Conv2d:
+        return plain
+    pads: list[int] = []
+    for size, kernel, stride in zip(
+        reversed(seen[2:]), reversed(plain.kernel_size), reversed(plain.stride), strict=True
+    ):
+        whole = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+        pads += [whole // 2, whole - whole // 2]
+    return nn.Sequential(nn.ZeroPad2d(tuple(pads)), plain)  # type: ignore[arg-type]
+
+
+def _put(network: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, own = name.rpartition(".")
+    setattr(network.get_submodule(parent), own, module)

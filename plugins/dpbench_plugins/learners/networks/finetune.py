@@ -1,0 +1,163 @@
+"""Fine-tuning the last stages of a pre-trained network from cached activations: a head, then the tail with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from dpbench import (
+    Budget,
+    Curator,
+    Learner,
+    LinearProbe,
+    Predict,
+    PublicData,
+    Release,
+    SpecError,
+    Task,
+    require_setting,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from dpbench_plugins.learners.networks.tail import Neck, TunedNetwork
+
+Parameters = Literal["head", "bias", "lora", "last", "all"]
+
+
+@dataclass(frozen=True)
+class DPFineTune(Learner):
+    """Fine-tune the end of a pre-trained network from activations that are computed once.
+
+    Needs an extractor's `layer`, like efficientnet-lite0:layer=blocks.5: examples are the activations after it, and the
+    network behind it, with its published weights, is the tail (`Task.tail`). Batch statistics are folded into the
+    convolutions, so that no example is seen beside others.
+
+    First a head is trained on the pooled features, in the leading components of the public ones (the learner `thrift`
+    without its graph), with the share `head_share` of the budget, measured in 1 / sigma^2. Then `steps` noisy gradients
+    of the tail and the head, from Poisson samples of `sample_rate`. `parameters` says what of the tail is trained
+    beside the head: nothing (`head`; all of the budget goes to the first phase), its biases (`bias`; BitFit, Zaken et
+    al. 2022), adapters of rank `rank` beside its 1x1 convolutions and linear layers (`lora`; Hu et al. 2022), its last
+    part with weights (`last`), or all of its convolutions and linear layers (`all`). Each trained tensor is measured in
+    units of its own published size (root mean square), so that one clip and one rate suit all.
+
+    `optimiser=momentum` is SGD with `momentum`; `adam` is DP-AdamBC (Tang et al. 2024), which takes the variance of the
+    noise, known from sigma, out of the second moment. The mean of the last half of the iterates predicts.
+    """
+
+    name: ClassVar[str] = "dp-finetune"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+    logits: ClassVar[bool] = True
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "parameters": ("head", "bias", "lora", "last", "all"),
+        "learning_rate": (0.1, 0.3, 1.0, 3.0),
+        "head_share": (0.1, 0.3, 0.6),
+    }
+
+    parameters: Parameters = "lora"
+    rank: int = 8
+    head_share: float = 0.3
+    steps: int = 40
+    sample_rate: float = 0.25
+    learning_rate: float = 0.3
+    optimiser: Literal["momentum", "adam"] = "momentum"
+    momentum: float = 0.9
+    clip: float = 1.0
+    k: int | None = None
+    head_steps: int | None = None
+    head_learning_rate: float | None = None
+    chunk_size: int = 16
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot train."""
+        for name in ("rank", "steps", "chunk_size"):
+            if getattr(self, name) < 1:
+                raise SpecError(f"Expected {name}={getattr(self, name)} >= 1 in learner {self.name!r}.")
+        if not 0 < self.head_share < 1:
+            raise SpecError(f"Expected head_share={self.head_share} in (0, 1) in learner {self.name!r}.")
+        if not self.learning_rate > 0:
+            raise SpecError(f"Expected learning_rate={self.learning_rate} > 0 in learner {self.name!r}.")
+        if not 0 <= self.momentum < 1:
+            raise SpecError(f"Expected momentum={self.momentum} in [0, 1) in learner {self.name!r}.")
+
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return what `thrift` settles for with the head's share of the budget: it is nearly linear in epsilon."""
+        from dpbench_plugins.learners.thrift import Thrift
+
+        share = 1.0 if self.parameters == "head" else self.head_share**0.5
+        thrift = Thrift(k=self.k, graph=0.0, steps=self.head_steps)
+        settled = thrift.auto(task, Budget(budget.epsilon * share, budget.delta, budget.adjacency))
+        return {
+            "k": settled["k"],
+            "head_steps": settled["steps"],
+            "head_learning_rate": settled["learning_rate"],
+        }
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        """Declare the head's full-batch gradients, then the tail's sampled ones."""
+        if task.tail is None:
+            raise SpecError(
+                f"Learner {self.name!r} trains the network behind cached activations, and examples of shape "
+                f"{task.example_shape} are none. Use an extractor with a layer, such as --extractor "
+                "efficientnet-lite0:layer=blocks.5 (dpbench list extractors)."
+            )
+        head_steps = require_setting(self.head_steps)
+        if self.parameters == "head":
+            return [Release("head", head_steps)]
+        share = self.head_share / (1 - self.head_share)
+        noise = (head_steps / (share * self.steps)) ** 0.5 / self.sample_rate
+        return [Release("head", head_steps, relative_noise=noise), Release("tail", self.steps, self.sample_rate)]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Train the head, then the tail with it."""
+        from dpbench_plugins.learners.networks.tail import Neck, TunedNetwork, pooled, predictor
+
+        if curator.task.tail is None:
+            raise SpecError(f"Expected a tail in learner {self.name!r}. Ask for a plan first: it says what to use.")
+        tail = curator.task.tail().to(curator.task.device)
+        neck = Neck.of(pooled(tail, public.x), require_setting(self.k))
+        network = TunedNetwork(tail, neck, self._head(curator, tail, neck, generator))
+        if self.parameters == "head":
+            return predictor(network)
+        return predictor(self._tuned(curator, network, generator))
+
+    def _head(self, curator: Curator, tail: torch.nn.Module, neck: Neck, generator: torch.Generator) -> torch.Tensor:
+        """Return the head (classes, k + 1) that is trained on the tail as published."""
+        import torch
+
+        from dpbench_plugins.learners.thrift import shrink_bias
+
+        def features(x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                found: torch.Tensor = neck(tail(x))
+            return found
+
+        steps, rate = require_setting(self.head_steps), require_setting(self.head_learning_rate)
+        clip = 0.5 * (require_setting(self.k) + 1) ** 0.5  # as thrift: half of a row's norm, its bias included
+        probe = LinearProbe(steps, 1.0, rate, 0.0, clip)
+        head = probe.descend(curator.map(features), generator, "head")
+        return shrink_bias(head, (rate * curator.sigma["head"] * clip / curator.task.size) ** 2 * steps)
+
+    def _tuned(self, curator: Curator, network: TunedNetwork, generator: torch.Generator) -> TunedNetwork:
+        import torch
+
+        from dpbench_plugins.learners.networks.optimisers import AdamBC, Momentum
+        from dpbench_plugins.learners.networks.tail import TailGradients
+
+        gradients = TailGradients.of(network, self.parameters, self.rank, generator)
+        expected = self.sample_rate * curator.task.size
+        noise = curator.sigma["tail"] * self.clip / expected  # of each number of a step's gradient
+        optimiser = Momentum(self.momentum) if self.optimiser == "momentum" else AdamBC(noise)
+        position = gradients.start()  # (p,), in units of each tensor's own size
+        average, taken = torch.zeros_like(position), 0
+        for step in range(self.steps):
+            total = curator.noisy_sum(
+                gradients.at(position), release="tail", clip=self.clip, chunk_size=self.chunk_size
+            )
+            position = position - self.learning_rate * optimiser.step(total / expected)
+            if 2 * step >= self.steps - 1:
+                taken += 1
+                average.lerp_(position, 1 / taken)
+        return gradients.network_at(average)

@@ -1,0 +1,55 @@
+"""Steps made of noisy gradients: post-processing, so none costs privacy."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+BETAS = 0.9, 0.999
+LEAST = 1e-3  # of the largest debiased second moment: what is divided by, where noise hides the gradient
+
+
+class Optimiser(Protocol):
+    """Turns noisy gradients into directions, one after another."""
+
+    def step(self, gradient: Tensor) -> Tensor:
+        """Return the direction (p,) of this step."""
+
+
+class Momentum:
+    """velocity = momentum * velocity + gradient."""
+
+    def __init__(self, momentum: float) -> None:
+        self._momentum, self._velocity = momentum, torch.zeros(())
+
+    def step(self, gradient: Tensor) -> Tensor:
+        """Return the velocity."""
+        self._velocity = self._momentum * self._velocity.to(gradient.device) + gradient
+        return self._velocity
+
+
+class AdamBC:
+    """Adam whose second moment is rid of the noise's variance (Tang, Shpilevskiy and Lecuyer 2024, arXiv:2312.14334).
+
+    `noise` is the std of the noise in each number of a gradient. What is left is at least `noise`^2 times the share of
+    it that its own estimate is uncertain by, so that no number is divided by what is noise alone. Differs from the
+    paper, whose floor is a setting.
+    """
+
+    def __init__(self, noise: float) -> None:
+        self._noise, self._steps = noise, 0
+        self._first = self._second = torch.zeros(())
+
+    def step(self, gradient: Tensor) -> Tensor:
+        """Return the first moment over the root of the second, each number of about size 1 where signal prevails."""
+        self._steps += 1
+        self._first = torch.lerp(gradient, self._first.to(gradient.device), BETAS[0])
+        self._second = torch.lerp(gradient.square(), self._second.to(gradient.device), BETAS[1])
+        first, second = (
+            moment / (1 - beta**self._steps) for moment, beta in zip((self._first, self._second), BETAS, strict=True)
+        )
+        signal = second - self._noise**2
+        floor = max(self._noise**2 * (2 / self._steps) ** 0.5, LEAST * float(signal.mean().clamp(min=1e-20)))
+        return first / signal.clamp(min=floor).sqrt()

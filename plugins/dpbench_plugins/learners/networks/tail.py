@@ -1,0 +1,280 @@
+"""The end of a pre-trained network as it is fine-tuned: tail, public projection, head, and their gradients.
+
+Per-example gradients come from one backward pass over a chunk: convolutions and linear layers are noted as they are
+called, the gradient by what each gives is asked of autograd, and its product with what each was given, example by
+example, is that layer's gradient. On a processor that takes two and a half passes without privacy on the last stage
+of efficientnet-lite0; vmap over grad takes three, and Opacus' hooks, which lay depthwise convolutions out in full, 20
+to 50 (`tests/benchmarks/test_finetune_steps.py`).
+
+Covered: a row follows from its example, its label and public values, up to a library's rounding beside other rows
+(`privacy.core.sum` states that assumption); nothing looks at a batch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy, linear, normalize, pad, unfold
+
+from dpbench import Chunk, Joined, Predict, RowFn, SpecError
+from dpbench_plugins.learners.thrift import spectrum
+
+BATCH = 256  # examples predicted at once
+WHITENING = 0.3  # thrift's
+SMALLEST = 1e-3  # the unit of a tensor that is published as zeros
+
+
+@dataclass(frozen=True)
+class Neck:
+    """The public map from pooled features (c, d) to what the head reads (c, k), rows of norm sqrt(k)."""
+
+    scale: Tensor  # (d,)
+    shift: Tensor  # (d,)
+    weight: Tensor  # (k, d)
+    offset: Tensor  # (k,)
+
+    @classmethod
+    def of(cls, public: Tensor, k: int) -> Neck:
+        """Return the map on the leading components of public features (m, d), half whitened as `thrift` has them."""
+        spectral = spectrum(public)
+        most = min(spectral.examples - 1, len(spectral.centre))
+        if k > most:
+            raise SpecError(
+                f"Expected k={k} in 1..{most} in learner 'dp-finetune': fewer than the public examples, and no more "
+                "than the pooled features. Add --public-fraction, or set dp-finetune:k=..."
+            )
+        values = spectral.components.values
+        relative = (values[-k:] / values[-1].clamp(min=1e-12)).clamp(min=1e-4)
+        weight = (spectral.components.leading(k) * relative.pow(-WHITENING / 2)).T  # (k, d)
+        offset = -weight @ spectral.centre
+        return cls(spectral.standardise.scale, spectral.standardise.shift, weight.float(), offset.float())
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Return (c, k)."""
+        rows = normalize(features * self.scale + self.shift)
+        found: Tensor = normalize(linear(rows, self.weight, self.offset)) * len(self.offset) ** 0.5
+        return found
+
+
+class TunedNetwork(nn.Module):
+    """Activations to logits: the tail, the neck and a linear head."""
+
+    def __init__(self, tail: nn.Module, neck: Neck, head: Tensor) -> None:
+        """Take a head (classes, k + 1), its bias in the last column."""
+        super().__init__()
+        self.tail, self.neck = tail, neck
+        with torch.device("meta"):
+            self.head = nn.Linear(head.shape[1] - 1, len(head))
+        self.head.load_state_dict({"weight": head[:, :-1].clone(), "bias": head[:, -1].clone()}, assign=True)
+        self.eval().requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (c, classes)."""
+        logits: Tensor = self.head(self.neck(self.tail(x)))
+        return logits
+
+
+class Adapter(nn.Module):
+    """A frozen layer plus a product of two narrow ones, which is zero at first (Hu et al. 2022)."""
+
+    def __init__(self, layer: nn.Module, down: nn.Module, up: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.down, self.up = layer, down, up
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sum."""
+        total: Tensor = self.layer(x) + self.up(self.down(x))
+        return total
+
+
+def pooled(tail: nn.Module, x: Tensor) -> Tensor:
+    """Return the features (m, d) of public activations."""
+    with torch.no_grad():
+        return torch.cat([tail(part) for part in torch.split(x, BATCH)])
+
+
+def predictor(network: TunedNetwork) -> Predict:
+    """Return the map of activations to logits, a limited number at once."""
+
+    def predict(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return torch.cat([network(part) for part in torch.split(x, BATCH)])
+
+    return predict
+
+
+@dataclass(frozen=True)
+class TailGradients:
+    """The row function of fine-tuning: row i is example i's gradient by the trained tensors, in units of their sizes.
+
+    Sensitivity: the curator clips a row as one vector, whatever tensors it consists of.
+    """
+
+    network: TunedNetwork
+    published: Mapping[str, Tensor]  # every parameter before the first step
+    units: Mapping[str, float]  # of the trained ones, in order
+
+    @classmethod
+    def of(cls, network: TunedNetwork, which: str, rank: int, generator: torch.Generator) -> TailGradients:
+        """Return the gradients of what `which` names; adapters are put into the network, which changes.
+
+        Raises:
+            SpecError: the tail has no such parameters.
+        """
+        if which == "lora":
+            _adapt(network.tail, rank, generator)
+            network.requires_grad_(False)
+        named = dict(network.named_parameters())
+        trained = _trained(network, which)
+        if not any(name.startswith("tail.") for name in trained):
+            raise SpecError(f"The tail has no parameters of kind {which!r} to train. Choose others.")
+        units = {name: max(float(named[name].square().mean().sqrt()), SMALLEST) for name in trained}
+        for name in trained:  # a product's second factor is published as zeros, and moves as the first does
+            if name.endswith("up.weight"):
+                units[name] = units[name.replace("up.weight", "down.weight")]
+        return cls(network, named, units)
+
+    def start(self) -> Tensor:
+        """Return (p,): the trained tensors in units of their sizes, one after another."""
+        return torch.cat([self.published[name].flatten() / unit for name, unit in self.units.items()])
+
+    def network_at(self, position: Tensor) -> TunedNetwork:
+        """Return the network with the trained tensors at `position` (p,)."""
+        network = copy.deepcopy(self.network)
+        network.load_state_dict({**self.published, **self._tensors(position)})
+        return network
+
+    def at(self, position: Tensor) -> RowFn:
+        """Return the function from a chunk to rows at `position` (p,). Memory grows with the chunk times p."""
+        trained = {name: value.requires_grad_() for name, value in self._tensors(position).items()}
+        parameters, shapes, units = {**self.published, **trained}, self._shapes, self.units
+
+        def rows(chunk: Chunk) -> Joined:
+            if not len(chunk):
+                return Joined(tuple(position.new_empty(0, *value.shape) for value in trained.values()))
+            calls = Calls(shapes, trained)
+            with torch.enable_grad():
+                logits = functional_call(calls.network, parameters, (chunk.x,))
+                loss = cross_entropy(logits, chunk.y, reduction="sum")
+            found = calls.gradients(loss)
+            return Joined(tuple(found[name].mul_(unit) for name, unit in units.items()))
+
+        return rows
+
+    @cached_property
+    def _shapes(self) -> TunedNetwork:
+        neck = self.network.neck
+        return copy.deepcopy(self.network, {id(neck): neck}).to("meta")
+
+    def _tensors(self, position: Tensor) -> dict[str, Tensor]:
+        sizes = [self.published[name].numel() for name in self.units]
+        parts = zip(self.units.items(), torch.split(position, sizes), strict=True)
+        return {name: (part * unit).view(self.published[name].shape) for (name, unit), part in parts}
+
+
+class Calls:
+    """What layers with trained parameters were given and gave, in a copy of the network that lives for one chunk."""
+
+    def __init__(self, shapes: TunedNetwork, trained: Mapping[str, Tensor]) -> None:
+        """Copy a network on the meta device, whose parameters come with each call; its neck is shared."""
+        neck = shapes.neck
+        self.network, self._trained = copy.deepcopy(shapes, {id(neck): neck}), trained
+        self._seen: list[tuple[str, nn.Module, Tensor, Tensor]] = []
+        for name in sorted({name.rpartition(".")[0] for name in trained}):
+            self.network.get_submodule(name).register_forward_hook(self._note(name))
+
+    def _note(self, name: str) -> Callable[[nn.Module, tuple[Tensor], Tensor], None]:
+        return lambda layer, given, gave: self._seen.append((name, layer, given[0].detach(), gave))
+
+    def gradients(self, loss: Tensor) -> dict[str, Tensor]:
+        """Return each trained tensor's gradients (c, *shape)."""
+        outer = torch.autograd.grad(loss, [gave for *_, gave in self._seen])
+        found = {}
+        for (name, layer, given, _), gradient in zip(self._seen, outer, strict=True):
+            if (weight := f"{name}.weight") in self._trained:
+                found[weight] = _rows(layer, given, gradient).view(len(given), *self._trained[weight].shape)
+            if (bias := f"{name}.bias") in self._trained:
+                found[bias] = gradient.flatten(2).sum(2) if gradient.ndim == 4 else gradient.clone()
+        return found
+
+
+def _rows(layer: nn.Module, given: Tensor, gradient: Tensor) -> Tensor:
+    """Return the gradients (c, ...) by a layer's weight, of what it was `given` and the gradient by what it gave."""
+    if not isinstance(layer, nn.Conv2d):
+        return gradient.unsqueeze(2) * given.unsqueeze(1)
+    if layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.groups == 1 and not any(_padding(layer)):
+        return gradient.flatten(2) @ given.flatten(2).transpose(1, 2)
+    if layer.groups == layer.in_channels == layer.out_channels:
+        return _depthwise_rows(layer, given, gradient)
+    patches = unfold(given, layer.kernel_size, layer.dilation, _padding(layer), layer.stride)  # (c, i * h * w, p)
+    of_groups = patches.view(len(given), layer.groups, -1, patches.shape[2])
+    outer = gradient.flatten(2).view(len(given), layer.groups, -1, patches.shape[2])
+    return outer @ of_groups.transpose(2, 3)
+
+
+def _padding(layer: nn.Conv2d) -> tuple[int, int]:
+    if isinstance(layer.padding, str):
+        raise SpecError(f"Expected padding in numbers in a tail that is trained, got {layer.padding!r}.")
+    return layer.padding[0], layer.padding[1]
+
+
+def _depthwise_rows(layer: nn.Conv2d, given: Tensor, gradient: Tensor) -> Tensor:
+    (down, right), (height, width) = layer.stride, gradient.shape[2:]
+    vertical, horizontal = _padding(layer)
+    padded = pad(given, (horizontal, horizontal, vertical, vertical))
+    taps = []
+    for i, j in product(
+        *(range(0, size * gap, gap) for size, gap in zip(layer.kernel_size, layer.dilation, strict=True))
+    ):
+        seen = padded[:, :, i : i + down * height : down, j : j + right * width : right]
+        taps.append((seen[:, :, :height, :width] * gradient).sum((2, 3)))
+    return torch.stack(taps, 2)
+
+
+def _trained(network: TunedNetwork, which: str) -> list[str]:
+    """Return the names of the trained parameters: convolutions' and linear layers' alone, the head's last."""
+    layers = {name: one for name, one in network.named_modules() if isinstance(one, nn.Conv2d | nn.Linear)}
+    kept: Mapping[str, Callable[[str, str], bool]] = {
+        "bias": lambda name, kind: kind == "bias",
+        "lora": lambda name, kind: name.rpartition(".")[2] in {"down", "up"},
+        "last": lambda name, kind: name == [one for one in layers if one != "head"][-1],
+        "all": lambda name, kind: True,
+    }
+    return [
+        f"{name}.{kind}"
+        for name, layer in layers.items()
+        for kind, _ in layer.named_parameters()
+        if name == "head" or kept[which](name, kind)
+    ]
+
+
+def _adapt(tail: nn.Module, rank: int, generator: torch.Generator) -> None:
+    """Put adapters beside 1x1 convolutions and linear layers, their first factors drawn with variance 1 / fan-in."""
+    for name, layer in list(tail.named_modules()):
+        if not isinstance(layer, nn.Conv2d | nn.Linear) or (narrow := _narrow(layer, rank)) is None:
+            continue
+        down, up = narrow
+        drawn = torch.randn(down.weight.shape, generator=generator)
+        down.weight = nn.Parameter((drawn * drawn[0].numel() ** -0.5).to(layer.weight))
+        up.weight = nn.Parameter(torch.zeros(up.weight.shape).to(layer.weight))
+        parent, _, own = name.rpartition(".")
+        setattr(tail.get_submodule(parent), own, Adapter(layer, down, up))
+
+
+def _narrow(
+    layer: nn.Conv2d | nn.Linear, rank: int
+) -> tuple[nn.Conv2d, nn.Conv2d] | tuple[nn.Linear, nn.Linear] | None:
+    with torch.device("meta"):
+        if isinstance(layer, nn.Linear):
+            return nn.Linear(layer.in_features, rank, False), nn.Linear(rank, layer.out_features, False)
+        if layer.kernel_size != (1, 1) or layer.groups > 1:
+            return None
+        down = nn.Conv2d(layer.in_channels, rank, 1, (layer.stride[0], layer.stride[1]), bias=False)
+        return down, nn.Conv2d(rank, layer.out_channels, 1, bias=False)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 COLDEST, HOTTEST = 0.02, 50.0
-TEMPERATURES = tuple(2.0 ** (power / 2) for power in range(-5, 6))  # that private rows choose from
+TEMPERATURES: tuple[float, ...] = tuple(2.0 ** (power / 2) for power in range(-5, 6))  # that private rows choose from
 SHARE = 0.03  # of the budget that the choice takes
 BALANCED = "balanced_accuracy"
 ROWS = 5_000  # public examples that a temperature or a prior is estimated from

@@ -79,7 +79,8 @@ class Learner(ABC):
     reference: ClassVar[bool] = False
     """True for a ceiling without privacy: it plans for epsilon = inf alone, and a board shows it without a rank."""
     logits: ClassVar[bool] = False
-    """True where scores are the logits of a cross-entropy: their softmax is then the learner's own class shares."""
+    """True where scores are the logits of a cross-entropy: their softmax is then what the learner takes for the chance
+    of each class, and results keep how well it fits. Of other learners they say that there are no probabilities."""
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """Setting -> values worth trying: the default grid of a search."""
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {}

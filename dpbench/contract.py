@@ -32,6 +32,7 @@ from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, Spec
 from dpbench.hooks import hookimpl
 from dpbench.learning.defaults import components, effective_size, pace, travel
 from dpbench.learning.linear import LinearProbe, Standardise, residuals, standardisation, unit_norm
+from dpbench.learning.probabilities import aimed, calibrated, choose_temperature, plan_temperature
 from dpbench.learning.probes import ProbeLearner
 from dpbench.learning.subspaces import PrincipalComponents, subspace_iteration
 from dpbench.learning.trainable import Trainable
@@ -85,6 +86,9 @@ __all__ = [
     "Task",
     "Teacher",
     "Trainable",
+    "aimed",
+    "calibrated",
+    "choose_temperature",
     "components",
     "data_folders",
     "effective_size",
@@ -94,6 +98,7 @@ __all__ = [
     "hookimpl",
     "locate",
     "pace",
+    "plan_temperature",
     "quantise",
     "require_setting",
     "residuals",

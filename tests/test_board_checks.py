@@ -111,11 +111,27 @@ SLIPS: dict[str, Change] = {
 }
 
 
+def test_a_result_from_before_counts_were_kept_passes(root: Path, known: Expectations) -> None:
+    file, made = boards.file_of(root, "public-only"), content(root, "public-only")
+    new = {"class_gap", "ece", "nll", "brier"}
+    made["metrics"] = {name: one for name, one in made["metrics"].items() if name not in new}
+    for seed in made["seeds"]:
+        for name in (*new, "confusion", "calibration"):
+            seed.pop(name, None)
+    file.write_text(json.dumps(boards.resealed(made)), encoding="utf-8")
+    assert complaints(root, known) == []
+
+
 @pytest.mark.parametrize("field", SLIPS)
 def test_a_slip_is_found_by_the_seal_which_names_the_field(root: Path, known: Expectations, field: str) -> None:
     found = changed(root, known, "class-means", {field: SLIPS[field]}, sealed=False)
     named = ".".join(field.split(".")[:2])
     assert any(one == named or one.startswith(f"{named}.") for one in found), found
+
+
+def one_more(row: str) -> str:
+    first, _, rest = row.partition(" ")
+    return f"{int(first) + 1} {rest}"
 
 
 COPIED: Any = {"exact": 5, "near": 5, "among": 359}  # above a hundredth
@@ -169,6 +185,18 @@ FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("class-means", {"seeds.0.class_accuracy": [0.5]}, "seeds.0.class_accuracy"),
     ("class-means", {"seeds.0.class_accuracy": [1.0] * 10}, "seeds.0.class_accuracy"),
     ("class-means", {"seeds.0.auroc": 0.5}, "seeds.0.auroc"),
+    ("class-means", {"seeds.0.macro_f1": last_digit}, "seeds.0.macro_f1"),
+    ("class-means", {"seeds.0.class_gap": last_digit}, "seeds.0.class_gap"),
+    ("class-means", {"seeds.0.confusion.0": one_more}, "seeds.0.confusion"),
+    ("class-means", {"seeds.0.confusion": None, "seeds.0.calibration": None}, "seeds.0.class_gap"),
+    ("class-means", {"seeds.0.confusion": lambda rows: rows[:-1]}, "seeds.0"),
+    ("class-means", {"seeds.1.confusion": lambda rows: [*rows[1:], rows[0]]}, "seeds.1.confusion"),
+    ("public-only", {"seeds.0.ece": last_digit}, "seeds.0.ece"),
+    ("public-only", {"seeds.0.nll": 0.01, "seeds.0.calibration.log_loss": 3.59}, "seeds.0.calibration.log_loss"),
+    ("public-only", {"seeds.0.brier": 0.0, "seeds.0.calibration.brier": 0.0}, "seeds.0.calibration.brier"),
+    ("public-only", {"seeds.0.calibration.right.14": lambda count: count + 1}, "seeds.0.calibration.count"),
+    ("public-only", {"seeds.0.calibration.confidence.14": 1.0}, "seeds.0.calibration.confidence.14"),
+    ("public-only", {"seeds.0.calibration.count": [0] * 14}, "seeds.0.calibration.count"),
     ("class-means", {"privacy.not_covered": ["nothing: audited"]}, "privacy.not_covered"),
     ("class-means", {"task.public_labels_seen": True}, "task.public_labels_seen"),
     ("public-only", {"task.public_labels_seen": False}, "task.public_labels_seen"),

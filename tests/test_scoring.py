@@ -11,12 +11,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import f1_score, roc_auc_score
+from scipy.special import softmax
+from sklearn.metrics import f1_score, log_loss, roc_auc_score
 from torch import Tensor
 
 from dpbench import Task
+from dpbench.board.verify.counts import check_counts
 from dpbench.errors import ComponentFailed
 from dpbench.harness.scoring import BATCH, COMPARED, predict_all, score
+from dpbench.records.metrics import KeptPredictions, count_metrics
+from dpbench.records.result import SeedResult, TaskFacts
 
 
 def _task(classes: int) -> Task:
@@ -38,7 +42,9 @@ LABELS, GUESSES = [0, 0, 0, 1, 1, 2], [0, 0, 1, 1, 2, 2]
         ("balanced_accuracy", (2 / 3 + 1 / 2 + 1) / 3),
         ("worst_class_accuracy", 1 / 2),
         ("macro_f1", (4 / 5 + 1 / 2 + 2 / 3) / 3),
-        ("class_accuracy", [2 / 3, 1 / 2, 1.0]),
+        ("class_gap", 1 / 2),
+        ("class_accuracy", (2 / 3, 1 / 2, 1.0)),
+        ("confusion", ("2 1 0", "0 1 1", "0 0 1")),
     ],
 )
 def test_figures_are_those_of_the_confusion_matrix(figure: str, expected: object) -> None:
@@ -59,7 +65,7 @@ def test_auroc_needs_examples_of_both_classes() -> None:
 
 
 def test_a_class_without_test_examples_has_no_accuracy() -> None:
-    assert scored([0, 0, 1], [0, 2, 1])["class_accuracy"] == [0.5, 1.0, None]
+    assert scored([0, 0, 1], [0, 2, 1])["class_accuracy"] == (0.5, 1.0, None)
 
 
 def test_a_class_without_test_examples_is_left_out_of_balanced_and_worst() -> None:
@@ -128,6 +134,53 @@ def test_the_digest_of_predictions_is_that_of_the_predicted_classes_alone() -> N
     assert first == scored(LABELS[::-1], GUESSES)["predictions"]
     assert first != scored(LABELS, GUESSES[::-1])["predictions"]
     assert first == hashlib.sha256(np.array(GUESSES, "<i8").tobytes()).hexdigest()
+
+
+def test_scores_that_are_no_logits_give_no_probabilities() -> None:
+    found = scored(LABELS, GUESSES)
+    assert [found[name] for name in ("ece", "nll", "brier", "calibration")] == [None] * 4
+
+
+def test_calibration_error_is_the_gap_of_confidence_and_accuracy_bin_by_bin() -> None:
+    logits = np.log([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6], [0.45, 0.55]])  # bins 14, 14, 9 and 9 of 15
+    found = score(logits, np.array([0, 1, 1, 1]), logits=True)
+    assert found["ece"] == pytest.approx((abs(1 - 1.8) + abs(2 - 1.15)) / 4)
+    assert found["calibration"].count[13] == 2
+    assert found["calibration"].right[8] == 2
+
+
+def test_a_confidence_of_one_stands_in_the_last_bin() -> None:
+    found = score(np.array([[1e4, -1e4]]), np.array([1]), logits=True)
+    assert found["calibration"].count[-1] == 1
+    assert (found["nll"], found["brier"], found["ece"]) == (2e4, 2.0, 1.0)
+
+
+@given(classes=st.integers(2, 20), size=st.integers(1, 60), seed=st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_losses_are_those_of_scikit_learn_and_follow_from_what_is_kept(classes: int, size: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    labels, logits = draw.integers(0, classes, size), 3 * draw.normal(size=(size, classes))
+    found, shares = score(logits, labels, logits=True), softmax(logits, axis=1)
+    assert found["nll"] == pytest.approx(log_loss(labels, shares, labels=range(classes)))
+    assert found["brier"] == pytest.approx(np.square(shares - np.eye(classes)[labels]).sum(1).mean())
+    kept = KeptPredictions(**{name: found[name] for name in KeptPredictions.model_fields})
+    assert kept.evidence is not None
+    assert count_metrics(kept.evidence).items() <= found.items()
+
+
+@given(classes=st.integers(2, 20), size=st.integers(1, 40), scale=st.floats(0, 50), seed=st.integers(0, 10**6))
+@settings(max_examples=100, deadline=None)
+def test_what_honest_probabilities_leave_behind_passes_every_check(
+    classes: int, size: int, scale: float, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    labels, logits = draw.integers(0, classes, size), scale * draw.normal(size=(size, classes))
+    one = SeedResult(seed=0, spent={}, **score(logits, labels, logits=True))
+    task = TaskFacts(
+        example_shape=(1,), classes=tuple(map(str, range(classes))), private=1, public=0, test=size, digests={},
+        public_labels_seen=False, licence="", overlap={}, largest=np.bincount(labels).max() / size, sketch="",
+    )  # fmt: skip
+    assert list(check_counts(one, task)) == []
 
 
 @given(classes=st.integers(2, 5), size=st.integers(1, 60), seed=st.integers(0, 10**6))

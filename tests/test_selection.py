@@ -40,7 +40,7 @@ from tests.test_cli import Output, called, refusal
 SPACE = {"learning_rate": (1e-5, 0.5), "clip": (0.5, 1.0)}
 SCORED = {
     "accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc", "class_accuracy", "correct",
-    "predictions",
+    "predictions", "class_gap", "ece", "nll", "brier", "confusion", "calibration",
 }  # fmt: skip
 EVENTS: list[str] = []
 SCORES: list[float] = []

@@ -160,6 +160,7 @@ def test_a_spec_with_a_public_dataset_survives_json() -> None:
         {"search": {}},
         {"allow_overlap": True},
         {"unit": "patient"},
+        {"metric": "balanced_accuracy"},
     ],
 )
 def test_the_digest_changes_with_every_field(change: dict[str, object]) -> None:
@@ -169,6 +170,16 @@ def test_the_digest_changes_with_every_field(change: dict[str, object]) -> None:
 def test_every_field_but_the_one_adjacency_there_is_can_change_the_digest() -> None:
     cases = test_the_digest_changes_with_every_field.pytestmark[0].args[1]  # type: ignore[attr-defined]
     assert {key for case in cases for key in case} == set(Spec.model_fields) - {"adjacency"}
+
+
+def test_a_spec_that_aims_for_accuracy_is_written_and_named_as_before_there_was_a_metric() -> None:
+    assert "metric" not in spec().model_dump_json()
+    assert spec(metric="accuracy").digest == spec().digest
+
+
+def test_a_metric_that_is_unknown_or_no_share_is_refused() -> None:
+    with pytest.raises(SpecError, match="metric='nll'"):
+        spec(metric="nll")
 
 
 def test_what_is_not_unbalanced_is_written_and_named_as_before_there_was_imbalance() -> None:

@@ -12,9 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dpbench import Budget, Chunk, PublicData, RankOne, SpecError, Task
+from dpbench import Budget, Chunk, PublicData, RankOne, SpecError, Task, choose_temperature, plan_temperature
 from dpbench.learning.linear import residuals, unit_norm
+from dpbench.privacy.binding import bind
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.curator import handle_of
 from tests.worlds import curator_over
 
 TASK = Task((1280,), 10, 45_000, torch.device("cpu"), public=5_000)
@@ -260,3 +264,38 @@ def test_public_features_that_are_not_finite_are_refused() -> None:
 def test_a_setting_that_makes_no_sense_is_refused(option: str, value: float) -> None:
     with pytest.raises(SpecError, match=f"{option}=.*thrift"):
         dataclasses.replace(Thrift(), **{option: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("factor", [0.25, 4.0])
+def test_private_rows_choose_the_temperature_that_makes_logits_honest(factor: float) -> None:
+    x, y = clusters((3000, 3000, 3000), apart=1.0)
+    head = factor * torch.cat([torch.eye(3, 12), -0.5 * torch.ones(3, 1)], 1)  # the posterior's, times a factor
+    curator = curator_over(PrivateRows(x, y, torch.arange(len(x))), [plan_temperature(30)], sigma=2.0)
+    mapped = curator.handle().map(lambda rows: rows)
+    assert choose_temperature(mapped, head) == pytest.approx(factor, rel=0.01)
+
+
+def test_a_chosen_temperature_costs_three_percent_of_the_budget_and_changes_no_setting_of_the_gradient() -> None:
+    plain, chosen = settled(0.1), Thrift(temperature="choice").settle(TASK, Budget(0.1, 1e-6))
+    gradient, choice = chosen.plan(TASK, Budget(0.1, 1e-6))
+    assert [gradient] == plain.plan(TASK, Budget(0.1, 1e-6))
+    assert choice.relative_noise**-2 == pytest.approx(0.03 * gradient.steps, rel=0.01)
+    budget = Budget(0.1, 1e-6)
+    one, other = (accountant.calibrate(it.plan(TASK, budget), budget, "rdp") for it in (plain, chosen))
+    assert one < other < 1.03 * one
+
+
+def test_for_balanced_accuracy_a_rare_class_is_predicted_as_often_as_it_should() -> None:
+    counts = (2000, 100, 100)
+    x, y = clusters(counts, apart=0.6)
+    public, fresh, labels = clusters(counts, seed=1, apart=0.6)[0], *clusters(counts, seed=2, apart=0.6)
+    recall = {}
+    for metric in ("accuracy", "balanced_accuracy"):
+        task = Task((12,), 3, len(x), torch.device("cpu"), public=len(public), metric=metric)
+        learner = Thrift().settle(task, Budget(1.0, 1e-6))
+        rows = PrivateRows(x, y, torch.arange(len(x)))
+        bound = bind(rows, task, learner.plan(task, Budget(1.0, 1e-6)), 5.0, Randomness.research(0, "a test"))
+        predict = learner.fit(handle_of(bound), PublicData(public, None), torch.Generator())
+        guesses = predict(fresh).argmax(1)
+        recall[metric] = [float((guesses[labels == label] == label).double().mean()) for label in range(3)]
+    assert sum(recall["balanced_accuracy"]) > sum(recall["accuracy"]) + 0.15

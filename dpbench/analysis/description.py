@@ -8,13 +8,13 @@ from datetime import datetime
 from pathlib import Path
 
 from dpbench.analysis import paired
-from dpbench.analysis.formats import percent
+from dpbench.analysis.formats import percent, unit_of, write_score
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.risk import describe_risk
 from dpbench.analysis.tables import label, test_key
 from dpbench.analysis.word import list_author_word
 from dpbench.errors import DataError, SpecError
-from dpbench.records.metrics import METRICS, Metric
+from dpbench.records.metrics import FACTS, METRICS, Metric
 from dpbench.records.result import Result
 from dpbench.support.messages import duration
 
@@ -56,7 +56,11 @@ def _data(result: Result) -> Iterator[Line]:
 def _scores(result: Result) -> Iterator[Line]:
     for metric in METRICS:
         if metric in result.metrics:
-            yield metric.replace("_", " "), f"{percent(result.metrics[metric])}%"
+            yield metric.replace("_", " "), f"{write_score(metric, result.metrics[metric])}{unit_of(metric)}"
+    if "ece" not in result.metrics:
+        kept = any(seed.confusion for seed in result.seeds)
+        why = "the learner gives none" if kept else "the result is from before they were kept"
+        yield "probabilities", f"none: {why}"
     yield "by seed", ", ".join(f"{100 * one.accuracy:.2f}% (seed {one.seed})" for one in result.seeds)
 
 
@@ -121,10 +125,16 @@ def describe_difference(first: StoredResult, second: StoredResult, metric: Metri
     found = compare_results(first, second, metric)
     for name, filed in (("A", first), ("B", second)):
         result = filed.result
-        yield f"{name}: {label(result)}, ε {result.spec.epsilon:g}: {percent(result.metrics[metric])}%"
-    half = "" if math.isnan(found.half) else f" ± {100 * found.half:.2f}"
-    yield f"A - B: {100 * found.difference:+.2f}{half} points of {metric.replace('_', ' ')}, p {found.p:.2g}"
+        score = f"{write_score(metric, result.metrics[metric])}{unit_of(metric)}"
+        yield f"{name}: {label(result)}, ε {result.spec.epsilon:g}: {score}"
+    yield f"A - B: {_difference(found, metric)}, p {found.p:.2g}"
     yield "More than noise, at 5%." if found.differs else "Not more than noise, at 5%."
+
+
+def _difference(found: paired.PairedComparison, metric: Metric) -> str:
+    scale, digits, of = (100, 2, "points of ") if FACTS[metric].share else (1, 3, "")
+    half = "" if math.isnan(found.half) else f" ± {scale * found.half:.{digits}f}"
+    return f"{scale * found.difference:+.{digits}f}{half} {of}{metric.replace('_', ' ')}"
 
 
 def compare_results(first: StoredResult, second: StoredResult, metric: Metric = "accuracy") -> paired.PairedComparison:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from dpbench.analysis import spreadsheet
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.tables import Row, Table, TableCell
+from dpbench.records.metrics import FACTS
 from dpbench.records.result import Interval
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-LEGEND = "Percent, mean over seeds with its 95% interval. {}: cannot be told from the best of its column."
+LEGEND = "{}ean over seeds with its 95% interval. {}: cannot be told from the best of its column."
 PAD = 2  # blanks around a column of a terminal's table
-STAR, BOLD = LEGEND.format("*"), LEGEND.format("Bold")
 
 
 def percent(score: Interval) -> str:
@@ -35,6 +35,30 @@ def percent(score: Interval) -> str:
     return f"{100 * score.mean:.2f}" + (f" ± {half}" if half not in {"", "0.00"} else "")
 
 
+def write_score(metric: str, score: Interval) -> str:
+    """Return a score as its metric is printed: a share of 1 in percent, anything else as a number of three digits.
+
+    >>> write_score("accuracy", Interval(mean=0.5, low=0.4, high=0.6))
+    '50.00 ± 10.00'
+    >>> write_score("nll", Interval(mean=1.25, low=1.0, high=1.5))
+    '1.250 ± 0.250'
+    """
+    if FACTS[metric].share:
+        return percent(score)
+    return f"{score.mean:.3f}" + ("" if score.high is None else f" ± {score.high - score.mean:.3f}")
+
+
+def unit_of(metric: str) -> str:
+    """Return what stands behind a printed score."""
+    return "%" * FACTS[metric].share
+
+
+def legend(metric: str, mark: str = "*") -> str:
+    """Return what a table's numbers and its mark mean."""
+    way = "Percent, m" if FACTS[metric].share else "M"
+    return LEGEND.format(way, mark) + ("" if FACTS[metric].higher else " Lower is better.")
+
+
 def percent_at_most(share: float) -> str:
     """Return an upper bound on a share in percent, rounded up.
 
@@ -50,6 +74,10 @@ def clamp_interval(score: Interval) -> Interval:
     return Interval(mean=score.mean, low=low, high=high)
 
 
+def _clamped(metric: str, score: Interval) -> Interval:
+    return clamp_interval(score) if FACTS[metric].share else score
+
+
 def _end(share: float) -> str:
     return f"{100 * share:.0f}" if share in (0, 1) else f"{100 * share:.2f}"
 
@@ -63,7 +91,7 @@ def render_terminal(table: Table, width: int) -> list[RichTable]:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    texts = [[f"{_text(cell)} *" if cell and cell.best else _text(cell) for cell in row.cells] for row in table.rows]
+    texts = [_cells(table.metric, row, lambda text: f"{text} *") for row in table.rows]
     labels = max(len(text) for text in ("learner", *(row.label for row in table.rows)))
     wide = [max(map(len, column)) for column in zip(table.columns, *texts, strict=True)]
     drawn = []
@@ -96,9 +124,10 @@ def render_markdown(tables: Sequence[Table]) -> str:
     for table in tables:
         head = ["learner", *table.columns]
         lines = [_pipes(head), _pipes(["---", *["---:"] * len(table.columns)])]
-        lines += [_pipes([f"`{row.label}`", *_cells(row, lambda text: f"**{text}**")]) for row in table.rows]
+        rows = [(row.label, _cells(table.metric, row, lambda text: f"**{text}**")) for row in table.rows]
+        lines += [_pipes([f"`{label}`", *cells]) for label, cells in rows]
         parts.append("\n".join([f"### {heading(table)}", "", *lines]))
-    return "\n\n".join([*parts, BOLD]) + "\n"
+    return "\n\n".join([*parts, *_legends(tables)]) + "\n"
 
 
 def render_latex(tables: Sequence[Table]) -> str:
@@ -106,13 +135,14 @@ def render_latex(tables: Sequence[Table]) -> str:
     parts = []
     for table in tables:
         rows, lines = [row for row in table.rows if not row.reference], [row for row in table.rows if row.reference]
-        body = [_ampersands(row) for row in rows] + ["\\midrule"] * bool(rows and lines) + list(map(_ampersands, lines))
+        body = [_ampersands(table.metric, row) for row in rows] + ["\\midrule"] * bool(rows and lines)
+        body += [_ampersands(table.metric, row) for row in lines]
         head = " & ".join(["learner", *map(_tex, table.columns)]) + r" \\"
         parts.append("\n".join([
             f"% {heading(table)}", f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule", head,
             r"\midrule", *body, r"\bottomrule", r"\end{tabular}",
         ]))  # fmt: skip
-    return "\n\n".join([*parts, f"% {BOLD}"]) + "\n"
+    return "\n\n".join([*parts, *(f"% {said}" for said in _legends(tables))]) + "\n"
 
 
 def render_html(tables: Sequence[Table]) -> str:
@@ -122,14 +152,15 @@ def render_html(tables: Sequence[Table]) -> str:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in ("learner", *table.columns))
         rows = [
             "".join(
-                f"<td>{text}</td>" for text in [html.escape(row.label), *_cells(row, lambda text: f"<b>{text}</b>")]
+                f"<td>{text}</td>"
+                for text in [html.escape(row.label), *_cells(table.metric, row, lambda text: f"<b>{text}</b>")]
             )
             for row in table.rows
         ]
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         caption = html.escape(heading(table))
         parts.append(f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
-    return "".join([*parts, f"<p>{BOLD}</p>"])
+    return "".join([*parts, *(f"<p>{said}</p>" for said in _legends(tables))])
 
 
 def render_csv(filed: Sequence[StoredResult]) -> str:
@@ -147,7 +178,7 @@ def _values(filed: StoredResult) -> dict[str, object]:
         "private": result.task.private, "public": result.task.public, "test": result.task.test,
         "public_labels": result.task.public_labels_seen,
     }  # fmt: skip
-    privacy, metrics = result.privacy, {name: clamp_interval(one) for name, one in result.metrics.items()}
+    privacy, metrics = result.privacy, {name: _clamped(name, one) for name, one in result.metrics.items()}
     return {
         **row, **spreadsheet.scores(metrics), "epsilon": privacy.epsilon, "sigma": privacy.sigma, "rng": privacy.rng,
         "mechanism": privacy.mechanism, "seconds": sum(result.seconds.values()),
@@ -160,20 +191,24 @@ def heading(table: Table) -> str:
     return f"{table.title}: {table.metric.replace('_', ' ')}"
 
 
-def _text(cell: TableCell | None) -> str:
-    return percent(cell.score) if cell else ""
+def _legends(tables: Sequence[Table]) -> list[str]:
+    return list(dict.fromkeys(legend(table.metric, "Bold") for table in tables))
 
 
-def _cells(row: Row, bold: Callable[[str], str]) -> list[str]:
-    return [bold(_text(cell)) if cell and cell.best else _text(cell) for cell in row.cells]
+def _text(metric: str, cell: TableCell | None) -> str:
+    return write_score(metric, cell.score) if cell else ""
+
+
+def _cells(metric: str, row: Row, bold: Callable[[str], str]) -> list[str]:
+    return [bold(_text(metric, cell)) if cell and cell.best else _text(metric, cell) for cell in row.cells]
 
 
 def _pipes(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _ampersands(row: Row) -> str:
-    cells = [text.replace("±", r"$\pm$") for text in _cells(row, lambda text: rf"\textbf{{{text}}}")]
+def _ampersands(metric: str, row: Row) -> str:
+    cells = [text.replace("±", r"$\pm$") for text in _cells(metric, row, lambda text: rf"\textbf{{{text}}}")]
     return " & ".join([_tex(row.label), *cells]) + r" \\"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from dpbench.analysis.paired import compare_entries, scores_of
 from dpbench.analysis.reader import StoredResult
-from dpbench.records.metrics import Metric
+from dpbench.records.metrics import FACTS, Metric
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.result import Interval, Result
 from dpbench.records.search import UNRANKED
@@ -134,9 +134,9 @@ def _table(title: str, filed: Sequence[StoredResult], metric: Metric) -> Table:
     entries = [one for one in filed if one not in lines]
     columns = sorted({one.result.spec.epsilon for one in entries}) or [math.inf]
     rows = [_row(label, ones, columns, entries, metric) for label, ones in _by_label(entries).items()]
-    rows = sorted(rows, key=lambda row: _behind(row, rows))
+    rows = sorted(rows, key=lambda row: _behind(row, rows, metric))
     beside = [_reference(label, ones, columns, metric) for label, ones in _by_label(lines).items()]
-    beside.sort(key=lambda row: max(cell.score.mean for cell in row.cells if cell))
+    beside.sort(key=lambda row: max(_merit(metric, cell.score) for cell in row.cells if cell))
     return Table(
         title, metric, tuple(f"ε {'∞' if math.isinf(one) else f'{one:g}'}" for one in columns), (*rows, *beside)
     )
@@ -231,7 +231,7 @@ def _row(
 
 def _ties(mine: StoredResult, rivals: Sequence[StoredResult], metric: Metric) -> bool:
     """Say whether a result is the best of its column, or cannot be told from it by a test of the two."""
-    best = max(rivals, key=lambda one: one.result.metrics[metric].mean)
+    best = max(rivals, key=lambda one: _merit(metric, one.result.metrics[metric]))
     if mine is best:  # which is said where some other could be paired with it
         return sum(test_key(one.result) == test_key(best.result) for one in rivals) > 1
     if test_key(mine.result) != test_key(best.result):
@@ -253,11 +253,16 @@ def _reference(name: str, filed: Sequence[StoredResult], columns: Sequence[float
     return Row(name + note, cells, reference=True)
 
 
-def _behind(row: Row, rows: Sequence[Row]) -> tuple[float, str]:
+def _behind(row: Row, rows: Sequence[Row], metric: Metric) -> tuple[float, str]:
     """Return by how much a row is behind the best, on average over its columns."""
     gaps = [
-        max(other.score.mean for one in rows if (other := one.cells[place])) - cell.score.mean
+        max(_merit(metric, other.score) for one in rows if (other := one.cells[place])) - _merit(metric, cell.score)
         for place, cell in enumerate(row.cells)
         if cell
     ]
     return sum(gaps) / len(gaps), row.label
+
+
+def _merit(metric: Metric, score: Interval) -> float:
+    """Return what is larger for a better score."""
+    return score.mean if FACTS[metric].higher else -score.mean

@@ -222,5 +222,6 @@ def _protocol(result: Result) -> list[str]:
     words += public or ["--public-fraction", str(spec.public_fraction)]
     words += ["--public-labels"] * spec.public_labels + ["--train-fraction", str(spec.train_fraction)]
     words += ["--imbalance", str(spec.imbalance)] if spec.imbalance else []
+    words += ["--metric", spec.metric] if spec.metric != "accuracy" else []
     words += ["--unit", spec.unit or "image"] if result.task.units else []
     return [*words, "--split-seed", str(spec.split_seed), "--seeds", str(len(spec.seeds))]

@@ -21,7 +21,7 @@ from dpbench.board.index import Worth
 from dpbench.errors import Complaint, MalformedFile
 from dpbench.records import storage
 from dpbench.records.board import Board
-from dpbench.records.metrics import Metric, Share
+from dpbench.records.metrics import RankMetric, Share
 from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin, Result
 
@@ -39,7 +39,7 @@ class Curve(BaseModel):
     schema_version: Literal[1] = 1
     board: str
     digest: str  # of the board
-    metric: Metric
+    metric: RankMetric
     learner: Component  # with its settings
     labels: tuple[Annotated[int, Field(ge=2)], ...]  # ascending; the last is all public labels there are
     scores: tuple[tuple[Share, ...], ...]  # one row a draw: the first labels of one random order

@@ -31,6 +31,12 @@ Imbalance = Annotated[
         "stays whole."
     ),
 ]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        help="What learners aim for and results are compared by: accuracy, balanced_accuracy ... \\[default: accuracy]"
+    ),
+]
 Unit = Annotated[
     str | None,
     typer.Option(

@@ -83,8 +83,9 @@ def table(
 
 @app.command("show")
 def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
-    """Say everything that a result says, in words."""
+    """Say everything that a result says, in words, and show its confusion matrix."""
     from dpbench.analysis import description
+    from dpbench.analysis.confusion import write_confusion
     from dpbench.analysis.reader import read_results
 
     (filed,), _ = read_results([_file(file)])
@@ -92,6 +93,8 @@ def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
     for heading, text in description.describe_result(filed):
         table.add_row(heading, Text(text))
     Console().print(table)
+    for line in write_confusion(filed.result):
+        Console().print(Text(line), soft_wrap=True)
 
 
 def compare(
@@ -109,14 +112,15 @@ def compare(
 
 
 def show_tables(tables: Sequence[Tables], console: Console) -> None:
-    """Print tables and what their marks mean."""
+    """Print tables and what their numbers and marks mean."""
     from dpbench.analysis import formats
 
     for one in tables:
         console.print(Text(formats.heading(one), style="bold"), soft_wrap=True)
         for part in formats.render_terminal(one, console.width):
             console.print(part, end="\n\n")
-    console.print(formats.STAR, highlight=False, soft_wrap=True)
+    for said in dict.fromkeys(formats.legend(one.metric) for one in tables):
+        console.print(said, highlight=False, soft_wrap=True)
 
 
 def _file(path: Path) -> Path:

@@ -40,6 +40,7 @@ def run(
     train_fraction: flags.TrainFractions = None,
     imbalance: flags.Imbalance = None,
     unit: flags.Unit = None,
+    metric: flags.Metric = None,
     split_seed: flags.SplitSeed = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 5 means 0 to 4. \\[default: 5]")] = None,
     secure_rng: Annotated[
@@ -90,7 +91,8 @@ def run(
     given = {
         **{name: values[0] for name, values in axes.items() if values and name not in many}, "delta": delta,
         "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
-        "public_labels": public_labels, "imbalance": imbalance, "unit": unit, "split_seed": split_seed, "seeds": seeds,
+        "public_labels": public_labels, "imbalance": imbalance, "unit": unit, "metric": metric,
+        "split_seed": split_seed, "seeds": seeds,
         "secure_rng": secure_rng, "search": search,
         "allow_overlap": allow_overlap,
     }  # fmt: skip

@@ -35,6 +35,7 @@ def tune(
     train_fraction: flags.TrainFraction = None,
     imbalance: flags.Imbalance = None,
     unit: flags.Unit = None,
+    metric: flags.Metric = None,
     split_seed: flags.SplitSeed = None,
     allow_overlap: flags.AllowOverlap = None,
     selection: Annotated[
@@ -57,6 +58,7 @@ def tune(
         "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
         "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
         "public_labels": public_labels, "train_fraction": train_fraction, "imbalance": imbalance, "unit": unit,
+        "metric": metric,
         "split_seed": split_seed, "allow_overlap": allow_overlap, "search": search,
     }  # fmt: skip
     asked = make_spec(flags.values_of(given, keys, "tune"), flags.origin_of(spec, "tune"))

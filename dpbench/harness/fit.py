@@ -52,7 +52,8 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     with prepared.phases("score"), computing(prepared.threads):
         who = prepared.who("predict")
         scores = predict_isolated(prepared.parts.learner, who, predict, prepared.test.x, prepared.roles.task)
-        return SeedFit(predict, SeedResult(seed=seed, **about, **scoring.score(scores, prepared.test.y)))
+        found = scoring.score(scores, prepared.test.y, prepared.parts.learner.logits)
+        return SeedFit(predict, SeedResult(seed=seed, **about, **found))
 
 
 def _fit_once(prepared: PreparedRun, seed: int) -> tuple[Predict, dict[str, Any]]:

@@ -205,7 +205,7 @@ def load_run(
     shared = shared or SharedWork()
     if shared.threads is not None:
         torch.set_num_threads(shared.threads)  # of extraction; some libraries count by the thread that asks
-    source = DataSource(resolved.parts, asked.split_rule, asked.budget, there, shared)
+    source = DataSource(resolved.parts, asked.split_rule, asked.budget, there, shared, asked.metric)
     with phases("load"):
         roles = source.roles(asked.seeds[0])
         warn_of_delta(source.budget, roles.task)

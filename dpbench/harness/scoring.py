@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dpbench.api import Predict, Task
 from dpbench.errors import ComponentFailed
+from dpbench.records.metrics import BINS, Calibration, Evidence, count_metrics, write_confusion
 
 BATCH = 4096
 COMPARED, TOLERANCE = 8, 1e-3  # examples that are scored again among fewer, and what rounding may change
@@ -54,11 +55,12 @@ def _own(x: Tensor, task: Task) -> Tensor:
     return x.to(task.device, torch.float32, copy=True)  # a predictor may write to its input
 
 
-def score(scores: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Return accuracy, balanced and worst-class accuracy, macro-F1, AUROC (two classes only) and accuracy by class.
+def score(scores: np.ndarray, labels: np.ndarray, logits: bool = False) -> dict[str, Any]:
+    """Return every metric, accuracy by class, and what they can be counted from again; see `records.metrics`.
 
     `correct` is one bit a test example, in base64: it lets two results be compared example by example, and lets
-    accuracy be counted again. `predictions` is the SHA-256 of the predicted classes.
+    accuracy be counted again. `predictions` is the SHA-256 of the predicted classes. `confusion` is the confusion
+    matrix, and `calibration`, where `scores` are logits, says how well their softmax fits.
 
     A class without test examples has accuracy None and is left out of the balanced and the worst-class figures; in
     macro-F1 it counts as 0, like a class that is never guessed.
@@ -66,21 +68,34 @@ def score(scores: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     classes = scores.shape[1]
     guesses = scores.argmax(1)
     matrix = np.bincount(classes * labels + guesses, minlength=classes**2).reshape(classes, classes)  # (true, guessed)
-    counts = matrix.sum(1)
-    either = counts + matrix.sum(0)
-    by_class = [float(matrix[k, k] / counts[k]) if counts[k] else None for k in range(classes)]
-    present = [value for value in by_class if value is not None]
-    both = classes == 2 and len(present) == 2
+    kept = Evidence(tuple(map(tuple, matrix.tolist())), _calibration(scores, labels, guesses) if logits else None)
+    both = classes == 2 and len(kept.present) == 2
     return {
-        "accuracy": float((guesses == labels).mean()),
-        "balanced_accuracy": float(np.mean(present)),
-        "worst_class_accuracy": min(present),
-        "macro_f1": float(np.mean(2 * np.diag(matrix) / np.maximum(either, 1))),
+        **count_metrics(kept),
         "auroc": _auroc(scores[:, 1] - scores[:, 0], labels == 1) if both else None,
-        "class_accuracy": by_class,
+        "class_accuracy": kept.class_accuracy,
         "correct": base64.b64encode(np.packbits(guesses == labels).tobytes()).decode(),
         "predictions": hashlib.sha256(guesses.astype("<i8").tobytes()).hexdigest(),
+        "confusion": write_confusion(kept.confusion),
+        "calibration": kept.calibration,
     }
+
+
+def _calibration(logits: np.ndarray, labels: np.ndarray, guesses: np.ndarray) -> Calibration:
+    """Return how well the softmax of logits (n, classes) fits labels (n,); `guesses` (n,) are the classes guessed."""
+    from scipy.special import log_softmax
+
+    logs, rows = log_softmax(logits, axis=1), np.arange(len(labels))
+    shares = np.exp(logs)  # (n, classes)
+    confidence = shares[rows, guesses]
+    places = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)  # (n,)
+    binned = [np.bincount(places, weights, BINS) for weights in (None, guesses == labels, confidence)]
+    residuals = shares.copy()
+    residuals[rows, labels] -= 1
+    return Calibration(
+        count=tuple(map(int, binned[0])), right=tuple(map(int, binned[1])), confidence=tuple(map(float, binned[2])),
+        log_loss=abs(float(logs[rows, labels].sum())), brier=float(np.square(residuals).sum()),
+    )  # fmt: skip
 
 
 def _auroc(scores: np.ndarray, positive: np.ndarray) -> float:

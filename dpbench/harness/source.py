@@ -24,6 +24,7 @@ class DataSource:
     budget: Budget  # whose delta has to be below 1/n
     device: torch.device
     shared: SharedWork
+    metric: str = "accuracy"  # what learners are told to aim for
 
     def roles(self, seed: int) -> Roles:
         """Return the examples that a fit with this seed has, each in its role.
@@ -38,7 +39,7 @@ class DataSource:
             named = canonical_digest([part and write_component(part).model_dump(mode="json") for part in datasets])
             roles = dataclasses.replace(roles, digests=dict.fromkeys(roles.digests, named))
         count = len(select_public(roles.public, self.parts.learner).x)
-        return dataclasses.replace(roles, task=dataclasses.replace(roles.task, public=count))
+        return dataclasses.replace(roles, task=dataclasses.replace(roles.task, public=count, metric=self.metric))
 
     def alike(self, seed: int, other: int) -> bool:
         """Return whether fits with these seeds have the same data."""

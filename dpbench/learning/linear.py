@@ -86,6 +86,20 @@ class LinearProbe:
 
         return descended([self], [head], task.size, noisy_gradients)[0]
 
+    def head_noise(self, sigma: float, size: int) -> float:
+        """Return the variance of the noise that training adds to each number of a head, at most.
+
+        The noise of step t goes on in the velocity, and stays in the head: (1 - momentum^j) / (1 - momentum) of it, j
+        the steps that are left. What later steps take back is not counted.
+
+        Args:
+            sigma: the noise multiplier of the release.
+            size: private examples.
+        """
+        step = self.learning_rate * sigma * self.clip / (self.sample_rate * size)
+        stays = [(1 - self.momentum**left) / (1 - self.momentum) for left in range(1, self.steps + 1)]
+        return step**2 * sum(one**2 for one in stays)
+
     def logits(self, head: Tensor, features: Tensor) -> Tensor:
         """Return (c, k) logits of (c, d) public features under a (k, d + 1) head, or (k, d) without bias."""
         import torch

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from dpbench.api import Budget, Curator, Learner, Predict, PublicData, Release, Task, require_setting
 from dpbench.learning.defaults import check_training, pace, travel
 from dpbench.learning.linear import LinearProbe, Transform
+from dpbench.learning.probabilities import aimed, calibrated
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 _OWN = ("learning_rate", "momentum", "clip", "steps")  # what settings that train together may differ in
 _TRAINING = (*_OWN, "sample_rate", "init")  # what the map of the features does not depend on
@@ -70,7 +72,22 @@ class ProbeLearner(Learner):
 
     def fit_on(self, features: Transform, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train the head on the features of this map, which is `features` of the same public data and generator."""
-        return self.refine(self.probe.train(curator, features, generator), features, public)
+        predict = self.probe.train(curator, features, generator)
+        return self.finish(predict, features, curator.task, public, curator.sigma["gradient"])
+
+    def finish(self, predict: Predict, features: Transform, task: Task, public: PublicData, sigma: float) -> Predict:
+        """Return what a trained head's predictor becomes: refined, its probabilities calibrated, aimed at the metric.
+
+        All of it is post-processing with public data; `sigma` is the noise multiplier that the head was trained with.
+        """
+        refined = self.refine(predict, features, public)
+        per_number = self.probe.head_noise(sigma, task.size)
+
+        def noise(x: Tensor) -> float:  # the variance of a logit
+            return per_number * (1 + float(features(x).double().square().sum(1).mean()))
+
+        known = noise if refined is predict else None
+        return aimed(calibrated(refined, public, known), task, public)
 
     @property
     def probe(self) -> LinearProbe:

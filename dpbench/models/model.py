@@ -95,7 +95,7 @@ class Model:
         return found
 
     def predict_proba(self, images: Asked) -> np.ndarray:
-        """Return the softmax of the scores, where those are logits: the learner's own shares, not calibrated.
+        """Return the softmax of the scores, where those are logits: as honest as the result's calibration error says.
 
         Raises:
             SpecError: the learner's scores are no logits; others as `predict`.

@@ -14,6 +14,7 @@ from dpbench.models import Model
 from dpbench.notebook.arrays import Arrays
 from dpbench.notebook.outcome import PLACE, Results
 from dpbench.records.journal import Journal
+from dpbench.records.metrics import RankMetric
 from dpbench.registry import KINDS, OWN, Registry, load
 from dpbench.registry.components import kind_of, write_component
 from dpbench.support.files import check_writable
@@ -45,6 +46,7 @@ def run(
     train_fraction: float | Sequence[float] | None = None,
     imbalance: float | None = None,
     unit: str | None = None,
+    metric: RankMetric = "accuracy",
     split_seed: int | None = None,
     allow_overlap: bool = False,
     seeds: int | Sequence[int] = 5,
@@ -73,6 +75,7 @@ def run(
         train_fraction: share of the private split to keep.
         imbalance: the first class to the last, in shares kept.
         unit: whose ε it is, such as "patient": what the dataset numbers; by default an image's.
+        metric: what results are compared by and learners aim for, such as "balanced_accuracy".
         split_seed: seed of the public and private split.
         allow_overlap: take public images that are private ones; no board takes the result.
         seeds: how many, from 0 on; or which.
@@ -98,7 +101,7 @@ def run(
         "delta": delta,
         "accountant": accountant, "public_fraction": public_fraction,
         "public_dataset": None if public_dataset is None else _named(public_dataset), "public_labels": public_labels,
-        "imbalance": imbalance, "unit": unit, "split_seed": split_seed,
+        "imbalance": imbalance, "unit": unit, "metric": metric, "split_seed": split_seed,
         "seeds": seeds if isinstance(seeds, int) else list(seeds),
         "secure_rng": secure_rng, "search": {"rule": search} if isinstance(search, str) else search,
         "allow_overlap": allow_overlap or None,

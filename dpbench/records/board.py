@@ -14,7 +14,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from dpbench.errors import SpecError
-from dpbench.records.metrics import Metric
+from dpbench.records.metrics import RankMetric
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.search import UNRANKED, SelectionRule
 from dpbench.records.spec import COMPONENTS, read_toml
@@ -38,7 +38,8 @@ class ReportedFigure(BaseModel):
 
 
 def _spelled_out() -> list[str]:
-    return [key for key, field in Protocol.model_fields.items() if field.default is not None]
+    """Return the keys that have a default in a protocol and none in a board; the metric is a key of the board's own."""
+    return [key for key, field in Protocol.model_fields.items() if field.default is not None and key != "metric"]
 
 
 def _required(schema: dict[str, Any]) -> None:
@@ -56,7 +57,7 @@ class Board(Protocol):
     name: str = Field(pattern=NAME)
     title: str
     about: str = ""
-    metric: Metric
+    metric: RankMetric
     selection: tuple[SelectionRule, ...] = Field(min_length=1)  # the rules that are ranked; others are shown, unranked
     published: tuple[ReportedFigure, ...] = ()
 

@@ -1,26 +1,168 @@
-"""The metrics that every seed is scored by; shares of 1, higher is better.
+"""What a seed keeps of its test predictions, and the metrics that are counted from it.
 
-A new one is a name in `Metric`, a title and a field here, and its value in `harness.scoring.score`: results, tables,
-figures, flags and pages follow. Its field is `Share | None = None`, as results from before it lack it.
+A new metric is a name in `Metric`, a field of `Scores` (None by default, as older results lack it) and one function
+below, under `@metric`: results, checks, tables, flags and pages follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Metric = Literal["accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc"]
+RankMetric = Literal["accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc"]
+"""What a board may rank by: shares of 1, higher is better."""
+Metric = Literal[
+    "accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc", "class_gap", "ece", "nll", "brier"
+]
 METRICS: tuple[Metric, ...] = get_args(Metric)
-TITLES: Mapping[Metric, str] = {
-    "accuracy": "Accuracy",
-    "balanced_accuracy": "Balanced accuracy",
-    "worst_class_accuracy": "Worst class",
-    "macro_f1": "Macro F1",
-    "auroc": "AUROC",
-}
+BINS = 15  # of the reliability diagram (Guo et al. 2017)
 Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
+Loss = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Bins = Annotated[tuple[Count, ...], Field(min_length=BINS, max_length=BINS)]
+
+
+class Calibration(BaseModel):
+    """How well probabilities fit: test examples binned by confidence, the probability of the class that was guessed.
+
+    Bin b holds confidences above b / 15, up to (b + 1) / 15.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    count: Bins
+    right: Bins
+    confidence: Annotated[tuple[Loss, ...], Field(min_length=BINS, max_length=BINS)]  # sums
+    log_loss: Loss  # sum over test examples of -log p(true class), in nats
+    brier: Loss  # sum over test examples of the squared distance from the one-hot label, 0 to 2 each
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a seed keeps of its predictions of n test examples."""
+
+    confusion: tuple[tuple[int, ...], ...]  # row: true class, column: guessed class
+    calibration: Calibration | None = None  # None where the learner gives no probabilities
+
+    @cached_property
+    def there(self) -> tuple[int, ...]:
+        """Test examples of each class."""
+        return tuple(map(sum, self.confusion))
+
+    @cached_property
+    def right(self) -> tuple[int, ...]:
+        """Correct answers by class."""
+        return tuple(row[label] for label, row in enumerate(self.confusion))
+
+    @property
+    def size(self) -> int:
+        """The number of test examples."""
+        return sum(self.there)
+
+    @cached_property
+    def class_accuracy(self) -> tuple[float | None, ...]:
+        """Accuracy of each class; None for a class without test examples."""
+        return tuple(hit / count if count else None for hit, count in zip(self.right, self.there, strict=True))
+
+    @property
+    def present(self) -> tuple[float, ...]:
+        """Accuracies of the classes that have test examples."""
+        return tuple(one for one in self.class_accuracy if one is not None)
+
+
+Compute = Callable[[Evidence], float | None]
+
+
+@dataclass(frozen=True)
+class MetricFacts:
+    """What is said of a metric, and how it is counted."""
+
+    title: str
+    higher: bool = True  # is better
+    share: bool = True  # of 1: printed in percent
+    compute: Compute | None = None  # None: not counted from what a seed keeps
+
+
+FACTS: dict[str, MetricFacts] = {"auroc": MetricFacts("AUROC")}  # which rests on the order of scores
+
+
+def metric(title: str, *, higher: bool = True, share: bool = True) -> Callable[[Compute], Compute]:
+    """Register the function below as the metric of its name."""
+
+    def register(compute: Compute) -> Compute:
+        FACTS[compute.__name__] = MetricFacts(title, higher, share, compute)
+        return compute
+
+    return register
+
+
+@metric("Accuracy")
+def accuracy(kept: Evidence) -> float:
+    """Return the share of test examples that are classified correctly."""
+    return sum(kept.right) / kept.size
+
+
+@metric("Balanced accuracy")
+def balanced_accuracy(kept: Evidence) -> float:
+    """Return the mean accuracy over the classes that have test examples."""
+    return math.fsum(kept.present) / len(kept.present)
+
+
+@metric("Worst class")
+def worst_class_accuracy(kept: Evidence) -> float:
+    """Return the accuracy of the class that has the least."""
+    return min(kept.present)
+
+
+@metric("Macro F1")
+def macro_f1(kept: Evidence) -> float:
+    """Return the mean F1 over all classes; one without test examples, or that is never guessed, counts as 0."""
+    guessed = map(sum, zip(*kept.confusion, strict=True))
+    parts = [2 * hit / max(a + b, 1) for hit, a, b in zip(kept.right, kept.there, guessed, strict=True)]
+    return math.fsum(parts) / len(parts)
+
+
+@metric("Class gap", higher=False)
+def class_gap(kept: Evidence) -> float:
+    """Return the accuracy of the best class less that of the worst."""
+    return max(kept.present) - min(kept.present)
+
+
+@metric("Calibration error", higher=False)
+def ece(kept: Evidence) -> float | None:
+    """Return the expected calibration error: by how much confidence and accuracy differ, on average over 15 bins.
+
+    Source: Guo et al. 2017, equation 3.
+    """
+    if kept.calibration is None:
+        return None
+    bins = zip(kept.calibration.right, kept.calibration.confidence, strict=True)
+    return math.fsum(abs(right - confidence) for right, confidence in bins) / kept.size
+
+
+@metric("Log loss", higher=False, share=False)
+def nll(kept: Evidence) -> float | None:
+    """Return the mean negative log-likelihood of the true class, in nats."""
+    return None if kept.calibration is None else kept.calibration.log_loss / kept.size
+
+
+@metric("Brier score", higher=False, share=False)
+def brier(kept: Evidence) -> float | None:
+    """Return the mean squared distance between probabilities and the one-hot label, 0 to 2 (Brier 1950)."""
+    return None if kept.calibration is None else kept.calibration.brier / kept.size
+
+
+TITLES: Mapping[Metric, str] = {name: FACTS[name].title for name in METRICS}
+
+
+def count_metrics(kept: Evidence) -> dict[str, float | None]:
+    """Return every metric that is counted from what a seed keeps."""
+    return {name: facts.compute(kept) for name, facts in FACTS.items() if facts.compute is not None}
 
 
 class Scores(BaseModel):
@@ -33,3 +175,46 @@ class Scores(BaseModel):
     worst_class_accuracy: Share
     macro_f1: Share
     auroc: Share | None
+    # Results of before these were kept lack them.
+    class_gap: Share | None = Field(default=None, exclude_if=lambda value: value is None)
+    ece: Share | None = Field(default=None, exclude_if=lambda value: value is None)
+    nll: Loss | None = Field(default=None, exclude_if=lambda value: value is None)
+    brier: Loss | None = Field(default=None, exclude_if=lambda value: value is None)
+
+
+def write_confusion(matrix: Sequence[Sequence[int]]) -> tuple[str, ...]:
+    """Return a confusion matrix as text: a line a true class, counts by guessed class.
+
+    >>> write_confusion([[2, 1], [0, 3]])
+    ('2 1', '0 3')
+    """
+    return tuple(" ".join(map(str, row)) for row in matrix)
+
+
+class KeptPredictions(Scores):
+    """Scores, with what they can be counted from again."""
+
+    # One line a true class, counts by guessed class: see `write_confusion`.
+    confusion: tuple[Annotated[str, Field(pattern=r"^\d{1,9}( \d{1,9})*$")], ...] | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )
+    calibration: Calibration | None = Field(default=None, exclude_if=lambda value: value is None)
+
+    @model_validator(mode="after")
+    def _square(self) -> KeptPredictions:
+        matrix = self.matrix
+        if matrix is not None and any(len(row) != len(matrix) for row in matrix):
+            raise ValueError("a confusion matrix has as many columns as rows")
+        if matrix is None and self.calibration is not None:
+            raise ValueError("calibration stands beside a confusion matrix")
+        return self
+
+    @property
+    def matrix(self) -> tuple[tuple[int, ...], ...] | None:
+        """The confusion matrix: counts, a row for each true class and a column for each guessed one."""
+        return tuple(tuple(map(int, row.split())) for row in self.confusion) if self.confusion else None
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What metrics are counted from; None in results of before it was kept."""
+        return Evidence(self.matrix, self.calibration) if self.matrix else None

@@ -25,6 +25,7 @@ from pydantic import (
 from dpbench.api import Adjacency, Budget
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting.accountant import AccountantName
+from dpbench.records.metrics import RankMetric
 
 ACCOUNTABLE = (1e-4, 1e4)
 SMALLEST_DELTA = 1e-12  # below it accountants round, and no longer agree
@@ -179,6 +180,8 @@ class Protocol(BaseModel):
     unit: Annotated[str | None, BeforeValidator(_not_an_image)] = Field(
         None, pattern=r"^[a-z][a-z -]*$", exclude_if=lambda value: value is None
     )
+    # What results are compared by: public, and a learner may aim for it. Not written where it is accuracy.
+    metric: RankMetric = Field(default="accuracy", exclude_if=lambda value: value == "accuracy")
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(first_seeds)] = (0, 1, 2, 3, 4)
 
     @property

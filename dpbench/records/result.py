@@ -18,7 +18,7 @@ from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.mechanisms.table import PLANS
 from dpbench.records import storage
 from dpbench.records.checksums import seal_of
-from dpbench.records.metrics import METRICS, Scores, Share
+from dpbench.records.metrics import METRICS, KeptPredictions, Share
 from dpbench.records.overlap import SUSPECT, Copies, Overlap, find_excess
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
@@ -132,7 +132,7 @@ class Privacy(_Record):
         return self.mechanism == MECHANISM
 
 
-class SeedResult(Scores):
+class SeedResult(KeptPredictions):
     """One fit, scored on the test split at full precision."""
 
     seed: int

@@ -17,11 +17,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dpbench.analysis.confusion import MOST, largest_errors, total_confusion
 from dpbench.analysis.risk import membership_risk
 from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Standing
 from dpbench.errors import DataError
-from dpbench.records.metrics import METRICS
+from dpbench.records.metrics import BINS, METRICS
 from dpbench.records.result import Privacy, Result
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site
@@ -149,7 +150,8 @@ def _page(batch: Batch, row: view.Row, raw: bytes, risk: Risk, shared: Renderer)
         "settings_of": list(entry.settings.items())[:FACTS], "seconds": list(result.seconds.items())[:FACTS],
         "components": list(result.components.items())[:FACTS],
         "provenance": list(_facts(result.provenance))[:FACTS], "classes": _classes(result),
-        "more_classes": max(len(result.task.classes) - CLASSES, 0),
+        "confusion": _confusion(result), "errors": _errors(result), "reliability": list(_reliability(result)),
+        "probabilities": "ece" in result.metrics, "more_classes": max(len(result.task.classes) - CLASSES, 0),
         "raw": text.show_string(raw.decode("utf-8", "replace"), RAW),
         "tree": batch.settings.code("", entry.made.commit) if entry.made.commit else "",
     }  # fmt: skip
@@ -167,6 +169,35 @@ def _classes(result: Result) -> list[tuple[str, float, float, float]]:
             rows.append((text.show_string(name, 40), math.fsum(values) / len(values), min(values), max(values)))
     worst = sorted(rows, key=lambda row: row[1])[:CLASSES]
     return [row for row in rows if row in worst]
+
+
+def _confusion(result: Result) -> list[tuple[str, list[float | None]]]:
+    """Return for each true class its name and the shares of its test images by guessed class; nothing for many."""
+    matrix = total_confusion(result)
+    if matrix is None or len(matrix) > MOST:
+        return []
+    rows = [[one / row.sum() if row.sum() else None for one in row] for row in matrix]
+    return [(text.shorten_string(name, 16), row) for name, row in zip(result.task.classes, rows, strict=True)]
+
+
+def _errors(result: Result) -> list[tuple[str, str, float]]:
+    """Return the largest entries of a matrix that is not shown whole."""
+    matrix = total_confusion(result)
+    if matrix is None or len(matrix) <= MOST:
+        return []
+    return [(text.show_string(a, 40), text.show_string(b, 40), part) for a, b, part in largest_errors(result, matrix)]
+
+
+def _reliability(result: Result) -> Iterator[tuple[str, float, float, float]]:
+    """Yield for each bin of confidence that has images its range, their share, mean confidence and accuracy."""
+    kept = [seed.calibration for seed in result.seeds if seed.calibration]
+    total = sum(sum(one.count) for one in kept)
+    for place in range(BINS):
+        count = sum(one.count[place] for one in kept)
+        if count:
+            confidence = math.fsum(one.confidence[place] for one in kept) / count
+            span = f"{100 * place / BINS:.0f} to {100 * (place + 1) / BINS:.0f}%"
+            yield span, count / total, confidence, sum(one.right[place] for one in kept) / count
 
 
 def _parsed(raw: bytes, file: str) -> Result:

@@ -85,6 +85,24 @@ def spread(interval: Interval | None) -> str:
     return NONE if interval is None else formats.percent(interval)
 
 
+def score(interval: Interval | None, metric: str) -> str:
+    """Return a metric's mean with its interval, as `dpbench results` prints it, with its unit.
+
+    >>> score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), score(Interval(mean=1.5, low=1, high=2), "nll")
+    ('72.00 ± 2.00%', '1.500 ± 0.500')
+    """
+    return NONE if interval is None else formats.write_score(metric, interval) + formats.unit_of(metric)
+
+
+def seed_score(value: float | None, metric: str) -> str:
+    """Return a seed's score, as `score` does.
+
+    >>> seed_score(0.72, "accuracy"), seed_score(None, "auroc")
+    ('72.00%', '–')
+    """
+    return NONE if value is None else score(Interval(mean=value, low=None, high=None), metric)
+
+
 def budget(epsilon: float) -> str:
     """Return a target of epsilon, as short as it was written.
 
@@ -133,7 +151,8 @@ def seconds(value: float) -> str:
 
 
 FILTERS = {
-    "percent": percent, "points": points, "signed": show_signed_points, "spread": spread, "budget": budget,
+    "percent": percent, "points": points, "signed": show_signed_points, "spread": spread, "score": score,
+    "seed_score": seed_score, "budget": budget,
     "upward": round_up, "downward": round_down, "four": round_to_four, "bound": bound, "duration": duration,
     "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most,
 }  # fmt: skip

@@ -60,7 +60,7 @@ def _task(result: Result) -> Task:
     task = result.task
     return Task(
         task.example_shape, len(task.classes), task.private, torch.device("cpu"), task.public,
-        same_source=result.spec.public_dataset is None,
+        same_source=result.spec.public_dataset is None, metric=result.spec.metric,
     )  # fmt: skip
 
 

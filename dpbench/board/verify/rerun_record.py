@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dpbench.board.folder import ResultFile, content_of, validate_content
 from dpbench.board.verify.expectations import Wrong
-from dpbench.board.verify.verdict import SCORES, agreement_of, judge, reproduces, tolerance_of
+from dpbench.board.verify.verdict import agreement_of, compared_scores, judge, reproduces, tolerance_of
 from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible, SpecError
 from dpbench.harness.rerun import prepare_rerun
 from dpbench.records.checksums import record_seal
@@ -181,5 +181,5 @@ def _compared(result: Result, stated: SeedResult, found: SeedResult) -> SeedReru
     return SeedRerun(
         seed=stated.seed, outcome="differs", accuracy=found.accuracy, predictions=found.predictions,
         correct=found.correct, agreement=agreement_of(stated, found.correct, result),
-        scores={name: getattr(found, name) for name in SCORES},
+        scores={name: getattr(found, name) for name in compared_scores(stated)},
     )  # fmt: skip

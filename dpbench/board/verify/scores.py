@@ -8,6 +8,7 @@ import re
 import numpy as np
 
 from dpbench.analysis.paired import correct_bits
+from dpbench.board.verify.counts import check_counts
 from dpbench.board.verify.expectations import Wrong
 from dpbench.records.result import Result, SeedResult, summarise
 from dpbench.records.tolerance import CLOSE, close
@@ -21,7 +22,8 @@ def check_scores(result: Result) -> Wrong:
     if stated != result.spec.seeds:
         yield "seeds", f"expected seeds {result.spec.seeds}, as the spec asks, got {stated}"
     for number, seed in enumerate(result.seeds):
-        for field, said in itertools.chain(_bits(seed, result), _classes(seed, result), _fit(seed, result)):
+        checks = (_bits(seed, result), _classes(seed, result), check_counts(seed, result.task), _fit(seed, result))
+        for field, said in itertools.chain(*checks):
             yield f"seeds.{number}.{field}", said
     yield from _metrics(result)
 
@@ -29,10 +31,21 @@ def check_scores(result: Result) -> Wrong:
 def check_guesses(result: Result) -> Wrong:
     """Yield seeds of the same predictions that scored otherwise, on a test split that is the same for all seeds."""
     by_guess: dict[str, SeedResult] = {}
+    yield from _same_classes(result)
     for number, seed in enumerate(result.seeds):
         same = by_guess.setdefault(seed.predictions, seed)
         if same.correct != seed.correct or not all(map(close, same.class_accuracy, seed.class_accuracy)):
             yield f"seeds.{number}.predictions", f"the same as those of seed {same.seed}, which scored otherwise"
+
+
+def _same_classes(result: Result) -> Wrong:
+    """Yield seeds whose confusion matrix has other test examples by class than that of the first seed that has one."""
+    kept = [(number, seed.evidence) for number, seed in enumerate(result.seeds)]
+    there = next((one.there for _, one in kept if one), None)
+    for number, one in kept:
+        if one is not None and one.there != there:
+            said = f"expected {there} test examples by class, as other seeds, got {one.there}"
+            yield f"seeds.{number}.confusion", said
 
 
 def _bits(seed: SeedResult, result: Result) -> Wrong:

@@ -22,6 +22,7 @@ DIFFERENCE = 0.01  # what accuracy may differ by
 OTHERS = 0.05  # what the other scores may
 LUCK = 3.3  # standard deviations by which examples may tip in favour of a result: once in 2,000 times
 SCORES = METRICS[1:]  # beside accuracy
+BY_SCORES = {"auroc", "ece", "nll", "brier"}  # rest on scores, which predictions do not fix
 
 
 def judge(record: Rerun, result: Result) -> Rerun:
@@ -93,12 +94,17 @@ def _raised(seeds: tuple[SeedRerun, ...], result: Result) -> bool:
     return bool(gains.sum() > LUCK * math.sqrt(float((gains**2).sum())))
 
 
+def compared_scores(stated: SeedResult) -> list[str]:
+    """Return the scores that a re-run is compared by: those that the result has, and AUROC, which it may not have."""
+    return [name for name in SCORES if name == "auroc" or getattr(stated, name) is not None]
+
+
 def _scores_within(found: SeedRerun, stated: SeedResult, most: float) -> bool:
-    """Return whether the other scores differ by no more; AUROC rests on scores that predictions do not fix."""
-    for name in SCORES:
+    """Return whether the other scores differ by no more; a log loss above 1 by no larger a share of it."""
+    for name in compared_scores(stated):
         here, there = found.scores.get(name), getattr(stated, name)
-        bound = OTHERS if name == "auroc" else most
-        if (here is None) != (there is None) or (here is not None and abs(here - there) > bound):
+        bound = OTHERS if name in BY_SCORES else most
+        if (here is None) != (there is None) or (here is not None and abs(here - there) > bound * max(1.0, there)):
             return False
     return True
 

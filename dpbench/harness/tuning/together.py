@@ -59,7 +59,12 @@ def fit_together(
     features = mapped.maps.of(first, stack.task, public, generator)
     heads = _trained([learner.probe for learner in learners], mapped.of(first, stack, features), generator)
     pairs = zip(learners, heads, strict=True)
-    return [learner.refine(_predictor(learner.probe, head, features), features, public) for learner, head in pairs]
+    return [
+        learner.finish(
+            _predictor(learner.probe, head, features), features, stack.task, public, curator.sigma["gradient"]
+        )
+        for (learner, head), curator in zip(pairs, stack.curators, strict=True)
+    ]
 
 
 def _predictor(probe: LinearProbe, head: Tensor, features: Transform) -> Predict:

@@ -33,6 +33,7 @@ class Task:
     device: torch.device
     public: int = 0  # examples of public data that the learner sees
     same_source: bool = True  # whether they are of the private data's own dataset, not of another (`--public-dataset`)
+    metric: str = "accuracy"  # what results are compared by, such as balanced_accuracy: a learner may aim for it
     tail: Callable[[], nn.Module] | None = dataclasses.field(default=None, compare=False, repr=False)
     """Loads the published network behind the activations that examples are, where an extractor's `layer` is set."""
 

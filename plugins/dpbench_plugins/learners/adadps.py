@@ -16,6 +16,8 @@ from dpbench import (
     Release,
     SpecError,
     Task,
+    aimed,
+    calibrated,
     hookimpl,
     pace,
     require_setting,
@@ -97,7 +99,8 @@ class AdaDPS(Learner):
                 latest[:] = [preconditioner(head, features, labels, self.epsilon_c)]
             return latest[0]
 
-        return self._probe().train(curator, standardise, generator, scale=scale)
+        predict = self._probe().train(curator, standardise, generator, scale=scale)
+        return aimed(calibrated(predict, public), curator.task, public)
 
     def _probe(self) -> LinearProbe:
         steps, rate = require_setting(self.steps), require_setting(self.learning_rate)

@@ -18,6 +18,7 @@ from dpbench import (
     Release,
     SpecError,
     Task,
+    calibrated,
     components,
     exact_linear,
     hookimpl,
@@ -28,6 +29,8 @@ from dpbench import (
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+BALANCED = "balanced_accuracy"
 
 
 @dataclass(frozen=True)
@@ -43,17 +46,27 @@ class ClassMeans(Learner):
     for more. The whole budget goes into one release, so the noise on each sum has std sigma(epsilon), not sigma times
     the root of the steps: it is at its best at tiny epsilon, and for few examples. `k` follows the budget
     (`components`).
+
+    Where the protocol compares by balanced accuracy, sums are brought to one length, so that all classes count alike:
+    post-processing that asks for no counts. There are half as many components then, as rare classes carry fewer.
+    Chosen on training images alone: HAM10000 (5,750 private, epsilon 0.3 to 2) and CIFAR-10, 20 to 1 (epsilon 0.1 to
+    1), held-out images; from 58.5 to 65.4 at epsilon 0.3 on the second, from 37.0 to 40.6 at epsilon 0.7 on the first.
+
+    Sums times k classes / n are the logits of that analysis for classes of n / classes examples each, as whitened rows
+    of norm 1 have variance 1 / k in every direction.
     """
 
     name: ClassVar[str] = "class-means"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+    logits: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"k": (10, 20, 40, 80, 120, 200)}
 
     k: int | None = None
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return as many components as the budget carries, and at most 6 sqrt(m): more of m whitened rows mislead."""
-        return {"k": max(1, min(components(task, budget), round(6 * task.public**0.5)))}
+        share = 0.5 if task.metric == BALANCED else 1.0
+        return {"k": max(1, min(round(share * components(task, budget)), round(6 * task.public**0.5)))}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release over all examples."""
@@ -68,9 +81,14 @@ class ClassMeans(Learner):
         def rows(chunk: Chunk) -> RankOne:
             return RankOne(one_hot(chunk.y, classes) - 1 / classes, chunk.rows)
 
-        clip = (1 - 1 / classes) ** 0.5
+        clip, k = (1 - 1 / classes) ** 0.5, require_setting(self.k)
         sums = curator.map(whiten).noisy_sum(rows, release="class-sums", clip=clip)  # (classes, k)
-        return lambda x: whiten(x) @ sums.T
+        if curator.task.metric == BALANCED:
+            lengths = sums.norm(dim=1, keepdim=True).clamp(min=1e-12)
+            sums = sums * (lengths.mean() / lengths)
+        scale = k * classes / curator.task.size
+        head, noise = scale * sums, (scale * clip * curator.sigma["class-sums"]) ** 2
+        return calibrated(lambda x: whiten(x) @ head.T, public, lambda _: noise)
 
     def _whitening(self, public: Tensor) -> Any:  # (m, *shape) -> the map (c, *shape) -> (c, k) of unit rows
         units, k = unit_norm(public).double(), require_setting(self.k)

@@ -20,6 +20,7 @@ from dpbench import (
     SpecError,
     Standardise,
     Task,
+    aimed,
     hookimpl,
     residuals,
 )
@@ -82,13 +83,14 @@ class NonPrivate(Learner):
         """Fit on everything; a class without a private example is never predicted."""
         import torch
 
-        standardise, present = _moments(curator)
-        mask = torch.where(present, 0.0, NEVER)  # (k,)
-        factor = 2 if int(present.sum()) == 2 else 1
+        standardise, counts = _moments(curator)
+        mask = torch.where(counts > 0.5, 0.0, NEVER)  # (k,)
+        factor = 2 if int((counts > 0.5).sum()) == 2 else 1
         problem = _Problem(curator, standardise, mask, generator)
         strength, heads = (self.regularisation, None) if self.regularisation else problem.cross_validate(factor)
         head = problem.fit_heads("loss", factor / strength, 1e-5, heads)[0]
-        return lambda x: torch.addmm(head[:, -1] + mask, standardise(x), head[:, :-1].T)
+        predict = lambda x: torch.addmm(head[:, -1] + mask, standardise(x), head[:, :-1].T)
+        return aimed(predict, curator.task, public, counts)
 
 
 class _Problem:
@@ -274,7 +276,7 @@ def _longest(curator: Curator, rows: Callable[[Chunk], Tensor]) -> float:
 
 
 def _moments(curator: Curator) -> tuple[Standardise, Tensor]:
-    """Return the map that standardises by the private rows, and which classes they have, (k,) bool."""
+    """Return the map that standardises by the private rows, and how many each class has, (k,)."""
     import torch
     from torch.nn.functional import one_hot
 
@@ -290,7 +292,7 @@ def _moments(curator: Curator) -> tuple[Standardise, Tensor]:
     clip = 2 * _longest(curator, second)
     deviation = (curator.noisy_sum(second, release="moments", clip=clip) / size).clamp(min=0).sqrt()
     scale = torch.where(deviation > 1e-6 * deviation.max(), 1 / deviation, 1.0)
-    return Standardise(-mean * scale, scale), counts > 0.5
+    return Standardise(-mean * scale, scale), counts
 
 
 @hookimpl

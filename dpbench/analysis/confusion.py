@@ -1,0 +1,47 @@
+"""The confusion matrix of a result in words: over all seeds, whole for few classes, its largest errors for many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dpbench.records.result import Result
+
+MOST = 20  # classes of a matrix that is printed whole
+ERRORS = 10  # of a larger one
+NAME = 14  # letters of a class
+
+
+def total_confusion(result: Result) -> np.ndarray | None:
+    """Return the confusion matrix (k, k), summed over seeds, rows true classes; None where a seed has none."""
+    found = [seed.matrix for seed in result.seeds if seed.matrix]
+    return np.sum(found, 0) if found and len(found) == len(result.seeds) else None
+
+
+def largest_errors(result: Result, matrix: np.ndarray) -> list[tuple[str, str, float]]:
+    """Return true class, guessed class, and the share of the true one's test examples, the most examples first."""
+    off = matrix * (1 - np.eye(len(matrix), dtype=int))
+    places = [divmod(int(place), len(off)) for place in np.argsort(-off, axis=None, kind="stable")[:ERRORS]]
+    names = result.task.classes
+    return [(names[a], names[b], float(off[a, b] / matrix[a].sum())) for a, b in places if off[a, b]]
+
+
+def write_confusion(result: Result) -> Iterator[str]:
+    """Yield the lines that show the matrix, in percent of each true class; the largest errors where classes are many.
+
+    Nothing is yielded for results of before the matrix was kept.
+    """
+    matrix = total_confusion(result)
+    if matrix is None:
+        return
+    if len(matrix) > MOST:
+        yield "The most frequent errors, over all seeds, in percent of the true class:"
+        for true, guess, share in largest_errors(result, matrix):
+            yield f"  {true} taken for {guess}: {100 * share:.1f}"
+        return
+    names = [name if len(name) <= NAME else f"{name[: NAME - 1]}…" for name in result.task.classes]
+    width, counts = max(map(len, names)), matrix.sum(1)
+    yield "Confusion over all seeds: percent of each true class (rows), by guessed class (columns, in the same order)"
+    for name, row, count in zip(names, matrix, counts, strict=True):
+        yield f"  {name:{width}}" + "".join(f"{100 * hits / count:6.1f}" if count else "     -" for hits in row)

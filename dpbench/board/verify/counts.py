@@ -1,0 +1,103 @@
+"""Checks of what a seed keeps of its predictions: the confusion matrix and the reliability bins, counted again."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from dpbench.analysis.paired import correct_bits
+from dpbench.board.verify.expectations import Wrong
+from dpbench.records.metrics import BINS, Calibration, Evidence, count_metrics
+from dpbench.records.result import SeedResult, TaskFacts
+from dpbench.records.tolerance import CLOSE, close
+
+NEEDED = ("class_gap", "ece", "nll", "brier")  # metrics that no result has without its counts
+
+
+def check_counts(seed: SeedResult, task: TaskFacts) -> Wrong:
+    """Yield what the counts of a seed contradict: its bits, its metrics, or each other.
+
+    Results of before they were kept have none, nor the metrics that only they show.
+    """
+    kept = seed.evidence
+    if kept is None:
+        yield from ((name, "expected none without `confusion`") for name in NEEDED if getattr(seed, name) is not None)
+        return
+    if len(kept.confusion) != len(task.classes):
+        yield "confusion", f"expected a line for each of {len(task.classes)} classes, got {len(kept.confusion)}"
+        return
+    yield from itertools.chain(_confusion(kept, seed, task), _recounted(kept, seed))
+    if kept.calibration is not None:
+        yield from _calibration(kept.calibration, kept, len(task.classes))
+
+
+def _confusion(kept: Evidence, seed: SeedResult, task: TaskFacts) -> Wrong:
+    hits = _hits(seed, task)
+    if hits is not None and sum(kept.right) != hits:
+        yield "confusion", f"expected {hits} on the diagonal, as `correct` has it, got {sum(kept.right)}"
+    if kept.size != task.test:
+        yield "confusion", f"expected {task.test} test examples, got {kept.size}"
+    elif not close(max(kept.there) / kept.size, task.largest):
+        yield "confusion", f"expected {task.largest:.6g} of the test split in the largest class, got {max(kept.there)}"
+
+
+def _hits(seed: SeedResult, task: TaskFacts) -> int | None:
+    try:
+        return int(correct_bits(seed, task.test).sum())
+    except ValueError:  # which is a complaint of its own
+        return None
+
+
+def _recounted(kept: Evidence, seed: SeedResult) -> Wrong:
+    """Yield metrics that do not follow from the counts."""
+    if not kept.size:
+        return
+    for name, value in count_metrics(kept).items():
+        stated = getattr(seed, name)
+        if not close(stated, value):
+            yield name, f"expected {value!r}, counted from `confusion` and `calibration`, got {stated!r}"
+    if len(seed.class_accuracy) != len(kept.there) or not all(map(close, seed.class_accuracy, kept.class_accuracy)):
+        yield "class_accuracy", "expected what `confusion` has"
+
+
+def _calibration(stated: Calibration, kept: Evidence, classes: int) -> Wrong:
+    """Yield bins that do not add up, and sums of losses that no probabilities with these confidences have."""
+    if sum(stated.count) != kept.size or sum(stated.right) != sum(kept.right):
+        yield (
+            "calibration.count",
+            f"expected {kept.size} examples, {sum(kept.right)} right, got {sum(stated.count)} and {sum(stated.right)}",
+        )
+    for place, (count, right, total) in enumerate(zip(stated.count, stated.right, stated.confidence, strict=True)):
+        low, high = (count * end for end in _ends(place, classes))
+        if right > count or not low - CLOSE * (1 + low) <= total <= high + CLOSE * (1 + high):
+            yield (
+                f"calibration.confidence.{place}",
+                f"expected at most {count} right and a sum from {low:.6g} to {high:.6g}, got {right} and {total!r}",
+            )
+    for name, least in zip(("log_loss", "brier"), _least_losses(stated, classes), strict=True):
+        found = getattr(stated, name)
+        if found < least * (1 - CLOSE) - CLOSE:
+            yield f"calibration.{name}", f"expected {least:.6g} at least with these confidences, got {found!r}"
+    if stated.brier > 2 * kept.size * (1 + CLOSE):
+        yield "calibration.brier", f"expected 2 an example at most, got {stated.brier!r}"
+
+
+def _ends(place: int, classes: int) -> tuple[float, float]:
+    """Return the least and the greatest confidence of a bin: the class guessed has 1 / classes at least."""
+    high = (place + 1) / BINS
+    return min(max(place / BINS, 1 / classes), high), high
+
+
+def _least_losses(stated: Calibration, classes: int) -> tuple[float, float]:
+    """Return the least log loss and Brier score that the counts leave.
+
+    A right example with confidence c loses -log c and (1 - c)^2 at least. Of a wrong one the true class has no more
+    than c, nor than what c leaves: it loses -log of that, and c^2 + (1 - that)^2.
+    """
+    log_loss = brier = 0.0
+    for place, (count, right) in enumerate(zip(stated.count, stated.right, strict=True)):
+        low, high = _ends(place, classes)
+        left = min(high, max(1 - low, CLOSE))  # of the true class, where it was not guessed
+        log_loss += right * -math.log(high) + (count - right) * -math.log(left)
+        brier += right * (1 - high) ** 2 + (count - right) * (low**2 + (1 - left) ** 2)
+    return log_loss, brier

@@ -1,0 +1,133 @@
+"""Logits into honest probabilities: a temperature from public labels or from known noise, and a prior for every class.
+
+All of it is post-processing of a private head with public data: it costs no privacy, and a temperature changes no
+predicted class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dpbench.api import Choice, Chunk, Curator, Predict, PublicData, Task
+from dpbench.learning.linear import residuals
+from dpbench.privacy.core.exact.elementwise import folded
+from dpbench.privacy.core.exact.quantised import exact_linear
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+COLDEST, HOTTEST = 0.02, 50.0
+TEMPERATURES: tuple[float, ...] = tuple(2.0 ** (power / 2) for power in range(-5, 6))  # that private rows choose from
+SHARE = 0.03  # of the budget that the choice takes
+BALANCED = "balanced_accuracy"
+ROWS = 5_000  # public examples that a temperature or a prior is estimated from
+RAREST = 0.1  # of an even share: a class that public predictions never name may still exist
+
+
+def calibrated(predict: Predict, public: PublicData, noise: Callable[[Tensor], float] | None = None) -> Predict:
+    """Return the predictor of logits, divided by a temperature.
+
+    With public labels it is the one of least log loss on them (Guo et al. 2017). Without, it follows from the noise
+    that the logits are known to have (`noise_temperature`); where that is not known either, logits stay.
+
+    Args:
+        predict: logits (c, classes), of a head that learned nothing from these labels.
+        public: may be empty.
+        noise: maps public examples to the variance that noise adds to one logit, on average over them.
+    """
+    import torch
+
+    some = public.x[:ROWS]
+    if not len(some):
+        return predict
+    with torch.no_grad():
+        logits = predict(some).double().cpu()
+    if not bool(logits.isfinite().all()):
+        return predict  # training diverged: the harness says so
+    if public.y is not None:
+        temperature = label_temperature(logits, public.y[:ROWS].cpu())
+    else:
+        temperature = noise_temperature(logits, noise(some)) if noise else 1.0
+    return lambda x: predict(x) / temperature
+
+
+def label_temperature(logits: Tensor, y: Tensor) -> float:
+    """Return the temperature of least log loss of logits (m, k) on labels (m,), between 0.02 and 50.
+
+    One label counts as much as a guess that the temperature is 1, give or take a factor e: few labels say little.
+    """
+    from scipy.optimize import minimize_scalar
+    from torch.nn.functional import cross_entropy
+
+    def loss(log: float) -> float:
+        return float(cross_entropy(logits / math.exp(log), y, reduction="sum")) + log**2 / 2
+
+    found = minimize_scalar(loss, bounds=(math.log(COLDEST), math.log(HOTTEST)), method="bounded")
+    return math.exp(float(found.x))
+
+
+def plan_temperature(steps: int, name: str = "temperature") -> Choice:
+    """Return the planned choice of a temperature: it costs 3% of what a release of `steps` does, in 1 / sigma^2."""
+    return Choice(name, len(TEMPERATURES), relative_noise=float(f"{(SHARE * steps) ** -0.5:.3g}"))
+
+
+def choose_temperature(curator: Curator, head: Tensor, name: str = "temperature") -> float:
+    """Return the temperature that private rows choose: of least Brier score, by the exponential mechanism.
+
+    A row loses half its squared distance between probabilities and one-hot label by each temperature, 0 to 1, a
+    function of that row and public values to the last bit.
+
+    Args:
+        curator: over mapped rows (c, d).
+        head: (k, d + 1), the bias as its last column.
+        name: of the planned choice.
+    """
+    import torch
+
+    weight, bias = head[:, :-1].contiguous(), head[:, -1].contiguous()
+
+    def losses(chunk: Chunk) -> Tensor:
+        logits = exact_linear(chunk.x, weight, bias)
+        parts = [folded(residuals(logits / one, chunk.y).double().square(), 1) / 2 for one in TEMPERATURES]
+        return torch.stack(parts, 1).clamp(max=1)  # (c, candidates)
+
+    return TEMPERATURES[int(curator.noisy_choice(losses, release=name))]
+
+
+def noise_temperature(logits: Tensor, noise: float) -> float:
+    """Return the temperature under which the softmax of (m, k) logits is what they say of the logits without noise.
+
+    Over classes, logits have variance v, of which u = `noise` is noise. With a normal prior the logits without noise
+    are r times these, r = 1 - u / v, give or take a variance of r u each. The mean softmax of a normal vector is near
+    the softmax of its mean over sqrt(1 + pi/8 w), w the variance of a difference of two, 2 r u (MacKay 1992).
+    """
+    centred = logits - logits.mean(1, keepdim=True)
+    variance = float(centred.square().sum() / (len(logits) * max(1, logits.shape[1] - 1)))
+    signal = min(max(1 - noise / variance, COLDEST), 1.0) if variance > 0 else 1.0
+    return min(math.sqrt(1 + math.pi / 4 * signal * noise) / signal, HOTTEST)
+
+
+def aimed(predict: Predict, task: Task, public: PublicData, prior: Tensor | None = None) -> Predict:
+    """Return the predictor of logits for the metric that the task names: adjusted where it counts classes alike.
+
+    For balanced accuracy the logarithm of the class prior is taken off the logits (Menon et al. 2021, equation 9,
+    tau = 1). For any other metric the predictor stays as it is.
+
+    Args:
+        predict: calibrated logits (c, classes).
+        task: says the metric.
+        public: whose predictions estimate the prior, unless it is given.
+        prior: (classes,) shares of the private examples.
+    """
+    import torch
+
+    if task.metric != BALANCED or (prior is None and not len(public.x)):
+        return predict
+    if prior is None:
+        with torch.no_grad():
+            prior = predict(public.x[:ROWS]).double().softmax(1).mean(0)
+    shares = prior / prior.sum()
+    shift = shares.clamp(min=RAREST / task.classes).log()
+    return lambda x: predict(x) - shift.to(x.device, torch.float32)

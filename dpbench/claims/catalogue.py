@@ -112,7 +112,7 @@ class Paper(Strict):
     key: Name
     title: Text
     authors: Text
-    year: Annotated[int, Field(ge=1990, le=2100)]
+    year: Annotated[int, Field(ge=1990, le=2100)] | None = None
     url: Text | None = None
     source: Text  # where title, authors and year can be read
     claims: tuple[Claim, ...] = Field(min_length=1)

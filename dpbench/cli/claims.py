@@ -68,13 +68,13 @@ def _print_json(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
     rows = [
         {
             "paper": paper.model_dump(mode="json", exclude={"claims"}),
-            "claim": claim.model_dump(mode="json", exclude_unset=True),
+            "claim": claim.model_dump(exclude_unset=True),
             "verdict": said[paper.key, claim.id],
         }
         for paper in papers
         for claim in paper.claims
     ]
-    print(json.dumps(rows, indent=1, ensure_ascii=False))
+    print(json.dumps(rows, indent=1, ensure_ascii=False, default=float))
 
 
 def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:

@@ -27,7 +27,7 @@ LAYERS = (
     ("data",),
     ("contract", "registry"),
     ("harness",),
-    ("analysis", "audit", "models", "scaffold"),
+    ("analysis", "audit", "claims", "models", "scaffold"),
     ("board", "sweep", "testing"),
     ("museum", "studies"),
     ("notebook", "site"),

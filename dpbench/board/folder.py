@@ -9,6 +9,8 @@ Layout::
     audits/<board>/<id>.json     what came out when it was audited (`dpbench audit`)
     curves/<board>.json          what public labels alone score there (`dpbench leaderboard exchange`)
     leaderboard.json             made of all of these but the figures by `dpbench leaderboard build`
+    claims/PAPER.toml            what a paper claims, with a source for every field (`dpbench claims`)
+    claims/verdicts.json         what followed from it
     explanations/<id>.json       what `dpbench explain` found, which the page of a learner shows
     inspections/<id>.json        what `dpbench inspect` found, which `dpbench reproduce` reads
     schema.json                  of `leaderboard.json` and of a result

@@ -15,6 +15,7 @@ from dpbench.cli import (
     budget,
     cache,
     check,
+    claims,
     components,
     data,
     docs,
@@ -50,7 +51,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": results.compare,
     "predict": predict.predict, "explain": explain.explain,
     "list": components.list_components, "inspect": inspect.inspect, "check": check.check_component,
-    "budget": budget.budget,
+    "budget": budget.budget, "claims": claims.claims,
     "audit": audit.audit, "museum": museum.museum, "reproduce": reproduce.reproduce, "pretrain": pretrain.pretrain,
     "docs": docs.docs,
 }  # fmt: skip

@@ -10,6 +10,7 @@ Layout::
     learners.html, learners/         one page a learner
     data.html, datasets/, extractors/
     figures.html                     the papers' figures, as measured here
+    claims.html                      what papers claim, with ε computed again
     audits.html, museum.html         what was run again and attacked; privacy bugs, and what stops each
     leaderboard.json                 the index
     docs/                            the documentation, where it is built along

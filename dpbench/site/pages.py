@@ -9,6 +9,7 @@ from dpbench.board.export import table
 from dpbench.board.index import Standing
 from dpbench.site import component_pages, evidence_pages, learner_pages, view
 from dpbench.site.board_page import board_page
+from dpbench.site.claims_page import claims_page
 from dpbench.site.context import Site
 from dpbench.site.entries_page import entries_page
 from dpbench.site.figure_page import figures_page
@@ -39,6 +40,7 @@ def _files(site: Site) -> Iterator[tuple[str, bytes]]:
     yield from learner_pages.pages(site, shared)
     yield from component_pages.pages(site, shared)
     yield "figures.html", figures_page(site, shared)
+    yield "claims.html", claims_page(site, shared)
     yield "audits.html", evidence_pages.audits_page(site, shared)
     yield "museum.html", evidence_pages.museum_page(shared)
     yield "404.html", shared.lost()

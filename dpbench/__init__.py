@@ -4,6 +4,8 @@
 
 For a person at a notebook: `run`, `compare`, `results`, `load`, `check`, `dataset`, `figure`, `load_model`,
 and the `Results` and `Model` that they return: `NOTEBOOK`. They are imported when they are first asked for.
+
+For any training loop: `receipt`, whose parts and exporters are in `dpbench.receipts`: `RECEIPTS`.
 """
 
 from importlib import import_module
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from dpbench.notebook import load_model as load_model
     from dpbench.notebook import results as results
     from dpbench.notebook import run as run
+    from dpbench.receipts import Receipt as Receipt
+    from dpbench.receipts import receipt as receipt
 
 from dpbench.contract import *  # noqa: F403, which lists what it exports
 from dpbench.contract import __all__ as __all__
@@ -42,12 +46,17 @@ NOTEBOOK = (
 )
 """What a person at a notebook calls. It needs torch, so it is looked up when it is asked for."""
 
+RECEIPTS = ("Receipt", "receipt")
+"""What a training loop that is not dpbench's calls. It needs no torch, and is looked up when it is asked for."""
+
 
 def __getattr__(name: str) -> Any:
+    if name in RECEIPTS:
+        return getattr(import_module("dpbench.receipts"), name)
     if name in NOTEBOOK:
         return getattr(import_module("dpbench.notebook"), name)
     raise AttributeError(f"module 'dpbench' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *NOTEBOOK})
+    return sorted({*globals(), *NOTEBOOK, *RECEIPTS})

@@ -28,7 +28,7 @@ LAYERS = (
     ("contract", "registry"),
     ("harness",),
     ("analysis", "audit", "claims", "models", "scaffold"),
-    ("board", "sweep", "testing"),
+    ("board", "receipts", "sweep", "testing"),
     ("museum", "studies"),
     ("notebook", "site"),
     ("docs",),

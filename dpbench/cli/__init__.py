@@ -27,6 +27,7 @@ from dpbench.cli import (
     plugin,
     predict,
     pretrain,
+    receipt,
     report,
     reproduce,
     results,
@@ -59,6 +60,7 @@ for name, command in COMMANDS.items():
     app.command(name)(command)
 GROUPS = {
     "results": results.app, "data": data.app, "cache": cache.app, "plugin": plugin.app, "leaderboard": leaderboard.app,
+    "receipt": receipt.app,
 }  # fmt: skip
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpbench import contract, notebook
+from dpbench import contract, notebook, receipts
 from dpbench.museum import matrix
 from dpbench.privacy.mechanisms.table import mechanisms
 from dpbench.records import museum
@@ -24,6 +24,7 @@ SAID: Mapping[str, str] = {
     "dataset": "Options are written after the name: ``imagefolder:photos``. How to get the data: :doc:`/how-to/data`.",
     "extractor": "Options are written after the name: ``pixels:flat=false``. Which to take: :doc:`/how-to/features`.",
 }
+RECEIPTS = ("Receipt", "receipt")
 READS = {"none": "nothing", "unlabelled": "features", "labelled": "features and labels"}
 
 
@@ -78,6 +79,8 @@ def list_names() -> str:
         _titled("Public names"),
         _chapter("For a person at a notebook", notebook.__all__),
         _chapter("For a plugin", contract.__all__),
+        _chapter("For any training loop", RECEIPTS),
+        _receipt_parts(),
     ]
     return "\n".join(parts)
 
@@ -87,8 +90,18 @@ def _chapter(title: str, names: Iterable[str]) -> str:
     return "\n".join([title, "-" * len(title), "", *made])
 
 
+def _receipt_parts() -> str:
+    """Return what `dpbench.receipts` has beside the names of the root: parts of a receipt, events and exporters."""
+    made = []
+    for name in sorted({*receipts.__all__} - {*RECEIPTS}, key=str.lower):
+        kind = "function" if inspect.isfunction(getattr(receipts, name)) else "class"
+        made.append(f"{name}\n{'~' * len(name)}\n\n.. auto{kind}:: dpbench.receipts.{name}\n")
+    return "\n".join(["Parts of a receipt", "------------------", "", *made, ""])
+
+
 def _directive(name: str) -> str:
-    item = getattr(contract if name in contract.__all__ else notebook, name)
+    home = contract if name in contract.__all__ else receipts if name in RECEIPTS else notebook
+    item = getattr(home, name)
     if isinstance(item, type):
         bases = "   :show-inheritance:\n" if issubclass(item, BaseException) else ""
         return f".. autoclass:: dpbench.{name}\n   :members:\n{bases}"

@@ -1,0 +1,97 @@
+"""`dpbench receipt`: check a receipt, write one from a result, and print the schema."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpbench.errors import SpecError
+
+if TYPE_CHECKING:
+    from dpbench.receipts import Checked
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Receipts: small files that hold what the epsilon of a model follows from, whatever trained it.",
+)
+
+
+@app.command("check")
+def check(
+    files: Annotated[list[Path], typer.Argument(help="Receipts, made by dpbench.receipt(...).write(...).")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compute epsilon again by two accountants, and name every mismatch. Exit 1 if there is one."""
+    from dpbench.receipts import Receipt
+    from dpbench.receipts import check as check_receipt
+
+    checked = {}
+    for file in files:
+        try:
+            checked[str(file)] = check_receipt(Receipt.read(file), file.parent)
+        except SpecError as error:
+            raise SpecError(f"{file}: {error}") from error
+    if as_json:
+        print(json.dumps({name: _as_json(one) for name, one in checked.items()}, indent=2))
+    else:
+        for name, one in checked.items():
+            _show(name, one)
+    if not all(one.passed for one in checked.values()):
+        raise typer.Exit(1)
+
+
+@app.command("from")
+def from_result(
+    result: Annotated[Path, typer.Argument(help="A result of dpbench.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write. \\[default: beside it, as .receipt.json]")
+    ] = None,
+) -> None:
+    """Write the receipt of a result."""
+    from dpbench.receipts import from_result as convert
+
+    made = convert(result)
+    print(made.write(out or result.with_suffix(".receipt.json")))
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON schema of receipts, with a sentence on each field."""
+    from dpbench.receipts import Receipt
+
+    print(json.dumps(Receipt.model_json_schema(), indent=2, ensure_ascii=False))
+
+
+def _as_json(checked: Checked) -> dict[str, Any]:
+    return {
+        "passed": checked.passed,
+        "stated": checked.receipt.epsilon,
+        "accountants": [
+            {"name": one.accountant, "lower": _number(one.lower), "upper": _number(one.upper)}
+            for one in checked.opinions
+        ],
+        "mismatches": [{"name": one.name, "said": one.said} for one in checked.mismatches],
+        "remarks": list(checked.remarks),
+    }
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else "Infinity"
+
+
+def _show(file: str, checked: Checked) -> None:
+    receipt = checked.receipt
+    unit = f"per {receipt.unit}" if receipt.unit else "of an unknown unit"
+    print(f"{file}: epsilon {receipt.epsilon:.4g} at delta {receipt.delta:g}, {unit}, is stated")
+    for one in checked.opinions:
+        more = one.upper - receipt.epsilon
+        print(f"  {one.accountant}: {one.upper:.4g} for these events, {abs(more):.2g} {'more' if more > 0 else 'less'}")
+    for wrong in checked.mismatches:
+        print(f"  MISMATCH {wrong.name}: {wrong.said}")
+    for remark in checked.remarks:
+        print(f"  {remark}")
+    print("  Nothing contradicts it." if checked.passed else f"  {len(checked.mismatches)} mismatch(es).")

@@ -1,0 +1,78 @@
+"""Receipts: what the epsilon of any training loop follows from, in a file that `dpbench receipt check` computes again.
+
+============= ====================================================================================
+`events`      what was done to the private data, as a tree
+`receipt`     the file: `Receipt`, its parts, and `receipt`, which makes one
+`accounting`  epsilon of events by two accountants
+`check`       every mismatch by name
+`exporters`   what Opacus, jax_privacy, dp-accounting and OpenDP know, read without dpbench's harness
+`from_result` results of dpbench as receipts
+`pytest_plugin` the fixture `dpbench_audit`: fails a test whose loop is looser than its receipt
+============= ====================================================================================
+
+Importing it brings in no torch, and no library that an exporter reads.
+"""
+
+from dpbench.receipts.check import Checked, Mismatch, check
+from dpbench.receipts.events import (
+    Approximate,
+    BestOf,
+    Chosen,
+    Composed,
+    Concentrated,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    Pure,
+    Repeated,
+    Sampled,
+)
+from dpbench.receipts.exporters.dp_events import from_dp_event
+from dpbench.receipts.exporters.jax_plans import from_jax_privacy
+from dpbench.receipts.exporters.opacus_engine import from_opacus
+from dpbench.receipts.exporters.opendp_measurements import from_opendp
+from dpbench.receipts.from_result import from_result
+from dpbench.receipts.receipt import (
+    Accountant,
+    AuditFigures,
+    Batches,
+    HashedFile,
+    Noise,
+    Receipt,
+    Search,
+    Training,
+    receipt,
+)
+from dpbench.receipts.steps import gaussian_steps
+
+__all__ = [
+    "Accountant",
+    "Approximate",
+    "AuditFigures",
+    "Batches",
+    "BestOf",
+    "Checked",
+    "Chosen",
+    "Composed",
+    "Concentrated",
+    "Gaussian",
+    "HashedFile",
+    "Laplace",
+    "Mismatch",
+    "Noise",
+    "NonPrivate",
+    "Pure",
+    "Receipt",
+    "Repeated",
+    "Sampled",
+    "Search",
+    "Training",
+    "check",
+    "from_dp_event",
+    "from_jax_privacy",
+    "from_opacus",
+    "from_opendp",
+    "from_result",
+    "gaussian_steps",
+    "receipt",
+]

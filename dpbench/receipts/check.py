@@ -1,0 +1,265 @@
+"""Check a receipt: epsilon again for what its events say, and every mismatch by name.
+
+========== ==================================================================================================
+name       what is wrong
+========== ==================================================================================================
+epsilon    the events cost more than is stated, by more than 1%, or no accountant answers for them
+sampler    the loop drew batches otherwise than the events say
+rate       the loop's batches are larger than the rate of the events
+steps      the loop took more steps than the events have
+noise      what was added is not sigma times the clip
+normaliser sums were divided by a number that depends on who was drawn, or on who is there
+adjacency  it is missing, is not the accountant's, or does not go with the sampler
+delta      it is 1/n or more: publishing a random row is allowed
+size       n is missing
+unit       it is missing, or is not whose contribution was clipped
+search     how settings were chosen is missing, or runs on private data are outside epsilon
+hash       a file is not the one that the receipt is about
+audit      an audit found more than is stated
+========== ==================================================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.errors import SpecError
+from dpbench.receipts.accounting import Opinion, opinions
+from dpbench.receipts.events import BestOf, Composed, Gaussian, Repeated, Term, flatten
+from dpbench.receipts.receipt import Drawn, Receipt
+from dpbench.support.files import sha256
+
+TOLERANCE = 0.01
+"""By how much rates and noise may differ: loaders round, and the noise of some is measured."""
+RANDOM: frozenset[Drawn] = frozenset({"poisson", "truncated-poisson", "cyclic-poisson"})
+ACCOUNTED: dict[Drawn, str | None] = {
+    "everything": None, "shuffled": None, "poisson": "poisson", "cyclic-poisson": "poisson",
+    "truncated-poisson": "truncated-poisson", "fixed-size": "fixed-size",
+    "fixed-size-with-replacement": "fixed-size-with-replacement",
+}  # fmt: skip
+"""The sampler that the events must have for batches drawn so."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """One thing that does not fit, by name, and what to do."""
+
+    name: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found."""
+
+    receipt: Receipt
+    opinions: tuple[Opinion, ...]
+    mismatches: tuple[Mismatch, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.mismatches
+
+
+def check(receipt: Receipt, folder: Path | None = None) -> Checked:
+    """Return what accountants say about a receipt and what in it does not fit.
+
+    Args:
+        receipt: what to check.
+        folder: what the paths of its files are relative to; without it no file is looked at.
+
+    Raises:
+        SpecError: the events are more, or nested more deeply, than a receipt may have.
+    """
+    terms = _terms(receipt)
+    found: list[Mismatch] = []
+    answered: tuple[Opinion, ...] = ()
+    try:
+        answered = opinions(receipt.training.events, receipt.delta, receipt.adjacency or "add-or-remove-one")
+        found += _epsilon(receipt, answered)
+    except SpecError as error:
+        found.append(Mismatch("epsilon", f"cannot be computed again: {error}"))
+    for one in CHECKS:
+        found += one(receipt, terms)
+    found += _files(receipt, folder) if folder else []
+    return Checked(receipt, answered, tuple(found), tuple(_remarks(receipt, answered)))
+
+
+def _terms(receipt: Receipt) -> list[Term]:
+    event = receipt.training.events
+    return flatten(event.event if isinstance(event, BestOf) else event)
+
+
+def _epsilon(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[Mismatch]:
+    best = answered[0]
+    if receipt.epsilon < min(best.lower, best.upper - 1e-6):
+        cost = f"{best.upper:.4g}" if math.isfinite(best.upper) else "infinitely much"
+        yield Mismatch("epsilon", f"{receipt.epsilon:.4g} is stated, and the events cost {cost} by {best.accountant}.")
+
+
+def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+    batches = receipt.training.batches
+    if batches is None:
+        return
+    drawn = batches.drawn
+    accounted = {one.sampler if one.rate < 1 else None for one in terms if isinstance(one.leaf, Gaussian)}
+    if accounted and accounted != {ACCOUNTED[drawn]}:
+        said = " and ".join(sorted(one or "no" for one in accounted))
+        yield Mismatch(
+            "sampler",
+            f"batches were drawn as {drawn!r}, and epsilon is for {said} sampling.{_as_drawn(receipt, terms)}",
+        )
+
+
+def _as_drawn(receipt: Receipt, terms: list[Term]) -> str:
+    """Say what shuffled batches cost, where each row is in one batch an epoch and nothing is gained by the order."""
+    batches = receipt.training.batches
+    if batches is None or batches.drawn != "shuffled" or not all(isinstance(one.leaf, Gaussian) for one in terms):
+        return ""
+    epochs = [Repeated(event=one.leaf, times=max(1, math.ceil(one.times * one.rate - 1e-9))) for one in terms]
+    cost = opinions(Composed(events=tuple(epochs)), receipt.delta, receipt.adjacency or "add-or-remove-one")[0]
+    return f" Without the gain of sampling it is {cost.upper:.4g}."
+
+
+def _rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+    batches, size = receipt.training.batches, receipt.training.size
+    rates = {one.rate for one in terms if one.sampler}
+    if batches is None or batches.size is None or size is None or len(rates) != 1:
+        return
+    actual, rate = batches.size / size, rates.pop()
+    if actual > rate * (1 + TOLERANCE):
+        yield Mismatch(
+            "rate",
+            f"batches of {batches.size:g} of {size:,} rows are a rate of {actual:.4g}, and the events have {rate:.4g}.",
+        )
+
+
+def _steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+    batches = receipt.training.batches
+    if batches is None or batches.steps is None:
+        return
+    steps = batches.steps
+    if batches.size and receipt.training.size and batches.drawn in {"shuffled", "cyclic-poisson"}:
+        rate = terms[0].rate if terms and terms[0].sampler else 1.0
+        steps = math.ceil(steps * batches.size / (receipt.training.size * rate) - 1e-9)  # that a row can be in
+    accounted = sum(one.times for one in terms)
+    if steps > accounted:
+        yield Mismatch("steps", f"the loop took {steps:,} steps, and the events have {accounted:,}.")
+
+
+def _noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+    noise = receipt.training.noise
+    sigmas = {one.leaf.sigma for one in terms if isinstance(one.leaf, Gaussian)}
+    if noise is None or noise.sigma is None or len(sigmas) != 1:
+        return
+    stated = sigmas.pop()
+    if noise.sigma < stated * (1 - TOLERANCE):
+        yield Mismatch(
+            "noise",
+            f"noise of std {noise.std:g} on a {noise.added_to} of rows clipped to {noise.clip:g} is "
+            f"{noise.sigma:.4g} clips, and the events have sigma {stated:.4g}.",
+        )
+
+
+def _normaliser(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+    batches = receipt.training.batches
+    if batches is None or batches.normalised_by != "drawn-size":
+        return
+    if batches.drawn in RANDOM or (
+        batches.drawn in {"everything", "shuffled"} and receipt.adjacency == "add-or-remove-one"
+    ):
+        yield Mismatch(
+            "normaliser",
+            "sums were divided by the number of rows drawn, which one row changes: divide by the expected number.",
+        )
+
+
+def _adjacency(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+    stated, accountant = receipt.adjacency, receipt.training.accountant
+    assumed = accountant and accountant.adjacency
+    if stated is None:
+        yield Mismatch("adjacency", "missing: say whether a row is added or removed, replaced, or zeroed out.")
+    elif assumed and assumed != stated:
+        yield Mismatch("adjacency", f"{stated!r} is stated, and the accountant assumes {assumed!r}.")
+    elif stated != "replace-one" and any(str(one.sampler).startswith("fixed-size") for one in terms):
+        yield Mismatch(
+            "adjacency", f"{stated!r} is stated, and samples of a fixed size are accounted under 'replace-one'."
+        )
+
+
+def _delta(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+    size = receipt.training.size
+    if size is None:
+        if receipt.delta:
+            yield Mismatch("size", "missing: say how many rows there are, or nobody can tell whether delta is small.")
+    elif receipt.delta >= 1 / size:
+        yield Mismatch(
+            "delta",
+            f"{receipt.delta:g} is {receipt.delta * size:.3g}/n for n = {size:,}: publishing a random row is allowed. "
+            "State epsilon at a delta well below 1/n.",
+        )
+
+
+def _unit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+    noise = receipt.training.noise
+    clipped = noise and noise.clipped_per
+    if not receipt.unit:
+        yield Mismatch("unit", "missing: say whose data epsilon protects, such as image, example or patient.")
+    elif clipped and clipped != receipt.unit:
+        yield Mismatch("unit", f"epsilon is stated for one {receipt.unit}, and what was clipped is each {clipped}'s.")
+
+
+def _search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+    search = receipt.search
+    if search is None:
+        yield Mismatch("search", "missing: say how settings were chosen; runs = 1 if nothing was tried.")
+    elif search.runs > 1 and search.data == "private" and search.accounted == "no":
+        yield Mismatch(
+            "search", f"{search.runs:,} settings were compared on private data, and epsilon is that of one run."
+        )
+    elif search.accounted == "best-of" and not isinstance(receipt.training.events, BestOf):
+        yield Mismatch("search", "accounted as 'best-of', and the events have no 'best-of'.")
+
+
+def _audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+    audit = receipt.audit
+    if audit is None:
+        return
+    if audit.epsilon_lower is not None and audit.epsilon_lower > receipt.epsilon:
+        yield Mismatch("audit", f"{audit.method} found epsilon at least {audit.epsilon_lower:.4g}, and less is stated.")
+    if audit.failed:
+        yield Mismatch("audit", f"{audit.method} failed: {'; '.join(audit.failed)}.")
+
+
+CHECKS: tuple[Callable[[Receipt, list[Term]], Iterator[Mismatch]], ...] = (
+    _sampler, _rate, _steps, _noise, _normaliser, _adjacency, _delta, _unit, _search, _audit,
+)  # fmt: skip
+
+
+def _files(receipt: Receipt, folder: Path) -> Iterator[Mismatch]:
+    for role, one in receipt.files.items():
+        file = folder / one.path
+        try:
+            now = sha256(file)
+        except OSError as error:
+            yield Mismatch("hash", f"{role} {one.path} cannot be read: {error.strerror}.")
+            continue
+        if now != one.sha256:
+            yield Mismatch("hash", f"{role} {one.path} is not the file that the receipt is about: its SHA-256 differs.")
+
+
+def _remarks(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[str]:
+    size, batches = receipt.training.size, receipt.training.batches
+    if size and 0.5 / size < receipt.delta < 1 / size:
+        yield f"Delta {receipt.delta:g} is {receipt.delta * size:.0%} of 1/n. Choose a delta well below."
+    if answered and receipt.epsilon > answered[0].upper * 1.02:
+        yield f"{receipt.epsilon:.4g} is stated with a margin: {answered[0].accountant} has {answered[0].upper:.4g}."
+    if batches and batches.normalised_by == "expected-size" and receipt.adjacency == "add-or-remove-one":
+        yield "Sums are divided by the expected batch size: if it follows from n, then n is public."
+    if receipt.audit is None:
+        yield "No audit: that the loop does what its events say rests on its author's word."

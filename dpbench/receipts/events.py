@@ -1,0 +1,193 @@
+"""What was done to the private data, as a tree of events; and the tree as a flat list, for accountants.
+
+A leaf is one release by one mechanism. Its noise is in units of the clip: the bound on what one row, added or removed,
+moves the sum by. That a replaced row moves it by two clips is the accountant's business and never the leaf's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dpbench.errors import SpecError
+from dpbench.privacy.core.plan import MOST_STEPS
+
+Sampler = Literal["poisson", "fixed-size", "fixed-size-with-replacement"]
+DEEPEST, MOST_EVENTS = 50, 10_000
+"""How deeply events may be nested, and how many one receipt may write down: what is alike is repeated."""
+
+
+class Record(BaseModel):
+    """Base of all parts of a receipt: unknown keys are refused, and infinity is spelled as JSON can."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Gaussian(Record):
+    """One sum with Gaussian noise, continuous or discrete."""
+
+    kind: Literal["gaussian"] = "gaussian"
+    sigma: float = Field(gt=0, le=1e9, description="standard deviation of the noise, in L2 clips")
+    discrete: bool = Field(default=False, description="whether the noise is drawn on integers")
+
+
+class Laplace(Record):
+    """One sum with Laplace noise, continuous or on integers."""
+
+    kind: Literal["laplace"] = "laplace"
+    scale: float = Field(gt=0, le=1e9, description="scale of the noise, in L1 clips")
+    discrete: bool = Field(default=False, description="whether the noise is drawn on integers")
+
+
+class Chosen(Record):
+    """One draw of the exponential mechanism (a choice), or of report noisy max with Gumbel noise."""
+
+    kind: Literal["choice"] = "choice"
+    epsilon: float = Field(gt=0, le=1e4, description="what one choice costs, under the receipt's adjacency")
+    candidates: int = Field(ge=2, description="among how many it is, at most")
+
+
+class Pure(Record):
+    """Any release that is epsilon-DP with delta 0."""
+
+    kind: Literal["pure"] = "pure"
+    epsilon: float = Field(gt=0, le=1e4, description="what it costs, under the receipt's adjacency")
+
+
+class Approximate(Record):
+    """Any release of which no more is known than its epsilon and delta."""
+
+    kind: Literal["approximate"] = "approximate"
+    epsilon: float = Field(ge=0, le=1e4, description="what it costs, under the receipt's adjacency")
+    delta: float = Field(gt=0, lt=1)
+
+
+class Concentrated(Record):
+    """Any release that is rho-zCDP."""
+
+    kind: Literal["zcdp"] = "zcdp"
+    rho: float = Field(gt=0, le=1e6, description="what it costs, under the receipt's adjacency")
+
+
+class NonPrivate(Record):
+    """A look at private data without noise."""
+
+    kind: Literal["non-private"] = "non-private"
+    name: str = Field(description="what was looked at")
+
+
+class Sampled(Record):
+    """What is done to a random sample of the rows, drawn afresh each time."""
+
+    kind: Literal["sampled"] = "sampled"
+    sampler: Sampler = Field(description="how the accountant believes the sample was drawn")
+    rate: float = Field(gt=0, le=1, description="chance of a row to be in the sample; a chance, not a batch size")
+    event: Event
+
+
+class Repeated(Record):
+    """The same event several times, each with fresh noise and a fresh sample."""
+
+    kind: Literal["repeated"] = "repeated"
+    times: int = Field(ge=1)
+    event: Event
+
+
+class Composed(Record):
+    """Several events, one after the other."""
+
+    kind: Literal["composed"] = "composed"
+    events: tuple[Event, ...] = Field(max_length=MOST_EVENTS)
+
+
+class BestOf(Record):
+    """The best of a random number of runs of one event (Papernot and Steinke, arXiv 2110.03620)."""
+
+    kind: Literal["best-of"] = "best-of"
+    mean: float = Field(gt=1, le=1e6, description="expected number of runs")
+    shape: float = Field(ge=0, le=10, description="of the truncated negative binomial; 1 is geometric")
+    event: Event
+
+
+Leaf: TypeAlias = Gaussian | Laplace | Chosen | Pure | Approximate | Concentrated | NonPrivate
+Event = Annotated[
+    Gaussian
+    | Laplace
+    | Chosen
+    | Pure
+    | Approximate
+    | Concentrated
+    | NonPrivate
+    | Sampled
+    | Repeated
+    | Composed
+    | BestOf,
+    Field(discriminator="kind"),
+]
+for _model in (Sampled, Repeated, Composed, BestOf):
+    _model.model_rebuild()
+
+
+@dataclass(frozen=True)
+class Term:
+    """One mechanism, how its sample is drawn (None: all rows are in), and how often it is asked."""
+
+    leaf: Leaf
+    sampler: Sampler | None = None
+    rate: float = 1.0
+    times: int = 1
+
+
+def flatten(event: Event) -> list[Term]:
+    """Return a tree without `best-of` as terms that compose; equal ones are one.
+
+    Several Gaussian sums over one sample are one Gaussian of smaller noise over it.
+
+    Raises:
+        SpecError: it nests too deeply, has too many events or steps, or samples what no accountant knows.
+    """
+    found: dict[tuple[Leaf, Sampler | None, float], int] = {}
+    for number, term in enumerate(_walk(event, None, 1.0, 0)):
+        if number == MOST_EVENTS:
+            raise SpecError(f"Expected at most {MOST_EVENTS:,} events written down. Write what is alike as 'repeated'.")
+        key = term.leaf, term.sampler, term.rate
+        found[key] = found.get(key, 0) + term.times
+    total = sum(found.values())
+    if total > MOST_STEPS:
+        raise SpecError(f"Expected at most {MOST_STEPS:,} steps in a receipt's events, got {total:,}.")
+    return [Term(*key, times) for key, times in found.items()]
+
+
+def _walk(event: Event, sampler: Sampler | None, rate: float, depth: int) -> Iterator[Term]:
+    if depth > DEEPEST:
+        raise SpecError(f"Expected events nested at most {DEEPEST} deep. Write what is alike as 'repeated'.")
+    if isinstance(event, Repeated):
+        for term in _walk(event.event, sampler, rate, depth + 1):
+            yield Term(term.leaf, term.sampler, term.rate, term.times * event.times)
+    elif isinstance(event, Composed):
+        for one in event.events:
+            yield from _walk(one, sampler, rate, depth + 1)
+    elif isinstance(event, Sampled):
+        yield _sampled(event, depth)
+    elif isinstance(event, BestOf):
+        raise SpecError("Expected 'best-of' at the top of the events: no accountant knows it inside others.")
+    else:
+        yield Term(event, sampler, rate)
+
+
+def _sampled(event: Sampled, depth: int) -> Term:
+    """Return what is done to one sample as one term."""
+    inner = [*_walk(event.event, None, 1.0, depth + 1)]
+    if len(inner) == 1 and inner[0].sampler is None and inner[0].times == 1:
+        return Term(inner[0].leaf, event.sampler, event.rate)
+    precision = 0.0
+    for term in inner:
+        if not isinstance(term.leaf, Gaussian) or term.sampler is not None:
+            raise SpecError(
+                "Expected one mechanism, or Gaussian sums alone, within 'sampled': no accountant knows more."
+            )
+        precision += term.times / term.leaf.sigma**2
+    return Term(Gaussian(sigma=precision**-0.5), event.sampler, event.rate)

@@ -1,0 +1,84 @@
+"""Read an execution plan of jax_privacy: its event, how it selects batches, its clip, and the noise that it adds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpbench.errors import SpecError
+from dpbench.receipts.exporters.dp_events import adjacency_of, convert, describe_accountant
+from dpbench.receipts.receipt import Accountant, Batches, Divisor, Drawn, Noise, Training, find_version
+
+DRAWS = 200_000  # of noise: their standard deviation is known to 0.2%
+
+
+def from_jax_privacy(
+    plan: Any,
+    *,
+    size: int,
+    accountant: Any = None,
+    steps: int | None = None,
+    normalised_by: Divisor | None = None,
+    clipped_per: str | None = None,
+) -> Training:
+    """Return what a loop that follows a `DPExecutionPlan` of jax_privacy does.
+
+    Read are the plan's event, its batch selection, the norm bound of `clipped_grad`, and the standard deviation of what
+    `noise_addition_transform` adds to zeros (where the noise of steps is independent).
+
+    Args:
+        plan: the `DPExecutionPlan`, or an object with its fields that the loop uses.
+        size: rows of the private data.
+        accountant: the accountant that calibrated it; without one, that of jax_privacy's own plans: PLD, zero-out.
+        steps: how many steps the loop took, as it counted them.
+        normalised_by: what sums of gradients were divided by after the noise.
+        clipped_per: whose gradient is clipped: image, example ...
+
+    Raises:
+        SpecError: the plan has an event or a batch selection that receipts do not have.
+    """
+    adjacency = adjacency_of(accountant) if accountant is not None else "zero-out"
+    selection = plan.batch_selection_strategy
+    name = Accountant(
+        name="pld", library="dp-accounting", version=find_version("dp-accounting"), adjacency=adjacency
+    )  # fmt: skip
+    return Training(
+        events=convert(plan.dp_event, 2.0 if adjacency == "replace-one" else 1.0),
+        size=size,
+        noise=_noise(plan, clipped_per),
+        batches=_batches(selection, size, steps, normalised_by),
+        accountant=describe_accountant(accountant) or name,
+        libraries={one: found for one in ("jax-privacy", "jax") if (found := find_version(one))},
+    )
+
+
+def _batches(selection: Any, size: int, steps: int | None, normalised_by: Divisor | None) -> Batches:
+    from jax_privacy import batch_selection as kinds
+
+    drawn: Drawn
+    if isinstance(selection, kinds.CyclicPoissonSampling):
+        drawn = "poisson" if selection.cycle_length == 1 else "cyclic-poisson"
+        drawn = "truncated-poisson" if selection.truncated_batch_size is not None else drawn
+        rows = selection.sampling_prob * (size // selection.cycle_length)
+    elif isinstance(selection, kinds.BallsInBinsSampling):
+        drawn, rows = "shuffled", size / selection.cycle_length
+    elif isinstance(selection, kinds.FixedBatchSampling):
+        drawn, rows = "fixed-size", selection.batch_size
+    else:
+        raise SpecError(f"Receipts have no batch selection of type {type(selection).__name__}.")
+    taken = selection.iterations if steps is None else steps
+    return Batches(drawn=drawn, size=float(rows) or None, steps=taken, normalised_by=normalised_by)
+
+
+def _noise(plan: Any, clipped_per: str | None) -> Noise | None:
+    """Return the bound and the noise of one step; None where steps share noise, as in banded factorisations."""
+    import jax.numpy as jnp
+
+    if plan.batch_selection_strategy.iterations and getattr(plan.batch_selection_strategy, "cycle_length", 1) != 1:
+        return None
+    zeros = jnp.zeros(DRAWS)
+    transform = plan.noise_addition_transform
+    added, _ = transform.update(zeros, transform.init(zeros))
+    std, clip = float(jnp.std(added)), float(plan.clipped_grad(lambda weights, row: 0.0).l2_norm_bound)
+    if not (std > 0 and clip > 0):
+        return None
+    return Noise(clip=clip, std=std, added_to="sum", clipped_per=clipped_per)

@@ -1,0 +1,88 @@
+"""Read a training by Opacus: what its accountant recorded, its optimizer adds and its loader draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpbench.errors import SpecError
+from dpbench.receipts.events import Composed, Event
+from dpbench.receipts.receipt import Accountant, Batches, Divisor, Drawn, Noise, Training, find_version
+from dpbench.receipts.steps import gaussian_steps
+
+
+def from_opacus(
+    engine: Any, optimizer: Any, loader: Any, *, steps: int | None = None, clipped_per: str | None = None
+) -> Training:
+    """Return what a loop of Opacus did, after it has trained.
+
+    Read are the accountant's history (noise multiplier, rate and steps), the optimizer's clip, noise, reduction and
+    divisor, and whether the loader draws Poisson samples. Not read, for no object has it: whether an optimizer without
+    the engine's hook took steps too.
+
+    Args:
+        engine: the `PrivacyEngine`, or an accountant of Opacus.
+        optimizer: the `DPOptimizer` that `make_private` returned.
+        loader: the loader that the loop walked through.
+        steps: how many steps the loop took, as it counted them; Adam counts them too, and is read.
+        clipped_per: whose gradient is clipped: image, example ...
+
+    Raises:
+        SpecError: an object is not what Opacus makes, or the accountant has recorded no step.
+    """
+    from opacus.accountants import IAccountant
+    from opacus.optimizers import DPOptimizer
+
+    accountant = engine if isinstance(engine, IAccountant) else getattr(engine, "accountant", None)
+    if not isinstance(accountant, IAccountant) or not isinstance(optimizer, DPOptimizer):
+        raise SpecError(
+            "Expected a PrivacyEngine and the DPOptimizer that make_private returned, got "
+            f"{type(engine).__name__} and {type(optimizer).__name__}."
+        )
+    if not accountant.history:
+        raise SpecError(
+            "Expected an accountant that has recorded steps, got one with none. Write the receipt after training."
+        )
+    events: list[Event] = [
+        gaussian_steps(sigma=float(sigma), rate=float(rate), steps=int(times))
+        for sigma, rate, times in accountant.history
+    ]
+    averaged = optimizer.loss_reduction == "mean"
+    return Training(
+        events=events[0] if len(events) == 1 else Composed(events=tuple(events)),
+        size=len(loader.dataset),
+        noise=_noise(optimizer, clipped_per),
+        batches=_batches(loader, steps or _counted(optimizer), "expected-size" if averaged else "nothing"),
+        accountant=Accountant(
+            name=str(accountant.mechanism()), library="opacus", version=find_version("opacus"),
+            adjacency="add-or-remove-one",
+        ),
+        libraries={name: found for name in ("opacus", "torch") if (found := find_version(name))},
+    )  # fmt: skip
+
+
+def _noise(optimizer: Any, clipped_per: str | None) -> Noise | None:
+    clip = float(optimizer.max_grad_norm)
+    std = float(optimizer.noise_multiplier) * clip
+    return Noise(clip=clip, std=std, added_to="sum", clipped_per=clipped_per) if std > 0 else None
+
+
+def _batches(loader: Any, steps: int | None, divisor: Divisor) -> Batches:
+    from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler, UniformWithReplacementSampler
+
+    sampler, rows = loader.batch_sampler, len(loader.dataset)
+    drawn: Drawn
+    if isinstance(sampler, UniformWithReplacementSampler | DistributedUniformWithReplacementSampler):
+        drawn, size = "poisson", float(sampler.sample_rate) * rows
+    elif loader.batch_size is None:
+        raise SpecError(
+            f"Expected Opacus' loader or one with a batch size, got one whose batches {type(sampler).__name__} makes."
+        )
+    else:
+        drawn, size = "everything" if loader.batch_size >= rows else "shuffled", float(min(loader.batch_size, rows))
+    return Batches(drawn=drawn, size=size, steps=steps, normalised_by=divisor)
+
+
+def _counted(optimizer: Any) -> int | None:
+    """Return the steps that the optimizer itself has counted, as Adam does."""
+    counts = [int(state["step"]) for state in optimizer.original_optimizer.state.values() if "step" in state]
+    return max(counts, default=None)

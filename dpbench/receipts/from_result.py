@@ -1,0 +1,70 @@
+"""Results of dpbench as receipts."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from dpbench.api import Choice, Planned
+from dpbench.errors import SpecError
+from dpbench.privacy.mechanisms.choice.choice_plan import eps0_of
+from dpbench.receipts.events import BestOf, Chosen, Composed, Event, Repeated
+from dpbench.receipts.receipt import Accountant, Batches, Receipt, Search, Training, hash_file
+from dpbench.receipts.steps import gaussian_steps
+from dpbench.records.result import Result
+
+LIBRARIES = {"pld": "dp-accounting", "rdp": "dp-accounting", "prv": "opacus"}
+
+
+def from_result(file: Path) -> Receipt:
+    """Return the receipt of a result of dpbench: its plan as events, its guarantee, and the result's own hash.
+
+    Raises:
+        DataError: the file is no result.
+        SpecError: it states no epsilon: the run was not private.
+    """
+    result = Result.read(file)
+    privacy = result.privacy
+    if not math.isfinite(privacy.epsilon):
+        raise SpecError(f"Expected a private run in {file}, got one at epsilon=inf, which has nothing to state.")
+    event: Event = Composed(
+        events=tuple(_event(one, used.sigma) for one, used in zip(privacy.releases, privacy.plan, strict=True))
+    )
+    if privacy.repeats is not None:
+        event = BestOf(mean=privacy.repeats.mean, shape=privacy.repeats.shape, event=event)
+    packages = result.provenance.get("packages") or {}
+    library = LIBRARIES[privacy.accountant]
+    return Receipt(
+        epsilon=privacy.epsilon, delta=privacy.delta, adjacency=privacy.adjacency, unit=result.spec.unit or "image",
+        training=Training(
+            events=event, size=result.task.private,
+            batches=Batches(
+                drawn="poisson" if any(one.sample_rate < 1 for one in privacy.releases) else "everything",
+                steps=sum(one.steps for one in privacy.plan), normalised_by="expected-size",
+            ),
+            accountant=Accountant(
+                name=privacy.accountant, library=library, version=packages.get(library), adjacency=privacy.adjacency
+            ),
+            libraries={"dpbench": str(result.provenance.get("dpbench"))},
+        ),
+        search=_search(result), files={"result": hash_file(file)},
+    )  # fmt: skip
+
+
+def _event(planned: Planned, sigma: float) -> Event:
+    if isinstance(planned, Choice):
+        one = Chosen(epsilon=eps0_of(sigma), candidates=planned.candidates)
+        return Repeated(event=one, times=planned.steps)
+    return gaussian_steps(sigma=sigma, steps=planned.steps, rate=planned.sample_rate)
+
+
+def _search(result: Result) -> Search | None:
+    """Return how settings were chosen; None where nobody knows."""
+    rule, tried = result.selection, max(1, (result.search and result.search.tried) or 1)
+    if rule == "default":
+        return Search(runs=1)
+    if rule in {"public-validation", "transfer"}:
+        return Search(runs=tried, data="public")
+    if rule == "private-accounted":
+        return Search(runs=tried, data="private", accounted="best-of")
+    return Search(runs=max(2, tried), data="private") if rule in {"private-unaccounted", "oracle"} else None

@@ -1,0 +1,207 @@
+"""A receipt: one JSON file beside a model, which holds all that its epsilon follows from. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal, Self, TypeAlias
+
+from pydantic import Field, ValidationError
+
+from dpbench.errors import DataError, SpecError
+from dpbench.receipts.events import Event, Record
+from dpbench.records import storage
+from dpbench.support.files import sha256
+from dpbench.support.validation import misfit
+
+Adjacency: TypeAlias = Literal["add-or-remove-one", "replace-one", "zero-out"]
+Drawn: TypeAlias = Literal[
+    "everything",
+    "poisson",
+    "truncated-poisson",
+    "cyclic-poisson",
+    "shuffled",
+    "fixed-size",
+    "fixed-size-with-replacement",
+]
+Divisor: TypeAlias = Literal["nothing", "constant", "expected-size", "drawn-size"]
+
+
+class Noise(Record):
+    """What the noise was relative to, in the units of the numbers that were released."""
+
+    clip: float = Field(gt=0, description="bound on the norm of what one row adds")
+    std: float = Field(gt=0, description="standard deviation of the noise, as it was added")
+    added_to: Literal["sum", "mean"] = Field(description="whether it was added before the division or after it")
+    divisor: float | None = Field(default=None, gt=0, description="what the sum was divided by before noise was added")
+    clipped_per: str | None = Field(default=None, description="whose contribution was clipped: image, patient ...")
+
+    @property
+    def sigma(self) -> float | None:
+        """The noise in units of the clip; None where the divisor is not known."""
+        if self.added_to == "sum":
+            return self.std / self.clip
+        return None if self.divisor is None else self.std * self.divisor / self.clip
+
+
+class Batches(Record):
+    """How rows came into batches, as the loop drew them, and what their sums were divided by."""
+
+    drawn: Drawn = Field(description="how the loop drew its batches")
+    size: float | None = Field(default=None, gt=0, description="rows in a batch, on average")
+    steps: int | None = Field(default=None, ge=0, description="steps that the loop took")
+    normalised_by: Divisor | None = Field(default=None, description="what sums were divided by")
+
+
+class Accountant(Record):
+    """Who computed the stated epsilon."""
+
+    name: str = Field(description="rdp, pld, prv ...")
+    library: str = Field(description="the package that has it")
+    version: str | None = Field(default=None, description="of the package")
+    adjacency: Adjacency | None = Field(default=None, description="the neighbours that it assumes")
+
+
+class Training(Record):
+    """What a loop did to the private data: what an exporter reads, or you write down."""
+
+    events: Event = Field(description="the mechanisms, as a tree")
+    size: int | None = Field(default=None, ge=1, description="rows of the private data")
+    noise: Noise | None = None
+    batches: Batches | None = None
+    accountant: Accountant | None = None
+    libraries: dict[str, str] = Field(default={}, description="versions of what trained")
+
+
+class Search(Record):
+    """How the settings were chosen."""
+
+    runs: int = Field(ge=1, description="how many settings were tried, the chosen one included")
+    data: Literal["none", "public", "private"] = Field(
+        default="none", description="whose scores decided; none if nothing was compared"
+    )
+    accounted: Literal["no", "composed", "best-of"] = Field(
+        default="no", description="whether epsilon covers the search: all its runs composed, or private selection"
+    )
+
+
+class HashedFile(Record):
+    """A file that belongs to the receipt, as it was."""
+
+    path: str = Field(description="relative to the receipt's folder, or absolute")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class AuditFigures(Record):
+    """What an audit found."""
+
+    epsilon_lower: float | None = Field(default=None, ge=0, description="a lower bound on epsilon, by attack")
+    confidence: float | None = Field(default=None, gt=0, lt=1, description="of the lower bound")
+    method: str = Field(description="what audited: dpbench.audit.foreign, or a paper")
+    failed: tuple[str, ...] = Field(default=(), description="tests that contradicted the statement")
+
+
+class Receipt(Record):
+    """What a model's epsilon follows from; `dpbench receipt check` computes it again."""
+
+    schema_version: Literal[1] = 1
+    epsilon: float = Field(ge=0, allow_inf_nan=False, description="as stated, in nats")
+    delta: float = Field(ge=0, lt=1, description="as stated")
+    adjacency: Adjacency | None = Field(default=None, description="which datasets are neighbours, as stated")
+    unit: str | None = Field(default=None, description="what is added, removed or replaced: image, patient ...")
+    training: Training
+    search: Search | None = None
+    files: dict[str, HashedFile] = Field(default={}, description="by role: model, code, result ...")
+    audit: AuditFigures | None = None
+
+    def write(self, file: Path | str) -> Path:
+        """Write the receipt, atomically, and return the file. Files are named relative to its folder where they can be.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        place = Path(file)
+        named = {role: one.model_copy(update={"path": _beside(place, one.path)}) for role, one in self.files.items()}
+        return storage.write(self.model_copy(update={"files": named}), place)
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read a receipt and check it against the schema.
+
+        Raises:
+            DataError: names the file and the first field that does not fit.
+        """
+        return storage.read(cls, file)
+
+
+def receipt(
+    training: Training,
+    *,
+    epsilon: float,
+    delta: float,
+    unit: str | None = None,
+    adjacency: Adjacency | None = None,
+    search: Search | None = None,
+    files: Mapping[str, Path | str] | None = None,
+    audit: AuditFigures | None = None,
+) -> Receipt:
+    """Return the receipt of a model that was trained privately, by whatever loop.
+
+    >>> from dpbench.receipts import Search, Training, gaussian_steps
+    >>> done = Training(events=gaussian_steps(sigma=1.0, steps=100, rate=0.01), size=10_000)
+    >>> receipt(done, epsilon=0.9, delta=1e-5, unit="image", search=Search(runs=1)).epsilon
+    0.9
+
+    Args:
+        training: what the loop did, from an exporter (`dpbench.receipts.from_opacus` ...) or written down.
+        epsilon: as you state it.
+        delta: as you state it.
+        unit: what one neighbour has and the other has not: "image", "patient". Without it the receipt fails its check.
+        adjacency: which datasets are neighbours; without it, what the accountant assumes.
+        search: how settings were chosen; `Search(runs=1)` if nothing was tried.
+        files: by role, what the receipt is about: {"model": "model.pt", "code": __file__}. They are hashed now.
+        audit: what an audit found, if there was one.
+
+    Raises:
+        SpecError: a value makes no sense.
+        DataError: a file cannot be read.
+    """
+    assumed = training.accountant.adjacency if training.accountant else None
+    try:
+        return Receipt(
+            epsilon=epsilon, delta=delta, unit=unit, adjacency=adjacency or assumed, training=training, search=search,
+            files={role: hash_file(Path(path)) for role, path in (files or {}).items()}, audit=audit,
+        )  # fmt: skip
+    except ValidationError as error:
+        raise SpecError(f"Expected a receipt that makes sense, got {misfit(error)}.") from error
+
+
+def hash_file(path: Path) -> HashedFile:
+    """Return a file with its hash.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        return HashedFile(path=str(path.absolute()), sha256=sha256(path))
+    except OSError as error:
+        raise DataError(
+            f"Cannot read {path}: {error.strerror}. A receipt hashes the files that it is about."
+        ) from error
+
+
+def find_version(distribution: str) -> str | None:
+    """Return the version of an installed distribution; None if it is not installed."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _beside(receipt_file: Path, path: str) -> str:
+    """Return a path as the receipt's folder sees it, where it is below that folder."""
+    try:
+        return Path(path).relative_to(receipt_file.absolute().parent).as_posix()
+    except ValueError:
+        return path

@@ -1,0 +1,33 @@
+"""The events of most training loops: steps of one Gaussian mechanism over samples."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from dpbench.errors import SpecError
+from dpbench.receipts.events import Event, Gaussian, NonPrivate, Repeated, Sampled, Sampler
+from dpbench.support.validation import misfit
+
+
+def gaussian_steps(*, sigma: float, steps: int, rate: float = 1.0, sampler: Sampler = "poisson") -> Event:
+    """Return `steps` sums with Gaussian noise, each over a fresh sample; without noise, a look at private data.
+
+    >>> gaussian_steps(sigma=1.0, steps=10).kind, gaussian_steps(sigma=1.0, steps=10, rate=0.1).event.kind
+    ('repeated', 'sampled')
+
+    Args:
+        sigma: standard deviation of the noise, in clips.
+        steps: how often.
+        rate: chance of a row to be in a sample.
+        sampler: how samples are drawn, where the rate is below 1.
+
+    Raises:
+        SpecError: a number makes no sense.
+    """
+    try:
+        event: Event = Gaussian(sigma=sigma) if sigma else NonPrivate(name="sums without noise")
+        if rate != 1:
+            event = Sampled(sampler=sampler, rate=rate, event=event)
+        return Repeated(event=event, times=steps)
+    except ValidationError as error:
+        raise SpecError(f"Expected steps that make sense, got {misfit(error)}.") from error

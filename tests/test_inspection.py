@@ -415,7 +415,7 @@ def test_k_may_be_repeated_and_listed() -> None:
 
 
 def test_a_budget_never_stands_in_the_way() -> None:
-    assert 0 < asked().spec.delta < 1e-200
+    assert 0 < asked().spec.delta < 1e-11  # of a split that nobody has
 
 
 # Files

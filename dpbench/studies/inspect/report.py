@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dpbench.errors import SpecError
-from dpbench.records.protocol import Component
+from dpbench.records.protocol import SMALLEST_DELTA, Component
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec, make_spec
 from dpbench.records.storage import mark_not_private
@@ -44,9 +44,7 @@ class InspectionRequest(_Record):
     def spec(self) -> Spec:
         """The spec that assigns examples to their roles; its learner is never trained."""
         split = self.model_dump(include={"dataset", "extractor", "public_fraction", "public_dataset", "split_seed"})
-        return Spec(
-            **split, learner=Component(name="public-only"), delta=1e-300
-        )  # a placeholder small enough for any n
+        return Spec(**split, learner=Component(name="public-only"), delta=SMALLEST_DELTA)  # below 1/n for any n
 
 
 class Spectrum(_Record):

@@ -84,9 +84,9 @@ def test_classes_are_numbers_where_their_names_are_and_shares_add_up(
     assert model.classes_.tolist() == list(range(10)) and model.classes_.dtype == np.int64
     assert np.allclose(model.predict_proba(digits[0][:5]).sum(1), 1)
     assert (model.predict(digits[0][:5]) == model.decision_function(digits[0][:5]).argmax(1)).all()
-    means = dpbench.run("class-means:k=5", seeds=1, out=tmp_path).model()
+    votes = dpbench.run("pate:queries=20", seeds=1, out=tmp_path).model()
     with pytest.raises(SpecError, match="no logits, so that they give no probabilities"):
-        means.predict_proba(digits[0][:5])
+        votes.predict_proba(digits[0][:5])
 
 
 def test_a_model_that_is_fitted_again_names_its_result(tmp_path: Path) -> None:

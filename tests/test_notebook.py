@@ -26,7 +26,7 @@ mpl.use("agg")
 
 SIGNATURES = {
     "run": "learner dataset extractor epsilon delta accountant public_fraction public_dataset public_labels "
-    "train_fraction imbalance unit split_seed allow_overlap seeds secure_rng search out device keep_models",
+    "train_fraction imbalance unit metric split_seed allow_overlap seeds secure_rng search out device keep_models",
     "check": "component",
     "compare": "first second metric",
     "results": "places",

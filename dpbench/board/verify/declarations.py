@@ -293,7 +293,7 @@ def _brought(role: str, result: Result, installed: Mapping[tuple[str, str], Inst
     if role == "learner" and here.version == stated.version:
         yield from _read(result, here.public)
     if role == "learner" and here.version == stated.version and result.spec.search is None:
-        own = part.options == here.defaults
+        own = {**here.defaults, **part.options} == here.defaults  # what it gained since is at its default
         if result.selection == "default" and not own:
             yield "selection", f"expected by-hand: options differ from the defaults of {part.name!r}"
         if result.selection == "by-hand" and own and result.search is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench import (
@@ -101,7 +101,7 @@ class Thrift(Learner):
     clip: float = 0.5
     whitening: float = 0.3
     shrink: bool = True
-    temperature: Literal["auto", "choice"] = "auto"
+    temperature: Literal["auto", "choice"] = field(default="auto", metadata={"added": True})
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a projection, a power, a share or a bound."""

@@ -285,6 +285,7 @@ class TestRandP(ExtractorLaws):
 
 
 # These differ from a class above by a name that is looked up, not by code, and a ResNet-50 is slow: one test for each.
+OWN_SUITE = {"dp-finetune"}  # needs a tail: tests/test_finetune.py has its laws
 SAME_CODE = {"resnet50-ssl", "resnet50-swsl", "resnet50-byol", "resnet50-mocov2", "resnet50-mocov3"}
 
 
@@ -355,7 +356,7 @@ def test_every_component_has_a_suite(kind: str, name: str) -> None:
     absent |= {"scatternet"} if not KYMATIO else set()
     if name in absent:
         pytest.skip(f"the data of {name} is not on this machine: name its folder in DPBENCH_DATA")
-    assert name in tested | SAME_CODE
+    assert name in tested | SAME_CODE | OWN_SUITE
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)

@@ -284,8 +284,8 @@ class TestRandP(ExtractorLaws):
     extractor = _built("extractor", "randp-wrn16-4", path="randp.safetensors")  # type: ignore[assignment]
 
 
-# These differ from a class above by a name that is looked up, not by code, and a ResNet-50 is slow: one test for each.
 OWN_SUITE = {"dp-finetune"}  # needs a tail: tests/test_finetune.py has its laws
+# These differ from a class above by a name that is looked up, not by code, and a ResNet-50 is slow: one test for each.
 SAME_CODE = {"resnet50-ssl", "resnet50-swsl", "resnet50-byol", "resnet50-mocov2", "resnet50-mocov3"}
 
 

@@ -16,13 +16,14 @@ from rich.console import Console
 
 from dpbench import cli
 from dpbench.analysis import description, formats
+from dpbench.analysis.confusion import write_confusion
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.tables import Row, Table, arrange
 from dpbench.cli.results import show_tables
 from dpbench.errors import DataError, SpecError
 from dpbench.records.protocol import Component
-from dpbench.records.result import Interval, PlannedRepeats
+from dpbench.records.result import Interval, PlannedRepeats, Result, summarise
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "leaderboard" / "results"
@@ -290,3 +291,52 @@ def test_bad_requests_are_one_sentence(arguments: list[str], expected: str, caps
         cli.main(["results", str(LOW), *arguments])
     assert ended.value.code == 1
     assert expected in capsys.readouterr().err
+
+
+def with_loss(learner: str, loss: float) -> StoredResult:
+    """Return a stored result as if its seeds had kept this log loss, give or take a little."""
+    filed = one(LOW, learner)
+    seeds = tuple(seed.model_copy(update={"nll": loss + 1e-3 * place}) for place, seed in enumerate(filed.result.seeds))
+    return dataclasses.replace(
+        filed, result=filed.result.model_copy(update={"seeds": seeds, "metrics": summarise(seeds)})
+    )
+
+
+def test_a_table_of_losses_has_the_smallest_first_as_a_number_and_says_that_lower_is_better() -> None:
+    (found,) = arrange([with_loss("pillar", 1.5), with_loss("whitened", 0.75), with_loss("dp-raft", 2.0)], "nll")
+    assert [row.label for row in found.rows] == ["whitened", "pillar", "dp-raft"]
+    assert [row.cells[0].best for row in found.rows if row.cells[0]] == [True, False, False]
+    text = formats.render_markdown([found])
+    assert "**0.752 ± 0.002**" in text
+    assert "Lower is better" in text
+    assert "ercent" not in text
+
+
+def test_the_difference_of_two_losses_is_no_percentage() -> None:
+    pair = with_loss("pillar", 1.5), with_loss("whitened", 0.75)
+    said = "\n".join(description.describe_difference(*pair, "nll"))
+    assert "A - B: +0.750" in said
+    assert "%:" not in said.replace("at 5%", "")
+
+
+def confused(matrix: tuple[str, ...], classes: tuple[str, ...]) -> Result:
+    result = one(LOW, "pillar").result
+    seeds = tuple(seed.model_copy(update={"confusion": matrix}) for seed in result.seeds)
+    task = result.task.model_copy(update={"classes": classes})
+    return result.model_copy(update={"seeds": seeds, "task": task})
+
+
+def test_the_confusion_matrix_is_shown_in_percent_of_the_true_class() -> None:
+    _, *rows = write_confusion(confused(("3 1", "0 0"), ("cat", "dog")))
+    assert [row.split() for row in rows] == [["cat", "75.0", "25.0"], ["dog", "-", "-"]]
+
+
+def test_of_many_classes_the_most_frequent_errors_are_shown() -> None:
+    names = tuple(f"class {number}" for number in range(30))
+    matrix = tuple(" ".join("8" if a == b else "2" if (a, b) == (3, 7) else "0" for b in range(30)) for a in range(30))
+    assert list(write_confusion(confused(matrix, names)))[1:] == ["  class 3 taken for class 7: 20.0"]
+
+
+def test_of_a_result_from_before_it_was_kept_no_matrix_is_shown_and_probabilities_are_said_to_be_missing() -> None:
+    assert list(write_confusion(one(LOW, "pillar").result)) == []
+    assert "from before" in dict(description.describe_result(one(LOW, "pillar")))["probabilities"]

@@ -73,6 +73,10 @@ class Stack:
         """What is public about the rows, the same for all."""
         return self.curators[0].task
 
+    def sigmas(self, release: str) -> list[float]:
+        """Return each fit's noise multiplier as its real run has it: stand-ins have their share of it."""
+        return [curator.sigma[release] * self.weight for curator in self.curators]
+
     @own_arithmetic()
     def noisy_sums(
         self, rows: Callable[[Chunk], StackedOuterProducts], *, release: str, clips: Sequence[float]

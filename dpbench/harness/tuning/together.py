@@ -60,10 +60,8 @@ def fit_together(
     heads = _trained([learner.probe for learner in learners], mapped.of(first, stack, features), generator)
     pairs = zip(learners, heads, strict=True)
     return [
-        learner.finish(
-            _predictor(learner.probe, head, features), features, stack.task, public, curator.sigma["gradient"]
-        )
-        for (learner, head), curator in zip(pairs, stack.curators, strict=True)
+        learner.finish(_predictor(learner.probe, head, features), features, stack.task, public, sigma)
+        for (learner, head), sigma in zip(pairs, stack.sigmas("gradient"), strict=True)
     ]
 
 

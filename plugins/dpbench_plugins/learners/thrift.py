@@ -21,7 +21,6 @@ from dpbench import (
     Standardise,
     Task,
     aimed,
-    calibrated,
     choose_temperature,
     effective_size,
     exact_linear,
@@ -71,10 +70,10 @@ class Thrift(Learner):
        others: it learns the class frequencies, no count is asked for.
     4. `shrink`: the bias is drawn to equal frequencies by the share of it that noise explains (after James and Stein
        1961); the noise of a head is sigma's, whatever the head, and follows from public numbers. Post-processing.
-    5. `temperature`: logits are divided by the one that fits public labels best, where there are some. Without labels
-       they stay: noise makes a head too sure, and the short way that it goes too unsure, by about as much. `choice`
-       has private rows choose it of eleven, for 3% of the budget. Where the protocol compares by balanced accuracy, the
-       logarithm of the class shares in public predictions is taken off (Menon et al. 2021). Both are post-processing.
+    5. `temperature`: logits stay as they are, as noise makes a head too sure, and the short way that it goes too unsure
+       by about as much. With `choice` private rows choose what they are divided by, one of eleven numbers, for 3% of
+       the budget. Where the protocol compares by balanced accuracy, the logarithm of the class shares in public
+       predictions is taken off (Menon et al. 2021), which is post-processing.
 
     Constants were chosen on training images alone, some of them held out: CIFAR-10's (efficientnet-lite0: 1,000, 3,000,
     10,000 and 40,000 private ones, five classes, seven of very unequal size), chest X-rays', Fashion-MNIST's and the
@@ -101,7 +100,7 @@ class Thrift(Learner):
     clip: float = 0.5
     whitening: float = 0.3
     shrink: bool = True
-    temperature: Literal["auto", "choice"] = field(default="auto", metadata={"added": True})
+    temperature: Literal["none", "choice"] = field(default="none", metadata={"added": True})
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a projection, a power, a share or a bound."""
@@ -146,8 +145,7 @@ class Thrift(Learner):
             step = require_setting(self.learning_rate) * curator.sigma["gradient"] * probe.clip / curator.task.size
             head = shrink_bias(head, step**2 * require_setting(self.steps))  # variance of each of the head's numbers
         divisor = choose_temperature(mapped, head) if self.temperature == "choice" else 1.0
-        predict: Predict = lambda x: probe.logits(head, features(x)) / divisor
-        return aimed(predict if self.temperature == "choice" else calibrated(predict, public), curator.task, public)
+        return aimed(lambda x: probe.logits(head, features(x)) / divisor, curator.task, public)
 
     def _features(self, public: Tensor, generator: torch.Generator) -> Transform:
         """Return the map (c, *shape) -> (c, coordinates), rows of norm sqrt(k) or less."""

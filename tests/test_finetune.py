@@ -77,7 +77,7 @@ def rows_of(which: str, chunk: Chunk) -> Tensor:
 
 class TestLaws(LearnerLaws):
     learner = DPFineTune(
-        parameters="all", steps=6, sample_rate=0.5, learning_rate=0.1, clip=4.0, k=12, head_steps=10,
+        parameters="all", steps=6, sample_rate=0.5, learning_rate=0.4, clip=4.0, k=12, head_steps=10,
         head_learning_rate=0.5, chunk_size=300,
     )  # fmt: skip
     example_shape = SHAPE

@@ -41,7 +41,7 @@ class DPFineTune(Learner):
     beside the head: nothing (`head`; all of the budget goes to the first phase), its biases (`bias`; BitFit, Zaken et
     al. 2022), adapters of rank `rank` beside its 1x1 convolutions and linear layers (`lora`; Hu et al. 2022), its last
     part with weights (`last`), or all of its convolutions and linear layers (`all`). Each trained tensor is measured in
-    units of its own published size (root mean square), so that one clip and one rate suit all.
+    units of its own published size (root mean square), so that one clip and one rate suit all; `learning_rate` is in clips.
 
     `optimiser=momentum` is SGD with `momentum`; `adam` is DP-AdamBC (Tang et al. 2024), which takes the variance of the
     noise, known from sigma, out of the second moment. The mean of the last half of the iterates predicts.
@@ -148,7 +148,7 @@ class DPFineTune(Learner):
 
         gradients = TailGradients.of(network, self.parameters, self.rank, generator)
         expected = self.sample_rate * curator.task.size
-        noise = curator.sigma["tail"] * self.clip / expected  # of each number of a step's gradient
+        noise = curator.sigma["tail"] / expected  # of each number of a step's gradient, in clips
         optimiser = Momentum(self.momentum) if self.optimiser == "momentum" else AdamBC(noise)
         position = gradients.start()  # (p,), in units of each tensor's own size
         average, taken = torch.zeros_like(position), 0
@@ -156,7 +156,7 @@ class DPFineTune(Learner):
             total = curator.noisy_sum(
                 gradients.at(position), release="tail", clip=self.clip, chunk_size=self.chunk_size
             )
-            position = position - self.learning_rate * optimiser.step(total / expected)
+            position = position - self.learning_rate * optimiser.step(total / (self.clip * expected))
             if 2 * step >= self.steps - 1:
                 taken += 1
                 average.lerp_(position, 1 / taken)

@@ -192,7 +192,14 @@ def test_the_head_alone_is_thrift_on_the_tail_s_features() -> None:
 def test_tuning_the_tail_fits_what_a_head_cannot(optimiser: Any) -> None:
     rate = 0.3 if optimiser == "momentum" else 0.02
     tuned = DPFineTune(
-        parameters="all", k=3, steps=40, sample_rate=1.0, learning_rate=rate, optimiser=optimiser, chunk_size=200
+        parameters="all",
+        k=3,
+        steps=40,
+        sample_rate=1.0,
+        learning_rate=rate,
+        optimiser=optimiser,
+        chunk_size=200,
+        clip=1.0,
     )
     assert accuracy(tuned) > accuracy(DPFineTune(parameters="head", k=3)) + 0.05
 

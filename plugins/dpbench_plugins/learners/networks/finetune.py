@@ -45,6 +45,9 @@ class DPFineTune(Learner):
 
     `optimiser=momentum` is SGD with `momentum`; `adam` is DP-AdamBC (Tang et al. 2024), which takes the variance of the
     noise, known from sigma, out of the second moment. The mean of the last half of the iterates predicts.
+
+    The defaults were set on 8,000 training images of CIFAR-10 (5,000 private, 3,000 held out), without a search: a clip
+    below the median gradient, at which signal to noise was twice that at the median.
     """
 
     name: ClassVar[str] = "dp-finetune"
@@ -52,19 +55,19 @@ class DPFineTune(Learner):
     logits: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "parameters": ("head", "bias", "lora", "last", "all"),
-        "learning_rate": (0.1, 0.3, 1.0, 3.0),
-        "head_share": (0.1, 0.3, 0.6),
+        "learning_rate": (0.5, 2.0, 8.0),
+        "head_share": (0.3, 0.5, 0.8),
     }
 
     parameters: Parameters = "lora"
-    rank: int = 8
-    head_share: float = 0.3
-    steps: int = 40
-    sample_rate: float = 0.25
-    learning_rate: float = 0.3
+    rank: int = 4
+    head_share: float = 0.5
+    steps: int = 20
+    sample_rate: float = 0.125
+    learning_rate: float = 2.0
     optimiser: Literal["momentum", "adam"] = "momentum"
     momentum: float = 0.9
-    clip: float = 1.0
+    clip: float = 0.05
     k: int | None = None
     head_steps: int | None = None
     head_learning_rate: float | None = None

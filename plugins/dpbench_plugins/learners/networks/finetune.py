@@ -41,7 +41,8 @@ class DPFineTune(Learner):
     beside the head: nothing (`head`; all of the budget goes to the first phase), its biases (`bias`; BitFit, Zaken et
     al. 2022), adapters of rank `rank` beside its 1x1 convolutions and linear layers (`lora`; Hu et al. 2022), its last
     part with weights (`last`), or all of its convolutions and linear layers (`all`). Each trained tensor is measured in
-    units of its own published size (root mean square), so that one clip and one rate suit all; `learning_rate` is in clips.
+    units of its own published size (root mean square), so that one clip and one rate suit all. `learning_rate` is in
+    units of the clip.
 
     `optimiser=momentum` is SGD with `momentum`; `adam` is DP-AdamBC (Tang et al. 2024), which takes the variance of the
     noise, known from sigma, out of the second moment. The mean of the last half of the iterates predicts.

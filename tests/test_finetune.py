@@ -77,7 +77,7 @@ def rows_of(which: str, chunk: Chunk) -> Tensor:
 
 class TestLaws(LearnerLaws):
     learner = DPFineTune(
-        parameters="all", steps=6, sample_rate=0.5, learning_rate=0.1, clip=4.0, k=12, head_steps=10,
+        parameters="all", steps=6, sample_rate=0.5, learning_rate=0.4, clip=4.0, k=12, head_steps=10,
         head_learning_rate=0.5, chunk_size=300,
     )  # fmt: skip
     example_shape = SHAPE
@@ -192,7 +192,14 @@ def test_the_head_alone_is_thrift_on_the_tail_s_features() -> None:
 def test_tuning_the_tail_fits_what_a_head_cannot(optimiser: Any) -> None:
     rate = 0.3 if optimiser == "momentum" else 0.02
     tuned = DPFineTune(
-        parameters="all", k=3, steps=40, sample_rate=1.0, learning_rate=rate, optimiser=optimiser, chunk_size=200
+        parameters="all",
+        k=3,
+        steps=40,
+        sample_rate=1.0,
+        learning_rate=rate,
+        optimiser=optimiser,
+        chunk_size=200,
+        clip=1.0,
     )
     assert accuracy(tuned) > accuracy(DPFineTune(parameters="head", k=3)) + 0.05
 

@@ -43,6 +43,7 @@ SAID = {
     "batch-norm-in-training": "of attribute `_buffers` of closure variable `norm`",
     "micro-batch-averages": "beside other rows",
     "division-by-the-drawn-size": "among fewer rows",
+    "batch-norm-in-a-tuned-tail": "beside other rows",
     "leak-below-tolerance": "beside other rows",
     "centring-from-the-third-step": "beside other rows",
     "centring-from-the-second-chunk": "closure variable `chunks`",

@@ -41,10 +41,14 @@ class DPFineTune(Learner):
     beside the head: nothing (`head`; all of the budget goes to the first phase), its biases (`bias`; BitFit, Zaken et
     al. 2022), adapters of rank `rank` beside its 1x1 convolutions and linear layers (`lora`; Hu et al. 2022), its last
     part with weights (`last`), or all of its convolutions and linear layers (`all`). Each trained tensor is measured in
-    units of its own published size (root mean square), so that one clip and one rate suit all.
+    units of its own published size (root mean square), so that one clip and one rate suit all. `learning_rate` is in
+    units of the clip.
 
     `optimiser=momentum` is SGD with `momentum`; `adam` is DP-AdamBC (Tang et al. 2024), which takes the variance of the
     noise, known from sigma, out of the second moment. The mean of the last half of the iterates predicts.
+
+    The defaults were set on 8,000 training images of CIFAR-10 (5,000 private, 3,000 held out), without a search: a clip
+    below the median gradient, at which signal to noise was twice that at the median.
     """
 
     name: ClassVar[str] = "dp-finetune"
@@ -52,19 +56,19 @@ class DPFineTune(Learner):
     logits: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
         "parameters": ("head", "bias", "lora", "last", "all"),
-        "learning_rate": (0.1, 0.3, 1.0, 3.0),
-        "head_share": (0.1, 0.3, 0.6),
+        "learning_rate": (0.5, 2.0, 8.0),
+        "head_share": (0.3, 0.5, 0.8),
     }
 
     parameters: Parameters = "lora"
-    rank: int = 8
-    head_share: float = 0.3
-    steps: int = 40
-    sample_rate: float = 0.25
-    learning_rate: float = 0.3
+    rank: int = 4
+    head_share: float = 0.5
+    steps: int = 20
+    sample_rate: float = 0.125
+    learning_rate: float = 2.0
     optimiser: Literal["momentum", "adam"] = "momentum"
     momentum: float = 0.9
-    clip: float = 1.0
+    clip: float = 0.05
     k: int | None = None
     head_steps: int | None = None
     head_learning_rate: float | None = None
@@ -148,7 +152,7 @@ class DPFineTune(Learner):
 
         gradients = TailGradients.of(network, self.parameters, self.rank, generator)
         expected = self.sample_rate * curator.task.size
-        noise = curator.sigma["tail"] * self.clip / expected  # of each number of a step's gradient
+        noise = curator.sigma["tail"] / expected  # of each number of a step's gradient, in clips
         optimiser = Momentum(self.momentum) if self.optimiser == "momentum" else AdamBC(noise)
         position = gradients.start()  # (p,), in units of each tensor's own size
         average, taken = torch.zeros_like(position), 0
@@ -156,7 +160,7 @@ class DPFineTune(Learner):
             total = curator.noisy_sum(
                 gradients.at(position), release="tail", clip=self.clip, chunk_size=self.chunk_size
             )
-            position = position - self.learning_rate * optimiser.step(total / expected)
+            position = position - self.learning_rate * optimiser.step(total / (self.clip * expected))
             if 2 * step >= self.steps - 1:
                 taken += 1
                 average.lerp_(position, 1 / taken)

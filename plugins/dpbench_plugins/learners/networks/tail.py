@@ -2,9 +2,9 @@
 
 Per-example gradients come from one backward pass over a chunk: convolutions and linear layers are noted as they are
 called, the gradient by what each gives is asked of autograd, and its product with what each was given, example by
-example, is that layer's gradient. On a processor that takes two and a half passes without privacy on the last stage
-of efficientnet-lite0; vmap over grad takes three, and Opacus' hooks, which lay depthwise convolutions out in full, 20
-to 50 (`tests/benchmarks/test_finetune_steps.py`).
+example, is that layer's gradient. On the last stage of efficientnet-lite0, on a processor, vmap over grad takes 1.1 to
+1.4 times as long, and Opacus' hooks, which lay depthwise convolutions out in full, 11 times
+(`tests/benchmarks/test_finetune_steps.py`).
 
 Covered: a row follows from its example, its label and public values, up to a library's rounding beside other rows
 (`privacy.core.sum` states that assumption); nothing looks at a batch.

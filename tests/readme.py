@@ -23,7 +23,7 @@ from dpbench.studies.figures import literature
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Prediction
 from dpbench.studies.reproduce.document import count_compared, coverage
-from tests import forgeries, unit_tables
+from tests import forgeries, receipt_loops, unit_tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "dpbench" / "docs"
@@ -403,6 +403,7 @@ def _said(value: Interval) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "head": head_table,
     "forgeries": forgeries.table,
+    "receipt-faults": receipt_loops.table,
     "boards": boards_table,
     "distances": distances_table,
     "compute": compute_table,

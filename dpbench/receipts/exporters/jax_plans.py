@@ -62,7 +62,8 @@ def _batches(selection: Any, size: int, steps: int | None, normalised_by: Diviso
     elif isinstance(selection, kinds.BallsInBinsSampling):
         drawn, rows = "shuffled", size / selection.cycle_length
     elif isinstance(selection, kinds.FixedBatchSampling):
-        drawn, rows = "fixed-size", selection.batch_size
+        drawn = "fixed-size-with-replacement" if selection.replace else "fixed-size"
+        rows = selection.batch_size
     else:
         raise SpecError(f"Receipts have no batch selection of type {type(selection).__name__}.")
     taken = selection.iterations if steps is None else steps

@@ -1,0 +1,54 @@
+"""The pytest plugin `dpbench-audit`: it is installed, and fails a test whose loop is looser than its receipt."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from dpbench import Receipt, SpecError, receipt
+from dpbench.receipts import Concentrated, Search, Training, gaussian_steps
+from dpbench.receipts.pytest_plugin import LoopAudit, claim_of
+
+
+def written(sigma: float) -> Receipt:
+    training = Training(events=gaussian_steps(sigma=sigma, steps=100), size=1_000)
+    return receipt(training, epsilon=40, delta=1e-5, unit="row", adjacency="add-or-remove-one", search=Search(runs=1))
+
+
+def loop(x: Tensor, y: Tensor, seed: int) -> list[Tensor]:
+    """Two steps of clipped sums with noise of sigma 2."""
+    generator, finite = torch.Generator().manual_seed(seed), x.isfinite().all(1)
+    x, rows = x[finite].double(), 0.5 - one_hot(y[finite], 2).double()
+    norms = rows.norm(dim=1) * x.norm(dim=1)
+    total = (rows * (1 / norms.clamp(min=1e-30)).clamp(max=1).unsqueeze(1)).T @ x
+    return [total + 2 * torch.randn(total.shape, generator=generator) for _ in range(2)]
+
+
+def test_the_fixture_is_an_entry_point_of_pytest(dpbench_audit: LoopAudit) -> None:
+    (found,) = entry_points(group="pytest11", name="dpbench-audit")
+    assert found.value == "dpbench.receipts.pytest_plugin"
+    assert isinstance(dpbench_audit, LoopAudit)
+
+
+def test_a_loop_as_tight_as_its_receipt_passes(dpbench_audit: LoopAudit) -> None:
+    assert dpbench_audit(loop, written(2.0), steps=2, canaries=1_000).passed
+
+
+def test_a_loop_with_less_noise_than_its_receipt_fails_the_test(dpbench_audit: LoopAudit) -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"looser than its receipt.\nnoise"):
+        dpbench_audit(loop, written(2.3), steps=2, canaries=1_000)
+
+
+def test_a_receipt_that_does_not_fit_itself_fails_the_test(dpbench_audit: LoopAudit) -> None:
+    with pytest.raises(pytest.fail.Exception, match="epsilon: 1 is stated"):
+        dpbench_audit(loop, written(2.0).model_copy(update={"epsilon": 1.0}), steps=2)
+
+
+def test_a_receipt_of_another_mechanism_cannot_be_held_to_a_loop() -> None:
+    other = written(2.0).model_copy(update={"training": Training(events=Concentrated(rho=1.0))})
+    with pytest.raises(SpecError, match="steps of one Gaussian mechanism"):
+        claim_of(other)

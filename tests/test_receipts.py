@@ -1,0 +1,313 @@
+"""Receipts: their events against independent libraries, their check, their command line, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+import dpbench
+from dpbench import SpecError, cli, receipt
+from dpbench.errors import DataError
+from dpbench.receipts import (
+    AuditFigures,
+    Batches,
+    BestOf,
+    Chosen,
+    Composed,
+    Concentrated,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    Pure,
+    Receipt,
+    Repeated,
+    Sampled,
+    Search,
+    Training,
+    check,
+    from_dp_event,
+    from_opendp,
+    from_result,
+    gaussian_steps,
+)
+from dpbench.receipts.accounting import opinions
+from dpbench.receipts.events import Event, Term, flatten
+from tests.readme import LEADERBOARD, ROOT
+
+FEW = gaussian_steps(sigma=4.0, steps=4)
+ADD = "add-or-remove-one"
+
+
+def written(event: Event = FEW, **changes: Any) -> Receipt:
+    """Return a receipt that passes, with some parts changed."""
+    training = Training(events=event, size=1_000)
+    whole = receipt(training, epsilon=2.0, delta=1e-5, unit="image", adjacency=ADD, search=Search(runs=1))
+    return whole.model_copy(update=changes)
+
+
+def upper(event: Event, delta: float = 1e-5, adjacency: Any = ADD) -> float:
+    return opinions(event, delta, adjacency)[0].upper
+
+
+def test_equal_events_are_one_term_and_sums_over_one_sample_are_one_sum() -> None:
+    twice = Sampled(sampler="poisson", rate=0.1, event=Repeated(event=Gaussian(sigma=2.0), times=4))
+    assert flatten(Composed(events=(FEW, FEW))) == [Term(Gaussian(sigma=4.0), times=8)]
+    assert flatten(twice) == [Term(Gaussian(sigma=1.0), "poisson", 0.1, 1)]
+
+
+def test_gaussian_sums_over_all_rows_cost_what_the_exact_formula_has() -> None:
+    from dp_accounting import get_epsilon_gaussian
+
+    assert upper(FEW) == pytest.approx(get_epsilon_gaussian(2.0, 1e-5))
+    assert upper(FEW, adjacency="replace-one") == pytest.approx(get_epsilon_gaussian(1.0, 1e-5), rel=1e-3)
+
+
+def test_a_zeroed_row_costs_what_a_removed_one_does_and_a_replaced_one_more() -> None:
+    event = gaussian_steps(sigma=3.0, steps=10, rate=0.2)
+    removed = upper(event)
+    assert upper(event, adjacency="zero-out") == pytest.approx(removed)
+    assert removed < upper(event, adjacency="replace-one") < 3 * removed
+
+
+@pytest.mark.parametrize(
+    ("event", "epsilon"),
+    [
+        (Laplace(scale=2.0), 0.5),
+        (Pure(epsilon=0.3), 0.3),
+        (Repeated(event=Laplace(scale=2.0, discrete=True), times=3), 1.5),
+        (Chosen(epsilon=0.5, candidates=9), 0.5),
+        (Composed(events=()), 0.0),
+        (NonPrivate(name="a median"), float("inf")),
+    ],
+    ids=lambda one: getattr(one, "kind", ""),
+)
+def test_pure_events_need_no_delta(event: Event, epsilon: float) -> None:
+    assert upper(event, 0.0) == pytest.approx(epsilon)
+
+
+def test_zcdp_is_converted_as_opendp_does() -> None:
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(bounds=(0, 1))), dp.symmetric_distance()
+    measurement = domain >> dp.t.then_sum() >> dp.m.then_gaussian(2.0)
+    read = from_opendp(measurement, size=50)
+    assert read.events == Concentrated(rho=0.125)
+    own = dp.c.make_zCDP_to_approxDP(measurement).map(1).epsilon(1e-5)
+    assert upper(read.events) == pytest.approx(own, rel=0.005)
+
+
+def test_a_schedule_of_noise_is_bounded_from_both_sides_by_groups_of_similar_events() -> None:
+    schedule = Composed(events=tuple(gaussian_steps(sigma=8 + step / 10, steps=1, rate=0.5) for step in range(12)))
+    (best, *_) = opinions(schedule, 1e-5, ADD)
+    exact = [upper(gaussian_steps(sigma=sigma, steps=12, rate=0.5)) for sigma in (9.1, 8.0)]
+    assert exact[0] * 0.98 <= best.lower <= best.upper <= exact[1] * 1.01
+
+
+def test_the_best_of_several_runs_costs_more_than_one() -> None:
+    assert upper(FEW) < upper(BestOf(mean=10, shape=1, event=FEW)) < 3 * upper(FEW)
+
+
+def test_events_of_dp_accounting_are_read_with_the_neighbours_of_their_accountant() -> None:
+    import dp_accounting as dp
+    from dp_accounting.rdp import RdpAccountant
+
+    accountant = RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
+    accountant.compose(dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.5), 3))
+    read = from_dp_event(None, size=10, accountant=accountant)
+    assert flatten(read.events) == [Term(Gaussian(sigma=3.0), times=3)]  # in clips: a replaced row moves two
+    assert upper(read.events, adjacency="replace-one") <= accountant.get_epsilon(1e-5)
+    with pytest.raises(SpecError, match="no UnsupportedDpEvent of dp-accounting"):
+        from_dp_event(dp.UnsupportedDpEvent())
+
+
+def test_an_honest_receipt_has_no_mismatch() -> None:
+    assert check(written()).mismatches == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"epsilon": 1.0}, "epsilon"),
+        ({"unit": None}, "unit"),
+        ({"search": None}, "search"),
+        ({"search": Search(runs=5, data="private")}, "search"),
+        ({"search": Search(runs=5, data="private", accounted="best-of")}, "search"),
+        ({"adjacency": None}, "adjacency"),
+        ({"delta": 0.001}, "delta"),
+        ({"audit": AuditFigures(epsilon_lower=2.5, method="a paper")}, "audit"),
+        ({"audit": AuditFigures(failed=("noise",), method="a paper")}, "audit"),
+        ({"training": Training(events=FEW)}, "size"),
+        ({"training": Training(events=FEW, size=1_000, batches=Batches(drawn="poisson"))}, "sampler"),
+        ({"training": Training(events=NonPrivate(name="x"), size=1_000)}, "epsilon"),
+    ],
+)
+def test_a_mismatch_is_named(changes: dict[str, Any], name: str) -> None:
+    assert {one.name for one in check(written(**changes)).mismatches} == {name}
+
+
+def test_shuffled_batches_are_told_what_they_cost() -> None:
+    training = Training(
+        events=gaussian_steps(sigma=3.0, steps=10, rate=0.1),
+        size=1_000,
+        batches=Batches(drawn="shuffled", size=100, steps=10),
+    )
+    (wrong,) = check(written(training=training)).mismatches
+    assert wrong.name == "sampler" and "Without the gain of sampling it is 1.4" in wrong.said
+
+
+def test_a_receipt_comes_back_as_it_was_written_and_follows_the_schema(tmp_path: Path) -> None:
+    import jsonschema
+
+    (tmp_path / "model.pt").write_bytes(b"weights")
+    made = receipt(Training(events=FEW, size=9), epsilon=1.0, delta=0.0, files={"model": tmp_path / "model.pt"})
+    file = made.write(tmp_path / "model.receipt.json")
+    back = Receipt.read(file)
+    assert back.files["model"].path == "model.pt"
+    assert back.model_copy(update={"files": made.files}) == made
+    jsonschema.validate(json.loads(file.read_text(encoding="utf-8")), Receipt.model_json_schema())
+
+
+def test_every_field_has_a_sentence_in_the_schema() -> None:
+    schema = Receipt.model_json_schema()
+    said = {
+        "training",
+        "search",
+        "audit",
+        "noise",
+        "batches",
+        "accountant",
+        "schema_version",
+        "kind",
+        "event",
+        "events",
+    }
+    for name, part in {**schema["$defs"], "Receipt": schema}.items():
+        assert part["description"], name
+        bare = [key for key, one in part["properties"].items() if "description" not in one]
+        assert {*bare} <= said | {"delta", "sha256"}, name
+
+
+def called(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(arguments))
+    return int(ended.value.code or 0)
+
+
+def test_the_command_exits_with_one_where_a_receipt_does_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = (
+        written(**given).write(tmp_path / f"{name}.json") for name, given in (("a", {}), ("b", {"unit": None}))
+    )
+    assert called("receipt", "check", str(good)) == 0
+    assert "Nothing contradicts it." in capsys.readouterr().out
+    assert called("receipt", "check", str(good), str(bad)) == 1
+    assert "MISMATCH unit: missing" in capsys.readouterr().out
+    assert called("receipt", "check", "--json", str(bad)) == 1
+    (told,) = json.loads(capsys.readouterr().out).values()
+    assert [one["name"] for one in told["mismatches"]] == ["unit"] and len(told["accountants"]) == 2
+    assert called("receipt", "schema") == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "Receipt"
+
+
+def _nested(depth: int) -> str:
+    inside = '{"kind": "repeated", "times": 1000, "event": '
+    return inside * depth + '{"kind": "gaussian", "sigma": 1}' + "}" * depth
+
+
+ONE = '{"kind": "gaussian", "sigma": 1}'
+
+
+def _training(events: str) -> str:
+    return f'{{"epsilon": 1, "delta": 1e-5, "training": {{"size": 100, "events": {events}}}}}'
+
+
+BROKEN = {
+    "nothing": ("", "file"),
+    "cut": ('{"epsilon": 1, "del', "file"),
+    "a list": ("[]", "file"),
+    "no epsilon": ('{"delta": 0, "training": {"events": {"kind": "gaussian", "sigma": 1}}}', "epsilon"),
+    "no events": ('{"epsilon": 1, "delta": 0, "training": {}}', "training.events"),
+    "infinite epsilon": ('{"epsilon": 1e999, "delta": 0, "training": {}}', "epsilon"),
+    "sigma 0": (_training('{"kind": "gaussian", "sigma": 0}'), "sigma"),
+    "negative steps": (_training('{"kind": "repeated", "times": -1, "event": ' + ONE + "}"), "times"),
+    "a rate above 1": (
+        _training('{"kind": "sampled", "sampler": "poisson", "rate": 64, "event": ' + ONE + "}"), "rate",
+    ),
+    "a billion steps": (
+        _training('{"kind": "repeated", "times": 1000000000, "event": ' + ONE + "}"), "1,000,000,000",
+    ),
+    "an unknown mechanism": (_training('{"kind": "magic", "sigma": 1}'), "magic"),
+    "an unknown sampler": (
+        _training('{"kind": "sampled", "sampler": "hope", "rate": 0.1, "event": ' + ONE + "}"), "sampler",
+    ),
+    "an unknown key": (_training('{"kind": "gaussian", "sigma": 1, "q": 2}'), "q"),
+    "a billion nested events": (_training(_nested(3)), "1,000,000,000"),
+    "events nested deeply": (_training(_nested(60)), "nested at most 50 deep"),
+    "events nested far too deeply": (_training(_nested(5_000)), "file"),
+    "another version": ('{"schema_version": 2, "epsilon": 1, "delta": 0, "training": {}}', "schema_version"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_receipt_is_refused_in_a_sentence(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, named = BROKEN[name]
+    file = tmp_path / "broken.json"
+    file.write_text(text, encoding="utf-8")
+    begin = time.process_time()
+    assert called("receipt", "check", str(file)) == 1
+    assert time.process_time() - begin < 10
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("dpbench: ") and named in said and len(said) < 600
+
+
+def test_a_hash_that_does_not_fit_and_a_file_that_is_gone_are_said(tmp_path: Path) -> None:
+    model = tmp_path / "model.pt"
+    model.write_bytes(b"one")
+    made = Receipt.read(
+        receipt(
+            Training(events=FEW, size=100), epsilon=3, delta=1e-5, unit="image", adjacency=ADD, search=Search(runs=1),
+            files={"model": model},
+        ).write(tmp_path / "receipt.json")
+    )  # fmt: skip
+    assert check(made, tmp_path).passed
+    model.write_bytes(b"two")
+    assert [one.name for one in check(made, tmp_path).mismatches] == ["hash"]
+    model.unlink()
+    assert "cannot be read" in check(made, tmp_path).mismatches[0].said
+
+
+def test_a_receipt_of_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="A receipt hashes the files"):
+        receipt(Training(events=FEW), epsilon=1, delta=0, files={"model": tmp_path / "none"})
+    with pytest.raises(SpecError, match="epsilon"):
+        receipt(Training(events=FEW), epsilon=-1, delta=0)
+
+
+def test_committed_results_are_receipts_that_pass() -> None:
+    board = LEADERBOARD / "results" / "digits-eps1"
+    for learner in ("pillar", "class-means"):
+        file = next(iter(sorted(board.glob(f"{learner}-*.json"))))
+        checked = check(from_result(file), file.parent)
+        assert checked.passed, checked.mismatches
+
+
+def test_the_names_of_receipts_stand_at_the_root() -> None:
+    assert dpbench.receipt is receipt and dpbench.Receipt is Receipt
+    assert {*dpbench.RECEIPTS} <= {*dir(dpbench)}
+
+
+def test_the_action_checks_receipts_and_audits_loops_without_a_strangers_text_in_a_script() -> None:
+    action = yaml.safe_load((ROOT / ".github/actions/receipt/action.yml").read_text(encoding="utf-8"))
+    runs = [step["run"] for step in action["runs"]["steps"]]
+    assert [step["shell"] for step in action["runs"]["steps"]] == ["bash"] * len(runs)
+    assert any("dpbench receipt check" in run for run in runs) and any(run.startswith("pytest") for run in runs)
+    assert not [run for run in runs if "${{" in run]

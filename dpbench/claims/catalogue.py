@@ -136,7 +136,7 @@ def read_catalogue(folder: Path) -> tuple[Paper, ...]:
 
 def find_catalogue(root: Path) -> Path:
     """Return the folder of claims of a leaderboard; that of the package where the leaderboard has none."""
-    places = (root / "claims", PACKAGE / "claims" / "catalogue", PACKAGE.parent / "leaderboard" / "claims")
+    places = (root / "claims", PACKAGE / "claims" / "papers", PACKAGE.parent / "leaderboard" / "claims")
     return next((place for place in places if place.is_dir()), places[0])
 
 

@@ -250,6 +250,7 @@ def _pages(site: Path) -> list[str]:
         "data",
         "datasets/cifar10",
         "figures",
+        "claims",
         "audits",
         "museum",
     ]

@@ -113,6 +113,14 @@ def test_what_is_missing_is_named() -> None:
     assert verdict(adjacency="replace-one").missing == ("an accountant for replace-one neighbours",)
 
 
+@pytest.mark.parametrize(("sigma", "steps", "rate"), [("0.01", 10**7, 0.5), ("0.3", 10**7, 1e-4), ("1", 10**7, 1.0)])
+def test_numbers_that_no_accountant_answers_for_in_seconds_are_not_asked_about(
+    sigma: str, steps: int, rate: float
+) -> None:
+    found = verdict(sigma=sigma, steps=steps, sampler=None, sample_rate=rate)
+    assert found.judgement == "underspecified" and found.missing == ("noise: these numbers give an ε of hundreds",)
+
+
 def test_steps_follow_from_epochs_and_the_rate_from_the_batch() -> None:
     one = claim(sampler="shuffled", steps=None, epochs=15.0, batch=256.0, n=60_000)
     assert one.rate == pytest.approx(256 / 60_000) and one.rounds == 3516

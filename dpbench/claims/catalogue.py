@@ -72,7 +72,7 @@ class Claim(Strict):
     public_data: Text | None = None
     accuracy: Percent | None = None
     auc: Percent | None = None
-    epsilon: Annotated[Decimal, Field(gt=0, le=10_000)]
+    epsilon: Annotated[Decimal, Field(ge=Decimal("0.000001"), le=10_000)]
     delta: Annotated[float, Field(gt=0, lt=1)] | None = None
     n: Annotated[int, Field(ge=1, le=10**12)] | None = None
     batch: Annotated[float, Field(gt=0)] | None = None
@@ -136,7 +136,7 @@ def read_catalogue(folder: Path) -> tuple[Paper, ...]:
 
 def find_catalogue(root: Path) -> Path:
     """Return the folder of claims of a leaderboard; that of the package where the leaderboard has none."""
-    places = (root / "claims", PACKAGE / "claims" / "catalogue", PACKAGE.parent / "leaderboard" / "claims")
+    places = (root / "claims", PACKAGE / "claims" / "papers", PACKAGE.parent / "leaderboard" / "claims")
     return next((place for place in places if place.is_dir()), places[0])
 
 

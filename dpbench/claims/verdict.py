@@ -16,6 +16,7 @@ another sampler, or none, the verdict says so and is about the accounting alone.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -34,6 +35,7 @@ from dpbench.support.files import canonical_digest
 Judgement = Literal["reproducible", "stated with margin", "understated", "underspecified"]
 JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
 TOLERANCE = 0.02
+LARGEST_MU = 20.0
 RECORD = "verdicts.json"
 """The verdicts beside a catalogue, which the site shows: a cache, used for claims that have not changed since."""
 
@@ -100,7 +102,19 @@ def missing_numbers(claim: Claim) -> tuple[str, ...]:
     values = {"δ": claim.delta, "σ": claim.sigma, "sampling rate": claim.rate, "steps": claim.rounds}
     if claim.rounds is None and claim.epochs is not None:
         del values["steps"]  # they follow from the sampling rate, which is missing
-    return tuple(name for name, value in values.items() if value is None)
+    lacking = tuple(name for name, value in values.items() if value is None)
+    return lacking or (() if _answerable(claim) else ("noise: these numbers give an ε of hundreds",))
+
+
+def _answerable(claim: Claim) -> bool:
+    """Say whether accountants answer within seconds: by the central limit theorem, mu is at most 20 (epsilon 280)."""
+    releases = [(float(claim.sigma or 1), claim.rounds or 1, claim.rate or 1.0)]
+    releases += [(float(one.sigma), one.steps, one.sample_rate) for one in claim.further]
+    spread = 0.0
+    for sigma, steps, rate in releases:
+        shape = min(sigma**-2, 700.0)  # e^700 is near the largest float
+        spread += steps * (shape if rate == 1 else rate**2 * math.expm1(shape))
+    return spread <= LARGEST_MU**2
 
 
 def remarks(claim: Claim) -> tuple[str, ...]:

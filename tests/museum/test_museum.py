@@ -90,7 +90,6 @@ SAID = {
     "unbounded-losses": "the law of neighbours differs by more than eps0",
     "two-sided-scores": "a row moves totals both ways",
     "choice-at-twice-eps0": "law of 'classes', part by part",
-    "batch-norm-in-a-tuned-tail": "changed when it was evaluated beside other rows",
     "shards-by-position": "an example moved more than one vote of a query",
     "evaluation-on-training-images": "Test in private: expected at most 1%",
     "oversampling-of-a-rare-class": "private images to be copies of another one, got 1,016, of one image 8.",

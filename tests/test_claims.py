@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -281,6 +282,18 @@ def test_the_example_of_the_documentation_is_a_file_that_fits(tmp_path: Path) ->
     (one,) = read_paper(file).claims
     (kept,) = [known for paper, known in CLAIMS if paper.key == "tang-2023" and known.id == one.id]
     assert (one.sigma, one.rate, one.rounds, one.epsilon) == (kept.sigma, kept.rate, kept.rounds, kept.epsilon)
+
+
+@pytest.mark.parametrize(
+    ("changed", "refused"),
+    [
+        (("leaderboard/claims/de-2022.toml", "leaderboard/claims/verdicts.json"), 0),
+        (("leaderboard/claims/de-2022.toml", "leaderboard/explanations/one.json"), 2),
+    ],
+)
+def test_a_pull_request_of_claims_alone_is_no_submission(changed: tuple[str, ...], refused: int) -> None:
+    complaints = runpy.run_path(str(Path(__file__).parent.parent / ".ci" / "submission.py"))["complaints"]
+    assert len([*complaints([("M", path) for path in changed], str)]) == refused
 
 
 def test_printed_digits_of_sigma_are_kept() -> None:

@@ -114,12 +114,16 @@ def test_what_is_missing_is_named() -> None:
     assert verdict(adjacency="replace-one").missing == ("an accountant for replace-one neighbours",)
 
 
-@pytest.mark.parametrize(("sigma", "steps", "rate"), [("0.01", 10**7, 0.5), ("0.3", 10**7, 1e-4), ("1", 10**7, 1.0)])
+@pytest.mark.parametrize(
+    ("sigma", "steps", "rate"), [("0.01", 10**7, 0.5), ("0.3", 10**7, 1e-4), ("1", 10**7, 1.0), ("0.11", 10, 1e-3)]
+)
 def test_numbers_that_no_accountant_answers_for_in_seconds_are_not_asked_about(
     sigma: str, steps: int, rate: float
 ) -> None:
     found = verdict(sigma=sigma, steps=steps, sampler=None, sample_rate=rate)
-    assert found.judgement == "underspecified" and found.missing == ("noise: these numbers give an ε of hundreds",)
+    assert found.judgement == "underspecified" and found.missing == (
+        "noise: these numbers protect too little for an accountant",
+    )
 
 
 def test_steps_follow_from_epochs_and_the_rate_from_the_batch() -> None:

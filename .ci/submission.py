@@ -3,7 +3,8 @@
 A submission brings new results, and new boards for them. Everything else in `leaderboard/` is made by the project:
 audits and records of re-runs above all, as they say what the project has seen. Code comes in a pull request of its own,
 so that no submission is checked by code that it brings. `leaderboard.json` and its schema follow from results and are
-checked by `dpbench leaderboard build --check`; a pull request that changes nothing else there is no submission.
+checked by `dpbench leaderboard build --check`; a pull request that changes nothing else there, or claims of the
+literature, is no submission.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ MADE = {"leaderboard/leaderboard.json", "leaderboard/schema.json"}
 RESULT = re.compile(r"leaderboard/results/[^/]+/[^/]+\.json")
 BOARD = re.compile(r"leaderboard/boards/[^/]+\.toml")
 RECORD = re.compile(r"leaderboard/(audits|reruns)/.*")
+CLAIMS = re.compile(r"leaderboard/claims/.*")
 
 Change = tuple[str, str]
 """A letter, A for a new file, and the path."""
@@ -25,7 +27,8 @@ Change = tuple[str, str]
 
 def complaints(changes: Sequence[Change], read: Callable[[str], str]) -> Iterator[str]:
     """Yield what a submission may not change; nothing where the pull request is none."""
-    if not any(path.startswith("leaderboard/") and path not in MADE for _, path in changes):
+    boards = [path for _, path in changes if path.startswith("leaderboard/") and not CLAIMS.fullmatch(path)]
+    if {*boards} <= MADE:
         return
     for letter, path in changes:
         if path in MADE:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -113,12 +114,16 @@ def test_what_is_missing_is_named() -> None:
     assert verdict(adjacency="replace-one").missing == ("an accountant for replace-one neighbours",)
 
 
-@pytest.mark.parametrize(("sigma", "steps", "rate"), [("0.01", 10**7, 0.5), ("0.3", 10**7, 1e-4), ("1", 10**7, 1.0)])
+@pytest.mark.parametrize(
+    ("sigma", "steps", "rate"), [("0.01", 10**7, 0.5), ("0.3", 10**7, 1e-4), ("1", 10**7, 1.0), ("0.11", 10, 1e-3)]
+)
 def test_numbers_that_no_accountant_answers_for_in_seconds_are_not_asked_about(
     sigma: str, steps: int, rate: float
 ) -> None:
     found = verdict(sigma=sigma, steps=steps, sampler=None, sample_rate=rate)
-    assert found.judgement == "underspecified" and found.missing == ("noise: these numbers give an ε of hundreds",)
+    assert found.judgement == "underspecified" and found.missing == (
+        "noise: these numbers protect too little for an accountant",
+    )
 
 
 def test_steps_follow_from_epochs_and_the_rate_from_the_batch() -> None:
@@ -281,6 +286,18 @@ def test_the_example_of_the_documentation_is_a_file_that_fits(tmp_path: Path) ->
     (one,) = read_paper(file).claims
     (kept,) = [known for paper, known in CLAIMS if paper.key == "tang-2023" and known.id == one.id]
     assert (one.sigma, one.rate, one.rounds, one.epsilon) == (kept.sigma, kept.rate, kept.rounds, kept.epsilon)
+
+
+@pytest.mark.parametrize(
+    ("changed", "refused"),
+    [
+        (("leaderboard/claims/de-2022.toml", "leaderboard/claims/verdicts.json"), 0),
+        (("leaderboard/claims/de-2022.toml", "leaderboard/explanations/one.json"), 2),
+    ],
+)
+def test_a_pull_request_of_claims_alone_is_no_submission(changed: tuple[str, ...], refused: int) -> None:
+    complaints = runpy.run_path(str(Path(__file__).parent.parent / ".ci" / "submission.py"))["complaints"]
+    assert len([*complaints([("M", path) for path in changed], str)]) == refused
 
 
 def test_printed_digits_of_sigma_are_kept() -> None:

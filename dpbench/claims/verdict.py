@@ -35,7 +35,8 @@ from dpbench.support.files import canonical_digest
 Judgement = Literal["reproducible", "stated with margin", "understated", "underspecified"]
 JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
 TOLERANCE = 0.02
-LARGEST_MU = 20.0
+LARGEST_MU = 20.0  # epsilon is about 280
+SMALLEST_SIGMA = 0.2
 RECORD = "verdicts.json"
 """The verdicts beside a catalogue, which the site shows: a cache, used for claims that have not changed since."""
 
@@ -103,18 +104,18 @@ def missing_numbers(claim: Claim) -> tuple[str, ...]:
     if claim.rounds is None and claim.epochs is not None:
         del values["steps"]  # they follow from the sampling rate, which is missing
     lacking = tuple(name for name, value in values.items() if value is None)
-    return lacking or (() if _answerable(claim) else ("noise: these numbers give an ε of hundreds",))
+    return lacking or (() if _answerable(claim) else ("noise: these numbers protect too little for an accountant",))
 
 
 def _answerable(claim: Claim) -> bool:
-    """Say whether accountants answer within seconds: by the central limit theorem, mu is at most 20 (epsilon 280)."""
+    """Say whether accountants answer within seconds: sigma from 0.2, and mu of the central limit theorem up to 20."""
     releases = [(float(claim.sigma or 1), claim.rounds or 1, claim.rate or 1.0)]
     releases += [(float(one.sigma), one.steps, one.sample_rate) for one in claim.further]
     spread = 0.0
     for sigma, steps, rate in releases:
         shape = min(sigma**-2, 700.0)  # e^700 is near the largest float
         spread += steps * (shape if rate == 1 else rate**2 * math.expm1(shape))
-    return spread <= LARGEST_MU**2
+    return spread <= LARGEST_MU**2 and min(sigma for sigma, _, _ in releases) >= SMALLEST_SIGMA
 
 
 def remarks(claim: Claim) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from dpbench.receipts import (
 )
 from dpbench.receipts.check import check
 from dpbench.receipts.pytest_plugin import claim_of
+from dpbench.receipts.receipt import Adjacency
 
 SIZE, RATE, SIGMA, CLIP, STEPS, DELTA = 400, 0.1, 2.0, 1.0, 6, 1e-4
 ONE = Search(runs=1)
@@ -175,7 +176,7 @@ def jax(fault: str, folder: Path) -> Trained:
             plan, size=SIZE, accountant=accountant, steps=steps, normalised_by="expected-size", clipped_per="example"
         )
         epsilon = accountant.compose(plan.dp_event).get_epsilon(DELTA)
-    adjacency = "add-or-remove-one" if fault == "added" else None
+    adjacency: Adjacency | None = "add-or-remove-one" if fault == "added" else None
     return Trained(receipt(training, epsilon=epsilon, delta=DELTA, unit="example", adjacency=adjacency, search=ONE))
 
 
@@ -259,12 +260,12 @@ def opendp(fault: str, folder: Path) -> Trained:
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(bounds=(0, 10)), size=SIZE if fault == "changed" else None)
     metric = dp.change_one_distance() if fault == "changed" else dp.symmetric_distance()
-    measurement = (domain, metric) >> dp.t.then_sum() >> dp.m.then_laplace(20.0)
+    measurement = dp.t.make_sum(domain, metric) >> dp.m.then_laplace(20.0)
     times = 3 if fault == "repeated" else 1
     for _ in range(times):
         measurement([1] * SIZE)
     training = from_opendp(measurement, size=SIZE, times=times)
-    adjacency = "add-or-remove-one" if fault == "changed" else None
+    adjacency: Adjacency | None = "add-or-remove-one" if fault == "changed" else None
     return Trained(
         receipt(training, epsilon=measurement.map(1), delta=0.0, unit="person", adjacency=adjacency, search=ONE)
     )

@@ -37,10 +37,11 @@ from dpbench.receipts import (
 )
 from dpbench.receipts.accounting import opinions
 from dpbench.receipts.events import Event, Term, flatten
+from dpbench.receipts.receipt import Adjacency
 from tests.readme import LEADERBOARD, ROOT
 
 FEW = gaussian_steps(sigma=4.0, steps=4)
-ADD = "add-or-remove-one"
+ADD: Adjacency = "add-or-remove-one"
 
 
 def written(event: Event = FEW, **changes: Any) -> Receipt:
@@ -94,11 +95,12 @@ def test_zcdp_is_converted_as_opendp_does() -> None:
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
-    domain = dp.vector_domain(dp.atom_domain(bounds=(0, 1))), dp.symmetric_distance()
-    measurement = domain >> dp.t.then_sum() >> dp.m.then_gaussian(2.0)
+    domain = dp.vector_domain(dp.atom_domain(bounds=(0, 1)))
+    measurement = dp.t.make_sum(domain, dp.symmetric_distance()) >> dp.m.then_gaussian(2.0)
     read = from_opendp(measurement, size=50)
     assert read.events == Concentrated(rho=0.125)
-    own = dp.c.make_zCDP_to_approxDP(measurement).map(1).epsilon(1e-5)
+    profile: Any = dp.c.make_zCDP_to_approxDP(measurement)
+    own = profile.map(1).epsilon(1e-5)
     assert upper(read.events) == pytest.approx(own, rel=0.005)
 
 
@@ -202,9 +204,8 @@ def called(*arguments: str) -> int:
 def test_the_command_exits_with_one_where_a_receipt_does_not_fit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good, bad = (
-        written(**given).write(tmp_path / f"{name}.json") for name, given in (("a", {}), ("b", {"unit": None}))
-    )
+    good = written().write(tmp_path / "a.json")
+    bad = written(unit=None).write(tmp_path / "b.json")
     assert called("receipt", "check", str(good)) == 0
     assert "Nothing contradicts it." in capsys.readouterr().out
     assert called("receipt", "check", str(good), str(bad)) == 1

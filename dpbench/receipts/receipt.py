@@ -68,9 +68,9 @@ class Training(Record):
 
     events: Event = Field(description="the mechanisms, as a tree")
     size: int | None = Field(default=None, ge=1, description="rows of the private data")
-    noise: Noise | None = None
-    batches: Batches | None = None
-    accountant: Accountant | None = None
+    noise: Noise | None = Field(default=None, description="what the noise was relative to")
+    batches: Batches | None = Field(default=None, description="what the loop really did with its batches")
+    accountant: Accountant | None = Field(default=None, description="who computed the stated epsilon")
     libraries: dict[str, str] = Field(default={}, description="versions of what trained")
 
 
@@ -90,7 +90,7 @@ class HashedFile(Record):
     """A file that belongs to the receipt, as it was."""
 
     path: str = Field(description="relative to the receipt's folder, or absolute")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of its content")
 
 
 class AuditFigures(Record):
@@ -105,15 +105,15 @@ class AuditFigures(Record):
 class Receipt(Record):
     """What a model's epsilon follows from; `dpbench receipt check` computes it again."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1] = Field(default=1, description="of this schema")
     epsilon: float = Field(ge=0, allow_inf_nan=False, description="as stated, in nats")
     delta: float = Field(ge=0, lt=1, description="as stated")
     adjacency: Adjacency | None = Field(default=None, description="which datasets are neighbours, as stated")
     unit: str | None = Field(default=None, description="what is added, removed or replaced: image, patient ...")
-    training: Training
-    search: Search | None = None
+    training: Training = Field(description="what was done to the private data")
+    search: Search | None = Field(default=None, description="how settings were chosen")
     files: dict[str, HashedFile] = Field(default={}, description="by role: model, code, result ...")
-    audit: AuditFigures | None = None
+    audit: AuditFigures | None = Field(default=None, description="what an audit found, if there was one")
 
     def write(self, file: Path | str) -> Path:
         """Write the receipt, atomically, and return the file. Files are named relative to its folder where they can be.

@@ -91,7 +91,7 @@ def found(trained: Trained, folder: Path) -> set[str]:
 
 
 def _seed_that_samples() -> int:
-    """Return a seed by which the row that neighbours differ in is in the first sample: of others an audit sees nothing."""
+    """Return a seed by which the row that neighbours differ in is in the first sample; else an audit misses it."""
     return next(
         seed
         for seed in itertools.count()

@@ -292,6 +292,21 @@ def test_committed_results_are_receipts_that_pass() -> None:
         assert checked.passed, checked.mismatches
 
 
+def test_a_receipt_of_a_result_lies_apart_from_results_and_finds_its_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file, *_) = sorted((LEADERBOARD / "results" / "digits-eps1").glob("pillar-*.json"))
+    copy = tmp_path / file.name
+    copy.write_bytes(file.read_bytes())
+    assert called("receipt", "from", str(copy)) == 0
+    made = tmp_path / "receipt" / file.name
+    assert capsys.readouterr().out.strip() == str(made)
+    assert Receipt.read(made).files["result"].path == f"../{file.name}"
+    assert called("receipt", "check", str(made)) == 0
+    copy.write_bytes(b"{}")
+    assert called("receipt", "check", str(made)) == 1
+
+
 def test_the_names_of_receipts_stand_at_the_root() -> None:
     assert dpbench.receipt is receipt and dpbench.Receipt is Receipt
     assert {*dpbench.RECEIPTS} <= {*dir(dpbench)}

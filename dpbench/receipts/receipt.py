@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -200,8 +201,6 @@ def find_version(distribution: str) -> str | None:
 
 
 def _beside(receipt_file: Path, path: str) -> str:
-    """Return a path as the receipt's folder sees it, where it is below that folder."""
-    try:
-        return Path(path).relative_to(receipt_file.absolute().parent).as_posix()
-    except ValueError:
-        return path
+    """Return a path as the receipt's folder sees it, where it is in that folder or the one above."""
+    folder = receipt_file.absolute().parent
+    return Path(os.path.relpath(path, folder)).as_posix() if Path(path).is_relative_to(folder.parent) else path

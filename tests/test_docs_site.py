@@ -127,7 +127,9 @@ def test_no_page_loads_anything_from_elsewhere(site: Path, pages: dict[Path, Rea
 
 def test_the_reference_has_every_public_name_component_and_command(site: Path) -> None:
     ids = read(site / "reference/names.html").ids
-    assert [name for name in (*dpbench.__all__, *dpbench.NOTEBOOK) if f"dpbench.{name}" not in ids] == []
+    assert [
+        name for name in (*dpbench.__all__, *dpbench.NOTEBOOK, *dpbench.RECEIPTS) if f"dpbench.{name}" not in ids
+    ] == []
     known = registry.load()
     for kind, components in known.components.items():
         text = (site / f"reference/{kind}s.html").read_text(encoding="utf-8")

@@ -47,15 +47,13 @@ def check(
 @app.command("from")
 def from_result(
     result: Annotated[Path, typer.Argument(help="A result of dpbench.")],
-    out: Annotated[
-        Path | None, typer.Option(help="The file to write. \\[default: beside it, as .receipt.json]")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write. \\[default: receipt/ beside it]")] = None,
 ) -> None:
     """Write the receipt of a result."""
     from dpbench.receipts import from_result as convert
 
     made = convert(result)
-    print(made.write(out or result.with_suffix(".receipt.json")))
+    print(made.write(out or result.parent / "receipt" / result.name))
 
 
 @app.command("schema")

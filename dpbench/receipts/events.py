@@ -62,7 +62,7 @@ class Approximate(Record):
 
     kind: Literal["approximate"] = "approximate"
     epsilon: float = Field(ge=0, le=1e4, description="what it costs, under the receipt's adjacency")
-    delta: float = Field(gt=0, lt=1)
+    delta: float = Field(gt=0, lt=1, description="at which epsilon holds")
 
 
 class Concentrated(Record):
@@ -85,22 +85,22 @@ class Sampled(Record):
     kind: Literal["sampled"] = "sampled"
     sampler: Sampler = Field(description="how the accountant believes the sample was drawn")
     rate: float = Field(gt=0, le=1, description="chance of a row to be in the sample; a chance, not a batch size")
-    event: Event
+    event: Event = Field(description="what is done to the sample")
 
 
 class Repeated(Record):
     """The same event several times, each with fresh noise and a fresh sample."""
 
     kind: Literal["repeated"] = "repeated"
-    times: int = Field(ge=1)
-    event: Event
+    times: int = Field(ge=1, description="how often")
+    event: Event = Field(description="what is repeated")
 
 
 class Composed(Record):
     """Several events, one after the other."""
 
     kind: Literal["composed"] = "composed"
-    events: tuple[Event, ...] = Field(max_length=MOST_EVENTS)
+    events: tuple[Event, ...] = Field(max_length=MOST_EVENTS, description="in any order")
 
 
 class BestOf(Record):
@@ -109,7 +109,7 @@ class BestOf(Record):
     kind: Literal["best-of"] = "best-of"
     mean: float = Field(gt=1, le=1e6, description="expected number of runs")
     shape: float = Field(ge=0, le=10, description="of the truncated negative binomial; 1 is geometric")
-    event: Event
+    event: Event = Field(description="one run")
 
 
 Leaf: TypeAlias = Gaussian | Laplace | Chosen | Pure | Approximate | Concentrated | NonPrivate

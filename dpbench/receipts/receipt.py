@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -68,9 +69,9 @@ class Training(Record):
 
     events: Event = Field(description="the mechanisms, as a tree")
     size: int | None = Field(default=None, ge=1, description="rows of the private data")
-    noise: Noise | None = None
-    batches: Batches | None = None
-    accountant: Accountant | None = None
+    noise: Noise | None = Field(default=None, description="what the noise was relative to")
+    batches: Batches | None = Field(default=None, description="what the loop really did with its batches")
+    accountant: Accountant | None = Field(default=None, description="who computed the stated epsilon")
     libraries: dict[str, str] = Field(default={}, description="versions of what trained")
 
 
@@ -90,7 +91,7 @@ class HashedFile(Record):
     """A file that belongs to the receipt, as it was."""
 
     path: str = Field(description="relative to the receipt's folder, or absolute")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of its content")
 
 
 class AuditFigures(Record):
@@ -105,15 +106,15 @@ class AuditFigures(Record):
 class Receipt(Record):
     """What a model's epsilon follows from; `dpbench receipt check` computes it again."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1] = Field(default=1, description="of this schema")
     epsilon: float = Field(ge=0, allow_inf_nan=False, description="as stated, in nats")
     delta: float = Field(ge=0, lt=1, description="as stated")
     adjacency: Adjacency | None = Field(default=None, description="which datasets are neighbours, as stated")
     unit: str | None = Field(default=None, description="what is added, removed or replaced: image, patient ...")
-    training: Training
-    search: Search | None = None
+    training: Training = Field(description="what was done to the private data")
+    search: Search | None = Field(default=None, description="how settings were chosen")
     files: dict[str, HashedFile] = Field(default={}, description="by role: model, code, result ...")
-    audit: AuditFigures | None = None
+    audit: AuditFigures | None = Field(default=None, description="what an audit found, if there was one")
 
     def write(self, file: Path | str) -> Path:
         """Write the receipt, atomically, and return the file. Files are named relative to its folder where they can be.
@@ -200,8 +201,6 @@ def find_version(distribution: str) -> str | None:
 
 
 def _beside(receipt_file: Path, path: str) -> str:
-    """Return a path as the receipt's folder sees it, where it is below that folder."""
-    try:
-        return Path(path).relative_to(receipt_file.absolute().parent).as_posix()
-    except ValueError:
-        return path
+    """Return a path as the receipt's folder sees it, where it is in that folder or the one above."""
+    folder = receipt_file.absolute().parent
+    return Path(os.path.relpath(path, folder)).as_posix() if Path(path).is_relative_to(folder.parent) else path

@@ -97,7 +97,7 @@ def convert(event: Any, relative: float = 1.0, depth: int = 0) -> Event:
 
 
 def _noisy(event: Any, relative: float) -> Event | None:
-    import dp_accounting as dp
+    from dp_accounting import dp_event as dp
 
     if isinstance(event, dp.GaussianDpEvent | dp.LaplaceDpEvent) and event.noise_multiplier == 0:
         return NonPrivate(name="a sum without noise")
@@ -111,10 +111,9 @@ def _noisy(event: Any, relative: float) -> Event | None:
 
 
 def _special(event: Any) -> Event | None:
-    import dp_accounting as dp
-    from dp_accounting.dp_event import ZCDpEvent
+    from dp_accounting import dp_event as dp
 
-    if isinstance(event, ZCDpEvent) and not event.xi:
+    if isinstance(event, dp.ZCDpEvent) and not event.xi:
         return Concentrated(rho=event.rho)
     if isinstance(event, dp.NonPrivateDpEvent):
         return NonPrivate(name="a release without noise")
@@ -122,7 +121,7 @@ def _special(event: Any) -> Event | None:
 
 
 def _nested(event: Any, relative: float, depth: int) -> Event:
-    import dp_accounting as dp
+    from dp_accounting import dp_event as dp
 
     if isinstance(event, dp.ComposedDpEvent):
         return Composed(events=tuple(convert(one, relative, depth) for one in event.events))

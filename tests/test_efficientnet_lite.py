@@ -21,6 +21,7 @@ from sklearn.datasets import load_sample_image
 from torch import Tensor
 
 from dpbench import DataMissing, SpecError, registry
+from dpbench.cli.presence import extractor_facts
 from dpbench.data import cache
 from dpbench.registry.components import write_component
 
@@ -135,6 +136,12 @@ def test_a_tail_has_no_batch_statistics_and_leaves_generators_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     assert not any(isinstance(one, torch.nn.modules.batchnorm._BatchNorm) for one in tail.modules())
     assert not any(one.requires_grad for one in tail.parameters())
+
+
+def test_the_listing_names_layers_and_their_shapes() -> None:
+    facts = extractor_facts(EfficientNetLite0, registry.load())
+    assert list(facts["layers"]) == [f"blocks.{stage}" for stage in range(7)]
+    assert facts["layers"]["blocks.4"] == (112, 14, 14)
 
 
 def test_a_spec_without_a_layer_is_written_as_before_there_were_any() -> None:

@@ -20,7 +20,7 @@ def fold(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     Padding that follows the size of the input is made constant, for inputs of this shape.
 
     Raises:
-        SpecError: a batch normalisation does not follow a convolution.
+        SpecError: a batch normalisation does not follow a convolution, or reads something else than what that gives.
     """
     import torch
     from torch import nn
@@ -33,11 +33,13 @@ def fold(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
         return lambda module, inputs: called.append((name, module, inputs[0].shape))
 
     handles = [module.register_forward_pre_hook(note(name)) for name, module in named]
+    trial = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        network(torch.zeros(1, *shape))
+        expected = network(trial)
     for handle in handles:
         handle.remove()
-    for (name, module, seen), (after, norm, _) in zip(called, called[1:] + called[:1], strict=True):
+    following = [*called[1:], ("", nn.Identity(), torch.Size())]
+    for (name, module, seen), (after, norm, _) in zip(called, following, strict=True):
         if not isinstance(module, nn.Conv2d):
             continue
         folded = fuse_conv_bn_eval(module, norm) if isinstance(norm, nn.BatchNorm2d) else module
@@ -49,6 +51,10 @@ def fold(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
             module.inplace = False  # a layer's outcome stays what it gave: gradients are asked by it
     if left := [name for name, one in network.named_modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]:
         raise SpecError(f"Expected each batch normalisation to follow a convolution, which {left[0]} does not.")
+    with torch.no_grad():
+        same = torch.allclose(network(trial), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().mean()))
+    if not same:
+        raise SpecError("A network computes otherwise once its batch normalisation is folded: one reads another input.")
     return network.requires_grad_(False)
 
 

@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from dpbench_plugins.learners.dp_raft import DPRAFT
 from dpbench_plugins.learners.thrift import Thrift, diffusion, graph_of, neighbourhood, shrink_bias, spectrum
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -276,7 +277,7 @@ def test_private_rows_choose_the_temperature_that_makes_logits_honest(factor: fl
 
 
 def test_a_chosen_temperature_costs_three_percent_of_the_budget_and_changes_no_setting_of_the_gradient() -> None:
-    plain, chosen = settled(0.1), Thrift(temperature="choice").settle(TASK, Budget(0.1, 1e-6))
+    plain, chosen = (DPRAFT(temperature=how).settle(TASK, Budget(0.1, 1e-6)) for how in ("none", "choice"))
     gradient, choice = chosen.plan(TASK, Budget(0.1, 1e-6))
     assert [gradient] == plain.plan(TASK, Budget(0.1, 1e-6))
     assert choice.relative_noise**-2 == pytest.approx(0.03 * gradient.steps, rel=0.01)

@@ -81,12 +81,14 @@ def choose_temperature(curator: Curator, head: Tensor, name: str = "temperature"
 
     Args:
         curator: over mapped rows (c, d).
-        head: (k, d + 1), the bias as its last column.
+        head: (k, d + 1), the bias as its last column, or (k, d) without.
         name: of the planned choice.
     """
     import torch
 
-    weight, bias = head[:, :-1].contiguous(), head[:, -1].contiguous()
+    (features,) = curator.task.example_shape
+    weight = head[:, :features].contiguous()
+    bias = head[:, -1].contiguous() if head.shape[1] > features else None
 
     def losses(chunk: Chunk) -> Tensor:
         logits = exact_linear(chunk.x, weight, bias)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench import (
@@ -12,7 +12,6 @@ from dpbench import (
     Curator,
     Learner,
     LinearProbe,
-    Planned,
     Predict,
     PrincipalComponents,
     PublicData,
@@ -21,11 +20,9 @@ from dpbench import (
     Standardise,
     Task,
     aimed,
-    choose_temperature,
     effective_size,
     exact_linear,
     hookimpl,
-    plan_temperature,
     require_setting,
     subspace_iteration,
     unit_norm,
@@ -70,10 +67,9 @@ class Thrift(Learner):
        others: it learns the class frequencies, no count is asked for.
     4. `shrink`: the bias is drawn to equal frequencies by the share of it that noise explains (after James and Stein
        1961); the noise of a head is sigma's, whatever the head, and follows from public numbers. Post-processing.
-    5. `temperature`: logits stay as they are, as noise makes a head too sure, and the short way that it goes too unsure
-       by about as much. With `choice` private rows choose what they are divided by, one of eleven numbers, for 3% of
-       the budget. Where the protocol compares by balanced accuracy, the logarithm of the class shares in public
-       predictions is taken off (Menon et al. 2021), which is post-processing.
+    5. Where the protocol compares by balanced accuracy, the logarithm of the class shares in public predictions is
+       taken off the logits (Menon et al. 2021): post-processing. No temperature divides them, as noise makes a head too
+       sure, and the short way that it goes too unsure by about as much.
 
     Constants were chosen on training images alone, some of them held out: CIFAR-10's (efficientnet-lite0: 1,000, 3,000,
     10,000 and 40,000 private ones, five classes, seven of very unequal size), chest X-rays', Fashion-MNIST's and the
@@ -100,7 +96,6 @@ class Thrift(Learner):
     clip: float = 0.5
     whitening: float = 0.3
     shrink: bool = True
-    temperature: Literal["none", "choice"] = field(default="none", metadata={"added": True})
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a projection, a power, a share or a bound."""
@@ -130,22 +125,18 @@ class Thrift(Learner):
             "learning_rate": float(f"{travel / steps:.3g}"),
         }
 
-    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
-        """Every step's full-batch gradient, and the choice of a temperature where it is asked for."""
-        steps = require_setting(self.steps)
-        chosen = [plan_temperature(steps)] if self.temperature == "choice" else []
-        return [Release("gradient", steps=steps), *chosen]
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        """Every step's full-batch gradient: the maps read public data, all else is post-processing."""
+        return [Release("gradient", steps=require_setting(self.steps))]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train in the public map, then take from the head what is known to be noise."""
         features, probe = self._features(public.x, generator), self._probe()
-        mapped = curator.map(features)
-        head = probe.descend(mapped, generator)  # (classes, coordinates + 1)
+        head = probe.descend(curator.map(features), generator)  # (classes, coordinates + 1)
         if self.shrink:
             step = require_setting(self.learning_rate) * curator.sigma["gradient"] * probe.clip / curator.task.size
             head = shrink_bias(head, step**2 * require_setting(self.steps))  # variance of each of the head's numbers
-        divisor = choose_temperature(mapped, head) if self.temperature == "choice" else 1.0
-        return aimed(lambda x: probe.logits(head, features(x)) / divisor, curator.task, public)
+        return aimed(lambda x: probe.logits(head, features(x)), curator.task, public)
 
     def _features(self, public: Tensor, generator: torch.Generator) -> Transform:
         """Return the map (c, *shape) -> (c, coordinates), rows of norm sqrt(k) or less."""

@@ -56,8 +56,8 @@ class PublicPrior(Learner):
     Constants were chosen on training images alone, some of them held out: CIFAR-10's (efficientnet-lite0 at 128 pixels:
     5,000 public, 15,000 private with noise as for 45,000), HAM10000's and the digits', at epsilon 0.03 to 8. A
     `strength` of 1, which the formula has, lost 0.9 points on the digits at epsilon 0.1 against 2, and 3 lost 0.6 on
-    HAM10000 at 0.3 against 1. A clip of 0.3 gained 0.3 on CIFAR-10 at epsilon 1 and lost 0.6 on the digits at 8. Leaving
-    out kappa changed 0.2 at most on CIFAR-10, whose scores needed no temperature. No test split had a part.
+    HAM10000 at 0.3 against 1. A clip of 0.3 gained 0.3 on CIFAR-10 at epsilon 1 and lost 0.6 on the digits at 8.
+    Leaving out kappa changed 0.2 at most on CIFAR-10, whose scores needed no temperature. No test split had a part.
 
     Source: the posterior mean of a linear model with known noise. Public gradients as a prior of private training are
     those of Amid et al. (2022, PDA-DPMD, arXiv:2112.00193), where their weight is a setting.

@@ -31,7 +31,7 @@ from dpbench.data.sources import locate
 from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, SpecError
 from dpbench.hooks import hookimpl
 from dpbench.learning.defaults import components, effective_size, pace, travel
-from dpbench.learning.linear import LinearProbe, Standardise, residuals, standardisation, unit_norm
+from dpbench.learning.linear import GaussianPrior, LinearProbe, Standardise, residuals, standardisation, unit_norm
 from dpbench.learning.probabilities import aimed, calibrated, choose_temperature, plan_temperature
 from dpbench.learning.probes import ProbeLearner
 from dpbench.learning.subspaces import PrincipalComponents, subspace_iteration
@@ -62,6 +62,7 @@ __all__ = [
     "DpbenchError",
     "Extractor",
     "Features",
+    "GaussianPrior",
     "Images",
     "Joined",
     "Learner",

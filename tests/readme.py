@@ -293,6 +293,22 @@ def without_data_table() -> str:
     return "\n".join(lines)
 
 
+def public_labels_table() -> str:
+    """Return what public labels and private images are worth together, from the results of `public-labels`."""
+    found: dict[tuple[str, str], dict[float, str]] = {}
+    results = _results("public-labels")
+    for result in results:
+        key = (result.spec.dataset.name, result.spec.learner.name)
+        found.setdefault(key, {})[result.spec.epsilon] = _said(result.metrics["accuracy"])
+    epsilons = sorted({result.spec.epsilon for result in results})
+    lines = [f"| data | learner | {' | '.join(f'ε {epsilon:g}' for epsilon in epsilons)} |"]
+    lines.append("|---|---|" + "---|" * len(epsilons))
+    for (dataset, learner), by in sorted(found.items()):
+        cells = [by.get(epsilon, "") for epsilon in epsilons]
+        lines.append(f"| {dataset} | `{learner}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def extractors_table() -> str:
     """Return what networks, pixels and precision are worth, from the results of `extractors`."""
     found: dict[str, dict[tuple[str, float], str]] = {}
@@ -416,6 +432,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "theory-prediction": prediction_table,
     "theory-pillar-tail": tail_table,
     "theory-verdicts": verdicts_table,
+    "public-labels": public_labels_table,
     "unit-epsilons": lambda: unit_tables.epsilons(_results("price-of-the-unit")),
     "unit-price": lambda: unit_tables.price(_results("price-of-the-unit")),
     "unit-promise": lambda: unit_tables.promise(_results("price-of-the-unit")),

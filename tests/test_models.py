@@ -42,8 +42,8 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 LEARNERS = (
-    "adadps", "class-means", "dp-raft", "dp-sgd", "gep", "jl", "non-private", "pillar", "public-only", "thrift",
-    "whitened:distil=true",
+    "adadps", "class-means", "dp-raft", "dp-sgd", "gep", "jl", "non-private", "pillar", "public-only",
+    "public-prior", "thrift", "whitened:distil=true",
 )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ LEARNERS = (
 def test_a_saved_model_gives_the_labels_of_the_runs_own_predictor(
     learner: str, digits: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
-    needs = learner in {"adadps", "public-only"}
+    needs = learner in {"adadps", "public-only", "public-prior"}
     found = dpbench.run(learner, seeds=1, epsilon=2, public_labels=needs, out=tmp_path)
     fresh = found.model(0)
     model = dpbench.load_model(fresh.save(tmp_path / "model.safetensors"))

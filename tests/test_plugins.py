@@ -104,6 +104,10 @@ class TestPublicOnly(LearnerLaws):
     learner = _built("learner", "public-only")  # type: ignore[assignment]
 
 
+class TestPublicPrior(LearnerLaws):
+    learner = _built("learner", "public-prior")  # type: ignore[assignment]
+
+
 class TestClassMeans(LearnerLaws):
     learner = _built("learner", "class-means", k=16)  # type: ignore[assignment]
 

@@ -15,6 +15,7 @@ from dpbench_plugins.learners.dp_sgd import DPSGD
 from dpbench_plugins.learners.gep import GEP
 from dpbench_plugins.learners.jl import JL
 from dpbench_plugins.learners.pillar import Pillar
+from dpbench_plugins.learners.public_prior import PublicPrior
 from dpbench_plugins.learners.thrift import Thrift
 from dpbench_plugins.learners.whitened import WhitenedProbe
 from torch import Tensor
@@ -40,6 +41,7 @@ LEARNERS: list[Learner] = [
     WhitenedProbe(k=7, steps=2, distil=False),
     AdaDPS(steps=2, refresh=1),
     Thrift(k=7, graph=0.5, steps=2, learning_rate=1.0),
+    PublicPrior(k=7, graph=0.5, steps=2, learning_rate=1.0),
     DPRAFT(steps=2, private_mean=True),
     ClassMeans(k=7),
     ScatterNetLinear(steps=2),

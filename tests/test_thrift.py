@@ -119,7 +119,7 @@ def test_a_bias_that_noise_explains_goes_and_one_that_it_does_not_stays() -> Non
 def test_rows_have_one_norm_whatever_the_graph_has_of_it(graph: float, m: int, k: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     x = torch.randn(m, 12, generator=draw)
-    rows = Thrift(k=k, graph=graph)._features(x, draw)(x)
+    rows = Thrift(k=k, graph=graph).features(x, draw)(x)
     torch.testing.assert_close(rows.norm(dim=1), torch.full((m,), k**0.5))
     torch.testing.assert_close(rows[:, :k].square().sum(1), torch.full((m,), k * (1 - graph)), atol=1e-4, rtol=1e-4)
 

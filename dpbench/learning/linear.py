@@ -24,6 +24,24 @@ Transform = Callable[["Tensor"], "Tensor"]
 
 
 @dataclass(frozen=True)
+class GaussianPrior:
+    """What public data say of a head before it is trained: it is normal around `mean`, with this precision.
+
+    Training starts at the mean, and each step ends with the prior's proximal step, which is stable however strong the
+    prior is: the head's distance from the mean is divided by 1 + step * precision. It reads no private row.
+    """
+
+    mean: Tensor  # (k, d + 1) as the head, or (k, d) without bias
+    precision: Tensor  # (d + 1,) or (d,): in examples, 1 / variance where an example's loss has curvature 1; inf: fixed
+
+    def pull(self, head: Tensor, step: float) -> None:
+        """Take the proximal step of a gradient step of this size on the sum of all losses; the head is overwritten."""
+        import torch
+
+        head.copy_(torch.lerp(self.mean, head, 1 / (1 + step * self.precision)))
+
+
+@dataclass(frozen=True)
 class LinearProbe:
     """DP-SGD on a linear head: (k, d + 1) with the bias as its last column, or (k, d) without.
 
@@ -69,13 +87,18 @@ class LinearProbe:
         generator: torch.Generator,
         release: str = "gradient",
         scale: Callable[[Tensor, int], Tensor] | None = None,
+        prior: GaussianPrior | None = None,
     ) -> Tensor:
-        """Return the head (k, d + 1), or (k, d) without bias, learned on rows (c, d) that are mapped already."""
+        """Return the head (k, d + 1), or (k, d) without bias, learned on rows (c, d) that are mapped already.
+
+        With a `prior` it starts at the prior's mean and is pulled back to it after every step: post-processing.
+        """
         from dpbench.privacy.core.head import HeadGradient
         from dpbench.privacy.core.sum import Sum
 
         task = curator.task
-        head = self.head(task.classes, task.example_shape[0], generator).to(task.device)
+        head = prior.mean.clone() if prior else self.head(task.classes, task.example_shape[0], generator)
+        head = head.to(task.device)
 
         question = Sum(HeadGradient(head, self.bias), release, self.clip)  # the head is updated in place
 
@@ -84,7 +107,7 @@ class LinearProbe:
                 return (curator.answer(question),)
             return (curator.answer(Sum(HeadGradient(head, self.bias, scale(head, step)), release, self.clip)),)
 
-        return descended([self], [head], task.size, noisy_gradients)[0]
+        return descended([self], [head], task.size, noisy_gradients, prior)[0]
 
     def head_noise(self, sigma: float, size: int) -> float:
         """Return the variance of the noise that training adds to each number of a head, at most.
@@ -121,6 +144,7 @@ def descended(
     heads: Sequence[Tensor],
     size: int,
     gradients: Callable[[Sequence[Tensor], Sequence[int], int], Sequence[Tensor] | Tensor],
+    prior: GaussianPrior | None = None,
 ) -> list[Tensor]:
     """Take all steps of each probe from its head, which is overwritten, and return the heads.
 
@@ -129,6 +153,7 @@ def descended(
         heads: one for each, (k, d + 1), or (k, d) without bias.
         size: private examples.
         gradients: maps heads, the places of the probes that go on and the step's number to their noisy gradients.
+        prior: what pulls every head after every step, if given.
     """
     import torch
 
@@ -139,6 +164,8 @@ def descended(
             probe, velocity = probes[place], velocities[place]
             velocity.mul_(probe.momentum).add_(gradient, alpha=1 / expected)
             heads[place].add_(velocity, alpha=-probe.learning_rate)
+            if prior:
+                prior.pull(heads[place], probe.learning_rate / size)
     return list(heads)
 
 

@@ -131,14 +131,14 @@ class Thrift(Learner):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train in the public map, then take from the head what is known to be noise."""
-        features, probe = self._features(public.x, generator), self._probe()
+        features, probe = self.features(public.x, generator), self._probe()
         head = probe.descend(curator.map(features), generator)  # (classes, coordinates + 1)
         if self.shrink:
             step = require_setting(self.learning_rate) * curator.sigma["gradient"] * probe.clip / curator.task.size
             head = shrink_bias(head, step**2 * require_setting(self.steps))  # variance of each of the head's numbers
         return aimed(lambda x: probe.logits(head, features(x)), curator.task, public)
 
-    def _features(self, public: Tensor, generator: torch.Generator) -> Transform:
+    def features(self, public: Tensor, generator: torch.Generator) -> Transform:
         """Return the map (c, *shape) -> (c, coordinates), rows of norm sqrt(k) or less."""
         import torch
 

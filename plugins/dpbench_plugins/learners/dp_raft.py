@@ -106,7 +106,10 @@ class DPRAFT(Learner):
         if self.private_mean:
             mean = curator.noisy_sum(features, release="mean", clip=self.feature_norm) / curator.task.size
         probe = self._probe(self.learning_rate(curator.sigma["gradient"]))
-        transform = lambda x: normalise(x) - mean
+
+        def transform(x: Tensor) -> Tensor:
+            return normalise(x) - mean
+
         mapped = curator.map(transform)
         head = probe.descend(mapped, generator)  # (classes, d)
         divisor = choose_temperature(mapped, head) if self.temperature == "choice" else 1.0

@@ -68,8 +68,8 @@ def label_temperature(logits: Tensor, y: Tensor) -> float:
     return math.exp(float(found.x))
 
 
-def plan_temperature(steps: int, name: str = "temperature") -> Choice:
-    """Return the planned choice of a temperature: it costs 3% of what a release of `steps` does, in 1 / sigma^2."""
+def plan_temperature(steps: float, name: str = "temperature") -> Choice:
+    """Return the planned choice of a temperature: it costs 3% of what `steps` full batches do, in 1 / sigma^2."""
     return Choice(name, len(TEMPERATURES), relative_noise=float(f"{(SHARE * steps) ** -0.5:.3g}"))
 
 

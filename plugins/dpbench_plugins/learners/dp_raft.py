@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench import (
@@ -12,15 +12,12 @@ from dpbench import (
     Curator,
     Learner,
     LinearProbe,
-    Planned,
     Predict,
     PublicData,
     Release,
     SpecError,
     Task,
-    choose_temperature,
     hookimpl,
-    plan_temperature,
     require_setting,
     unit_norm,
 )
@@ -43,9 +40,6 @@ class DPRAFT(Learner):
 
     `private_mean` (DP-RandP, appendix G) first spends `mean_share` of the budget, measured in 1 / sigma^2, on the noisy
     mean of the features, a release of its own, and trains on centred features; the default share is that of table 23.
-
-    With `temperature=choice` private rows choose what logits are divided by, one of eleven numbers, for 3% of what the
-    gradients cost: there are no public rows to calibrate by.
 
     Differs from the authors' code: the share is a setting, not searched by re-noising the true mean (which reads
     private data without an account); the last head is scored, not the best on test; the mean is divided by n, which the
@@ -71,7 +65,6 @@ class DPRAFT(Learner):
     feature_norm: float = 1.0
     private_mean: bool = False
     mean_share: float = 0.0037
-    temperature: Literal["none", "choice"] = field(default="none", metadata={"added": True})
 
     def __post_init__(self) -> None:
         """Refuse a share that leaves one release without budget."""
@@ -84,14 +77,13 @@ class DPRAFT(Learner):
         """Return the travel."""
         return {"travel": float(f"{0.08 * task.size:.3g}")}
 
-    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
-        """Every step's full-batch gradient, and the mean of the features or a temperature where they are asked for."""
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        """Every step's full-batch gradient, after the mean of the features where that is asked for."""
         gradient = self._probe(1.0).release()
-        chosen = [plan_temperature(self.steps)] if self.temperature == "choice" else []
         if not self.private_mean:
-            return [gradient, *chosen]
+            return [gradient]
         noise = ((1 - self.mean_share) / (self.mean_share * self.steps)) ** 0.5
-        return [Release("mean", relative_noise=noise), gradient, *chosen]
+        return [Release("mean", relative_noise=noise), gradient]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Normalise, centre if asked to, and train."""
@@ -106,14 +98,7 @@ class DPRAFT(Learner):
         if self.private_mean:
             mean = curator.noisy_sum(features, release="mean", clip=self.feature_norm) / curator.task.size
         probe = self._probe(self.learning_rate(curator.sigma["gradient"]))
-
-        def transform(x: Tensor) -> Tensor:
-            return normalise(x) - mean
-
-        mapped = curator.map(transform)
-        head = probe.descend(mapped, generator)  # (classes, d)
-        divisor = choose_temperature(mapped, head) if self.temperature == "choice" else 1.0
-        return lambda x: probe.logits(head, transform(x)) / divisor
+        return probe.train(curator, lambda x: normalise(x) - mean, generator)
 
     def learning_rate(self, sigma: float) -> float:
         """Return the rate of the linear scaling rule for a gradient release with noise multiplier `sigma`."""

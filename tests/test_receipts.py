@@ -128,6 +128,14 @@ def test_events_of_dp_accounting_are_read_with_the_neighbours_of_their_accountan
         from_dp_event(dp.UnsupportedDpEvent())
 
 
+def test_events_that_protect_nobody_are_answered_soon() -> None:
+    begin = time.process_time()
+    assert upper(Repeated(event=Laplace(scale=0.01), times=10**6)) > 1e7
+    assert upper(gaussian_steps(sigma=0.01, steps=10**5, rate=0.1)) > 1e4
+    assert upper(gaussian_steps(sigma=1.0, steps=100, rate=0.1), 1e-30) < 40
+    assert time.process_time() - begin < 10
+
+
 def test_an_honest_receipt_has_no_mismatch() -> None:
     assert check(written()).mismatches == ()
 

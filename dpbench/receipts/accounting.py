@@ -140,6 +140,9 @@ def _of_plan(plan: list[Planned], sigma: float, delta: float) -> list[Opinion]:
         first, other = _coarse(plan, sigma, delta)
         return [Opinion("rdp (dp-accounting)", first / 4, first), Opinion("rdp (Opacus)", 0.0, other)]
     tight = accountant.epsilon(plan, sigma, delta)
+    if math.isinf(tight):  # delta is below what a grid truncates
+        renyi = accountant.epsilon(plan, sigma, delta, "rdp")
+        return [Opinion("rdp (dp-accounting)", renyi / 4, renyi)]
     own = Opinion("pld (dp-accounting)", 0.99 * tight, tight)
     try:
         second = crosscheck.cross_check(plan, sigma, delta, "pld", tight)
@@ -274,7 +277,7 @@ def _event(term: Term, adjacency: Adjacency) -> Any:
 
 def _losses(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opinion | None:
     """Return epsilon by privacy loss distributions, where every event has one."""
-    if len(terms) > DISTINCT:  # minutes
+    if len(terms) > DISTINCT or _distance(terms, adjacency) > WIDE:  # minutes
         return None
 
     def composed(interval: float) -> float:
@@ -288,6 +291,20 @@ def _losses(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opinio
     except (ValueError, MemoryError, OverflowError):  # a grid that cannot hold such losses
         return None
     return Opinion("pld (dp-accounting)", 0.99 * tight, tight)
+
+
+def _distance(terms: Sequence[Term], adjacency: Adjacency) -> float:
+    """Return how far neighbours are apart in standard deviations, or more: epsilons of pure events add as squares."""
+    total = 0.0
+    for term in terms:
+        pure = _pure_epsilon(term, adjacency)
+        if isinstance(term.leaf, Gaussian):
+            precision = (_moved(adjacency) / term.leaf.sigma) ** 2
+            gained = math.expm1(min(precision, 700.0)) if term.rate < 1 else precision
+            total += term.times * term.rate**2 * gained
+        else:
+            total += term.times * (pure or 0.0) ** 2
+    return math.sqrt(total)
 
 
 class _NoLoss(Exception):
@@ -327,7 +344,8 @@ def _unsampled(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opi
         return None
     precision = sum(one.times / one.leaf.sigma**2 for one in terms if isinstance(one.leaf, Gaussian))
     found = dp.get_epsilon_gaussian(1 / (_moved(adjacency) * math.sqrt(precision)), delta)
-    return Opinion("exact Gaussian, no sampling", 0.99 * float(found), float(found))
+    exact = all(one.sampler is None or one.rate == 1 for one in terms)
+    return Opinion("exact Gaussian, no sampling", 0.99 * float(found) if exact else 0.0, float(found))
 
 
 def _moved(adjacency: Adjacency) -> int:

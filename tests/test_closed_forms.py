@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench import AnchorBasis, Chunk, Curator, DenseBasis, Learner, PublicData, Task
+from dpbench.learning.probabilities import label_temperature
 from dpbench.privacy.core.exact.quantised import QuantisedRows, floats, quantise
 from dpbench.privacy.core.forms.blocks import blocks_of
 from dpbench.privacy.core.ledger_curator import Question
@@ -56,7 +57,7 @@ class Exact:
             return answers if isinstance(question.clip, tuple) else answers[0]
 
         task = Task(tuple(x.shape[1:]), self.classes, len(x), torch.device("cpu"))
-        return Curator(task, {"gradient": 0.0}, answer)
+        return Curator(task, {"gradient": 0.0, "class-sums": 0.0}, answer)
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class World:
     test_x: Tensor
 
     def predictions(self, learner: Learner) -> Tensor:
-        predict = learner.fit(self.private.handle(), self.public, torch.Generator().manual_seed(SEED))
+        public = self.public if learner.public == "labelled" else PublicData(self.public.x, None)
+        predict = learner.fit(self.private.handle(), public, torch.Generator().manual_seed(SEED))
         return predict(self.test_x).double()
 
     @property
@@ -155,7 +157,8 @@ def test_adadps_equals_gradients_divided_by_roots_of_public_moments_and_then_cli
 
     head = _descend((private.classes, x.shape[1] + 1), answer, len(x))
     found = world.predictions(AdaDPS(**TRAINED, clip=clip, refresh=2, epsilon_c=0.1))
-    _same(found, _logits(head, world.standardised(world.test_x).double()))
+    temperature = label_temperature(_logits(head, public_x), world.public_y)
+    _same(found, _logits(head, world.standardised(world.test_x).double()) / temperature)
 
 
 def _components(rows: Tensor, k: int) -> Tensor:
@@ -214,7 +217,8 @@ def test_class_means_equals_centred_sums_of_whitened_rows_class_by_class(world: 
     x = mapped(whiten(world.rows))
     sums = [(x * (private.y == label).unsqueeze(1)).sum(0) for label in range(private.classes)]
     centred = torch.stack(sums) - x.sum(0) / private.classes
-    _same(world.predictions(ClassMeans(k=k)), whiten(world.test_x).double() @ centred.T)
+    scale = k * private.classes / len(x)
+    _same(world.predictions(ClassMeans(k=k)), scale * whiten(world.test_x).double() @ centred.T)
 
 
 @given(WORLDS, st.sampled_from([1.0, 3.0, 100.0]), st.integers(1, 3), st.booleans(), st.booleans())

@@ -17,9 +17,11 @@ from filelock import FileLock
 from pytest_socket import disable_socket
 
 Factory = pytest.TempPathFactory
-SLOW = {"chromium", "documentation", "fresh", "jobs", "wheel"}
+SLOW = {"chromium", "documentation", "fresh", "wheel"}
 """Fixtures whose tests are slow: a browser, the documentation's site, for which all notebooks run, an environment to
-install into, jobs of Slurm, and a wheel of this tree."""
+install into, and a wheel of this tree. Those with jobs of Slurm are long."""
+
+LONG = {"jobs"}
 
 hypothesis.settings.register_profile("small", max_examples=50, deadline=None)
 hypothesis.settings.register_profile("nightly", max_examples=1000, deadline=None)
@@ -43,6 +45,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     benchmarks = Path(__file__).parent / "benchmarks" if not config.getoption("benchmark_enable") else None
     for item in items:
         if (isinstance(item, pytest.Function) and SLOW & set(item.fixturenames)) or benchmarks in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+        if isinstance(item, pytest.Function) and LONG & set(item.fixturenames):
+            item.add_marker(pytest.mark.long)
+        if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.slow)
 
 

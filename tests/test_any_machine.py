@@ -45,7 +45,7 @@ def standings(index: Index) -> dict[str, list[tuple[str, int | None, str]]]:
     return {one.board.name: [(entry.id, entry.rank, entry.role) for entry in one.entries] for one in index.standings}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_last_bits_of_all_that_was_computed_change_no_verdict_and_no_rank(copied: Path) -> None:
     shutil.rmtree(copied / "audits")  # an audit is of a result as it was written, to the last bit
     chance = random.Random(0)

@@ -251,7 +251,7 @@ def fewer_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing_curator, "QUESTIONS", 2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_broken_core_is_rejected(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learner, patch = BROKEN[what]

@@ -41,7 +41,7 @@ def test_what_passed_before_is_caught(what: str, monkeypatch: Patch) -> None:
     assert not audited(LEARNERS.get(what, "dp-sgd"), monkeypatch, what).passed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("what", [what for what in MISSED if what not in LEARNERS])
 @pytest.mark.parametrize("learner", OTHERS)
 def test_it_is_caught_whoever_learns(what: str, learner: str, monkeypatch: Patch) -> None:
@@ -50,20 +50,20 @@ def test_it_is_caught_whoever_learns(what: str, learner: str, monkeypatch: Patch
     assert not audited(learner, monkeypatch, what).passed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["no noise on the bias column", "one class with 90% of the noise"])
 def test_it_is_caught_beside_as_many_canaries_as_a_run_has_room_for(what: str, monkeypatch: Patch) -> None:
     monkeypatch.setattr("tests.broken_cores.CANARIES", 100_000)
     assert not audited("dp-sgd", monkeypatch, what, None).passed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("what", MORE)
 def test_what_was_made_up_afterwards_is_caught(what: str, monkeypatch: Patch) -> None:
     assert not audited(LEARNERS.get(what, "dp-sgd"), monkeypatch, what).passed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("what", UNSEEN)
 def test_what_no_audit_of_one_run_can_see_passes(what: str, monkeypatch: Patch) -> None:
     """A test that turns red here tells that the page on audits says too little."""

@@ -50,7 +50,7 @@ def read_json(file: Path) -> dict[str, Any]:
 RUN = ["run", "--learner", "class-means:k=5,dp-sgd:steps=3,non-private", "--epsilon", "0.5,2", "--seeds", "1"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_several_run_in_one_command_with_one_table_and_are_not_run_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,7 +66,7 @@ def test_several_run_in_one_command_with_one_table_and_are_not_run_again(
     assert "0 cells run, 5 done before" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cells_are_run_again_where_the_data_have_changed_and_left_where_they_are_gone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

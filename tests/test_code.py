@@ -93,7 +93,7 @@ def edited(folder: Path) -> None:
         result.model_copy(update={"provenance": made}).seal_result().write(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cells_that_other_code_ran_are_said_and_run_again_on_request(
     swept: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

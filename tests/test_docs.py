@@ -28,6 +28,7 @@ from tests import readme
 from tests.conftest import write_mirror
 
 INSTALL = 'pip install -e ".[offline]" && '
+FIRST = "tutorial/digits.md"
 RUN = [page for page in readme.PAGES if page.commands() and page is not readme.README]
 CODED = [page for page in readme.PAGES if page.code()]
 
@@ -70,7 +71,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in RUN])
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=page.name, marks=[pytest.mark.long] * (page.name != FIRST)) for page in RUN]
+)
 def test_the_commands_of_a_page_run_one_after_the_other(
     page: readme.Page,
     few_images: Path,

@@ -237,6 +237,7 @@ class TestWithANetwork:
     SETTINGS = "dp-finetune:parameters=lora,steps=3,rank=2,k=10,head_steps=4"
     EXTRACTOR = "efficientnet-lite0:size=32,layer=blocks.5"
 
+    @pytest.mark.long
     def test_a_saved_model_predicts_from_an_image(self, tmp_path: Path) -> None:
         found = dpbench.run(self.SETTINGS, extractor=self.EXTRACTOR, seeds=1, epsilon=8, out=tmp_path)
         model = dpbench.load_model(found.model().save(tmp_path / "tuned.safetensors"))

@@ -259,7 +259,7 @@ for rate, chunk in ((0.1, 16), (1.0, 16), (1.0, 240)):
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells a process' peak memory")
-@pytest.mark.slow
+@pytest.mark.long
 def test_peak_memory_follows_the_chunk_and_not_the_batch() -> None:
     done = subprocess.run([sys.executable, "-c", _PEAKS], capture_output=True, text=True, check=True, timeout=120)
     few, many, whole = (int(size) / 1024 for size in done.stdout.split())  # MiB

@@ -31,7 +31,7 @@ def test_it_is_small_and_says_how_it_was_made_of_no_data() -> None:
 
 
 @pytest.mark.usefixtures("real_data")
-@pytest.mark.slow
+@pytest.mark.long
 def test_its_features_say_more_of_cifar10_than_pixels() -> None:
     """Linear classifiers of 800 training images, scored on 400 others: at chance 0.1."""
     split = Cifar10().load().train

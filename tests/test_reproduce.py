@@ -174,7 +174,7 @@ def test_the_page_is_made_from_the_results() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(_kept()), told
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_study_runs_its_sweep_and_says_the_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

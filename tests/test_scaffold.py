@@ -236,7 +236,7 @@ for folder in sys.argv[1:]:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_packages_own_tests_pass_as_they_were_written(tmp_path: Path) -> None:
     folders = [begun(kind, f"own-{kind}", tmp_path) for kind in KINDS]
     said = run(sys.executable, "-c", OWN_TESTS, *folders)

@@ -46,7 +46,7 @@ def result_in(folder: Path) -> Result:
 # 1. Several at once
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_several_learners_run_on_a_board_in_one_command(tmp_path: Path, capsys: Output) -> None:
     assert called("run", "--board", "digits-eps1", "--learner", "class-means,dp-sgd", "--out", tmp_path) == 0
     shown = capsys.readouterr().out
@@ -293,7 +293,7 @@ class Slips(Learner):
         raise NotImplementedError
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_check_shows_the_line_of_the_plugin_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     plugins = load().with_own("learner", Slips)
     monkeypatch.delenv(DEBUG, raising=False)
@@ -310,7 +310,7 @@ def test_debug_is_in_the_help_and_stands_anywhere(monkeypatch: pytest.MonkeyPatc
         cli.main(["run", "--learner", "pilar", "--debug"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_learner_that_imports_its_own_modules_as_it_fits_runs_in_a_fresh_process(tmp_path: Path) -> None:
     learner = ("--learner", "dp-sgd-net:network=tiny,steps=1", "--extractor", "pixels:flat=false", "--seeds", "1")
     code = "import sys; from dpbench.cli import main; main(sys.argv[1:])"

@@ -167,7 +167,7 @@ def alive(pid: int) -> bool:
     return False
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sweep_on_a_dask_cluster_gives_the_same_numbers(undisturbed: Path, tmp_path: Path) -> None:
     cluster = started(CLUSTER)
     assert cluster.stdout is not None
@@ -195,7 +195,7 @@ def test_a_scheduler_that_cannot_be_reached_is_given_up(tmp_path: Path) -> None:
 
 
 @LINUX
-@pytest.mark.slow
+@pytest.mark.long
 def test_nothing_is_lost_or_done_twice_when_parent_and_worker_are_killed(undisturbed: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     parent = sweeping(SWEEP, out, "--workers", 2)
@@ -231,7 +231,7 @@ def test_ctrl_c_ends_all_workers_and_keeps_what_is_finished(tmp_path: Path) -> N
     assert results(out)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cell_that_fails_or_kills_is_on_record_and_run_again_only_when_asked(
     tmp_path: Path, cheer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -279,7 +279,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Callable[[str], None]]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_full_disk_is_one_sentence_and_the_rest_follows(undisturbed: Path, tmp_path: Path) -> None:
     some = tomllib.loads(SWEEP.replace('"pillar:steps=30", ', ""))
     resources = Resources(workers=1, threads=1, device="cpu")

@@ -98,7 +98,7 @@ SAID = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.name)
 def test_an_exhibit_is_stopped_as_recorded_and_for_its_own_reason(exhibit: Exhibit) -> None:
     findings = exhibit.visit()

@@ -166,7 +166,9 @@ def test_continuous_integration_runs_the_readmes_install_and_test_commands() -> 
     lines = [line.strip() for line in (readme.ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()]
     assert INSTALL + "dpbench run --learner pillar --dataset digits" in lines
     assert readme.README.commands()[0] in lines
-    assert any(line.startswith('pytest -m ""') for line in lines)
+    assert any(line.startswith('pytest -m "not long"') for line in lines)
+    nightly = (readme.ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8")
+    assert "pytest -m long\n" in nightly
     assert "pytest" in readme.README.commands()
 
 

@@ -158,7 +158,7 @@ def test_adadps_equals_gradients_divided_by_roots_of_public_moments_and_then_cli
     head = _descend((private.classes, x.shape[1] + 1), answer, len(x))
     found = world.predictions(AdaDPS(**TRAINED, clip=clip, refresh=2, epsilon_c=0.1))
     temperature = label_temperature(_logits(head, public_x), world.public_y)
-    _same(found, _logits(head, world.standardised(world.test_x).double()) / temperature)
+    _same(found * temperature, _logits(head, world.standardised(world.test_x).double()))
 
 
 def _components(rows: Tensor, k: int) -> Tensor:
@@ -218,7 +218,7 @@ def test_class_means_equals_centred_sums_of_whitened_rows_class_by_class(world: 
     sums = [(x * (private.y == label).unsqueeze(1)).sum(0) for label in range(private.classes)]
     centred = torch.stack(sums) - x.sum(0) / private.classes
     scale = k * private.classes / len(x)
-    _same(world.predictions(ClassMeans(k=k)), scale * whiten(world.test_x).double() @ centred.T)
+    _same(world.predictions(ClassMeans(k=k)) / scale, whiten(world.test_x).double() @ centred.T)
 
 
 @given(WORLDS, st.sampled_from([1.0, 3.0, 100.0]), st.integers(1, 3), st.booleans(), st.booleans())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Chunk:
     """Part of one private sample. It exists only while a row function runs and is overwritten afterwards."""
 
-    rows: Tensor | QuantisedRows  # (c, *example_shape) float32, in 8 bits once mapped; c may be 0
+    rows: Tensor | QuantisedRows  # (c, *example_shape) float32, or float16 as cached; in 8 bits once mapped; c may be 0
     y: Tensor  # (c,) int64
     seeds: Tensor  # (c,) int64: the only randomness row i may use (augmentation)
 

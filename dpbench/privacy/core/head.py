@@ -80,7 +80,7 @@ class HeadGradient(OwnRowFunction):
             return super().integers(chunk, clip, shares)
         rows = _in_8_bits(chunk)
         found = outer_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,), shares)
-        return IntegerSum(found.total[0], self.zero(rows.shape[1], clip).grid)
+        return IntegerSum(found.total[0], found.grid[0])
 
     def check(self, task: Task) -> None:
         """Refuse a head of other classes or features, or of other numbers than float32."""

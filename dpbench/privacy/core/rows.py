@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpbench.errors import NotPerExample, SpecError
 from dpbench.privacy.core.chunk import Chunk
-from dpbench.privacy.core.exact.quantised import QuantisedRows, floats, rows_of_parts
+from dpbench.privacy.core.exact.quantised import QuantisedRows, rows_of_parts
 from dpbench.privacy.core.randomness import row_seeds
 
 CHUNK_BYTES = 12 * 2**20
@@ -118,7 +118,7 @@ class Units:
 class PrivateRows:
     """Rows of a (memory-mapped) array, chosen by index; once mapped, in 8 bits."""
 
-    held: Tensor | QuantisedRows  # (N, *example_shape), float32 or in 8 bits
+    held: Tensor | QuantisedRows  # (N, *example_shape), float32, float16 as cached, or in 8 bits
     y: Tensor  # (n,) int64: y[i] belongs to held[index[i]]
     index: Tensor  # (n,) int64, rows of `held`, ascending
     units: Units | None = None  # whose each of the n rows is; None where each is a unit of its own
@@ -145,7 +145,7 @@ class PrivateRows:
     @property
     def x(self) -> Tensor:
         """All rows held, as float32."""
-        return floats(self.held)
+        return self.held.float()
 
     @property
     def example_shape(self) -> tuple[int, ...]:

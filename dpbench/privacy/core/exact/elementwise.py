@@ -32,7 +32,8 @@ def number(value: float) -> Tensor:
     """Return a float32 number for operations on small tensors: of a plain one, torch makes such a tensor every time."""
     import torch
 
-    return torch.tensor(value, dtype=torch.float32, device="cpu")
+    with torch.inference_mode(False):  # whoever asks first decides nothing for those who ask later
+        return torch.tensor(value, dtype=torch.float32, device="cpu")
 
 
 def folded(terms: Tensor, axis: int = 0, *, keepdim: bool = False) -> Tensor:

@@ -44,7 +44,7 @@ class IntegerSum:
             NotPerExample: they differ in form, shape or grid; broadcast, a row would count several times.
         """
         same = type(other) is IntegerSum and self.total.shape == other.total.shape
-        if not same or not (self.grid is other.grid or torch.equal(self.grid, other.grid)):
+        if not same or not torch.equal(self.grid, other.grid):
             raise misfit()
         return IntegerSum(self.total + other.total, self.grid, self.largest)
 

@@ -15,19 +15,14 @@ def own_arithmetic() -> Iterator[None]:
 
     What depends on other settings is not used: sums are taken in integers, or in dtypes that are named.
     """
-    with torch.no_grad(), torch._C.DisableTorchFunction():
-        modes = _python_dispatch._get_current_dispatch_mode() is not None
-        if not (modes or torch.is_inference_mode_enabled() or torch._C._is_any_autocast_enabled()):
-            yield
-            return
-        with ExitStack() as stack:
-            if torch.is_inference_mode_enabled():
-                stack.enter_context(torch.inference_mode(False))
-                stack.enter_context(torch.no_grad())
-            if modes:
-                stack.enter_context(_python_dispatch._disable_current_modes())
-            for device in ("cpu", "cuda"):
-                if torch.is_autocast_enabled(device):
-                    torch.set_autocast_enabled(device, False)
-                    stack.callback(torch.set_autocast_enabled, device, True)
-            yield
+    with torch.no_grad(), torch._C.DisableTorchFunction(), ExitStack() as stack:
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.no_grad())
+        if _python_dispatch._get_current_dispatch_mode() is not None:
+            stack.enter_context(_python_dispatch._disable_current_modes())
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                torch.set_autocast_enabled(device, False)
+                stack.callback(torch.set_autocast_enabled, device, True)
+        yield

@@ -192,7 +192,8 @@ def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page(
         "--quick",
         "--full",
         "--help",
-    }  # of the linters, pytest and tests/gpu
+        "--torch-backend",
+    }  # of the linters, pytest, uv and tests/gpu
     assert named - others <= set().union(*known.values())
 
 
@@ -210,6 +211,10 @@ def test_the_tables_of_a_page_are_those_of_the_committed_results(page: readme.Pa
 def test_every_table_of_results_is_on_a_page() -> None:
     shown = [name for page in readme.PAGES for name in re.findall(r"<!-- table: (\S+) -->", page.text)]
     assert set(shown) == set(readme.TABLES)
+
+
+def test_the_heat_map_is_that_of_the_committed_results() -> None:
+    assert readme.HEAT_MAP.read_text(encoding="utf-8") == readme.heat_map_drawn(), "python -m tests.readme draws it"
 
 
 @pytest.mark.parametrize("image", sorted((readme.DOCS / "images").glob("*.png")), ids=lambda file: file.stem)

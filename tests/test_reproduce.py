@@ -193,7 +193,7 @@ def test_a_study_runs_its_sweep_and_says_the_verdict(
         main()
     assert ended.value.code == 0
     said = capsys.readouterr().out
-    assert "85.89" in said and "Verdict: " in said and "Differs: Digits." in said
+    assert "85.89" in said and "Verdict: " in said and "Differences: Digits." in said
     kept = [json.loads(file.read_text()) for file in (tmp_path / "out").glob("*-digits-*.json")]
     assert {one["spec"]["learner"]["name"] for one in kept} == {"pillar", "dp-sgd"}
 

@@ -1,4 +1,4 @@
-"""The README's picture: how far each learner is behind the best entry of each board, as SVG from the committed index."""
+"""The README's picture: how far each learner is behind the best entry of each board, as SVG from the index."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def draw(groups: Iterable[Group]) -> str:
     parts += _legend(TOP + ROW * len(learners) + 18)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left} {height}" role="img" aria-labelledby="title" '
-        f'''font-family="system-ui, -apple-system, 'Segoe UI', sans-serif" font-size="11">\n'''
+        f"""font-family="system-ui, -apple-system, 'Segoe UI', sans-serif" font-size="11">\n"""
         f'<title id="title">{TITLE}</title>\n<rect width="{left}" height="{height}" fill="{PAPER}"/>\n'
         + "\n".join(parts)
         + "\n</svg>\n"

@@ -38,8 +38,8 @@ BOUNDS = (
     Bound(
         "Semi-private exponential mechanism (Alon et al. 2019)", "unlabelled", "none", "d / (α ε)",
         lambda case: case.d / (case.alpha * case.epsilon),
-        "the paper prints √d / (α ε γ). A net of halfspaces has exp(Θ(d)) members, and the cost of the mechanism is "
-        "their logarithm. Section 3.3 of PILLAR, and Hu et al., state d / (α ε).",
+        "the paper prints √d / (α ε γ). A net of halfspaces has exp(Θ(d)) members, and the mechanism costs their "
+        "logarithm. Section 3.3 of PILLAR, and Hu et al., state d / (α ε).",
     ),
     Bound(
         "DP-SGD (Li et al. 2022)", "none", "restricted Lipschitz coefficients, sum of squares at most c₂",
@@ -54,8 +54,8 @@ BOUNDS = (
     Bound(
         "Johnson-Lindenstrauss (Nguyen et al. 2020)", "none", "none", "1 / (α ε γ²)",
         lambda case: 1 / (case.alpha * case.epsilon * case.gamma**2),
-        "the bound is correct. It follows from log(1 / β) / γ² dimensions, √(1 / γ²) / (α ε γ), and not from the O(1 / γ) "
-        "in the paper's text.",
+        "the bound is correct. It follows from log(1 / β) / γ² dimensions, √(1 / γ²) / (α ε γ), and not from the "
+        "O(1 / γ) in the paper's text.",
     ),
     Bound(
         "Random projection of gradients (Kasiviswanathan 2021)", "none", "a parameter space of Gaussian width ω",
@@ -96,8 +96,8 @@ def page(case: Case | None = None) -> str:
         "",
         "*The number n of private examples that is enough for an error of α at ε, up to constants and logarithms, for",
         "rows of norm 1 with margin γ in d dimensions. The last column evaluates the formula with all constants 1, for",
-        f"d = {one.d:,}, k = {one.k}, γ = {one.gamma:g}, ξ = {one.xi:g}, α = {one.alpha:g}, ε = {one.epsilon:g}. Use it to compare "
-        "rows, not to plan.*",
+        f"d = {one.d:,}, k = {one.k}, γ = {one.gamma:g}, ξ = {one.xi:g}, α = {one.alpha:g}, ε = {one.epsilon:g}.",
+        "Use it to compare rows, not to plan.*",
         "",
         "| method | public data | assumption | n, up to logarithms | example |",
         "|---|---|---|---|---:|",
@@ -109,9 +109,9 @@ def page(case: Case | None = None) -> str:
         "",
         "## What the table does not say",
         "",
-        "These are upper bounds: √d against √k is a gap between bounds, not between algorithms. Noise N(0, s² I) in the",
-        "head w changes the score of a row of norm 1 by N(0, s²), for every d. At a fixed margin, noisy gradient",
-        "descent in all dimensions therefore does not cost √d: from d = 100 on, [its error](figures.md) is flat or falls.",
+        "These are upper bounds: √d against √k is a gap between bounds, not between algorithms. Noise N(0, s² I) in",
+        "the head w changes the score of a row of norm 1 by N(0, s²), for every d. At a fixed margin, noisy gradient",
+        "descent in all dimensions does not cost √d: from d = 100 on, [its error](figures.md) is flat or falls.",
         "",
         "Projection reduces the noise of a score from s to s √(1 - τ), where τ is the share of a row's energy outside",
         "the k directions, and the margin from γ to about γ (1 - ξ). The gain in examples is (1 - ξ) / √(1 - τ).",

@@ -73,7 +73,7 @@ def page(comparisons: Iterable[Comparison]) -> str:
         "rate, beyond the 95% interval. It *holds* if, in addition, no error is less than half of the rate, and the "
         "constant is within a factor of two of 1. Otherwise it *holds up to a constant*, that is, as an upper bound.",
         "",
-        "*All studies with their verdicts. \"Compared\" counts the numbers and orderings that were measured.*",
+        '*All studies with their verdicts. "Compared" counts the numbers and orderings that were measured.*',
         "",
         "| study | place | compared | verdict |",
         "|---|---|---|---|",

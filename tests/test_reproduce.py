@@ -134,7 +134,7 @@ def test_an_error_above_twice_the_rate_beyond_its_interval_does_not_hold_unless_
     assert _beside({10: 0.1, 20: 0.12}, half=0.03).verdict == "holds"
     outside = _beside({10: 0.1, 20: 0.12}, outside=[{"dataset.m": 20}])
     assert (outside.verdict, outside.compared) == ("holds", 1)
-    assert "Outside the theorem's conditions, and not compared: dataset.m 20." in remarks(outside)
+    assert "Not compared, because outside the theorem's conditions: dataset.m 20." in remarks(outside)
 
 
 def test_a_rate_without_the_cell_of_its_constant_is_not_run() -> None:

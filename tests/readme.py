@@ -120,7 +120,7 @@ def distances_table() -> str:
     """Return how far each learner at its defaults is behind the best entry, over all boards."""
     found, whole = overall(index()), count_data_sets(index())
     lines = [
-        "| learner, default settings | points behind the best | 95% interval | data sets | boards | rank 1 on |",
+        "| learner, default settings | points behind the best | 95% interval | datasets | boards | rank 1 on |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for one in found:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 Command = Any  # typer's, whose classes have moved between its versions
 SAID: Mapping[str, str] = {
-    "learner": "Write settings after the name: ``pillar:k=20,center=false``. A setting with default ``None`` follows the "
-    "budget, see :doc:`/how-to/tune`.",
-    "dataset": "Write options after the name: ``imagefolder:photos``. :doc:`/how-to/data` explains how to get the data.",
+    "learner": "Write settings after the name: ``pillar:k=20,center=false``. A setting whose default is ``None`` "
+    "follows the budget, see :doc:`/how-to/tune`.",
+    "dataset": "Write options after the name: ``imagefolder:photos``. How to get the data: :doc:`/how-to/data`.",
     "extractor": "Write options after the name: ``pixels:flat=false``. :doc:`/how-to/features` compares extractors.",
 }
 RECEIPTS = ("Receipt", "receipt")

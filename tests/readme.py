@@ -24,7 +24,7 @@ from dpbench.studies.figures import literature
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Prediction
 from dpbench.studies.reproduce.document import count_compared, coverage
-from tests import forgeries, receipt_loops, unit_tables
+from tests import forgeries, heat_map, receipt_loops, unit_tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "dpbench" / "docs"
@@ -91,7 +91,7 @@ PAGES = [README, *(Page(file) for file in sorted(DOCS.rglob("*.md")))]
 
 def head_table() -> str:
     """Return one line a board of epsilon 1 that has results: who is first, and what no privacy would give."""
-    lines = ["| board | rank 1 | the first of them | without privacy |", "|---|---|---|---|"]
+    lines = ["| board | rank 1 | best private score | `non-private` |", "|---|---|---|---|"]
     for standing in (one for one in _filled() if one.board.epsilon == 1):
         first, _, ceiling = _told(standing)
         scores = [_percent(standing, found) for found in (first, ceiling)]
@@ -103,8 +103,8 @@ def head_table() -> str:
 def boards_table() -> str:
     """Return one line a board that has results: who is first, beside public labels alone and no privacy."""
     lines = [
-        "| board | entries | rank 1 | the first of them | is best on so many of 1,000 halves "
-        "| is worth so many public labels | all of those alone | without privacy |",
+        "| board | entries | rank 1 | best private score | best on how many of 1,000 random halves "
+        "| worth in public labels | all public labels alone | `non-private` |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for standing in _filled():
@@ -121,7 +121,7 @@ def distances_table() -> str:
     """Return how far each learner at its defaults is behind the best entry, over all boards."""
     found, whole = overall(index()), count_data_sets(index())
     lines = [
-        "| learner, at its defaults | points behind the best | 95% interval | data sets | boards | rank 1 on |",
+        "| learner, default settings | points behind the best | 95% interval | datasets | boards | rank 1 on |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for one in found:
@@ -170,8 +170,8 @@ def ladder_table(family: str) -> str:
 def lead_table() -> str:
     """Return what `thrift` at its defaults is ahead of PILLAR, default and tuned, and behind whoever is best."""
     lines = [
-        "| data | ahead of `pillar`, default: mean over ε ≤ 1 | ahead of `pillar`, tuned: mean over ε ≤ 1 "
-        "| most behind the best without public labels | on rank 1 |",
+        "| data | mean lead over `pillar`, default | mean lead over `pillar`, tuned "
+        "| largest gap to the best | boards on rank 1 |",
         "|---|---|---|---|---|",
     ]
     for family, title in LADDERS.items():
@@ -230,13 +230,13 @@ def _both(entry: Entry) -> str:
 
 LADDERS = {
     "cifar10-lite0": "CIFAR-10, 45,000 private images",
-    "cifar10-10000-lite0": "CIFAR-10, 10,000",
-    "cifar10-3000-lite0": "CIFAR-10, 3,000",
-    "cifar10-1000-lite0": "CIFAR-10, 1,000",
+    "cifar10-10000-lite0": "CIFAR-10, 10,000 private images",
+    "cifar10-3000-lite0": "CIFAR-10, 3,000 private images",
+    "cifar10-1000-lite0": "CIFAR-10, 1,000 private images",
     "cifar10-20to1-lite0": "CIFAR-10, classes 20 to 1",
-    "pneumonia-lite0": "chest X-rays",
+    "pneumonia-lite0": "Chest X-rays",
     "fashion-mnist-lite0-128": "Fashion-MNIST",
-    "digits": "digits",
+    "digits": "Digits",
 }
 OTHERS = ("cifar10-randp", "cifar10-lite012")
 
@@ -318,7 +318,7 @@ def extractors_table() -> str:
         at = found.setdefault(re.sub(r":(?=\+|$)", "", name.replace(":,", ":")), {})
         at[result.spec.learner.name, result.spec.epsilon] = _said(result.metrics["accuracy"])
     asked = {
-        "public labels alone": ("public-only", 1.0), "`thrift`, ε 0.1": ("thrift", 0.1),
+        "`public-only`": ("public-only", 1.0), "`thrift`, ε 0.1": ("thrift", 0.1),
         "`thrift`, ε 1": ("thrift", 1.0),
     }  # fmt: skip
     lines = [f"| extractor | {' | '.join(asked)} |", "|---|" + "---|" * len(asked)]
@@ -330,8 +330,8 @@ def extractors_table() -> str:
 def prediction_table() -> str:
     """Return what PILLAR's theorem predicts of features, from the inspections, beside what was measured at each k."""
     lines = [
-        "| features | γ | as printed: k, gain | by noise: k, gain | ε | best k measured | accuracy there "
-        "| in all dimensions |",
+        "| features | γ | k and gain by the printed bounds | k and gain by the noise of a score | ε | best measured k "
+        "| accuracy at that k | accuracy in all dimensions |",
         "|---|---|---|---|---|---|---|---|",
     ]
     found: dict[tuple[str, float], dict[int, Interval]] = {}
@@ -357,7 +357,7 @@ def tail_table() -> str:
         least = 1 / (2 * len(result.seeds) * result.task.test)
         error = max(least, 1 - result.metrics["accuracy"].mean)
         errors.setdefault((float(data["tau"]), k), []).append((int(data["n"]), error))
-    lines = ["| τ | n with projection | n without | gain | 1 / √(1 − τ) |", "|---|---:|---:|---:|---:|"]
+    lines = ["| τ | n with projection | n without projection | gain | 1 / √(1 − τ) |", "|---|---:|---:|---:|---:|"]
     for tau in sorted({tau for tau, _ in errors}):
         projected, whole = (_needed(sorted(errors[tau, k]), 0.1) for k in (5, 0))
         gains = f"{whole / projected:.1f} | {1 / math.sqrt(1 - tau):.1f}"
@@ -375,7 +375,7 @@ def _needed(measured: list[tuple[int, float]], wanted: float) -> float:
 
 def verdicts_table() -> str:
     """Return the verdict on each theorem that has a figure, and what was found, in a sentence."""
-    lines = ["| figure | compared | verdict | found |", "|---|---|---|---|"]
+    lines = ["| figure | compared | verdict | finding |", "|---|---|---|---|"]
     for one in coverage(LEADERBOARD, registry.load()):
         if one.study.finding:
             lines.append(f"| `{one.study.name}` | {count_compared(one)} | {one.verdict} | {one.study.finding} |")
@@ -450,6 +450,19 @@ def file_named(name: str) -> str:
     return found.group(1)
 
 
+def heat_map_drawn() -> str:
+    """Return the picture of all families of boards with a ladder of epsilon."""
+    groups = []
+    for family, title in LADDERS.items():
+        data, _, part = title.removesuffix(" private images").partition(", ")
+        groups.append(heat_map.Group((data, part), tuple(_family(family))))
+    return heat_map.draw(groups)
+
+
+HEAT_MAP = DOCS / "images" / "heat-map.svg"
+
+
 if __name__ == "__main__":
+    HEAT_MAP.write_text(heat_map_drawn(), encoding="utf-8")
     for page in PAGES:
         page.file.write_text(page.with_tables(), encoding="utf-8")

@@ -193,7 +193,7 @@ def test_readme_and_documentation_say_the_same() -> None:
                 names = [f"`{name}`" + (f" ({rank})" if rank != 1 else "") for name, rank in ranks.items()]
                 assert row["rank 1"] == ", ".join(names)
                 halves = f"{standing.stability.first:,}" if standing.stability else ""
-                assert row.get("is best on so many of 1,000 halves", halves) == halves
+                assert row.get("best on how many of 1,000 random halves", halves) == halves
                 assert re.findall("`([^`]+)`", row["rank 1"]) == _first(standing)
                 assert row.get("entries", str(_ranked(standing))) == str(_ranked(standing))
     assert tables == 2

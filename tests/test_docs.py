@@ -193,7 +193,8 @@ def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page(
         "--quick",
         "--full",
         "--help",
-    }  # of the linters, pytest and tests/gpu
+        "--torch-backend",
+    }  # of the linters, pytest, uv and tests/gpu
     assert named - others <= set().union(*known.values())
 
 
@@ -201,6 +202,30 @@ def walk(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     yield path, command
     for name, one in getattr(command, "commands", {}).items():
         yield from walk(one, f"{path} {name}".strip())
+
+
+GLOSSARY = readme.Page(readme.DOCS / "glossary.md")
+
+
+def avoided() -> dict[str, str]:
+    """Return the synonyms that the glossary avoids, each with the term to use instead."""
+    rows = (row.strip(" |").split("|") for row in re.findall(r"^\| .* \|$", GLOSSARY.text, re.MULTILINE)[1:])
+    found = {word.strip(): row[0].strip() for row in rows if len(row) == 3 for word in row[2].split(",")}
+    return {word: term for word, term in found.items() if word}
+
+
+def prose(page: readme.Page) -> str:
+    """Return a page's text without code, comments and addresses of links."""
+    text = re.sub(r"^```.*?^```$|<!--.*?-->|`[^`\n]+`|\]\([^)]*\)", "", page.text, flags=re.DOTALL | re.MULTILINE)
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("page", [one for one in readme.PAGES if one.file != GLOSSARY.file], ids=lambda page: page.name)
+def test_a_page_uses_the_terms_of_the_glossary(page: readme.Page) -> None:
+    known = avoided()
+    assert len(known) >= 20
+    said = [word for word in known if re.search(rf"\b{re.escape(word)}\b", prose(page), re.IGNORECASE)]
+    assert {word: f"say {known[word]}" for word in said} == {}
 
 
 @pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.name)
@@ -211,6 +236,10 @@ def test_the_tables_of_a_page_are_those_of_the_committed_results(page: readme.Pa
 def test_every_table_of_results_is_on_a_page() -> None:
     shown = [name for page in readme.PAGES for name in re.findall(r"<!-- table: (\S+) -->", page.text)]
     assert set(shown) == set(readme.TABLES)
+
+
+def test_the_heat_map_is_that_of_the_committed_results() -> None:
+    assert readme.HEAT_MAP.read_text(encoding="utf-8") == readme.heat_map_drawn(), "python -m tests.readme draws it"
 
 
 @pytest.mark.parametrize("image", sorted((readme.DOCS / "images").glob("*.png")), ids=lambda file: file.stem)

@@ -134,7 +134,7 @@ def test_an_error_above_twice_the_rate_beyond_its_interval_does_not_hold_unless_
     assert _beside({10: 0.1, 20: 0.12}, half=0.03).verdict == "holds"
     outside = _beside({10: 0.1, 20: 0.12}, outside=[{"dataset.m": 20}])
     assert (outside.verdict, outside.compared) == ("holds", 1)
-    assert "Outside the theorem's conditions, and not compared: dataset.m 20." in remarks(outside)
+    assert "Not compared, because outside the theorem's conditions: dataset.m 20." in remarks(outside)
 
 
 def test_a_rate_without_the_cell_of_its_constant_is_not_run() -> None:
@@ -193,7 +193,7 @@ def test_a_study_runs_its_sweep_and_says_the_verdict(
         main()
     assert ended.value.code == 0
     said = capsys.readouterr().out
-    assert "85.89" in said and "Verdict: " in said and "Differs: Digits." in said
+    assert "85.89" in said and "Verdict: " in said and "Differences: Digits." in said
     kept = [json.loads(file.read_text()) for file in (tmp_path / "out").glob("*-digits-*.json")]
     assert {one["spec"]["learner"]["name"] for one in kept} == {"pillar", "dp-sgd"}
 

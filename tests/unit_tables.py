@@ -61,7 +61,8 @@ def epsilons(results: Sequence[Result]) -> str:
     """Return what epsilon for an image is for the median and for the largest unit: the range over learners."""
     found = measured(results)
     steps = sorted({step for one in found for step in one.images})
-    lines = [f"| for | {' | '.join(f'ε {step:g} for an image' for step in steps)} |", "|---|" + "---|" * len(steps)]
+    heads = " | ".join(f"trained with ε {step:g} for an image" for step in steps)
+    lines = [f"| ε for | {heads} |", "|---|" + "---|" * len(steps)]
     for one in found:
         for size in ("median", "largest"):
             runs = [list(one.images.get(step, {}).values()) for step in steps]
@@ -76,7 +77,8 @@ def price(results: Sequence[Result]) -> str:
     """Return points lost at the same epsilon, for a unit in place of an image: mean and range over learners."""
     found = measured(results)
     steps = sorted({step for one in found for step in one.images})
-    lines = [f"| points of | {' | '.join(f'ε {epsilon:g}' for epsilon in steps)} |", "|---|" + "---|" * len(steps)]
+    heads = " | ".join(f"ε {epsilon:g}" for epsilon in steps)
+    lines = [f"| loss in points | {heads} |", "|---|" + "---|" * len(steps)]
     for one in found:
         for metric in METRICS:
             cells = [_lost(one, step, metric) if step in one.images.keys() & one.units else "" for step in steps]
@@ -87,8 +89,8 @@ def price(results: Sequence[Result]) -> str:
 def promise(results: Sequence[Result]) -> str:
     """Return runs by image beside runs by unit that promise every unit as much or more: means over learners."""
     lines = [
-        "| data | by image at | so for the largest unit | accuracy / balanced | by unit at | accuracy / balanced "
-        "| better by unit, balanced |",
+        "| data | ε for an image | ε for the largest unit | accuracy / balanced | ε for a unit | accuracy / balanced "
+        "| learners better by unit (balanced) |",
         "|---|---|---|---|---|---|---|",
     ]
     for one in measured(results):

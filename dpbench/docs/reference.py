@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 Command = Any  # typer's, whose classes have moved between its versions
 SAID: Mapping[str, str] = {
-    "learner": "Settings are written after the name: ``pillar:k=20,center=false``. ``None`` follows the budget, see "
-    ":doc:`/how-to/tune`.",
-    "dataset": "Options are written after the name: ``imagefolder:photos``. How to get the data: :doc:`/how-to/data`.",
-    "extractor": "Options are written after the name: ``pixels:flat=false``. Which to take: :doc:`/how-to/features`.",
+    "learner": "Write settings after the name: ``pillar:k=20,center=false``. A setting whose default is ``None`` "
+    "follows the budget, see :doc:`/how-to/tune`.",
+    "dataset": "Write options after the name: ``imagefolder:photos``. How to get the data: :doc:`/how-to/data`.",
+    "extractor": "Write options after the name: ``pixels:flat=false``. :doc:`/how-to/features` compares extractors.",
 }
 RECEIPTS = ("Receipt", "receipt")
 READS = {"none": "nothing", "unlabelled": "features", "labelled": "features and labels"}

@@ -50,7 +50,7 @@ class Calibration(BrokenAccount):
 
 
 def central_limit_epsilon(plan: Sequence[Release], sigma: float, delta: float) -> float:
-    """States the epsilon of a central limit theorem, which holds for infinitely many steps of infinitely small rates.
+    """States the epsilon of a central limit theorem, which holds for infinitely many steps at vanishing rates.
 
     Source: Opacus' `gdp` accountant.
     """
@@ -63,9 +63,9 @@ def central_limit_epsilon(plan: Sequence[Release], sigma: float, delta: float) -
 
 
 def doubled_divergence(plan: Sequence[Release], sigma: float, delta: float) -> float:
-    """Counts two releases on one sample as twice the Rényi divergence of one, as if each had drawn its own.
+    """Accounts for two releases on one sample as twice the Rényi divergence of one, as if sampled separately.
 
-    Source: the code of GEP (Yu et al. 2021): "the sensitivity is sqrt(2)". True is one release at sigma / sqrt(2).
+    Source: the code of GEP (Yu et al. 2021): "the sensitivity is sqrt(2)". Correct is one release at sigma / sqrt(2).
     """
     from opacus.accountants.analysis.rdp import compute_rdp
 
@@ -76,15 +76,15 @@ def doubled_divergence(plan: Sequence[Release], sigma: float, delta: float) -> f
 
 
 def micro_batches_counted_as_examples(plan: Sequence[Release], sigma: float, delta: float) -> float:
-    """Accounts for single examples where four are averaged before they are clipped: one of them moves two clips.
+    """Accounts for single examples but averages four before clipping, so one example moves two clips.
 
-    Source: the run on IMDB of AdaDPS (Li et al. 2022): noise 1, 32 epochs of batches of 64, in micro-batches of 4.
+    Source: the IMDB run of AdaDPS (Li et al. 2022): noise 1, 32 epochs with batches of 64, in micro-batches of 4.
     """
     return accountant.epsilon(plan, sigma, delta)
 
 
 def textbook_gaussian(plan: Sequence[Release], sigma: float, delta: float) -> float:
-    """Turns sigma = sqrt(2 log(1.25 / delta)) / epsilon around, which is proven for epsilon below 1 alone.
+    """Inverts sigma = sqrt(2 log(1.25 / delta)) / epsilon, which is proven only for epsilon below 1.
 
     Source: differential privacy for scikit-learn's SGD (issue 30114).
     """
@@ -92,9 +92,9 @@ def textbook_gaussian(plan: Sequence[Release], sigma: float, delta: float) -> fl
 
 
 def bisection_to_the_unsafe_side(plan: Sequence[Release], target: float, delta: float) -> float:
-    """Searches for sigma until it is known to 0.01, and returns the last one tried, on whichever side.
+    """Searches for sigma to within 0.01 and returns the last value tried, whichever side it is on.
 
-    Source: `get_noise_multiplier` of Opacus as of issue 346, which tells of an epsilon 0.5 above the target.
+    Source: `get_noise_multiplier` of Opacus in issue 346, which reports an epsilon 0.5 above the target.
     """
     low, high, sigma = 0.0, 10.0, 10.0
     while high - low > 0.01:
@@ -105,9 +105,9 @@ def bisection_to_the_unsafe_side(plan: Sequence[Release], target: float, delta: 
 
 
 def best_run_reported_alone(plan: Sequence[Release], sigma: float, delta: float) -> float:
-    """Tries 48 settings on the private data, publishes the best, and states the epsilon of one.
+    """Tries 48 settings on the private data, publishes the best and states the epsilon of a single run.
 
-    Source: the grids of most papers on private learning, this one that of PILLAR (Pinto et al. 2023).
+    Source: the grids of most papers on private learning; this one is PILLAR's.
     """
     (all_of_them,) = plan
     one = Release(all_of_them.name, all_of_them.steps // 48, all_of_them.sample_rate)
@@ -117,7 +117,7 @@ def best_run_reported_alone(plan: Sequence[Release], sigma: float, delta: float)
 def understated_epsilon(plan: Sequence[Release], sigma: float, delta: float) -> float:
     """Writes a smaller epsilon into a result.
 
-    Source: a catalogue of claims, where an entry says of itself "99.75% at eps 0" (private-machinelearning.github.io,
-    as stored in June 2024). `dpbench leaderboard verify` asks the second accountant about every result.
+    Source: a catalogue of claims that lists "99.75% at eps 0" (private-machinelearning.github.io, as stored in June
+    2024). `dpbench leaderboard verify` recomputes every result with the second accountant.
     """
     return 0.1

@@ -90,36 +90,36 @@ _GUARD: dict[Part, Any] = {part: f"audit: {part}" for part in PARTS}
 
 
 def half_the_noise(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
-    """Adds noise of half the standard deviation.
+    """Adds noise with half the standard deviation.
 
-    Source: an implementation of backpropagation clipping, whose sensitivity had a wrong factor of the batch size: it
-    claimed 0.21, an audit found more than 2.79 (Tramèr et al. 2022, 2202.12219).
+    Source: an implementation of backpropagation clipping whose sensitivity was wrong by a factor of the batch size: it
+    claimed 0.21, and an audit found more than 2.79 (Tramèr et al. 2022, 2202.12219).
     """
     noise: np.ndarray = honest(draws, shape, np.asarray(std) / 2)
     return noise
 
 
 def noise_five_percent_short(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
-    """Adds noise of 0.95 of its standard deviation: no attack sees that.
+    """Adds noise with 0.95 of its standard deviation, which no attack detects.
 
-    Source: made for the museum. Opacus' `gdp` accountant finds sigmas up to 7% below the needed one.
+    Source: made for the museum. Opacus' `gdp` accountant returns sigmas up to 7% too small.
     """
     noise: np.ndarray = honest(draws, shape, np.asarray(std) * 0.95)
     return noise
 
 
 def missing_root_of_two(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
-    """Adds to each of two blocks the noise that one alone would need: together they move by sqrt(2) clips.
+    """Adds to each of two blocks the noise for a single block, although together they move by sqrt(2) clips.
 
-    Source: per-layer clipping, whose noise has to know how many layers there are (Opacus, issue 202); the joint release
-    of GEP's embedding and residual (Yu et al. 2021).
+    Source: per-layer clipping, where the noise must account for the number of layers (Opacus, issue 202); the joint
+    release of GEP's embedding and residual (Yu et al. 2021).
     """
     noise: np.ndarray = honest(draws, shape, np.asarray(std) / math.sqrt(2))
     return noise
 
 
 def one_noise_for_all_classes(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
-    """Adds the same vector to the sum of every class: the difference of two classes has no noise.
+    """Adds the same noise vector to the sum of every class, so the difference of two classes has no noise.
 
     Source: the reference code of DP-FC (Mehta et al. 2023, 2211.13403), which maps over classes with one key.
     """
@@ -130,19 +130,18 @@ def one_noise_for_all_classes(honest: Honest, draws: object, shape: Sequence[int
 def generator_reseeded_every_epoch(
     honest: Honest, draws: object, key: tuple[str, ...], shared: tuple[str, ...]
 ) -> None:
-    """Starts the generator of the noise over every fourth step.
+    """Restarts the noise generator every fourth step.
 
-    Source: a generator seeded inside the loop over epochs, or one copied into each worker of a data loader.
+    Source: a generator seeded inside the loop over epochs, or copied into each worker of a data loader.
     """
     *fit, release, step = key
     honest(draws, (*fit, release, str(int(step) % 4)), shared)
 
 
 def noise_reused_between_runs(honest: Honest, draws: object, key: tuple[str, ...], shared: tuple[str, ...]) -> None:
-    """Uses the noise of an earlier run again: who has both models has their difference without noise.
+    """Reuses the noise of an earlier run: the difference of the two models has no noise.
 
-    Source: the code of Tramèr and Boneh (2021) keeps noisy batch statistics on disk, under a name that says nothing of
-    the seed.
+    Source: the code of Tramèr and Boneh (2021) caches noisy batch statistics on disk under a name without the seed.
     """
     honest(draws, ("noise of an earlier run", *key[-2:]), shared)
 
@@ -151,15 +150,15 @@ def fixed_size_batches(honest: Honest, size: int, rate: float, generator: np.ran
     """Takes batches of a fixed size and accounts for Poisson samples.
 
     Source: a data loader with `shuffle=True` under an accountant for Poisson samples (private-transformers, issue 7;
-    Opacus, issue 80). Over several epochs that can leak substantially more (Chua et al. 2024, 2403.17673).
+    Opacus, issue 80). Over several epochs this can leak substantially more (Chua et al. 2024, 2403.17673).
     """
     return np.sort(generator.permutation(size)[: round(size * rate)])
 
 
 def unequal_sample_rates(honest: Honest, draws: object, size: int, rate: float) -> np.ndarray:
-    """Samples every other example at 1.6 times the rate, the rest at 0.4 of it: as many on average.
+    """Samples every other example at 1.6 times the rate and the rest at 0.4 times: the same on average.
 
-    Source: samplers weighted by class under an accountant for one rate (Opacus, issues 600 and 813).
+    Source: class-weighted samplers under an accountant for a single rate (Opacus, issues 600 and 813).
     """
     often: np.ndarray = honest(draws, size, min(1.0, 1.6 * rate))
     seldom: np.ndarray = honest(draws, size, 0.4 * rate)
@@ -167,17 +166,17 @@ def unequal_sample_rates(honest: Honest, draws: object, size: int, rate: float) 
 
 
 def missing_clip(honest: Honest, norms: Tensor, bounds: Tensor | float, *limits: Any, **shares: Any) -> Tensor:
-    """Adds up rows as long as they are.
+    """Sums rows without clipping them.
 
-    Source: parameters whose gradients have no per-example form are not clipped where a library is told to go on
-    (`strict=False`); asked for in Opacus, issue 177.
+    Source: parameters without per-example gradients are not clipped if a library is told to continue (`strict=False`);
+    requested in Opacus, issue 177.
     """
     weights: Tensor = honest(norms, norms.clamp(max=1e6), *limits, **shares)
     return weights
 
 
 def unchecked_nan_rows(honest: Honest, norms: Tensor, bounds: Tensor | float, *limits: Any, **shares: Any) -> Tensor:
-    """Weighs a row of NaN by NaN: the sum is NaN, and everybody knows that this row is there.
+    """Multiplies a row of NaN by its weight: the sum is NaN and reveals that this row is there.
 
     Source: one such record makes all weights of a model NaN in Opacus 1.6; jax_privacy counts it as zero.
     """
@@ -185,7 +184,7 @@ def unchecked_nan_rows(honest: Honest, norms: Tensor, bounds: Tensor | float, *l
 
 
 def clip_after_summation(honest: Honest, rows: RankOne, clip: float, *shares: Any) -> IntegerSum:
-    """Clips the gradient of the batch, after it is summed: two neighbours are up to two clips apart.
+    """Clips the summed gradient of the batch, so neighbouring datasets differ by up to two clips.
 
     Source: clipping after aggregation, as in a generator's DP-SGD (AiDotNet, review of pull request 1318).
     """
@@ -197,7 +196,7 @@ def clip_after_summation(honest: Honest, rows: RankOne, clip: float, *shares: An
 
 
 def pairs_averaged_before_clipping(honest: Honest, rows: RankOne, clip: float, *shares: Any) -> IntegerSum:
-    """Clips the mean of two examples, and adds noise for the sum of such means: one example moves two clips.
+    """Clips the mean of two examples and adds noise for a sum of such means, so one example moves two clips.
 
     Source: `num_microbatches` of TensorFlow Privacy (issue 81), and the code of AdaDPS (Li et al. 2022).
     """
@@ -210,74 +209,74 @@ def pairs_averaged_before_clipping(honest: Honest, rows: RankOne, clip: float, *
 
 
 def float32_sums(honest: Honest, *factors: Any) -> IntegerSum:
-    """Adds up rows in float32: each is rounded by what the sum was before it, so that one moves the rest.
+    """Sums rows in float32: each is rounded depending on the sum so far, so removing one changes the rest.
 
-    Source: every library that sums gradients in floats (Casacuberta, Shoemate, Vadhan and Wagaman 2022).
+    Source: every library that sums gradients in floating point (Casacuberta, Shoemate, Vadhan and Wagaman 2022).
     """
     found = honest(*factors)
     return IntegerSum(found.total.float().to(torch.int64), found.grid)
 
 
 def first_rows_counted_twice(honest: Honest, rows: Any, sample: np.ndarray, *given: Any) -> Iterator[Any]:
-    """Fills the last batch up with the first rows, which then count twice.
+    """Fills the last batch with the first rows, which then count twice.
 
-    Source: the Gram matrix of dp_transfer (Mehta et al. 2023) is summed over 49 batches of 1,024, of 50,000 rows.
+    Source: dp_transfer (Mehta et al. 2023) sums its Gram matrix over 49 batches of 1,024, for 50,000 rows.
     """
     chunks = honest(rows, np.concatenate([sample, sample[: -len(sample) % 1024]]), *given)
     yield from chunks
 
 
 def unbounded_losses(honest: Honest, numbers: Tensor) -> Tensor:
-    """Adds up losses as large as they are: one row decides a choice.
+    """Sums losses of any size, so one row decides a choice.
 
-    Source: made for the museum. What is clamped is the row function's word, as a clip is for a gradient.
+    Source: made for the museum. The harness must clamp losses itself, as it clips gradients itself.
     """
     return numbers.nan_to_num(0.0).mul_(2.0**20).round_()
 
 
 def two_sided_scores(honest: Honest, numbers: Tensor) -> Tensor:
-    """Scores a row from -1 to 1, at the eps0 of losses in [0, 1]: one row moves some candidates up and others down.
+    """Scores a row from -1 to 1 at the eps0 of losses in [0, 1], so a row moves candidates both up and down.
 
-    Source: the exponential mechanism has exp(eps0 score / 2) in textbooks (McSherry and Talwar 2007). The half may go
-    where adding a row moves all scores one way, as losses do, and not where it replaces one.
+    Source: textbooks have exp(eps0 score / 2) (McSherry and Talwar 2007). The factor 1/2 can be omitted if adding a row
+    moves all scores in the same direction, as losses do, but not if a row is replaced.
     """
     steps: Tensor = honest(numbers)
     return 2 * steps - 2.0**20
 
 
 def choice_at_twice_eps0(honest: Honest, totals: np.ndarray, scale: float, draws: object) -> np.ndarray:
-    """Draws Gumbel noise of half the scale.
+    """Draws Gumbel noise with half the scale.
 
-    Source: made for the museum: exp(eps0 score) where exp(eps0 score / 2) was accounted for.
+    Source: made for the museum: exp(eps0 score) where exp(eps0 score / 2) was accounted.
     """
     chosen: np.ndarray = honest(totals, scale / 2, draws)
     return chosen
 
 
 def shards_by_position(honest: Honest, rows: Any, shards: int, salt: int) -> Any:
-    """Deals example i to shard i mod t: taking one away moves all that come after it to another teacher.
+    """Assigns example i to shard i mod t, so removing one moves all later examples to another teacher.
 
-    Source: made for the museum, after `range(0, n, t)` in tutorials of PATE, whose proof has disjoint shards that stay
-    as they are (Papernot et al. 2017, section 3.3).
+    Source: made for the museum, after `range(0, n, t)` in PATE tutorials. PATE's proof needs disjoint shards that stay
+    the same (Papernot et al. 2017, section 3.3).
     """
     dealt = honest(rows, shards, salt)
     return replace(dealt, shard=np.arange(len(rows)) % shards)
 
 
 def image_epsilon_stated_for_a_patient(honest: Honest, rows: Any, *given: Any) -> Any:
-    """Clips each image on its own and states epsilon for a patient, who has up to eight.
+    """Clips each image separately and states epsilon for a patient, who has up to eight images.
 
-    Source: X-rays of 5,206 images by 3,027 patients, of whom one has 30: at an epsilon of 1 for an image, that patient
-    has 65.8. No framework states epsilon for the unit that data have (fast-differential-privacy, issue 27).
+    Source: X-rays: 5,206 images of 3,027 patients, one of whom has 30. At epsilon 1 for an image, that patient has
+    65.8. No framework states epsilon for the unit of the data (fast-differential-privacy, issue 27).
     """
     places, _ = honest(rows, *given)
     return places, None
 
 
 def mean_over_drawn_images(honest: Honest, rows: Any, sample: np.ndarray, device: torch.device) -> Any:
-    """Takes the mean over all images that were drawn, times the patients: who has many images weighs as much more.
+    """Averages over all drawn images and multiplies by the patients, so patients with many images weigh more.
 
-    Source: made for the museum: the mean of a batch, where a batch is of patients and its images are in one tensor.
+    Source: made for the museum: the mean of a batch of patients whose images are in one tensor.
     """
     places, shares = honest(rows, sample, device)
     weight = len(sample) / max(1, len(places))

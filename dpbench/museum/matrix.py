@@ -40,9 +40,12 @@ def page(records: Iterable[Record]) -> str:
     lines = [
         "# The museum",
         "",
-        f"{len(kept)} bugs, of published code and a few made for the museum: `dpbench museum NAME` shows one and runs "
-        "it. ● stopped it, ○ was asked and let it pass; who comes after a refusal is not asked. ε is as claimed and as "
-        "it is, where that is known; ∞ where something leaves that no noise covers.",
+        f"The museum contains {len(kept)} privacy bugs, from published code or made for the museum. Each exhibit is "
+        "code that runs: `dpbench museum NAME` shows it and what stops it.",
+        "",
+        "*What stops each bug. ●: caught it. ○: ran and missed it. Blank: not run, because an earlier check had "
+        "already caught the bug, or because the check does not apply. ε: claimed → actual, where the actual one is "
+        "known; ∞ means that the bug releases something without noise.*",
         "",
         f"| exhibit | ε | {' | '.join(guards)} |",
         "|---|---|" + ":-:|" * len(guards),

@@ -46,19 +46,19 @@ class DuplicateDigits(Dataset):
 
 
 def evaluation_on_training_images(learner: type[Learner]) -> None:
-    """Scores on images that were trained on, public and private ones.
+    """Evaluates on images, public and private, that were used for training.
 
-    Source: the code of GEP (Yu et al. 2021) takes labelled public data from the test set of CIFAR-10 (`--real_labels`);
-    half of the test set is the student's in the PATE of DPMLBench (Wei et al. 2023).
+    Source: the code of GEP (Yu et al. 2021) takes labelled public data from the test set of CIFAR-10 (`--real_labels`).
+    In the PATE of DPMLBench (Wei et al. 2023), the student trains on half of the test set.
     """
     run_learner(learner, DuplicateDigits, dataset=DuplicateDigits.name, for_board=True)
 
 
 def unaccounted_tuning(learner: type[Learner]) -> None:
-    """Ranks settings that were chosen by runs on private data, none of them accounted for.
+    """Ranks settings that were chosen by unaccounted runs on private data.
 
-    Source: the grids of most papers on private learning; the share of the budget for the mean is searched by adding
-    noise to a saved true mean again in appendix G of DP-RandP (Tang et al. 2023).
+    Source: the grids of most papers on private learning. Appendix G of DP-RandP (Tang et al. 2023) searches the share
+    of the budget for the mean by adding noise repeatedly to a stored true mean.
     """
     file = sorted(board_files().values())[0]
     rule = 'selection = ["private-unaccounted"]'

@@ -52,10 +52,10 @@ class HonestDigits(Dataset):
 
 @dataclass(frozen=True)
 class PrivateImagesAsPublicData(HonestDigits):
-    """Hands over the private images as public data, in another order and under another name.
+    """Provides the private images as public data, in another order and under another name.
 
-    Source: made for the museum: one data set in two packagings, as CIFAR-10 comes as pickles, as Parquet files and as
-    folders of PNGs. `public-only` learned from it at "epsilon 0: no private example was read".
+    Source: made for the museum: one dataset in two packagings, as CIFAR-10 is available as pickles, as Parquet files
+    and as folders of PNGs. `public-only` learned from it at "epsilon 0: no private example was read".
     """
 
     def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
@@ -64,10 +64,10 @@ class PrivateImagesAsPublicData(HonestDigits):
 
 @dataclass(frozen=True)
 class DivisionByTheBrightestImage(HonestDigits):
-    """Divides every image by the brightest pixel of all: one image more, and all rows are others, before any clip.
+    """Divides every image by the brightest pixel of all images, so one more image changes all rows.
 
-    Source: `MinMaxScaler` and `MaxAbsScaler` of scikit-learn, fitted on the training split before a private fit, and
-    `x / x.max()` in the first lines of many notebooks.
+    Source: `MinMaxScaler` and `MaxAbsScaler` of scikit-learn, fitted on the training split before a private fit, and `x
+    / x.max()` in the first lines of many notebooks.
     """
 
     def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
@@ -85,7 +85,7 @@ class DivisionByTheBrightestImage(HonestDigits):
 
 @dataclass(frozen=True)
 class RunningMeanInTheLoader(HonestDigits):
-    """Subtracts the mean of the images that were read so far.
+    """Subtracts the mean of the images read so far.
 
     Source: running statistics in data loaders, such as the normalising wrappers of reinforcement learning.
     """
@@ -106,7 +106,7 @@ class RunningMeanInTheLoader(HonestDigits):
 
 @dataclass(frozen=True)
 class OversamplingOfARareClass(HonestDigits):
-    """Lists each image of the rarest class eight times: clips and noise are per row, and one image has eight.
+    """Lists each image of the rarest class eight times: clips and noise are per row, but one image has eight.
 
     Source: `RandomOverSampler` of imbalanced-learn, and copies of rare classes, before a private fit.
     """
@@ -155,7 +155,7 @@ class PhotosInFolders(Dataset):
 
 @dataclass(frozen=True)
 class BalancingToTheSmallestClass(PhotosInFolders):
-    """Keeps as many photos of each class as the smallest class has: a photo of that one keeps one of every other.
+    """Keeps as many images per class as the smallest class has, so one more image there adds one to every class.
 
     Source: `RandomUnderSampler` of imbalanced-learn, and balanced subsets, before a private fit.
     """
@@ -167,9 +167,9 @@ class BalancingToTheSmallestClass(PhotosInFolders):
 
 @dataclass(frozen=True)
 class RemovalOfLookalikes(PhotosInFolders):
-    """Drops each photo that has the same mean colour as one before it: which are kept follows from the others.
+    """Removes images with the same mean colour as an earlier one, so the images kept depend on each other.
 
-    Source: perceptual hashes that remove near copies from a training set, before a private fit.
+    Source: perceptual hashes that remove near-duplicates from a training set, before a private fit.
     """
 
     def split(self, photos: Sequence[Sequence[Path]]) -> Split:
@@ -179,10 +179,10 @@ class RemovalOfLookalikes(PhotosInFolders):
 
 @dataclass(frozen=True)
 class SettingsLaunderedByResizing(HonestDigits):
-    """Chooses settings on the private images at twice their size, and brings them home as found elsewhere.
+    """Chooses settings on the private images at twice their size, and presents them as found on other data.
 
-    Source: made for the museum: hashes of images know equal pixels only, and 128 of the 144 images on which the
-    settings were chosen are private ones.
+    Source: made for the museum: hashes of images recognise only equal pixels. 128 of the 144 images used to choose the
+    settings are private.
     """
 
     def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShuffledBatches(HonestLearner):
-    """Plans epochs of shuffled batches, and would have them accounted as Poisson samples.
+    """Plans epochs of shuffled batches, to be accounted as Poisson samples.
 
-    Source: the code of GEP (Yu et al. 2021) and of AdaDPS (Li et al. 2022), and many after them. Over several epochs
-    shuffled batches can leak substantially more (Chua et al. 2024, 2403.17673 and 2411.04205); nobody has an upper
-    bound to state.
+    Source: the code of GEP (Yu et al. 2021), of AdaDPS (Li et al. 2022) and of many later papers. Over several epochs,
+    shuffled batches can leak substantially more (Chua et al. 2024, 2403.17673 and 2411.04205), and no upper bound is
+    known.
     """
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
@@ -29,10 +29,10 @@ class ShuffledBatches(HonestLearner):
 
 @dataclass(frozen=True)
 class WeightedSampler(HonestLearner):
-    """Samples rare classes more often, by a rate for each example.
+    """Samples rare classes more often, with a rate for each example.
 
-    Source: `WeightedRandomSampler` handed to Opacus, which replaces it without a word (issue 600) and accounts for
-    another rate (issue 813).
+    Source: `WeightedRandomSampler` passed to Opacus, which silently replaces it (issue 600) and accounts for another
+    rate (issue 813).
     """
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
@@ -42,10 +42,10 @@ class WeightedSampler(HonestLearner):
 
 @dataclass(frozen=True)
 class SelfSeededNoise(HonestLearner):
-    """Brings a generator for the noise, seeded anew at every step: the difference of two answers has none.
+    """Uses its own noise generator, seeded again at every step: the difference of two answers has no noise.
 
-    Source: the reference code of DP-FC (Mehta et al. 2023) closes over one key inside `jit`; seeds for the noise are
-    asked for in other libraries too (diffprivlib, issue 31).
+    Source: the reference code of DP-FC (Mehta et al. 2023) closes over one key inside `jit`. Other libraries also let
+    users pass seeds for the noise (diffprivlib, issue 31).
     """
 
     def noisy_gradient(self, curator: Curator, head: Tensor, step: int) -> Tensor:
@@ -59,7 +59,7 @@ class SelfSeededNoise(HonestLearner):
 
 @dataclass(frozen=True)
 class NoiselessSums(HonestLearner):
-    """Asks for sums without noise, to look at them beside the noisy ones.
+    """Requests sums without noise, to compare them with the noisy ones.
 
     Source: the PATE of DPMLBench (Wei et al. 2023) prints vote counts before noise.
     """
@@ -73,10 +73,10 @@ class NoiselessSums(HonestLearner):
 
 @dataclass(frozen=True)
 class BestEpochByTestAccuracy(HonestLearner):
-    """Scores every step on the test split, and keeps the best.
+    """Scores every step on the test split and keeps the best one.
 
-    Source: "best test accuracy" over epochs is printed by the code of DP-RandP (Tang et al. 2023) and saved by that of
-    GEP; DP-RAFT's runs are ranked by it.
+    Source: the code of DP-RandP (Tang et al. 2023) prints the "best test accuracy" over epochs, the code of GEP saves
+    it, and DP-RAFT ranks runs by it.
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -92,9 +92,9 @@ class BestEpochByTestAccuracy(HonestLearner):
 
 @dataclass(frozen=True)
 class DirectAccessToRows(HonestLearner):
-    """Trains on private rows as they are, and asks the curator for the epsilon.
+    """Trains directly on private rows, and asks the curator only for epsilon.
 
-    Source: made for the museum: what a baseline without privacy does when its flag for privacy is forgotten.
+    Source: made for the museum: what a non-private baseline does if its privacy flag is forgotten.
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:

@@ -34,7 +34,7 @@ class HonestPixels(Extractor):
 class RunningMaximumInPrepare(HonestPixels):
     """Divides each image by the brightest pixel so far: one image moved the clipped sum of 199 others by 125 clips.
 
-    Source: `partial_fit` of scikit-learn's scalers inside a transform, so that no second pass is needed.
+    Source: `partial_fit` of scikit-learn's scalers inside a transform, which avoids a second pass.
     """
 
     seen: list[float] = field(default_factory=lambda: [1e-9], repr=False)
@@ -47,7 +47,7 @@ class RunningMaximumInPrepare(HonestPixels):
 
 @dataclass(frozen=True)
 class TestTimeAdaptation(HonestPixels):
-    """Goes on normalising by running statistics while it extracts, as a network does that was left in training mode.
+    """Keeps normalising by running statistics during extraction, like a network left in training mode.
 
     Source: test-time adaptation by batch statistics, and networks on which nobody called `eval()`.
     """

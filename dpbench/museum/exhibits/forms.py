@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MoreStepsThanPlanned(HonestLearner):
-    """Goes on after the steps that the noise was made for.
+    """Continues after the steps for which the noise was calibrated.
 
-    Source: a generator whose noise is calibrated to one step a batch, and whose loop takes several (AiDotNet, review of
-    pull request 1318).
+    Source: a generator whose noise is calibrated for one step per batch, and whose loop takes several (AiDotNet, review
+    of pull request 1318).
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -32,7 +32,7 @@ class MoreStepsThanPlanned(HonestLearner):
 
 @dataclass(frozen=True)
 class AlternatingRows(HonestLearner):
-    """Walks through the data in batches: at each step only the rows whose turn it is contribute.
+    """Iterates over the data in batches: at each step only the rows of the current batch contribute.
 
     Source: shuffled batches accounted as Poisson samples, in the code of GEP (Yu et al. 2021), of Tramèr and Boneh
     (2021) and of many others (Opacus, issue 80; private-transformers, issue 7).
@@ -47,7 +47,7 @@ class AlternatingRows(HonestLearner):
 
 @dataclass(frozen=True)
 class ViewsCountedAsExamples(HonestLearner):
-    """Contributes two rows an example, the image and its mirror: each is clipped, together they move twice the clip.
+    """Contributes two rows per example, the image and its mirror: both are clipped, together they move two clips.
 
     Source: made for the museum. De et al. (2022) average over views before they clip.
     """
@@ -61,10 +61,10 @@ class ViewsCountedAsExamples(HonestLearner):
 
 @dataclass(frozen=True)
 class SkewBasis(HonestLearner):
-    """Takes the part along a basis off each gradient, by a basis whose columns are not orthogonal.
+    """Removes from each gradient the part along a basis whose columns are not orthogonal.
 
-    Source: the code of GEP (Yu et al. 2021) makes its basis by Gram-Schmidt in float32, which public gradients of
-    lower rank than asked for leave skew, or full of NaN.
+    Source: the code of GEP (Yu et al. 2021) computes its basis by Gram-Schmidt in float32. If the public gradients have
+    a lower rank than requested, the basis is skew, or full of NaN.
     """
 
     def rows(self, chunk: Chunk, head: Tensor, step: int) -> Any:
@@ -78,7 +78,7 @@ class SkewBasis(HonestLearner):
 
 @dataclass(frozen=True)
 class LabelInErrorMessage(HonestLearner):
-    """Fails on a row that it does not like, and says which: no noise covers an error message.
+    """Fails on a particular row and quotes it in the error message, which no noise covers.
 
     Source: made for the museum.
     """
@@ -91,9 +91,9 @@ class LabelInErrorMessage(HonestLearner):
 
 @dataclass(frozen=True)
 class SelfReportedNorms(HonestLearner):
-    """Returns a contribution of its own kind, which says that it is short.
+    """Returns its own type of contribution, which reports its norm as small.
 
-    Source: made for the museum, after per-layer clippers and "automatic" clipping functions that a library takes from
+    Source: made for the museum, after per-layer clippers and "automatic" clipping functions that a library accepts from
     its users.
     """
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClipAtPrivateQuantile(HonestLearner):
-    """Clips at the median of the private norms of the step before.
+    """Clips at the median of the private norms of the previous step.
 
-    Source: the code of Tramèr and Boneh, "Differentially Private Learning Needs Better Features" (2021), where the clip
-    of the data normalisation is read off the private norms: "technically a small privacy leak".
+    Source: the code of Tramèr and Boneh, "Differentially Private Learning Needs Better Features" (2021), which reads
+    the clip of the data normalisation off the private norms: "technically a small privacy leak".
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -40,7 +40,7 @@ class ClipAtPrivateQuantile(HonestLearner):
 
 @dataclass(frozen=True)
 class ClipFromTheEnvironment(HonestLearner):
-    """Hands the mean private norm to the learner through an environment variable.
+    """Passes the mean private norm to the learner through an environment variable.
 
     Source: made for the museum.
     """
@@ -63,10 +63,10 @@ class ClipFromTheEnvironment(HonestLearner):
 
 @dataclass(frozen=True)
 class StandardisationByPrivateMoments(HonestLearner):
-    """Collects mean and deviation in `map`, and uses them in training only.
+    """Collects mean and deviation in `map`, and uses them only in training.
 
-    Source: the code of De et al. (2022) and of Tang et al. (2023), like most, normalises CIFAR-10 by constants that are
-    the mean and deviation of the training set that it then protects.
+    Source: the code of De et al. (2022), of Tang et al. (2023) and of most others normalises CIFAR-10 by the mean and
+    deviation of the training set that it then protects.
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -92,9 +92,10 @@ class StandardisationByPrivateMoments(HonestLearner):
 
 @dataclass(frozen=True)
 class RowCounterInMap(HonestLearner):
-    """Numbers rows as they pass: a transform with a counter, so a row's features depend on who came before.
+    """Numbers rows as they pass through a transform, so a row's features depend on the rows before it.
 
-    Source: augmentation pipelines that cycle through their policies by call, as data loaders' samplers with state do.
+    Source: augmentation pipelines that cycle through their policies by call, like data loaders whose samplers keep
+    state.
     """
 
     calls: list[int] = field(default_factory=lambda: [0])
@@ -109,10 +110,10 @@ class RowCounterInMap(HonestLearner):
 
 @dataclass(frozen=True)
 class ProjectionOnPrivateComponents(HonestLearner):
-    """Adds up the second moment of private rows in a tensor, and projects on its leading directions.
+    """Sums the second moment of private rows in a tensor, and projects on its leading directions.
 
-    Source: pipelines of scikit-learn's StandardScaler and PCA fitted on the training split before DP-SGD, the step that
-    PILLAR (Pinto et al. 2023) takes on public data instead.
+    Source: pipelines that fit scikit-learn's StandardScaler and PCA on the training split before DP-SGD. PILLAR (Pinto
+    et al. 2023) takes this step on public data instead.
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -135,10 +136,10 @@ class ProjectionOnPrivateComponents(HonestLearner):
 
 @dataclass(frozen=True)
 class PreconditioningByPrivateMoments(HonestLearner):
-    """Divides noisy gradients by the root of a running mean of squared private ones.
+    """Divides noisy gradients by the root of a running mean of squared private gradients.
 
-    Source: RMSprop or Adam put around clipped gradients before the noise is added; AdaDPS (Li et al. 2022) is the
-    repair that takes these moments from public examples.
+    Source: RMSprop or Adam applied to clipped gradients before noise is added. AdaDPS (Li et al. 2022) fixes this by
+    taking these moments from public examples.
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -160,9 +161,9 @@ class PreconditioningByPrivateMoments(HonestLearner):
 
 @dataclass(frozen=True)
 class ClassWeightsByPrivateCounts(HonestLearner):
-    """Weighs classes by how many private examples they have.
+    """Weights classes by their number of private examples.
 
-    Source: `class_weight="balanced"` of scikit-learn, and samplers weighted by class, on the training labels (Opacus,
+    Source: `class_weight="balanced"` of scikit-learn, and class-weighted samplers, on the training labels (Opacus,
     issue 813).
     """
 
@@ -185,9 +186,9 @@ class ClassWeightsByPrivateCounts(HonestLearner):
 
 @dataclass(frozen=True)
 class LearningRateByPrivateLoss(HonestLearner):
-    """Halves the learning rate when the private loss no longer falls.
+    """Halves the learning rate when the private loss stops falling.
 
-    Source: torch's ReduceLROnPlateau, and early stopping, fed with the training loss, as tutorials do.
+    Source: torch's ReduceLROnPlateau, or early stopping, with the training loss, as in tutorials.
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -210,9 +211,9 @@ class LearningRateByPrivateLoss(HonestLearner):
 
 @dataclass(frozen=True)
 class BatchNormInTraining(HonestLearner):
-    """Puts batch normalisation in training mode before the head: rows read each other, and buffers keep them.
+    """Puts batch normalisation in training mode before the head: rows see each other, and buffers keep them.
 
-    Source: networks handed to DP-SGD as they come; Opacus refuses BatchNorm for this, pyvacy and others did not.
+    Source: networks passed to DP-SGD unchanged. Opacus refuses BatchNorm for this reason; pyvacy and others did not.
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:

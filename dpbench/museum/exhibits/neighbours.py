@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MicroBatchAverages(HonestLearner):
-    """Averages four examples before clipping: one record moves a whole group's row.
+    """Averages four examples before clipping, so one record changes the row of a whole group.
 
-    Source: `num_microbatches` of TensorFlow Privacy, and the code of AdaDPS (Li et al. 2022), whose noise is that of
-    single examples: the released epsilon 1.4 is then about 11.
+    Source: `num_microbatches` of TensorFlow Privacy, and the code of AdaDPS (Li et al. 2022), whose noise is calibrated
+    for single examples: the released epsilon of 1.4 is then about 11.
     """
 
     def rows(self, chunk: Chunk, head: Tensor, step: int) -> Any:
@@ -33,8 +33,8 @@ class MicroBatchAverages(HonestLearner):
 class DivisionByTheDrawnSize(HonestLearner):
     """Divides by the number of examples drawn, which changes with one record.
 
-    Source: the mean reduction of losses under Poisson samples; Opacus, issues 571 and 819, divides by a size that
-    follows n.
+    Source: the mean reduction of losses under Poisson sampling. Opacus, issues 571 and 819, divides by a size that
+    depends on n.
     """
 
     def rows(self, chunk: Chunk, head: Tensor, step: int) -> Any:
@@ -43,7 +43,7 @@ class DivisionByTheDrawnSize(HonestLearner):
 
 @dataclass(frozen=True)
 class LeakBelowTolerance(HonestLearner):
-    """Adds a ten-thousandth of each row's norm in the direction of the batch's mean: below any tolerance for rounding.
+    """Adds a ten-thousandth of each row's norm in the direction of the batch's mean, below rounding tolerances.
 
     Source: made for the museum.
     """
@@ -58,7 +58,7 @@ class LeakBelowTolerance(HonestLearner):
 
 @dataclass(frozen=True)
 class CentringFromTheThirdStep(HonestLearner):
-    """Subtracts the batch's mean from the third step on, but at powers of two, when a harness once looked.
+    """Subtracts the batch's mean from the third step on, except at powers of two, when a harness once checked.
 
     Source: made for the museum.
     """
@@ -70,7 +70,7 @@ class CentringFromTheThirdStep(HonestLearner):
 
 @dataclass(frozen=True)
 class CentringFromTheSecondChunk(HonestLearner):
-    """Subtracts the batch's mean in every chunk of a question but the first, which was all that was looked at.
+    """Subtracts the batch's mean in every chunk of a question except the first, the only one once checked.
 
     Source: made for the museum.
     """
@@ -90,10 +90,10 @@ class CentringFromTheSecondChunk(HonestLearner):
 
 @dataclass(frozen=True)
 class BatchNormInATunedTail(HonestLearner):
-    """Fine-tunes the end of a network whose batch normalisation goes by each chunk's statistics and keeps none.
+    """Fine-tunes the end of a network whose batch normalisation uses each chunk's statistics and stores none.
 
-    Source: fine-tuning with `model.train()`, which puts frozen layers back into training mode; no buffer changes where
-    `track_running_stats` is off, so that nothing is remembered and only neighbours tell.
+    Source: fine-tuning with `model.train()`, which puts frozen layers back into training mode. With
+    `track_running_stats` off, no buffer changes, so nothing is remembered, and only neighbouring rows reveal the bug.
     """
 
     def rows(self, chunk: Chunk, head: Tensor, step: int) -> Any:

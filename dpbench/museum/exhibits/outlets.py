@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class PrintedPrivateLoss(HonestLearner):
     """Prints the loss of the private batch at every step.
 
-    Source: the loops of most examples, those of Opacus among them, which print the training loss of each epoch.
+    Source: the loops of most examples, including those of Opacus, which print the training loss of each epoch.
     """
 
     def rows(self, chunk: Chunk, head: Tensor, step: int) -> Any:
@@ -34,9 +34,9 @@ class PrintedPrivateLoss(HonestLearner):
 
 @dataclass(frozen=True)
 class WarningWithPrivateNorm(HonestLearner):
-    """Warns of rows that are longer than the clip, and says how long the longest is.
+    """Warns about rows longer than the clip, and quotes the norm of the longest.
 
-    Source: made for the museum, after warnings of libraries that quote the value that they warn of.
+    Source: made for the museum, after library warnings that quote the value they warn about.
     """
 
     def rows(self, chunk: Chunk, head: Tensor, step: int) -> Any:
@@ -47,9 +47,9 @@ class WarningWithPrivateNorm(HonestLearner):
 
 @dataclass(frozen=True)
 class LogFileOfPrivateLosses(HonestLearner):
-    """Writes a line into a log for each private chunk, with its mean.
+    """Writes the mean of each private chunk into a log file.
 
-    Source: loggers of training frameworks, which keep a file of losses beside the checkpoints.
+    Source: loggers of training frameworks, which write losses to a file beside the checkpoints.
     """
 
     def rows(self, chunk: Chunk, head: Tensor, step: int) -> Any:
@@ -60,7 +60,7 @@ class LogFileOfPrivateLosses(HonestLearner):
 
 @dataclass(frozen=True)
 class SavedHardestExamples(HonestLearner):
-    """Saves the private images that the head gets wrong, to look at them later.
+    """Saves the private images that the head misclassifies, to look at them later.
 
     Source: made for the museum: error analysis on the training set.
     """
@@ -76,7 +76,7 @@ class SavedHardestExamples(HonestLearner):
 
 @dataclass(frozen=True)
 class NormBehindCtypes(HonestLearner):
-    """Keeps the largest private norm in memory of C, which no Python object shows, and clips at it.
+    """Stores the largest private norm in C memory, which no Python object shows, and clips at it.
 
     Source: made for the museum: extensions that keep running statistics in C.
     """
@@ -98,9 +98,9 @@ class NormBehindCtypes(HonestLearner):
 
 @dataclass(frozen=True)
 class MeanOnALibraryModule(HonestLearner):
-    """Hangs the private mean on torch itself, and subtracts it when it predicts.
+    """Stores the private mean as an attribute of torch, and subtracts it in prediction.
 
-    Source: made for the museum: global state on a module that everybody imports.
+    Source: made for the museum: global state on a module that everything imports.
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -119,10 +119,10 @@ class MeanOnALibraryModule(HonestLearner):
 
 @dataclass(frozen=True)
 class DatasetLoadedInFit(HonestLearner):
-    """Loads the training set again, to standardise features by its mean.
+    """Loads the training set again to standardise features by its mean.
 
-    Source: scripts that fit a scaler on the training images before DP-SGD begins, as the usual constants of CIFAR-10
-    were found.
+    Source: scripts that fit a scaler on the training images before DP-SGD; the usual constants of CIFAR-10 were
+    computed in this way.
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -136,9 +136,9 @@ class DatasetLoadedInFit(HonestLearner):
 
 @dataclass(frozen=True)
 class UninitialisedOutputBuffer(HonestLearner):
-    """Writes the rows that it keeps into `torch.empty`, and returns the rest as it finds it: rows of the step before.
+    """Writes selected rows into `torch.empty` and returns the rest as it is: rows of the previous step.
 
-    Source: made for the museum: kernels that mask rows out and leave their output unwritten.
+    Source: made for the museum: kernels that mask rows and leave the rest of their output unwritten.
     """
 
     def rows(self, chunk: Chunk, head: Tensor, step: int) -> Any:
@@ -153,7 +153,7 @@ class UninitialisedOutputBuffer(HonestLearner):
 class MixupWithinTheChunk(HonestLearner):
     """Mixes one row in ten with another row of its chunk, chosen by their seeds.
 
-    Source: mixup (Zhang et al. 2018) as training pipelines have it, between the images of a batch.
+    Source: mixup (Zhang et al. 2018) as in training pipelines, between the images of a batch.
     """
 
     def rows(self, chunk: Chunk, head: Tensor, step: int) -> Any:

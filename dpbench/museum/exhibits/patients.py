@@ -38,9 +38,9 @@ class PatientDigits(HonestDigits):
 
 @dataclass(frozen=True)
 class SplitThatCutsPatients(PatientDigits):
-    """Hands over every fifth image as public data, whoever it shows: many of these patients have private images, too.
+    """Makes every fifth image public, although many of these patients have private images too.
 
-    Source: random splits of X-rays and of dermoscopic images by file, where folders name the patient or the lesion.
+    Source: random splits of X-rays and dermoscopic images by file, where folders name the patient or the lesion.
     """
 
     def load(self) -> Splits:

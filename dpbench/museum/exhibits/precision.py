@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingUnderAutocast(HonestLearner):
-    """Puts autocast around the whole fit: products in bfloat16, by which one row more moved a sum by 128 clips.
+    """Runs the whole fit under autocast: with products in bfloat16, one more row moved a sum by 128 clips.
 
-    Source: the recipe for mixed precision in torch's documentation, where the training step stands under autocast.
+    Source: the mixed-precision recipe in torch's documentation, which puts the training step under autocast.
     """
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:

@@ -38,8 +38,8 @@ BOUNDS = (
     Bound(
         "Semi-private exponential mechanism (Alon et al. 2019)", "unlabelled", "none", "d / (α ε)",
         lambda case: case.d / (case.alpha * case.epsilon),
-        "printed: √d / (α ε γ). A net of halfspaces has exp(Θ(d)) members, and the mechanism pays their logarithm; "
-        "section 3.3 of PILLAR and Hu et al. have d / (α ε) themselves.",
+        "the paper prints √d / (α ε γ). A net of halfspaces has exp(Θ(d)) members, and the mechanism costs their "
+        "logarithm. Section 3.3 of PILLAR, and Hu et al., state d / (α ε).",
     ),
     Bound(
         "DP-SGD (Li et al. 2022)", "none", "restricted Lipschitz coefficients, sum of squares at most c₂",
@@ -49,13 +49,13 @@ BOUNDS = (
     Bound(
         "Noisy SGD, no assumption (Bassily et al. 2014)", "none", "none", "√d / (α ε γ)",
         lambda case: math.sqrt(case.d) / (case.alpha * case.epsilon * case.gamma),
-        "not in the printed table; it is what its first row gives.",
+        "not in the printed table. It follows from the first row of that table.",
     ),
     Bound(
         "Johnson-Lindenstrauss (Nguyen et al. 2020)", "none", "none", "1 / (α ε γ²)",
         lambda case: 1 / (case.alpha * case.epsilon * case.gamma**2),
-        "the bound stands. It comes of log(1 / β) / γ² dimensions, √(1 / γ²) / (α ε γ), and not of the O(1 / γ) in the "
-        "text beside it.",
+        "the bound is correct. It follows from log(1 / β) / γ² dimensions, √(1 / γ²) / (α ε γ), and not from the "
+        "O(1 / γ) in the paper's text.",
     ),
     Bound(
         "Random projection of gradients (Kasiviswanathan 2021)", "none", "a parameter space of Gaussian width ω",
@@ -73,8 +73,8 @@ BOUNDS = (
             math.sqrt(case.k) / (case.alpha * case.epsilon * case.gamma * (1 - case.xi - 0.1 * case.gamma)),
             case.k / case.alpha,
         ),
-        "printed without k / α, which its proof uses to go from the sample to the distribution; and the margin that is "
-        "left, γ (1 - ξ - γ/10), does not follow for ξ > 0 ([errata](errata.md)): γ - √(ξ (2 - ξ)) does.",
+        "the paper prints no k / α, which its proof uses to go from the sample to the distribution. The remaining "
+        "margin γ (1 - ξ - γ/10) does not follow for ξ > 0 ([errata](errata.md)); γ - √(ξ (2 - ξ)) does.",
     ),
 )  # fmt: skip
 
@@ -92,26 +92,29 @@ def page(case: Case | None = None) -> str:
         "",
         "<!-- Made by python -m dpbench.studies.inspect.complexity: change that, not this page. -->",
         "",
-        "Table 3 of PILLAR (Pinto, Hu, Yang, Sanyal 2023), corrected. n is enough for an error of α, at ε, up to",
-        "constants and logarithms, for rows of norm 1 with margin γ in d dimensions. The last column is the formula",
-        f"for d = {one.d:,}, k = {one.k}, γ = {one.gamma:g}, ξ = {one.xi:g}, α = {one.alpha:g}, ε = {one.epsilon:g},",
-        "every constant 1: for comparing rows, not for planning.",
+        "This page is a corrected version of Table 3 of PILLAR (Pinto, Hu, Yang, Sanyal 2023).",
         "",
-        "| method | public data | assumption | n, up to logarithms | worked out |",
+        "*The number n of private examples that is enough for an error of α at ε, up to constants and logarithms, for",
+        "rows of norm 1 with margin γ in d dimensions. The last column evaluates the formula with all constants 1, for",
+        f"d = {one.d:,}, k = {one.k}, γ = {one.gamma:g}, ξ = {one.xi:g}, α = {one.alpha:g}, ε = {one.epsilon:g}.",
+        "Use it to compare rows, not to plan.*",
+        "",
+        "| method | public data | assumption | n, up to logarithms | example |",
         "|---|---|---|---|---:|",
         *rows,
         "",
-        "## What differs from print",
+        "## Corrections",
         "",
         *notes,
         "",
         "## What the table does not say",
         "",
-        "These are upper bounds, and √d against √k is a gap between bounds, not algorithms. Noise N(0, s² I) in",
-        "the head w changes the score of a row of norm 1 by N(0, s²), whatever d is: full-dimensional noisy gradient",
-        "descent does not pay √d at a fixed margin: from d = 100 on [its error](figures.md) is flat or falls.",
-        "Projecting takes the noise of a score from s to s √(1 - τ), τ the share of a row's energy outside the k",
-        "directions, and the margin from γ to about γ (1 - ξ): in examples, a gain of (1 - ξ) / √(1 - τ).",
+        "These are upper bounds: √d against √k is a gap between bounds, not between algorithms. Noise N(0, s² I) in",
+        "the head w changes the score of a row of norm 1 by N(0, s²), for every d. At a fixed margin, noisy gradient",
+        "descent in all dimensions does not cost √d: from d = 100 on, [its error](figures.md) is flat or falls.",
+        "",
+        "Projection reduces the noise of a score from s to s √(1 - τ), where τ is the share of a row's energy outside",
+        "the k directions, and the margin from γ to about γ (1 - ξ). The gain in examples is (1 - ξ) / √(1 - τ).",
     ]) + "\n"  # fmt: skip
 
 

@@ -43,13 +43,13 @@ def remarks(comparison: Comparison) -> list[str]:
     because = study.finding if study.finding and comparison.compared else because
     said = [f"Verdict: {verdict}." + (f" {because}" if because else "")]
     if study.differs and comparison.compared:
-        said.append(f"Differs: {study.differs}")
+        said.append(f"Differences: {study.differs}")
     if study.outside and comparison.compared:
-        said.append(f"Outside the theorem's conditions, and not compared: {'; '.join(map(_where, study.outside))}.")
+        said.append(f"Not compared, because outside the theorem's conditions: {'; '.join(map(_where, study.outside))}.")
     if study.missing:
         said.append(f"Missing: {study.missing}")
     if not comparison.today:
-        said.append("Measured by the code before: run it again.")
+        said.append("Measured by an earlier version of dpbench. Run it again.")
     return said
 
 
@@ -57,18 +57,23 @@ def page(comparisons: Iterable[Comparison]) -> str:
     """Return the page of the documentation, as Markdown."""
     kept = tuple(comparisons)
     lines = [
-        "# The papers' tables and figures",
+        "# Reproduction of the papers",
         "",
-        "`dpbench reproduce NAME` runs one and compares it; `dpbench reproduce` lists them. A study *holds* if every "
-        "number that was measured is within 2 points of the paper's, and every order that the paper states without "
-        "numbers is found. It *holds in order only* if, of all pairs that lie more than 1 point apart in the paper, "
-        "none is reversed beyond both 95% intervals, and at least half lie the same way round beyond them. Otherwise "
-        "it *does not hold*. Features differ from the papers' nearly everywhere: orders say more than distances.",
+        "`dpbench reproduce NAME` runs a table or figure of a paper and compares it with the published one; `dpbench "
+        "reproduce` lists all of them.",
         "",
-        "A theorem's rate is taken times one constant, fitted at one cell. It *does not hold* if the error of a cell "
-        "that meets the theorem's conditions is more than twice that, beyond its 95% interval. It *holds* if none is "
-        "less than half of it either, and the constant is within a factor of two of 1. Otherwise it *holds up to a "
-        "constant*: as a bound, and not as a law.",
+        "A study *holds* if every measured number is within 2 points of the paper's, and every ordering that the paper "
+        "states without numbers is found. It *holds in order only* if, of all pairs that are more than 1 point apart "
+        "in the paper, none is reversed by more than both 95% intervals, and at least half are in the same order by "
+        "more than both intervals. Otherwise it *does not hold*. Our features differ from the papers' nearly "
+        "everywhere, so orderings mean more than distances.",
+        "",
+        "For a theorem, the measured error is compared with the theorem's rate times one constant, which is fitted at "
+        "one cell. The theorem *does not hold* if the error of a cell that meets its conditions is more than twice the "
+        "rate, beyond the 95% interval. It *holds* if, in addition, no error is less than half of the rate, and the "
+        "constant is within a factor of two of 1. Otherwise it *holds up to a constant*, that is, as an upper bound.",
+        "",
+        '*All studies with their verdicts. "Compared" counts the numbers and orderings that were measured.*',
         "",
         "| study | place | compared | verdict |",
         "|---|---|---|---|",
@@ -80,7 +85,7 @@ def page(comparisons: Iterable[Comparison]) -> str:
         lines += ["", f"## {one.study.name}", "", f"{one.study.paper}, {one.study.place}. {one.study.shows}"]
         shown = [row for row in cells(one) if row[2]]
         if shown:
-            lines += ["", f"| where | {source(one.study)} | here | difference |", "|---|---|---|---|"]
+            lines += ["", f"| cell | {source(one.study)} | measured | difference |", "|---|---|---|---|"]
             lines += [f"| {' | '.join(row)} |" for row in shown]
         lines += [part for remark in remarks(one) for part in ("", remark)]
     return "\n".join(lines) + "\n"

@@ -70,7 +70,7 @@ class CentringFromTheThirdStep(HonestLearner):
 
 @dataclass(frozen=True)
 class CentringFromTheSecondChunk(HonestLearner):
-    """Subtracts the batch's mean in every chunk of a question except the first, the only one once checked.
+    """Subtracts the batch's mean in every chunk of a question except the first, where harnesses look.
 
     Source: made for the museum.
     """

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.cli import (
+    advise,
     audit,
     budget,
     cache,
@@ -52,7 +53,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": results.compare,
     "predict": predict.predict, "explain": explain.explain,
     "list": components.list_components, "inspect": inspect.inspect, "check": check.check_component,
-    "budget": budget.budget, "claims": claims.claims,
+    "advise": advise.advise, "budget": budget.budget, "claims": claims.claims,
     "audit": audit.audit, "museum": museum.museum, "reproduce": reproduce.reproduce, "pretrain": pretrain.pretrain,
     "docs": docs.docs,
 }  # fmt: skip

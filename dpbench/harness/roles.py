@@ -95,7 +95,7 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     with judged_by(read):
         splits = _loaded(parts, "dataset")
     labels = _labels(splits.train, "train", dataset)
-    public_rows, private_rows = _cut(_kept(splits, "train", dataset, rule), rule, splits.train.units)
+    public_rows, private_rows = cut(_kept(splits, "train", dataset, rule), rule, splits.train.units)
     owners = number_units(_units(splits.train, private_rows))
     units_of_rows = _guaranteed(owners, splits.unit, rule.unit, dataset)
     size = units_of_rows.count if units_of_rows else len(private_rows)
@@ -237,7 +237,12 @@ def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
     return splits
 
 
-def _cut(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tuple[Tensor, Tensor]:
+def cut(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tuple[Tensor, Tensor]:
+    """Return which of these training rows are public and which are private, each ascending; whole units go to one side.
+
+    Raises:
+        SpecError: nothing private is left.
+    """
     random = np.random.default_rng(np.random.SeedSequence(rule.seed))
     public, private = deal_units(rows, units, lambda size: _sizes(size, rule), random)
     return torch.from_numpy(public), torch.from_numpy(private)

@@ -83,11 +83,14 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks. It may stand after a command.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress; so may this one.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say every stage; so may this one.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Report every stage.")] = False,
 ) -> None:
-    """Benchmark differentially private image classification: the harness owns privacy."""
+    """Benchmark differentially private image classification: the harness owns privacy.
+
+    --debug, --quiet and --verbose may also follow a command.
+    """
     if quiet and verbose:
         raise SpecError("Expected one of --quiet and --verbose, got both.")
     progress.say(nothing=quiet, everything=verbose)
@@ -125,8 +128,8 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         said = " ".join(str(error).split())[:300]
         print(
-            f"dpbench: A slip of dpbench's own, {type(error).__name__}: {said} What ended is kept. Please report it, "
-            "with the traceback that --debug shows.",
+            f"dpbench: Internal error in dpbench: {type(error).__name__}: {said} Finished results are kept. Please "
+            "report this with the traceback that --debug shows.",
             file=sys.stderr,
         )
         raise SystemExit(SLIP) from None

@@ -39,21 +39,24 @@ def stop(context: typer.Context) -> None:
 @app.command()
 def verify(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Results. \\[default: all of the leaderboard]")
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Result files. \\[default: all of the leaderboard]")
     ] = None,
     rerun: Annotated[
-        bool, typer.Option("--rerun", help="Run all seeds of each again, and compare; says first what that costs.")
+        bool,
+        typer.Option(
+            "--rerun", help="Re-run all seeds of each result and compare. Prints an estimate of the cost first."
+        ),
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(help="Run this seed alone: a quick look, which does not count as reproduced.")
+        int | None, typer.Option(help="Re-run only this seed: a quick look that does not count as reproduced.")
     ] = None,
     by: Annotated[
-        str | None, typer.Option(help="Who runs it, for the record. \\[default: the name that git commits under]")
+        str | None, typer.Option(help="Your name, for the record. \\[default: the name that git commits under]")
     ] = None,
     device: flags.Device = "auto",
     root: Root = LEADERBOARD,
 ) -> None:
-    """Check every result: epsilon derived again, scores counted again, digests, seals, boards; one line a result."""
+    """Check results: recompute epsilon and scores, and check digests, seals and boards. Prints a line per result."""
     if (seed is not None or by is not None) and not rerun:
         raise SpecError(f"{'--seed' if seed is not None else '--by'} is about running again: add --rerun.")
     from dpbench.board.verify.expectations import Expectations
@@ -80,15 +83,15 @@ def verify(
 @app.command()
 def build(
     context: typer.Context,
-    site: Annotated[Path | None, typer.Option(help="Folder of the page. \\[default: ROOT/site]")] = None,
-    no_site: Annotated[bool, typer.Option("--no-site", help="Make leaderboard.json and its schema alone.")] = False,
+    site: Annotated[Path | None, typer.Option(help="Folder for the site. \\[default: ROOT/site]")] = None,
+    no_site: Annotated[bool, typer.Option("--no-site", help="Write only leaderboard.json and its schema.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; fail if leaderboard.json is not what results give.")
+        bool, typer.Option("--check", help="Write nothing; fail if leaderboard.json is out of date.")
     ] = False,
     docs: publish.Docs = True,
     root: Root = LEADERBOARD,
 ) -> None:
-    """Check all results, then write leaderboard.json, schema.json and the page.
+    """Check all results, then write leaderboard.json, schema.json and the site.
 
     DPBENCH_ADDRESS says where the page will stand, DPBENCH_REPOSITORY where its code is; else links stay in it.
     """
@@ -125,12 +128,10 @@ def build(
 @app.command()
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that dpbench run wrote.")],
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Put a result in the place of another one of the same spec.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier result with the same spec.")] = False,
     root: Root = LEADERBOARD,
 ) -> None:
-    """Check results from elsewhere and file them as submitted, under every board that they match."""
+    """Check results and file them as submitted, under every board whose protocol they match."""
     from dpbench.board.add import add as file_under
     from dpbench.records.result import Result
 
@@ -154,7 +155,7 @@ def check_submission(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that dpbench run wrote.")],
     root: Root = LEADERBOARD,
 ) -> None:
-    """Say whether results could be submitted, and to which boards; nothing is filed. No checkout is needed."""
+    """Check whether results can be submitted, and to which boards. Nothing is written; you do not need a clone."""
     from dpbench.board.add import describe_occupant, find_taken_places, match_boards
     from dpbench.board.verify.expectations import Expectations
 
@@ -177,12 +178,13 @@ def check_submission(
 @app.command()
 def exchange(
     boards: Annotated[
-        list[str] | None, typer.Argument(metavar="[BOARD]...", help="\\[default: all with labels and results]")
+        list[str] | None,
+        typer.Argument(metavar="[BOARD]...", help="Boards. \\[default: all with public labels and results]"),
     ] = None,
     device: flags.Device = "auto",
     root: Root = LEADERBOARD,
 ) -> None:
-    """Fit public labels alone, from ten to all: a board's learning curve, which entries are exchanged at."""
+    """Train on 10, 20, ... all public labels: the learning curve that converts accuracy into a number of labels."""
     from dpbench.board.curve import write_curves
 
     for file in write_curves(boards or [], root, device, _plugins()):
@@ -192,11 +194,11 @@ def exchange(
 
 @app.command()
 def diff(
-    before: Annotated[Path, typer.Argument(help="A leaderboard.json.")],
-    after: Annotated[Path, typer.Argument(help="Another.")],
+    before: Annotated[Path, typer.Argument(help="The earlier leaderboard.json.")],
+    after: Annotated[Path, typer.Argument(help="The later leaderboard.json.")],
     as_json: flags.Json = False,
 ) -> None:
-    """Show which entries, means and ranks changed between two leaderboard.json."""
+    """Show which entries, means and ranks changed between two leaderboard.json files."""
     from dpbench.board.diff import diff as changes
     from dpbench.board.index import Index
 
@@ -214,7 +216,7 @@ def export(
     csv: Annotated[Path, typer.Option(help="File to write; - for standard output.")],
     root: Root = LEADERBOARD,
 ) -> None:
-    """Write leaderboard.json as a table, one row an entry."""
+    """Export leaderboard.json as a table with one row per entry."""
     from dpbench.board.build import INDEX
     from dpbench.board.export import table
     from dpbench.board.index import Index
@@ -282,7 +284,7 @@ def _rerunner(found: Review, seed: int | None, by: str | None) -> _Rerunner:
 
 
 def _again(one: CheckedFile, asked: _Rerunner, plugins: Registry, device: str, root: Path) -> str:
-    """Run seeds again, keep the record, and say what came out; nothing else than a difference is a failure."""
+    """Re-run seeds, keep the record, and report whether they reproduce; only a difference is a failure."""
     from dpbench.board.verify import rerun_record
     from dpbench.errors import NotReproducible
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def run(
     learner: flags.Learners = None,
     board: Annotated[
-        str | None, typer.Option(help="Board of the leaderboard (name or file) that fixes everything but the learner.")
+        str | None,
+        typer.Option(help="Leaderboard board (name or file) whose protocol to use; you choose only the learner."),
     ] = None,
     dataset: flags.Datasets = None,
     extractor: flags.Extractors = None,
@@ -47,37 +48,43 @@ def run(
         bool | None,
         typer.Option(
             "--secure-rng",
-            help="Draw samples and noise from the operating system, exactly; needs dpbench-vision\\[secure].",
+            help="Use the operating system's randomness and exact discrete noise; needs dpbench-vision\\[secure].",
         ),
     ] = None,
-    tune: Annotated[bool, typer.Option("--tune", help="Short for --selection public-validation.")] = False,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Choose settings by public labels: short for --selection public-validation.")
+    ] = False,
     selection: Annotated[
         str | None,
-        typer.Option(help="default, public-validation, private-accounted or private-unaccounted. \\[default: default]"),
+        typer.Option(
+            help="How to choose settings: default, public-validation, private-accounted or private-unaccounted. "
+            "\\[default: default]"
+        ),
     ] = None,
     space: flags.Space = None,
     tries: flags.Tries = None,
     repeats: Annotated[
-        float | None, typer.Option(help="For private-accounted: mean number of runs per seed. \\[default: 10]")
+        float | None, typer.Option(help="Mean number of runs per seed, for private-accounted. \\[default: 10]")
     ] = None,
     search_seed: flags.SearchSeed = None,
     settings: Annotated[
-        Path | None, typer.Option(help="Use the settings that this tuning or result file chose, even on other data.")
+        Path | None,
+        typer.Option(help="Use the settings chosen in this tuning or result file, which may be about other data."),
     ] = None,
     spec: flags.SpecFile = None,
     allow_overlap: flags.AllowOverlap = None,
     models: Annotated[
-        bool, typer.Option("--models", help="Keep each seed's model in OUT/models, for dpbench predict.")
+        bool, typer.Option("--models", help="Save each seed's model to OUT/models, for dpbench predict.")
     ] = False,
     risk: Annotated[
-        bool, typer.Option("--risk", help="Show what ε means as odds: how often a membership test can be right.")
+        bool, typer.Option("--risk", help="Also show ε as odds: how often a membership test can be right.")
     ] = False,
     device: flags.DeviceGiven = None,
     threads: flags.Threads = None,
     out: flags.OutGiven = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Fit once per seed, score on the test split, write one JSON result; of several learners or ε, one each."""
+    """Train a learner once per seed, score it on the test split and write a JSON result; also several learners or ε."""
     written, also = spec_file.read(spec, "run")
     rule = flags.rule_of(tune, selection, also)
     search = flags.search_of(rule, space, tries, search_seed, repeats, also)

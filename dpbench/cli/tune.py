@@ -50,7 +50,7 @@ def tune(
     out: flags.OutGiven = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Search a learner's settings using public labels; write the trials and the best. Test data is never read."""
+    """Choose a learner's settings by public labels and write all trials. The test split is never read."""
     keys, also = spec_file.read(spec, "search")
     _refuse_others(also, spec)
     search = flags.search_of(flags.rule_of(False, selection, also), space, tries, search_seed, None, also)

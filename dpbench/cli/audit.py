@@ -150,7 +150,7 @@ def _show(name: str, found: Audit, written: Path, console: Console) -> None:
         console.print(f"FAILED {line}", soft_wrap=True, markup=False, highlight=False)
     for line in found.left_out:
         console.print(f"Not audited: {line}.", soft_wrap=True, markup=False, highlight=False)
-    alarms = "an honest run fails once in 1,000 times at most"
+    alarms = "an honest run fails at most once in 1,000 times"
     console.print(f"{found.seconds['audit']:.1f} s; {alarms}. Wrote {written}", soft_wrap=True, highlight=False)
 
 

@@ -58,7 +58,7 @@ def verify(
 ) -> None:
     """Check results: recompute epsilon and scores, and check digests, seals and boards. Prints a line per result."""
     if (seed is not None or by is not None) and not rerun:
-        raise SpecError(f"{'--seed' if seed is not None else '--by'} is about running again: add --rerun.")
+        raise SpecError(f"{'--seed' if seed is not None else '--by'} applies only to re-runs: add --rerun.")
     from dpbench.board.verify.expectations import Expectations
 
     plugins = _plugins()
@@ -75,7 +75,7 @@ def verify(
         print(f"FAILED {stray.file}: {stray}")
     print(f"{len(found.results)} results, {failed} failed" + (f", {len(found.strays)} else" if found.strays else ""))
     if not found.results:
-        print(f"There is no result in {root}: dpbench leaderboard add FILE files one.")
+        print(f"There are no results in {root}. Add one with dpbench leaderboard add FILE.")
     if failed or found.strays:
         raise typer.Exit(1)
 
@@ -98,7 +98,7 @@ def build(
     from dpbench.board import build as building
 
     if site is not None and (no_site or check):
-        raise SpecError("--site names where the page goes, and --check and --no-site make none: give one of them.")
+        raise SpecError("--site says where the site goes, but --check and --no-site write none. Use only one of them.")
     if not any((root / part).is_dir() for part in ("boards", "results")):
         raise SpecError(
             f"Expected boards or results in {root}, found none. Name a leaderboard's folder with --root, or file a "
@@ -111,10 +111,10 @@ def build(
     if check:
         if not building.is_current(index, root):
             raise SpecError(
-                f"Expected {root / building.INDEX} to be what its results give, and it is not. "
+                f"Expected {root / building.INDEX} to match its results, but it does not. "
                 "Run dpbench leaderboard build, and commit what it writes."
             )
-        print(f"{root / building.INDEX} is what its results give: {said}")
+        print(f"{root / building.INDEX} is up to date: {said}")
         return
     print(f"Wrote {building.write(index, root)}: {said}")
     if not no_site:
@@ -145,7 +145,7 @@ def add(
         )
         print(f"{one.source}: {said} {root / one.file}")
         for record in one.removed:
-            print(f"removed {record}, which is of the result before: audit and run this one again")
+            print(f"removed {record}, which belongs to the replaced result. Audit and re-run this one")
     for file in files:
         _say_what_nobody_finds(Result.read(file))
 
@@ -189,7 +189,7 @@ def exchange(
 
     for file in write_curves(boards or [], root, device, _plugins()):
         print(f"Wrote {file}")
-    print("Run dpbench leaderboard build: it says what each entry is worth.")
+    print("Run dpbench leaderboard build to convert each entry into a number of labels.")
 
 
 @app.command()
@@ -258,7 +258,7 @@ def _found(files: list[Path] | None, root: Path, known: Expectations) -> Review:
 
 def _line(one: CheckedFile) -> str:
     if one.ok:
-        unfiled = "" if one.stored.filed else " (of no board: no protocol to hold it against)"
+        unfiled = "" if one.stored.filed else " (no board: there is no protocol to compare it with)"
         before = "" if one.result is None or one.result.privacy.repeatable else f" (by the code before {MECHANISM})"
         return f"ok {one.stored.file}{unfiled}{before}"
     most = 5

@@ -19,7 +19,7 @@ def museum(
     name: Annotated[str | None, typer.Argument(help="Explain and run this exhibit.")] = None,
     as_json: flags.Json = False,
 ) -> None:
-    """List exhibits and what catches each; or explain one, show its code and run it. Exits with 1 if it slips through."""
+    """List exhibits and what catches each; or explain one, show its code and run it. Exits with 1 if it escapes."""
     if name is None:
         _list(as_json)
         return

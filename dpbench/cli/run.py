@@ -153,7 +153,7 @@ class ModelWriter:
         print(f"Wrote {self._written} model{'s' * (self._written > 1)} into {self._folder}", file=sys.stderr)
 
 
-KEPT = "Features and seeds that ended are kept; repeat the command to continue."
+KEPT = "Extracted features and finished seeds are kept; repeat the command to continue."
 
 
 def _run_many(request: RunRequest, of_one: Mapping[str, Any]) -> None:
@@ -205,6 +205,8 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
 
 
 def _show(result: Result, written: Path, replaced: str, console: Console) -> None:
+    from dpbench.records.overlap import overlap_name
+
     spec, privacy, task = result.spec, result.privacy, result.task
     console.print(
         f"{spec.learner.name} on {spec.dataset.name} ({spec.extractor.names}): {task.private:,} "
@@ -216,10 +218,10 @@ def _show(result: Result, written: Path, replaced: str, console: Console) -> Non
     guarantee = f"{whose}δ {privacy.delta:g}{pure}, {privacy.adjacency}, {privacy.rng} RNG, " if privacy.sigma else ""
     interval = ", 95% interval" if len(result.seeds) > 1 else ""
     seeds = f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
-    console.print(f"{guarantee}hyperparameters {result.selection}, {seeds}{interval}", soft_wrap=True)
+    console.print(f"{guarantee}settings: {result.selection}, {seeds}{interval}", soft_wrap=True)
     for pair, counted in result.task.overlap.items():
         if counted.near:
-            console.print(f"{pair.capitalize()}: {counted}")
+            console.print(f"{overlap_name(pair)}: {counted}")
     for remark in result.remarks:
         console.print(f"Warning: {remark}", soft_wrap=True, markup=False)
     for what, settings in _settings(result):
@@ -238,13 +240,13 @@ def _show_risk(result: Result, console: Console) -> None:
 
     risk = membership_risk(result.privacy)
     if not risk:
-        console.print("Risk: no guarantee bounds a membership test, or nothing private was read.")
+        console.print("Risk: not available. Either there is no guarantee, or nothing private was read.")
         return
     whose = result.spec.unit or "image"
     table = Table("false positives", "true positives at most", box=None)
     for rate, most in risk.items():
         table.add_row(f"{rate:.1%}", percent_at_most(most))
-    console.print(f"Membership tests of one private {whose}, by somebody who knows all others:")
+    console.print(f"Best possible membership test of one private {whose}, by someone who knows all the others:")
     console.print(table)
 
 
@@ -266,7 +268,7 @@ def _public(result: Result) -> str:
     seen = result.task.public
     there = result.task.overlap.get("public in private")
     if not seen and there is not None and there.among:
-        return f"{there.among:,} public (which the learner does not read)"
+        return f"{there.among:,} public examples (not used by the learner)"
     return f"{seen:,} public"
 
 
@@ -275,9 +277,9 @@ def _settings(result: Result) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield "Chosen", result.search.chosen
     for seed in result.seeds:
         if seed.setting:
-            yield f"Chosen by seed {seed.seed}", seed.setting
+            yield f"Chosen for seed {seed.seed}", seed.setting
     if result.settled:
-        yield "Settled by the budget", result.settled
+        yield "Chosen from n, ε and δ", result.settled
 
 
 def _listed(settings: Mapping[str, Any]) -> str:

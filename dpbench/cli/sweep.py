@@ -92,5 +92,5 @@ def _estimate(overview: Overview) -> str:
     if not overview.cells(*TO_RUN):
         return "Nothing to do."
     if overview.seconds is None:
-        return "No estimate: no finished result of these learners here."
+        return "No estimate: these learners have no finished results here."
     return f"About {duration(overview.seconds)} with one worker, judging by finished results of the same learners."

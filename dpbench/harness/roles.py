@@ -182,15 +182,15 @@ def check_sharing(roles: Roles, sharing: Sharing) -> None:
         overlap = {PUBLIC_IN_PRIVATE: _overlap(roles.images("public"), roles.images("private"), shared)}
         for pair, said in find_excess(overlap, len(roles.private)):
             raise SpecError(
-                f"{pair.capitalize()}: {said}. What is learned from public data is outside epsilon: use other public "
-                "data, or set allow_overlap (--allow-overlap); no board takes the result then."
+                f"{pair.capitalize()}: {said}. Epsilon does not cover what is learned from public data. Use other "
+                "public data, or set allow_overlap (--allow-overlap), with which no board accepts the result."
             )
 
 
 def _check_for_board(roles: Roles) -> None:
     if undeclared := sorted({name for name, said in roles.processing.items() if not said}):
         raise SpecError(
-            f"No board takes this run: the dataset does not say how its {' and '.join(undeclared)} images were made. "
+            f"No board accepts this run: the dataset does not say how its {' and '.join(undeclared)} images were made. "
             "List them as Records, hand them over as DeclaredImages with a sentence on what was done to each, or run "
             "without --board."
         )
@@ -199,7 +199,7 @@ def _check_for_board(roles: Roles) -> None:
     if (many := compared.copies.too_many) is not None:
         wrong.append(f"Private split: {many}")
     if wrong:
-        raise SpecError(f"No board takes this run. {wrong[0]}. Run it without --board.")
+        raise SpecError(f"No board accepts this run. {wrong[0]}. Run it without --board.")
 
 
 def select_public(public: PublicData, learner: Learner) -> PublicData:

@@ -49,10 +49,10 @@ def advise(
     epsilons = split_numbers(epsilon, "--epsilon") or [1.0]
     low, high = ACCOUNTABLE
     for one in epsilons:
-        if not low <= one <= high or epsilons.count(one) > 1 or len(epsilons) > MOST:
-            raise SpecError(
-                f"Expected --epsilon as up to {MOST} different numbers from {low:g} to {high:g}, got {one:g}."
-            )
+        if not low <= one <= high:
+            raise SpecError(f"Expected --epsilon {one:g} from {low:g} to {high:g}.")
+    if len(set(epsilons)) < len(epsilons) or len(epsilons) > MOST:
+        raise SpecError(f"Expected up to {MOST} different values of --epsilon, got {len(epsilons)}.")
     if not SMALLEST_DELTA <= delta < 1:
         raise SpecError(f"Expected --delta {delta:g} from {SMALLEST_DELTA:g} to 1.")
     if not 0 < public_fraction < 1:

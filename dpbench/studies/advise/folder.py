@@ -102,8 +102,14 @@ def list_training(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]
 
 
 def read_image(place: str) -> Image.Image:
-    """Open one image as RGB."""
+    """Open one image as RGB.
+
+    Raises:
+        DataError: it has more than 8 bits per channel, which conversion would clip.
+    """
     with Image.open(place) as image:
+        if image.mode[0] in "IF":
+            raise DataError(f"Expected 8 bits per channel in {place}, got more (mode {image.mode}). Convert the image.")
         whole = image.convert("RGBA") if image.mode == "P" and "transparency" in image.info else image
         return whole.convert("RGB")
 

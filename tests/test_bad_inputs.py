@@ -208,7 +208,6 @@ advise {sizes} --extractor pixels+
 advise {sizes} --device abacus
 advise {sixteen} --public-fraction 0.5 --no-public-labels
 run --learner class-means --out {result}
-run --spec {toml-mark}
 audit
 audit nowhere
 audit {empty}

@@ -69,8 +69,8 @@ class PublicData:
 class Learner(ABC):
     """A private learner. Subclass it as a frozen dataclass, whose fields are its settings (hyperparameters).
 
-    A setting may be left to the budget: a field that is None, `auto` in a spec, becomes what `auto` makes of it before
-    the learner plans. A result states both, and a re-run takes the number.
+    A setting may be left open: a field that is None (`auto` in a spec) is filled in by the method `auto` before the
+    learner plans. A result records both, and a re-run uses the number.
     """
 
     name: ClassVar[str]
@@ -89,23 +89,23 @@ class Learner(ABC):
     """A setting of the paper, where the defaults differ: `--learner NAME:paper`; further options override it."""
 
     def made_for(self) -> str:
-        """Name the dataset on which the laws hold it, like `theory-thresholds:n=1500`; by default ten clusters.
+        """Name the dataset that the laws test this learner on, like `theory-thresholds:n=1500`; default: ten clusters.
 
-        For a learner that takes no ten classes, or features of a certain kind alone. Labels are to be even.
+        For learners that do not support ten classes or need a certain kind of features. Classes should be balanced.
         """
         return ""
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return what settings become that are None: a function of public numbers and of the settings that are given.
+        """Return values for the settings that are None, computed from public numbers and the other settings.
 
-        What somebody set is kept, whatever this returns for it. Numbers are rounded (a learning rate to three digits),
-        so that every machine settles for the same.
+        Settings given by the user are kept, whatever this returns for them. Round numbers (a learning rate to three
+        digits), so that every machine gets the same values.
         """
         return {}
 
     @final
     def settle(self, task: Task, budget: Budget) -> Self:
-        """Return the learner with every setting that is None as `auto` has it; whoever asks for a plan settles first.
+        """Return the learner with every None setting filled in by `auto`; dpbench does this before it asks for a plan.
 
         Raises:
             SpecError: the numbers do not fit the learner.
@@ -123,7 +123,7 @@ class Learner(ABC):
 
 
 def require_setting(setting: T | None) -> T:
-    """Return a setting that was left to the budget, and is a number by now.
+    """Return a setting that `auto` has filled in with a number.
 
     Raises:
         SpecError: it is None still.
@@ -135,7 +135,7 @@ def require_setting(setting: T | None) -> T:
 
 @deprecated("dpbench.settled is called require_setting. The old name goes in version 0.4.")
 def settled(setting: T | None) -> T:
-    """Return what `require_setting` does: its name until version 0.2."""
+    """Old name of `require_setting`, until version 0.2."""
     return require_setting(setting)
 
 
@@ -155,9 +155,9 @@ class Images(Protocol):
 
 @dataclass(frozen=True)
 class Features:
-    """Examples that are features already, in place of images: a run takes them as they are and extracts nothing.
+    """Examples that are already features instead of images: a run uses them unchanged and extracts nothing.
 
-    Whoever looks at a single one sees a grey image of one line, in floating point.
+    Indexing returns one row as a one-line grey image in floating point.
     """
 
     x: np.ndarray  # (n, d) float32
@@ -176,11 +176,11 @@ class Features:
 
 @dataclass(frozen=True)
 class Records(Generic[Place]):
-    """The images of a split as records: where each is, and what reads one, so that none can follow from another.
+    """The images of a split as records: where each one is, and a function that reads one, independently of the others.
 
     A place is what a source has of one image: a path, a member of a zip, a line of a table, the bytes of one image. It
     is text, bytes, a whole number, or a tuple or dataclass of these. `read` is called with one place at a time, on
-    several threads, and remembers nothing: it is held to that as row functions are. It may hold options, such as a
+    several threads, and must remember nothing; this is checked as for row functions. It may hold options, such as a
     mode. Numbers and arrays in either are refused: computed from the images, they carry one's content to the others.
     Places that hold bytes come with a sentence on what was done to them, `processing`.
     """
@@ -200,9 +200,9 @@ class Records(Generic[Place]):
 
 @dataclass(frozen=True)
 class DeclaredImages:
-    """Images that a dataset hands over in memory, with a sentence on what was done to each since it was published.
+    """Images held in memory, with a sentence about how each was processed since publication.
 
-    Nobody can see from outside how they were made, so a board takes none without that sentence, and a result states it.
+    Nobody can check from outside how they were made, so boards require the sentence, and results quote it.
     """
 
     images: Images
@@ -301,16 +301,16 @@ class Dataset(ABC):
         return None
 
     def default_unit(self) -> str:
-        """Return whose epsilon a run states unless `--unit` says otherwise: a `Splits.unit`, or an image's.
+        """Return the unit of the guarantee unless `--unit` says otherwise: a `Splits.unit`, or "image".
 
-        Nothing is read. A dataset whose images may be several of one person's says `patient` here.
+        No data is read. A dataset with several images per person returns `patient`.
         """
         return "image"
 
     def drawn(self, seed: int) -> Self:
-        """Return the dataset as the fit with this seed sees it: where examples are drawn, a draw of its own.
+        """Return the dataset for the fit with this seed. Datasets that draw examples at random make a new draw.
 
-        Sizes, shapes and classes are those of every other seed: one plan and one sigma serve them all.
+        Sizes, shapes and classes must not depend on the seed: one plan and one sigma serve all seeds.
         """
         return self
 
@@ -357,12 +357,12 @@ class Extractor(ABC):
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Load the weights once and return the map (c, *prepared_shape) -> (c, *example_shape) float32.
 
-        Several threads call the map at once, as they do `prepare`. A map to float16 has its features kept in half
-        precision; learners are given float32 all the same.
+        Several threads call the map at once, as they do `prepare`. Features that it returns as float16 are cached in
+        half precision; learners still receive float32.
         """
 
     def layers(self) -> Mapping[str, tuple[int, ...]]:
-        """Return what its option `layer` takes: each layer's name, and the shape of one image's activations after it.
+        """Return the values of the option `layer`: layer names, and the shape of one image's activations after each.
 
         In the order of the network; empty for an extractor without that option. Nothing heavy is read or imported.
         """

@@ -36,7 +36,7 @@ _LISTED = 20  # complaints
 
 
 class DpbenchError(Exception):
-    """Base of everything dpbench refuses; its text is one sentence meant for the user."""
+    """Base class of all errors that dpbench raises on purpose. The text is meant for the user."""
 
 
 class SpecError(DpbenchError):

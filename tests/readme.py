@@ -24,7 +24,7 @@ from dpbench.studies.figures import literature
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Prediction
 from dpbench.studies.reproduce.document import count_compared, coverage
-from tests import forgeries, heat_map, receipt_loops, unit_tables
+from tests import advice, forgeries, heat_map, receipt_loops, unit_tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "dpbench" / "docs"
@@ -434,6 +434,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "theory-pillar-tail": tail_table,
     "theory-verdicts": verdicts_table,
     "public-labels": public_labels_table,
+    "advice": advice.table,
     "unit-epsilons": lambda: unit_tables.epsilons(_results("price-of-the-unit")),
     "unit-price": lambda: unit_tables.price(_results("price-of-the-unit")),
     "unit-promise": lambda: unit_tables.promise(_results("price-of-the-unit")),

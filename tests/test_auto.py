@@ -197,4 +197,4 @@ def test_one_release_without_privacy_has_no_noise_and_no_budget_is_refused() -> 
 
 def test_a_run_prints_what_the_budget_settled(tmp_path: Path, capsys: Output) -> None:
     assert called("run", "--learner", "whitened", "--seeds", "1", "--out", str(tmp_path)) == 0
-    assert re.search(r"Settled by the budget: steps=\d+, learning_rate=\S+, k=36\n", capsys.readouterr().out)
+    assert re.search(r"Chosen from n, ε and δ: steps=\d+, learning_rate=\S+, k=36\n", capsys.readouterr().out)

@@ -37,8 +37,8 @@ def test_public_data_of_which_half_are_private_images(tmp_path: Path, capsys: Ou
     said = refusal(capsys, *QUICK, *data, "--out", str(tmp_path / "out"))
     assert said == (
         "dpbench: Public in private: expected at most 1% of the 40 images of the smaller split to be exact copies, got "
-        "20. What is learned from public data is outside epsilon: use other public data, or set allow_overlap "
-        "(--allow-overlap); no board takes the result then.\n"
+        "20. Epsilon does not cover what is learned from public data. Use other public data, or set allow_overlap "
+        "(--allow-overlap), with which no board accepts the result.\n"
     )
 
 
@@ -66,7 +66,8 @@ def test_a_photo_under_two_names(tmp_path: Path, capsys: Output) -> None:
     assert called(*QUICK, *beside_public(folder, tmp_path)) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert (
-        "Warning: One private image is there 2 times, and 2 of 41 have a copy. For 2 copies together ε is 2." in shown
+        "Warning: 2 of 41 private images are exact copies of another; one image appears 2 times. "
+        "Its copies together have ε 2." in shown
     )
 
 

@@ -54,6 +54,7 @@ TOML = {
     "device": "learner = 'pillar'\ndevice = 'abacus'",
     "date": "learner = 2026-01-01",
     "public": "learner = 'pillar'\npublic_dataset = 'digits'",
+    "mark": "\ufefflearner = 'pillar'\nepsilon = -1",
     "sweep": "name = 'a'\n[grid]\nlearner = ['jl', 'pillar']",
 }
 SWEEPS = {
@@ -185,6 +186,28 @@ results show {empty}
 compare {result}
 compare {result} {result} --metric auroc
 compare {result} {empty}
+advise
+advise /nowhere
+advise {empty}
+advise {png}
+advise {one-class}
+advise {broken} --public-fraction 0.9
+advise {unlike} --public-fraction 0.5
+advise {sizes} --epsilon 0
+advise {sizes} --epsilon nan
+advise {sizes} --epsilon 1,1
+advise {sizes} --epsilon 0.5,,1
+advise {sizes} --delta 0
+advise {sizes} --delta 0.9 --public-fraction 0.5
+advise {sizes} --accuracy 90
+advise {sizes} --public-fraction 1
+advise {sizes} --public-fraction 0.001
+advise {sizes} --split-seed -1
+advise {sizes} --extractor pixel
+advise {sizes} --extractor pixels+
+advise {sizes} --device abacus
+advise {sixteen} --public-fraction 0.5 --no-public-labels
+run --learner class-means --out {result}
 audit
 audit nowhere
 audit {empty}
@@ -288,6 +311,12 @@ def _image(size: int = 8) -> bytes:
     return content.getvalue()
 
 
+def _deep() -> bytes:
+    content = io.BytesIO()
+    Image.fromarray(np.full((8, 8), 60000, dtype=np.uint16)).save(content, "PNG")
+    return content.getvalue()
+
+
 def _tree(folder: Path, files: dict[str, bytes]) -> Path:
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -310,6 +339,7 @@ def _folders(root: Path) -> dict[str, Path]:
         "sizes": _tree(
             root / "sizes", {**{f"train/a/{k}.png": image for k in range(40)}, **good, "train/b/2.png": _image(9)}
         ),
+        "sixteen": _tree(root / "sixteen", {f"train/{kind}/{k}.png": _deep() for kind in "ab" for k in "12"}),
         "png": root / "image.png",
         "zip": root / "images.zip",
         "cut-zip": root / "cut.zip",

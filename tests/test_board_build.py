@@ -254,7 +254,7 @@ def test_a_board_that_has_results_is_never_edited(root: Path, plugins: Registry)
             file.read_text(encoding="utf-8").replace('metric = "accuracy"', 'metric = "macro_f1"'), encoding="utf-8"
         )
     with pytest.raises(
-        ChecksFailed, match=r"1 complaint.*\n  boards/tiny.toml: digest: a board that has results is never"
+        ChecksFailed, match=r"1 complaint.*\n  boards/tiny.toml: digest: a board with results must not change"
     ):
         index_of(root, plugins)
 

@@ -166,7 +166,7 @@ def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: lis
     pages = [(tmp_path / "site" / layout.page(standing, entry)).read_text("utf-8") for entry in standing.entries]
     for page, whose in zip(pages[1:], ("image", "patient"), strict=True):
         assert f"at most {odds[0]} true positives at 0.1% false positives and at most {odds[1]}" in page
-        assert f"of one private {whose}, by somebody who knows all others" in page
+        assert f"of one private {whose}, by someone who knows all the others" in page
     assert "Membership tests" not in pages[0]
 
 

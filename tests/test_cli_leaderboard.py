@@ -94,7 +94,7 @@ def test_verify_finds_the_board_however_the_path_is_spelled(root: Path, capsys: 
     assert ask("verify", "--root", root, root / "boards" / ".." / "results" / "tiny-2" / moved.name) == 1
     assert "as board tiny-2, got 1.0" in capsys.readouterr().out
     assert ask("verify", "--root", root, shutil.copy(boards.file_of(root, "pillar"), root.parent)) == 0
-    assert "(of no board: no protocol to hold it against)" in capsys.readouterr().out
+    assert "(no board: there is no protocol to compare it with)" in capsys.readouterr().out
 
 
 def test_a_root_that_is_no_leaderboard_is_one_sentence(root: Path, tmp_path: Path, capsys: Captured) -> None:
@@ -284,10 +284,11 @@ def test_add_refuses_another_result_of_the_same_spec(empty: Path, capsys: Captur
     assert ask("add", file, "--root", empty) == 0
     change(file, "seconds.fit", 0.125)
     assert ask("add", file, "--root", empty) == 1
-    assert "holds another result of the same spec" in capsys.readouterr().err
+    assert "already holds another result with the same spec" in capsys.readouterr().err
     assert ask("check", file, "--root", empty) == 0
-    assert f"for board tiny; results/tiny/{file.name} holds another result of the same spec: add --replace" in (
-        capsys.readouterr().out
+    assert (
+        f"for board tiny; results/tiny/{file.name} already holds another result with the same spec. Use --replace"
+        in (capsys.readouterr().out)
     )
 
 
@@ -304,7 +305,7 @@ def test_what_replaces_a_result_takes_its_audit_and_its_run_again_away(empty: Pa
     capsys.readouterr()
     assert ask("add", file, "--root", empty, "--replace") == 0
     said = capsys.readouterr().out
-    assert all(f"removed {record}, which is of the result before" in said for record in records)
+    assert all(f"removed {record}, which belongs to the replaced result" in said for record in records)
     assert not any(record.exists() for record in records)
     assert ask("build", "--no-site", "--root", empty) == 0
 
@@ -315,7 +316,7 @@ def test_a_plugin_whose_code_nobody_finds_is_said(tmp_path: Path, capsys: Captur
     (tmp_path / "boards").mkdir()
     shutil.copy(board_files()["digits-eps1"], tmp_path / "boards")
     assert ask("check", file, "--root", tmp_path) == 0
-    said = "nobody can find the code of plugin 'synthetic' (dpbench-synthetic 1.0), unless a package index has it"
+    said = "the code of plugin 'synthetic' (dpbench-synthetic 1.0) cannot be found, unless a package index has it"
     assert said in capsys.readouterr().err
     noted = {"dpbench-synthetic": {"repository": "https://a.example/b", "commit": "1" * 40, "dirty": False}}
     assert (

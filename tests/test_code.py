@@ -100,7 +100,7 @@ def test_cells_that_other_code_ran_are_said_and_run_again_on_request(
     edited(tmp_path / "out")
     capsys.readouterr()
     assert called(*swept) == 0
-    assert "2 of those done before were run with other code; --refresh runs" in capsys.readouterr().out
+    assert "2 of the finished cells come from other code; --refresh re-runs" in capsys.readouterr().out
     assert called(*swept, "--dry-run") == 0
     assert "2 other code" in capsys.readouterr().out
     assert called(*swept, "--refresh") == 0
@@ -112,15 +112,15 @@ def test_cells_that_other_code_ran_are_said_and_run_again_on_request(
 def test_a_run_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["run", "--learner", "class-means:k=5", "--seeds", "1", "--out", str(tmp_path)]
     assert called(*arguments) == 0
-    assert "in place of" not in capsys.readouterr().out
+    assert "(replaced" not in capsys.readouterr().out
     assert called(*arguments) == 0
-    assert "in place of the same predictions" in capsys.readouterr().out.replace("\n", " ")
+    assert "replaced a result with the same predictions" in capsys.readouterr().out.replace("\n", " ")
     (file,) = tmp_path.glob("*.json")
     result = Result.read(file)
     seeds = tuple(seed.model_copy(update={"predictions": "0" * 64}) for seed in result.seeds)
     result.model_copy(update={"seeds": seeds}).write(tmp_path)
     assert called(*arguments) == 0
-    assert "in place of others (accuracy " in capsys.readouterr().out.replace("\n", " ")
+    assert "replaced other predictions, accuracy " in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_features_that_other_code_extracted_are_said(

@@ -159,7 +159,7 @@ def test_a_connection_that_always_ends_early_is_given_up_and_its_part_kept(serve
     server.cuts = [50] * download.TRIES
     said = refused(server, tmp_path)
     assert "got: the connection ended early" in said
-    assert f"The part in {tmp_path / 'x.bin'} is kept: the same command goes on from there" in said
+    assert f"The partial download in {tmp_path / 'x.bin'} is kept; repeat the command to continue" in said
     assert (tmp_path / "x.bin").read_bytes() == CONTENT[: 50 * download.TRIES]
     assert got(server, tmp_path) == CONTENT
 

@@ -474,9 +474,7 @@ def test_a_public_dataset_of_private_images_is_refused_unless_it_is_asked_for(fi
     """What had 93.6% on the digits at "epsilon 0: no private example was read"."""
     found = roles(Repeating(), Repackaged(first=first))
     assert found.compared().overlap["public in private"].exact == 100 - first
-    with pytest.raises(
-        SpecError, match=rf"^Public in private: .* got {100 - first}\. What is learned from public data"
-    ):
+    with pytest.raises(SpecError, match=rf"^Public in private: .* got {100 - first}\. Epsilon does not cover"):
         check_sharing(found, "none")
     check_sharing(found, "any")
 

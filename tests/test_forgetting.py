@@ -219,7 +219,7 @@ def ran(learner: type[Learner], **keys: Any) -> Result:
 
 @pytest.mark.parametrize("keeper", [one for one in KEEPERS if one is not KeepsInItself])
 def test_what_a_fit_leaves_behind_is_refused(keeper: type[Learner]) -> None:
-    with pytest.raises(NotPure, match="leaves something behind: its fit changed "):
+    with pytest.raises(NotPure, match="leaves state behind: its fit changed "):
         ran(keeper, seeds=1)
 
 
@@ -300,7 +300,7 @@ def test_a_run_that_fails_after_it_has_kept_something_ends_a_private_search() ->
 
 def test_trials_of_a_search_find_nothing_of_each_other() -> None:
     search = {"rule": "public-validation", "folds": 2, "tries": 4}
-    with pytest.raises(DpbenchError, match=r"None of the 4 settings .*leaves something behind.*START"):
+    with pytest.raises(DpbenchError, match=r"None of the 4 settings .*leaves state behind.*START"):
         ran(KeepsInAModule, search=search, public_fraction=0.3, public_labels=True)
 
 

@@ -63,7 +63,7 @@ def test_each_fault_breaks_its_law(broken: type[gallery.Honest], law: str, said:
         (
             gallery.FailsOnAnEmptyChunk,
             "rows_ignore_their_neighbours",
-            "over no rows, where nothing is private(.|\n)*IndexError",
+            "on an empty chunk, which holds nothing private(.|\n)*IndexError",
         ),
     ],
 )

@@ -52,7 +52,7 @@ def test_all_is_cleared_and_a_run_makes_it_again(filled: Path) -> None:
 
 def test_what_another_process_is_extracting_stays(filled: Path) -> None:
     one = holdings()[0]
-    with FileLock(one.folder.with_suffix(".lock")), pytest.raises(OutputError, match="in use by another process"):
+    with FileLock(one.folder.with_suffix(".lock")), pytest.raises(OutputError, match="being used by another process"):
         clear([one.name])
     assert one.folder.exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dpbench_plugins.learners.networks.views import Views
 from safetensors.torch import save_file
 from torch import Tensor
 
+import dpbench
 from dpbench import (
     Budget,
     Curator,
@@ -39,6 +41,7 @@ from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.sum import Sum
 from dpbench.records.protocol import Component
 from dpbench.records.spec import make_spec
+from tests import readme
 from tests.worlds import Bound, curator_over
 
 CPU = torch.device("cpu")
@@ -386,3 +389,11 @@ def test_a_checkpoint_is_found_in_the_data_folders(data_folder: Path) -> None:
     assert find_checkpoint("phase1.safetensors") == file
     with pytest.raises(DataMissing, match="no such file"):
         find_checkpoint("phase9.safetensors")
+
+
+def test_the_network_learner_of_the_how_to_page_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dpbench_small_network.py").write_text(readme.file_named("dpbench_small_network.py"), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    (learner,) = import_module("dpbench_small_network").dpbench_learners()
+    found = dpbench.run(learner, extractor="pixels:flat=false", epsilon=8, seeds=1, device="cpu", out=tmp_path)
+    assert found.accuracy > 0.6

@@ -540,7 +540,7 @@ class TestFailures:
         def rows(chunk: Chunk) -> Tensor:
             return chunk.x @ torch.zeros(4, 3)  # they have five features
 
-        with pytest.raises(ComponentFailed, match="over no rows, where nothing is private") as caught:
+        with pytest.raises(ComponentFailed, match="on an empty chunk, which holds nothing private") as caught:
             ask(rows)
         assert "return chunk.x @ torch.zeros(4, 3)" in str(caught.value)
         assert "mat1 and mat2 shapes cannot be multiplied (0x5 and 4x3)" in str(caught.value)

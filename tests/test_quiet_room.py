@@ -211,7 +211,7 @@ class TestOutput:
         log.removeHandler(handler)
         shown = capfd.readouterr()
         assert shown.out == ""
-        assert shown.err.count("dpbench: What a plugin printed, warned of or logged") == 1
+        assert shown.err.count("dpbench: Output that a plugin printed, warned or logged") == 1
         assert len(shown.err.splitlines()) == 1
         assert not recorded
         assert (tmp_path / "log").read_text() == ""

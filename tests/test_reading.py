@@ -269,7 +269,7 @@ def test_no_board_takes_images_of_which_nobody_says_how_they_were_made(fresh_cac
     check_sharing(found, "any")
     with pytest.raises(
         SpecError,
-        match=r"^No board takes this run: the dataset does not say how its private and public and test images were "
+        match=r"^No board accepts this run: the dataset does not say how its private and public and test images were "
         r"made\. List them as Records, hand them over as DeclaredImages with a sentence .* without --board\.$",
     ):
         check_sharing(found, "board")

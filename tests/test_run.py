@@ -382,7 +382,7 @@ def test_splits_that_share_images_are_a_warning_and_on_a_board_a_refusal(
     assert f"Warning: {said}" in capsys.readouterr().out.replace("\n", " ")
     asked = ("run", "--board", "digits-eps1", "--learner", "class-means", "--out", str(tmp_path))
     assert called(*asked) == 1  # beside a warning of changes that are not committed, where there are some
-    assert f"No board takes this run. {said} Run it without --board" in capsys.readouterr().err
+    assert f"No board accepts this run. {said} Run it without --board" in capsys.readouterr().err
 
 
 def same_photos_twice(folder: Path) -> dict[str, Any]:
@@ -402,15 +402,15 @@ def test_public_images_that_are_private_ones_under_other_names_are_refused_unles
 ) -> None:
     """At "epsilon 0: no private example was read", once."""
     data: dict[str, Any] = {**same_photos_twice(tmp_path), "public_labels": True, "seeds": 1}
-    with pytest.raises(SpecError, match=r"^Public in private: .* got 40\. What is learned from public data is outside"):
+    with pytest.raises(SpecError, match=r"^Public in private: .* got 40\. Epsilon does not cover"):
         dpbench.run("public-only", out=tmp_path / "one", **data)
     data["allow_overlap"] = True
     (found,) = dpbench.run("public-only", out=tmp_path / "one", **data).records
     assert found.spec.allow_overlap
     assert any(remark.startswith("Public in private") for remark in found.remarks)
     assert (
-        found.without_private == "ε 0 of the plan, but 40 of 40 public images are copies of private ones or nearly "
-        "so (40 exactly)"
+        found.without_private == "ε 0 by its plan, but 40 of 40 public images are near-duplicates of private ones "
+        "(40 identical)"
     )
     swept = sweep({"name": "shared", "fixed": data, "grid": {"learner": ["public-only"]}}, tmp_path / "sweep")
     assert (swept.ran, swept.failed) == (1, ())

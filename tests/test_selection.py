@@ -320,7 +320,7 @@ def test_the_command_line_tunes_and_takes_settings_from_the_file(capsys: Output,
     assert (found.selection, record.tried, record.source.digest) == ("public-validation", 3, tuning.digest)
     assert {**(record.chosen or {}), **(tuning.selection.chosen or {})} == record.chosen
     assert called("run", *common, "--seeds", "1", "--settings", str(file), "--tune") == 1
-    assert "from a file or from a search, not from both" in capsys.readouterr().err
+    assert "from a file or from a search, but not both" in capsys.readouterr().err
 
 
 def elsewhere(file: Path, **changes: Any) -> Path:

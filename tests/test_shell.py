@@ -128,7 +128,7 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_left(
     monkeypatch.setattr(running, "fit_seed", interrupted)
     command = ("run", "--learner", "class-means:k=5", "--seeds", "4", "--out", tmp_path / "there")
     assert called(*command) == 130
-    assert "seeds that ended are kept; repeat the command" in capsys.readouterr().err
+    assert "finished seeds are kept; repeat the command" in capsys.readouterr().err
     assert called(*command) == 0
     assert fits == [0, 1, -1, 2, 3]
     found = result_in(tmp_path / "there")
@@ -145,7 +145,7 @@ def test_any_command_that_is_interrupted_says_so(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(museum, "read", interrupted)
     assert called("museum") == 130
-    assert capsys.readouterr().err == "dpbench: Interrupted. Nothing more is written; what ended before is kept.\n"
+    assert capsys.readouterr().err == "dpbench: Interrupted. Nothing more is written; finished work is kept.\n"
 
 
 def test_a_pool_that_waits_for_dead_workers_does_not_outlive_an_interruption() -> None:
@@ -224,7 +224,7 @@ def test_intervals_of_accuracy_stay_within_0_and_100() -> None:
 
 def test_two_seeds_get_a_word_of_caution(tmp_path: Path, capsys: Output) -> None:
     assert called("run", "--learner", "class-means:k=5", "--seeds", "2", "--out", tmp_path) == 0
-    assert "Warning: Two seeds say little of the noise between them" in capsys.readouterr().out
+    assert "Warning: Two seeds are too few for a reliable interval" in capsys.readouterr().out
     assert called("run", "--learner", "class-means:k=5", "--seeds", "3", "--out", tmp_path) == 0
     assert "Warning" not in capsys.readouterr().out
 
@@ -238,7 +238,7 @@ def test_a_run_without_privacy_prints_no_delta_and_no_second_epsilon(tmp_path: P
 def test_public_images_that_a_learner_does_not_read_are_counted(tmp_path: Path, capsys: Output) -> None:
     assert called("run", "--learner", "dp-raft:steps=2", "--seeds", "1", "--out", tmp_path) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "144 public (which the learner does not read)" in shown and "0 public" not in shown
+    assert "144 public examples (not used by the learner)" in shown and "0 public" not in shown
 
 
 def test_a_private_search_prints_the_setting_of_each_seed(tmp_path: Path, capsys: Output) -> None:
@@ -246,7 +246,7 @@ def test_a_private_search_prints_the_setting_of_each_seed(tmp_path: Path, capsys
     assert called("run", "--learner", "class-means", "--seeds", "1", *search, "--out", tmp_path) == 0
     shown = capsys.readouterr().out
     setting = result_in(tmp_path).seeds[0].setting
-    assert setting is not None and ("Chosen by seed 0: k=" in shown) == bool(setting)
+    assert setting is not None and ("Chosen for seed 0: k=" in shown) == bool(setting)
 
 
 def test_tune_says_why_settings_could_not_be_tried_and_what_the_defaults_score(tmp_path: Path, capsys: Output) -> None:
@@ -258,7 +258,7 @@ def test_tune_says_why_settings_could_not_be_tried_and_what_the_defaults_score(t
         and "2 could not be tried" in shown
         and "Not tried (1): Expected k=9998" in shown
     )
-    assert "The defaults score" in shown and "nothing that was tried is better; keep the defaults" in shown
+    assert "The defaults score" in shown and "no setting beats them; keep the defaults" in shown
     command = shlex.split(shown.partition("use it with: dpbench ")[2])
     assert command[:7] == ["run", "--learner", "class-means", "--extractor", "pixels:mode=L", "--epsilon", "2.0"]
     assert called(*command, "--seeds", "1", "--out", tmp_path / "run") == 0
@@ -346,7 +346,7 @@ def test_another_result_of_a_spec_is_filed_in_place_of_the_first_where_that_is_a
     found = Result.read(_committed())
     other = found.model_copy(update={"seconds": {**found.seconds, "fit": 1.25}}).seal_result().write(tmp_path)
     assert called("leaderboard", "add", other) == 1
-    assert "--replace puts this one in its place" in capsys.readouterr().err
+    assert "Use --replace to overwrite it" in capsys.readouterr().err
     assert called("leaderboard", "add", "--replace", other) == 0
     assert "filed in place of another result" in capsys.readouterr().out
     assert Result.read(tmp_path / "leaderboard/results/digits-eps1" / other.name).seconds["fit"] == 1.25
@@ -359,7 +359,7 @@ def test_a_run_for_a_board_says_that_the_tree_has_changes(
 
     monkeypatch.setattr(provenance, "read_tree", lambda root=None: ("0" * 40, True))
     assert called("run", "--board", "digits-eps1", "--learner", "class-means", "--out", tmp_path) == 0
-    assert "dpbench's tree has changes that are not committed: no board takes the result" in capsys.readouterr().err
+    assert "dpbench's tree has uncommitted changes, so no board will accept the result" in capsys.readouterr().err
 
 
 def _distribution(folder: Path, noted: dict[str, Any]) -> None:

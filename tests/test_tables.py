@@ -235,8 +235,8 @@ def test_one_result_is_told_whole() -> None:
     assert told["release gradient"] == "30 steps, each example with chance 1, σ 168.4"
     assert "k=27" in told["settings"]
     assert told["membership test"] == (
-        "of one private image, by somebody who knows all others: true positives at most 0.12% at 0.1% false positives "
-        "and 1.10% at 1.0% false positives"
+        "of one private image, by someone who knows all the others: true positives at most 0.12% at 0.1% false "
+        "positives and 1.10% at 1.0% false positives"
     )
     assert filed.result.digest == told["digest"]
 
@@ -256,11 +256,11 @@ def test_settings_are_told_as_they_ran_and_by_whom_they_were_chosen() -> None:
     spec = filed.result.spec.model_copy(update={"learner": Component(name="pillar", options=options)})
     result = filed.result.model_copy(update={"spec": spec, "settled": {"steps": 37}, "selection": "by-hand"})
     told = dict(description.describe_result(StoredResult(filed.file, result)))["settings"]
-    assert "steps=37" in told and told.endswith("(set by hand; steps by the budget)")
+    assert "steps=37" in told and told.endswith("(set by hand; steps from n, ε and δ)")
     (row,) = csv.DictReader(io.StringIO(formats.render_csv([StoredResult(filed.file, result)])))
     assert "steps=37" in row["settings"]
     assert dict(description.describe_result(filed))["settings"].endswith(
-        "(the defaults; k, learning_rate, steps by the budget)"
+        "(the defaults; k, learning_rate, steps from n, ε and δ)"
     )
 
 

@@ -127,7 +127,7 @@ def test_a_run_says_whose_epsilon_it_is(tmp_path: Path, capsys: Output) -> None:
     shown = " ".join(capsys.readouterr().out.split())
     assert "private patients (" in shown
     assert "ε for a patient, δ 1e-05" in shown
-    assert "Membership tests of one private patient, by somebody who knows all others:" in shown
+    assert "Best possible membership test of one private patient, by someone who knows all the others:" in shown
 
 
 def test_patients_as_images_give_another_digest_and_data_without_units_keep_theirs() -> None:

@@ -41,7 +41,7 @@ def _settings(result: Result) -> str:
     written = ", ".join(f"{name}={value}" for name, value in result.settings.items()) or "none"
     how = {"default": "the defaults", "by-hand": "set by hand"}.get(result.selection, f"chosen by {result.selection}")
     tried = f", {search.tried} of {search.possible} tried" if search and search.trials else ""
-    followed = f"; {', '.join(result.settled)} by the budget" if result.settled else ""
+    followed = f"; {', '.join(result.settled)} from n, ε and δ" if result.settled else ""
     return f"{written} ({how}{tried}{followed})"
 
 
@@ -60,7 +60,7 @@ def _scores(result: Result) -> Iterator[Line]:
             yield metric.replace("_", " "), f"{write_score(metric, result.metrics[metric])}{unit_of(metric)}"
     if "ece" not in result.metrics:
         kept = any(seed.confusion for seed in result.seeds)
-        why = "the learner gives none" if kept else "the result is from before they were kept"
+        why = "the learner gives none" if kept else "the result is from a version that did not record them"
         yield "probabilities", f"none: {why}"
     yield "by seed", ", ".join(f"{100 * one.accuracy:.2f}% (seed {one.seed})" for one in result.seeds)
 
@@ -108,13 +108,17 @@ def describe_replacement(result: Result, file: Path) -> str:
     except DataError:
         return ""
     if result.privacy.rng == "secure":
-        return ", in place of another draw" + _was(before)
+        return f" (replaced another random draw{_was(before)})"
     guesses = [[seed.predictions for seed in one.seeds] for one in (before, result)]
-    return ", in place of the same predictions" if guesses[0] == guesses[1] else f", in place of others{_was(before)}"
+    return (
+        " (replaced a result with the same predictions)"
+        if guesses[0] == guesses[1]
+        else f" (replaced other predictions{_was(before)})"
+    )
 
 
 def _was(before: Result) -> str:
-    return f" (accuracy {percent(before.metrics['accuracy'])}%)"
+    return f", accuracy {percent(before.metrics['accuracy'])}%"
 
 
 def describe_difference(first: StoredResult, second: StoredResult, metric: Metric = "accuracy") -> Iterator[str]:
@@ -150,7 +154,7 @@ def compare_results(first: StoredResult, second: StoredResult, metric: Metric = 
     if test_key(first.result) != test_key(second.result):
         raise SpecError(
             f"Expected two results on the same test examples and seeds: {first.file} ({_ground(first.result)}) and "
-            f"{second.file} ({_ground(second.result)}) share too little to be paired."
+            f"{second.file} ({_ground(second.result)}) do not share them, so they cannot be paired."
         )
     return paired.compare_entries(paired.scores_of(first.result, metric), paired.scores_of(second.result, metric))
 

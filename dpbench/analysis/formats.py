@@ -16,7 +16,7 @@ from dpbench.records.result import Interval
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-LEGEND = "{}ean over seeds with its 95% interval. {}: cannot be told from the best of its column."
+LEGEND = "{}ean over seeds with its 95% interval. {}: statistically tied with the best of its column."
 PAD = 2  # blanks around a column of a terminal's table
 
 

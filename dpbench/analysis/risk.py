@@ -32,4 +32,4 @@ def describe_risk(result: Result) -> str:
     risk = membership_risk(result.privacy)
     found = " and ".join(f"{percent_at_most(most)} at {rate:.1%} false positives" for rate, most in risk.items())
     whose = result.spec.unit or "image"
-    return f"of one private {whose}, by somebody who knows all others: true positives at most {found}"
+    return f"of one private {whose}, by someone who knows all the others: true positives at most {found}"

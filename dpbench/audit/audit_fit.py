@@ -112,7 +112,9 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
         for probe in {own.probe: None for one in plan for own in audits_of(type(one)) if own.probe}:
             replays.put(probe, Neighbours(replays.made(), replays.task, plan[0], 1.0, generator))
     if not any(ears.asked.values()):
-        raise SpecError(f"Learner {prepared.parts.learner.name!r} planned questions and asked none: nothing to audit.")
+        raise SpecError(
+            f"Learner {prepared.parts.learner.name!r} planned questions but asked none, so there is nothing to audit."
+        )
     found = replays.summarise(), ears.noise.summarise(), ears.scores.summarise() if ears.scores.any else None
     own = ears.own.summarise() if ears.own is not None else None
     left_out = [SELECTION] * bool(privacy.repeats) + [CHOSEN] * (not all(one.gaussian for one in plan))

@@ -77,7 +77,7 @@ def find_taken_places(file: Path, result: Result, boards: Sequence[str], root: P
 
 def describe_occupant(target: str) -> str:
     """Say what holds a place."""
-    return f"{target} holds another result of the same spec: add --replace puts this one in its place"
+    return f"{target} already holds another result with the same spec. Use --replace to overwrite it"
 
 
 def find_untraceable_plugins(result: Result) -> list[str]:
@@ -85,8 +85,8 @@ def find_untraceable_plugins(result: Result) -> list[str]:
     sources = result.provenance.get("sources", {})
     strangers = {(one.distribution, one.version, one.plugin) for one in result.components.values()}
     return [
-        f"nobody can find the code of plugin {plugin!r} ({distribution} {version}), unless a package index has it: no "
-        "repository is on record. Install it with pip install git+URL, which notes one, and run again."
+        f"the code of plugin {plugin!r} ({distribution} {version}) cannot be found, unless a package "
+        "index has it: its repository is not on record. Install it with pip install git+URL, and run again."
         for distribution, version, plugin in sorted(strangers)
         if distribution != HARNESS and distribution not in sources
     ]

@@ -67,7 +67,7 @@ def find_edited_boards(root: Path, boards: dict[str, Board]) -> list[Complaint]:
     except (ValueError, KeyError, TypeError, OSError) as error:
         said = f"it cannot be read ({type(error).__name__}): restore it, as it tells which boards had results"
         return [Complaint(INDEX, "file", said)]
-    said = "a board that has results is never edited: make a new board"
+    said = "a board with results must not change: create a new board"
     return [
         Complaint(f"boards/{name}.toml", "digest", said)
         for name, board in boards.items()

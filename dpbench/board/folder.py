@@ -70,7 +70,7 @@ def boards_of(root: Path) -> dict[str, Board]:
         files = sorted(board_files().values())
     found = {file.stem: Board.read(file) for file in files}
     if not found:
-        raise SpecError(f"Expected boards in {root / 'boards'}, found none. Name a leaderboard's folder with --root.")
+        raise SpecError(f"Expected boards in {root / 'boards'}, found none. Use --root to name a leaderboard folder.")
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.cli import (
+    advise,
     audit,
     budget,
     cache,
@@ -52,7 +53,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": results.compare,
     "predict": predict.predict, "explain": explain.explain,
     "list": components.list_components, "inspect": inspect.inspect, "check": check.check_component,
-    "budget": budget.budget, "claims": claims.claims,
+    "advise": advise.advise, "budget": budget.budget, "claims": claims.claims,
     "audit": audit.audit, "museum": museum.museum, "reproduce": reproduce.reproduce, "pretrain": pretrain.pretrain,
     "docs": docs.docs,
 }  # fmt: skip
@@ -82,11 +83,14 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks. It may stand after a command.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress; so may this one.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say every stage; so may this one.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Report every stage.")] = False,
 ) -> None:
-    """Benchmark differentially private image classification: the harness owns privacy."""
+    """Benchmark differentially private image classification: the harness owns privacy.
+
+    --debug, --quiet and --verbose may also follow a command.
+    """
     if quiet and verbose:
         raise SpecError("Expected one of --quiet and --verbose, got both.")
     progress.say(nothing=quiet, everything=verbose)
@@ -124,8 +128,8 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         said = " ".join(str(error).split())[:300]
         print(
-            f"dpbench: A slip of dpbench's own, {type(error).__name__}: {said} What ended is kept. Please report it, "
-            "with the traceback that --debug shows.",
+            f"dpbench: Internal error in dpbench: {type(error).__name__}: {said} Finished results are kept. Please "
+            "report this with the traceback that --debug shows.",
             file=sys.stderr,
         )
         raise SystemExit(SLIP) from None

@@ -47,21 +47,24 @@ class Target:
 def audit(
     targets: Annotated[
         list[str],
-        typer.Argument(metavar="TARGET...", help="A spec (TOML), a result (JSON), or BOARD or BOARD/ENTRY of --root."),
+        typer.Argument(
+            metavar="TARGET...",
+            help="What to audit: a spec (TOML), a result (JSON), or BOARD or BOARD/ENTRY of --root.",
+        ),
     ],
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed to fit. \\[default: the first of the result or spec]")
     ] = None,
     canaries: Annotated[
         int | None,
-        typer.Option(min=1000, help="Examples to plant. \\[default: 100,000 to a million, by what they cost]"),
+        typer.Option(min=1000, help="Number of planted examples. \\[default: 100,000 to a million, depending on cost]"),
     ] = None,
     device: flags.Device = "auto",
     root: Annotated[Path, typer.Option(help="Folder of the leaderboard.")] = Path("leaderboard"),
     out: flags.Out = Path("dpbench-results"),
     as_json: flags.Json = False,
 ) -> None:
-    """Fit once more, and attack it: sensitivity in integers, noise to about 0.1%, planted examples end to end.
+    """Re-run one fit and attack it: exact sensitivity, noise to about 0.1%, planted examples end to end.
 
     The audit goes to OUT/audit/, that of a board's entry to ROOT/audits/. The exit code is 1 where one fails
     or none ran.
@@ -147,7 +150,7 @@ def _show(name: str, found: Audit, written: Path, console: Console) -> None:
         console.print(f"FAILED {line}", soft_wrap=True, markup=False, highlight=False)
     for line in found.left_out:
         console.print(f"Not audited: {line}.", soft_wrap=True, markup=False, highlight=False)
-    alarms = "an honest run fails once in 1,000 times at most"
+    alarms = "an honest run fails at most once in 1,000 times"
     console.print(f"{found.seconds['audit']:.1f} s; {alarms}. Wrote {written}", soft_wrap=True, highlight=False)
 
 

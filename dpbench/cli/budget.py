@@ -20,17 +20,18 @@ SIGMAS = (1e-2, 1e7)
 def budget(
     release: Annotated[
         list[str] | None,
-        typer.Option(help="One release, like steps=1000,sample_rate=0.02,relative_noise=1; repeat for more."),
+        typer.Option(help="A release, like steps=1000,sample_rate=0.02,relative_noise=1; repeat for several."),
     ] = None,
     choice: Annotated[
-        list[str] | None, typer.Option(help="One choice, like candidates=100,relative_noise=2; repeat for more.")
+        list[str] | None,
+        typer.Option(help="A private choice, like candidates=100,relative_noise=2; repeat for several."),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Find sigma for this epsilon.")] = None,
     sigma: Annotated[float | None, typer.Option(help="Find epsilon for this sigma.")] = None,
     delta: Annotated[float, typer.Option(help="Delta of the guarantee.")] = 1e-5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a plan costs, with every accountant side by side. Exit 1 if none answers."""
+    """Find sigma for an epsilon, or epsilon for a sigma, with every accountant. Exits with 1 if none can answer."""
     if (epsilon is None) == (sigma is None):
         raise SpecError("Expected exactly one of --epsilon (to find sigma) and --sigma (to find epsilon).")
     rows = _answers(_plan(release or [], choice or []), epsilon, sigma, delta)

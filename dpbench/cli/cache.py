@@ -12,12 +12,12 @@ from rich.table import Column, Table
 
 from dpbench.support.messages import bytes_in_words
 
-app = typer.Typer(help="Features and other things kept between runs: list and clear them.", no_args_is_help=True)
+app = typer.Typer(help="List and clear features and other files kept between runs.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_holdings() -> None:
-    """Show what the cache holds, the largest first."""
+    """List the cache, largest entries first."""
     from dpbench.data.holdings import holdings
     from dpbench.support.paths import cache_folder
 
@@ -35,9 +35,9 @@ def list_holdings() -> None:
 @app.command()
 def clear(
     names: Annotated[list[str] | None, typer.Argument(help="Entries as `dpbench cache list` names them.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Clear all of it.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Clear the whole cache.")] = False,
 ) -> None:
-    """Delete entries; whatever needs them again extracts or computes them again."""
+    """Delete cache entries. Later runs extract or compute them again when they need them."""
     from dpbench.data import holdings
     from dpbench.errors import SpecError
 

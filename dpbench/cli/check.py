@@ -10,10 +10,10 @@ from rich.console import Console
 
 def check_component(
     component: Annotated[
-        str, typer.Argument(help="A learner, extractor or dataset, like pillar or pillar:k=8; or extractors: A+B.")
+        str, typer.Argument(help="A learner, extractor or dataset, like pillar or pillar:k=8; joined extractors: A+B.")
     ],
 ) -> None:
-    """Check one component against every law of dpbench.testing; exit 1 if it breaks one. --debug shows tracebacks."""
+    """Test a component against every law in dpbench.testing. Exits with 1 if it breaks any."""
     from dpbench.registry import load
     from dpbench.testing.checking import check_laws
 

@@ -24,10 +24,10 @@ def claims(
     paper: Annotated[str | None, typer.Argument(help="Show only this paper's claims, with their sources.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Show only claims on this dataset, such as CIFAR-10.")] = None,
     root: Annotated[Path, typer.Option(help="The leaderboard's folder.")] = Path("leaderboard"),
-    write: Annotated[bool, typer.Option("--write", help="Record all verdicts in the catalogue, for the site.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write all verdicts to the catalogue, for the site.")] = False,
     as_json: flags.Json = False,
 ) -> None:
-    """Compute the ε of published claims again, by two accountants, and say what follows from the printed numbers."""
+    """Recompute the ε of published claims with two accountants, and report what the printed numbers support."""
     from dpbench.claims.catalogue import find_catalogue, read_catalogue
     from dpbench.claims.verdict import judge_all, write_record
 

@@ -31,5 +31,5 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; it may have a sentence of its own on what an interruption leaves."""
-        with report_interrupt("Nothing more is written; what ended before is kept."):
+        with report_interrupt("Nothing more is written; finished work is kept."):
             return super().invoke(ctx)

@@ -44,10 +44,10 @@ class Listing(StrEnum):
 
 
 def list_components(
-    what: Annotated[Listing | None, typer.Argument(help="Show only these.")] = None,
+    what: Annotated[Listing | None, typer.Argument(help="Show only this kind.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show every dataset, extractor and learner, where each comes from, and broken plugins; or boards or figures."""
+    """List datasets, extractors and learners, where they come from, and broken plugins; or list boards or figures."""
     if what in FILED:
         _show_filed(FILED[what](), as_json)
         return

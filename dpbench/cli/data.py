@@ -27,13 +27,15 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Datasets: list, fetch, import, describe and remove them.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Dataset, like pcam or dermamnist:size=64.")]
-To = Annotated[Path | None, typer.Option(help="Folder to put it in, one of DPBENCH_DATA. \\[default: the user's own]")]
+To = Annotated[
+    Path | None, typer.Option(help="Folder to store it in, one of DPBENCH_DATA. \\[default: your user data folder]")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
 def list_datasets(as_json: Json = False) -> None:
-    """Show every dataset: whether and where it is on this machine, download size, licence and how to get it."""
+    """List datasets: whether each is on this machine, where, its download size, its licence and how to get it."""
     registry = load()
     rows = [dataset_facts(item.cls, registry) for _, item in sorted(registry.components["dataset"].items())]
     if as_json:
@@ -48,7 +50,7 @@ def list_datasets(as_json: Json = False) -> None:
 
 @app.command()
 def fetch(name: Name, to: To = None) -> None:
-    """Download a dataset, verify it and put it where dpbench looks; resumes an interrupted download."""
+    """Download a dataset, verify it and store it in a data folder. Resumes interrupted downloads."""
     dataset = _dataset(name)
     found = sources.find(dataset)
     if found is not None:
@@ -69,7 +71,7 @@ def import_data(
     to: To = None,
     link: Annotated[bool, typer.Option("--link", help="Link instead of copying.")] = False,
 ) -> None:
-    """Check data downloaded by hand, and put it where dpbench looks."""
+    """Verify data that you downloaded yourself, and store it in a data folder."""
     from dpbench.data.fetch import store
 
     dataset, folder = _dataset(name), _folder(to)
@@ -78,7 +80,7 @@ def import_data(
 
 @app.command()
 def info(name: Name, as_json: Json = False) -> None:
-    """Show what a dataset is, where it is, and how many of its images are duplicates."""
+    """Describe a dataset: its sizes and classes, where it is, and how many of its images are duplicates."""
     dataset = _dataset(name)
     sources.check_present(dataset)
     from dpbench.data.survey import survey
@@ -94,11 +96,11 @@ def info(name: Name, as_json: Json = False) -> None:
 def remove(
     name: Name,
     to: Annotated[
-        Path | None, typer.Option("--from", help="Folder to remove it from. \\[default: the user's own]")
+        Path | None, typer.Option("--from", help="Folder to remove it from. \\[default: your user data folder]")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Delete what `fetch` or `import` put on this machine for a dataset."""
+    """Delete the files of a dataset that `fetch` or `import` stored."""
     from dpbench.data.fetch import store
 
     dataset, folder = _dataset(name), _folder(to)

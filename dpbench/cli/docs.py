@@ -11,9 +11,9 @@ import typer
 def docs(
     context: typer.Context,
     out: Annotated[Path | None, typer.Option(help="Build into this folder. \\[default: the cache folder]")] = None,
-    open_it: Annotated[bool, typer.Option("--open/--no-open", help="Show it in the browser.")] = True,
+    open_it: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = True,
 ) -> None:
-    """Build the documentation, if it changed since, and open it; needs the extra `docs`, and no network."""
+    """Build the documentation if it has changed, and open it. Needs the extra `docs`; works offline."""
     import webbrowser
 
     from dpbench.docs import build, build_cached

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def explain(
     learner: flags.Learners = None,
     board: Annotated[
-        str | None, typer.Option(help="Board of the leaderboard (name or file) that fixes everything but the learner.")
+        str | None,
+        typer.Option(help="Leaderboard board (name or file) whose protocol to use; you choose only the learner."),
     ] = None,
     dataset: flags.Dataset = None,
     extractor: flags.Extractor = None,
@@ -40,14 +41,16 @@ def explain(
     split_seed: flags.SplitSeed = None,
     allow_overlap: flags.AllowOverlap = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds: 3 means 0 to 2.")] = 3,
-    tune: Annotated[bool, typer.Option("--tune", help="Also say what settings chosen by public labels gain.")] = False,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Also show what is gained by choosing settings with public labels.")
+    ] = False,
     tries: flags.Tries = None,
     device: flags.Device = "auto",
     out: flags.Out = Path("dpbench-results"),
     as_json: flags.Json = False,
-    plot: Annotated[Path | None, typer.Option(help="Also plot it, as this PNG or SVG file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw a plot to this PNG or SVG file.")] = None,
 ) -> None:
-    """Run again with noise, clipping, projection, too few steps lifted one by one. Reads private data: no guarantee."""
+    """Lift noise, clipping, projection and the step limit one by one. Reads private data: there is no guarantee."""
     names = split_components(learner, "--learner")
     if not names:
         raise SpecError("Expected --learner with dpbench explain: one, or several like pillar,dp-sgd.")

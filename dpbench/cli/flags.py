@@ -14,9 +14,7 @@ from dpbench.records.search import Search
 
 Learner = Annotated[str | None, typer.Option(help="Learner, like pillar or pillar:k=40,center=false.")]
 Dataset = Annotated[str | None, typer.Option(help="Dataset with the private and test data. \\[default: digits]")]
-Extractor = Annotated[
-    str | None, typer.Option(help="Feature extractor, or several side by side: A+B. \\[default: pixels]")
-]
+Extractor = Annotated[str | None, typer.Option(help="Feature extractor; join several with +: A+B. \\[default: pixels]")]
 Epsilon = Annotated[float | None, typer.Option(help="Target epsilon in nats; inf for no privacy. \\[default: 1]")]
 Delta = Annotated[float | None, typer.Option(help="Target delta, below 1/n. \\[default: 1e-5]")]
 Accountant = Annotated[str | None, typer.Option(help="Accountant: pld, rdp or prv. \\[default: pld]")]
@@ -27,20 +25,22 @@ TrainFraction = Annotated[float | None, typer.Option(help="Share of the private 
 Imbalance = Annotated[
     float | None,
     typer.Option(
-        help="Keep fewer of each class than of the one before: 20 of the first to 1 of the last. A public dataset "
-        "stays whole."
+        help="Make classes unequal: 20 keeps twenty images of the first class for one of the last, and in between in "
+        "steps. A public dataset is not changed."
     ),
 ]
 Metric = Annotated[
     str | None,
     typer.Option(
-        help="What learners aim for and results are compared by: accuracy, balanced_accuracy ... \\[default: accuracy]"
+        help="Metric that learners aim for and results are ranked by: accuracy, balanced_accuracy ... "
+        "\\[default: accuracy]"
     ),
 ]
 Unit = Annotated[
     str | None,
     typer.Option(
-        help="Whose ε it is: what the dataset numbers, such as patient, lesion or track. \\[default: the dataset's own]"
+        help="What one unit of the guarantee is: image, or what the dataset numbers, such as patient. "
+        "\\[default: the dataset's own]"
     ),
 ]
 SplitSeed = Annotated[int | None, typer.Option(help="Seed of the public/private split. \\[default: 0]")]
@@ -53,7 +53,7 @@ Datasets = Annotated[
 ]
 Extractors = Annotated[
     list[str] | None,
-    typer.Option("--extractor", help="Feature extractor; side by side: A+B; several: A,B. \\[default: pixels]"),
+    typer.Option("--extractor", help="Feature extractor; joined: A+B; several: A,B. \\[default: pixels]"),
 ]
 Epsilons = Annotated[
     list[str] | None,
@@ -65,9 +65,11 @@ TrainFractions = Annotated[
 ]
 AllowOverlap = Annotated[
     bool | None,
-    typer.Option("--allow-overlap", help="Take public images that are private ones; no board takes the result."),
+    typer.Option("--allow-overlap", help="Allow public images that are also private. No board accepts the result."),
 ]
-SpecFile = Annotated[Path | None, typer.Option(help="TOML file with any of these keys; flags override it.")]
+SpecFile = Annotated[
+    Path | None, typer.Option(help="TOML file with the same keys as these flags; flags take precedence.")
+]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1 ...")]
 Out = Annotated[Path, typer.Option(help="Results folder.")]
 DeviceGiven = Annotated[
@@ -76,17 +78,23 @@ DeviceGiven = Annotated[
 Threads = Annotated[
     int | None,
     typer.Option(
-        help="Threads that compute; of several runs, per worker. \\[default: one for small heads, else all cores]"
+        help="Compute threads, per worker where there are several. \\[default: 1 for small heads, else all cores]"
     ),
 ]
 OutGiven = Annotated[Path | None, typer.Option("--out", help="Results folder. \\[default: dpbench-results]")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Space = Annotated[
     list[str] | None,
-    typer.Option(help="Search space: own, paper, or setting=value,value (repeat for more). \\[default: own]"),
+    typer.Option(
+        help="Search space: own (the learner's), paper, or setting=value,value (repeat for several). \\[default: own]"
+    ),
 ]
-Tries = Annotated[int | None, typer.Option(help="Maximum settings to try; larger grids are sampled. \\[default: 500]")]
-SearchSeed = Annotated[int | None, typer.Option(help="Seed of the search: sampled settings, folds. \\[default: 0]")]
+Tries = Annotated[
+    int | None, typer.Option(help="Maximum number of settings to try; larger grids are sampled. \\[default: 500]")
+]
+SearchSeed = Annotated[
+    int | None, typer.Option(help="Seed of the search, for sampled settings and folds. \\[default: 0]")
+]
 
 
 def origin_of(file: Path | None, command: str) -> str:

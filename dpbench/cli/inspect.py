@@ -24,22 +24,23 @@ def inspect(
     split_seed: flags.SplitSeed = None,
     k: Annotated[
         list[str] | None,
-        typer.Option(help="Dimensions, like 10,40,200; repeat for more. \\[default: 10 to 800, and all]"),
+        typer.Option(help="Numbers of dimensions, like 10,40,200. \\[default: 10 to 800, and all]"),
     ] = None,
     pairs: Annotated[int, typer.Option(help="Maximum class pairs to analyse; larger sets are sampled.")] = 50,
     svm_c: Annotated[float, typer.Option(help="C of the SVMs: larger values trade margin for fewer errors.")] = 100.0,
     read_private: Annotated[
         bool,
         typer.Option(
-            "--read-private/--public-only", help="Analyse the private split instead: no guarantee, and marked as such."
+            "--read-private/--public-only",
+            help="Analyse the private split instead. There is no guarantee, and the output says so.",
         ),
     ] = False,
     device: flags.Device = "auto",
     out: flags.Out = Path("dpbench-results"),
     as_json: flags.Json = False,
-    plot: Annotated[Path | None, typer.Option(help="Also plot it, as this PNG or SVG file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw a plot to this PNG or SVG file.")] = None,
 ) -> None:
-    """Show whether a few dimensions of public features suffice: spectrum, separability, margins."""
+    """Show whether a few dimensions of the public features are enough: spectrum, separability and margins."""
     from dpbench.studies.inspect.panels import write_plot
     from dpbench.studies.inspect.report import make_request
 

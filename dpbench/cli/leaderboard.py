@@ -39,23 +39,26 @@ def stop(context: typer.Context) -> None:
 @app.command()
 def verify(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Results. \\[default: all of the leaderboard]")
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Result files. \\[default: all of the leaderboard]")
     ] = None,
     rerun: Annotated[
-        bool, typer.Option("--rerun", help="Run all seeds of each again, and compare; says first what that costs.")
+        bool,
+        typer.Option(
+            "--rerun", help="Re-run all seeds of each result and compare. Prints an estimate of the cost first."
+        ),
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(help="Run this seed alone: a quick look, which does not count as reproduced.")
+        int | None, typer.Option(help="Re-run only this seed: a quick look that does not count as reproduced.")
     ] = None,
     by: Annotated[
-        str | None, typer.Option(help="Who runs it, for the record. \\[default: the name that git commits under]")
+        str | None, typer.Option(help="Your name, for the record. \\[default: the name that git commits under]")
     ] = None,
     device: flags.Device = "auto",
     root: Root = LEADERBOARD,
 ) -> None:
-    """Check every result: epsilon derived again, scores counted again, digests, seals, boards; one line a result."""
+    """Check results: recompute epsilon and scores, and check digests, seals and boards. Prints a line per result."""
     if (seed is not None or by is not None) and not rerun:
-        raise SpecError(f"{'--seed' if seed is not None else '--by'} is about running again: add --rerun.")
+        raise SpecError(f"{'--seed' if seed is not None else '--by'} applies only to re-runs: add --rerun.")
     from dpbench.board.verify.expectations import Expectations
 
     plugins = _plugins()
@@ -72,7 +75,7 @@ def verify(
         print(f"FAILED {stray.file}: {stray}")
     print(f"{len(found.results)} results, {failed} failed" + (f", {len(found.strays)} else" if found.strays else ""))
     if not found.results:
-        print(f"There is no result in {root}: dpbench leaderboard add FILE files one.")
+        print(f"There are no results in {root}. Add one with dpbench leaderboard add FILE.")
     if failed or found.strays:
         raise typer.Exit(1)
 
@@ -80,22 +83,22 @@ def verify(
 @app.command()
 def build(
     context: typer.Context,
-    site: Annotated[Path | None, typer.Option(help="Folder of the page. \\[default: ROOT/site]")] = None,
-    no_site: Annotated[bool, typer.Option("--no-site", help="Make leaderboard.json and its schema alone.")] = False,
+    site: Annotated[Path | None, typer.Option(help="Folder for the site. \\[default: ROOT/site]")] = None,
+    no_site: Annotated[bool, typer.Option("--no-site", help="Write only leaderboard.json and its schema.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; fail if leaderboard.json is not what results give.")
+        bool, typer.Option("--check", help="Write nothing; fail if leaderboard.json is out of date.")
     ] = False,
     docs: publish.Docs = True,
     root: Root = LEADERBOARD,
 ) -> None:
-    """Check all results, then write leaderboard.json, schema.json and the page.
+    """Check all results, then write leaderboard.json, schema.json and the site.
 
     DPBENCH_ADDRESS says where the page will stand, DPBENCH_REPOSITORY where its code is; else links stay in it.
     """
     from dpbench.board import build as building
 
     if site is not None and (no_site or check):
-        raise SpecError("--site names where the page goes, and --check and --no-site make none: give one of them.")
+        raise SpecError("--site says where the site goes, but --check and --no-site write none. Use only one of them.")
     if not any((root / part).is_dir() for part in ("boards", "results")):
         raise SpecError(
             f"Expected boards or results in {root}, found none. Name a leaderboard's folder with --root, or file a "
@@ -108,10 +111,10 @@ def build(
     if check:
         if not building.is_current(index, root):
             raise SpecError(
-                f"Expected {root / building.INDEX} to be what its results give, and it is not. "
+                f"Expected {root / building.INDEX} to match its results, but it does not. "
                 "Run dpbench leaderboard build, and commit what it writes."
             )
-        print(f"{root / building.INDEX} is what its results give: {said}")
+        print(f"{root / building.INDEX} is up to date: {said}")
         return
     print(f"Wrote {building.write(index, root)}: {said}")
     if not no_site:
@@ -125,12 +128,10 @@ def build(
 @app.command()
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that dpbench run wrote.")],
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Put a result in the place of another one of the same spec.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier result with the same spec.")] = False,
     root: Root = LEADERBOARD,
 ) -> None:
-    """Check results from elsewhere and file them as submitted, under every board that they match."""
+    """Check results and file them as submitted, under every board whose protocol they match."""
     from dpbench.board.add import add as file_under
     from dpbench.records.result import Result
 
@@ -144,7 +145,7 @@ def add(
         )
         print(f"{one.source}: {said} {root / one.file}")
         for record in one.removed:
-            print(f"removed {record}, which is of the result before: audit and run this one again")
+            print(f"removed {record}, which belongs to the replaced result. Audit and re-run this one")
     for file in files:
         _say_what_nobody_finds(Result.read(file))
 
@@ -154,7 +155,7 @@ def check_submission(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that dpbench run wrote.")],
     root: Root = LEADERBOARD,
 ) -> None:
-    """Say whether results could be submitted, and to which boards; nothing is filed. No checkout is needed."""
+    """Check whether results can be submitted, and to which boards. Nothing is written; you do not need a clone."""
     from dpbench.board.add import describe_occupant, find_taken_places, match_boards
     from dpbench.board.verify.expectations import Expectations
 
@@ -177,26 +178,27 @@ def check_submission(
 @app.command()
 def exchange(
     boards: Annotated[
-        list[str] | None, typer.Argument(metavar="[BOARD]...", help="\\[default: all with labels and results]")
+        list[str] | None,
+        typer.Argument(metavar="[BOARD]...", help="Boards. \\[default: all with public labels and results]"),
     ] = None,
     device: flags.Device = "auto",
     root: Root = LEADERBOARD,
 ) -> None:
-    """Fit public labels alone, from ten to all: a board's learning curve, which entries are exchanged at."""
+    """Train on 10, 20, ... all public labels: the learning curve that converts accuracy into a number of labels."""
     from dpbench.board.curve import write_curves
 
     for file in write_curves(boards or [], root, device, _plugins()):
         print(f"Wrote {file}")
-    print("Run dpbench leaderboard build: it says what each entry is worth.")
+    print("Run dpbench leaderboard build to convert each entry into a number of labels.")
 
 
 @app.command()
 def diff(
-    before: Annotated[Path, typer.Argument(help="A leaderboard.json.")],
-    after: Annotated[Path, typer.Argument(help="Another.")],
+    before: Annotated[Path, typer.Argument(help="The earlier leaderboard.json.")],
+    after: Annotated[Path, typer.Argument(help="The later leaderboard.json.")],
     as_json: flags.Json = False,
 ) -> None:
-    """Show which entries, means and ranks changed between two leaderboard.json."""
+    """Show which entries, means and ranks changed between two leaderboard.json files."""
     from dpbench.board.diff import diff as changes
     from dpbench.board.index import Index
 
@@ -214,7 +216,7 @@ def export(
     csv: Annotated[Path, typer.Option(help="File to write; - for standard output.")],
     root: Root = LEADERBOARD,
 ) -> None:
-    """Write leaderboard.json as a table, one row an entry."""
+    """Export leaderboard.json as a table with one row per entry."""
     from dpbench.board.build import INDEX
     from dpbench.board.export import table
     from dpbench.board.index import Index
@@ -256,7 +258,7 @@ def _found(files: list[Path] | None, root: Path, known: Expectations) -> Review:
 
 def _line(one: CheckedFile) -> str:
     if one.ok:
-        unfiled = "" if one.stored.filed else " (of no board: no protocol to hold it against)"
+        unfiled = "" if one.stored.filed else " (no board: there is no protocol to compare it with)"
         before = "" if one.result is None or one.result.privacy.repeatable else f" (by the code before {MECHANISM})"
         return f"ok {one.stored.file}{unfiled}{before}"
     most = 5
@@ -282,7 +284,7 @@ def _rerunner(found: Review, seed: int | None, by: str | None) -> _Rerunner:
 
 
 def _again(one: CheckedFile, asked: _Rerunner, plugins: Registry, device: str, root: Path) -> str:
-    """Run seeds again, keep the record, and say what came out; nothing else than a difference is a failure."""
+    """Re-run seeds, keep the record, and report whether they reproduce; only a difference is a failure."""
     from dpbench.board.verify import rerun_record
     from dpbench.errors import NotReproducible
 

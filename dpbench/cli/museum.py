@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def museum(
-    name: Annotated[str | None, typer.Argument(help="Show this exhibit, and run it.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Explain and run this exhibit.")] = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Show every exhibit and what stops it; or show one in words and code, and run it. Exit 1 if nothing stops it."""
+    """List exhibits and what catches each; or explain one, show its code and run it. Exits with 1 if it escapes."""
     if name is None:
         _list(as_json)
         return

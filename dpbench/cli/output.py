@@ -59,7 +59,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _end() -> None:
-    print("dpbench: Interrupted. Workers that did not end were stopped; what ended before is kept.", file=sys.stderr)
+    print("dpbench: Interrupted. Unfinished workers were stopped; finished work is kept.", file=sys.stderr)
     for worker in active_children():
         worker.kill()
     os._exit(130)

@@ -22,10 +22,10 @@ def plot(
     ],
     results: Annotated[Path | None, typer.Option(help="Results folder. \\[default: dpbench-results/NAME]")] = None,
     out: Annotated[
-        list[Path] | None, typer.Option(help="PNG, SVG or PDF file to write; repeat for more. \\[default: NAME.png]")
+        list[Path] | None, typer.Option(help="PNG, SVG or PDF file to write; repeat for several. \\[default: NAME.png]")
     ] = None,
 ) -> None:
-    """Draw the results that a sweep has so far, beside the results that papers report."""
+    """Plot the results that a sweep has so far, next to those that papers report."""
     from dpbench.studies.figures.draw import write_figure
     from dpbench.support.charts import check_file
     from dpbench.support.files import check_writable

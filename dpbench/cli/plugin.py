@@ -11,7 +11,7 @@ import typer
 from dpbench import scaffold
 from dpbench.registry import load
 
-app = typer.Typer(help="Plugins: start one of your own.", no_args_is_help=True)
+app = typer.Typer(help="Create your own plugin.", no_args_is_help=True)
 
 
 class NewKind(StrEnum):
@@ -28,7 +28,7 @@ def new(
     kind: Annotated[NewKind, typer.Option(help="What it provides.")] = NewKind.learner,
     out: Annotated[Path, typer.Option(help="Folder in which to create dpbench-NAME.")] = Path(),
 ) -> None:
-    """Write a working plugin package, ./dpbench-NAME, that passes every law; then make it yours."""
+    """Create a working plugin package, ./dpbench-NAME, which passes every law, for you to change."""
     registry = load()
     registry.report_broken()
     folder = scaffold.create(name, kind.value, out, registry)

@@ -23,12 +23,15 @@ ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pbm", ".pgm", ".ppm", ".ti
 def predict(
     model: Annotated[Path, typer.Argument(help="A model that dpbench run --models wrote.")],
     images: Annotated[
-        list[Path] | None, typer.Argument(metavar="[IMAGE]...", help="Images, or folders of them; none: the card.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="[IMAGE]...", help="Images or folders of images. \\[default: none, show the model card]"
+        ),
     ] = None,
     device: flags.Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the score of each class.")] = False,
 ) -> None:
-    """Print the class of each image by a saved model; without images, what the model is and which privacy it has."""
+    """Classify images with a saved model. Without images, describe the model and its privacy guarantee."""
     from dpbench.models import Model
     from dpbench.registry import load
 

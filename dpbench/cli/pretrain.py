@@ -31,7 +31,7 @@ def pretrain(
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted pre-training.")] = False,
     device: flags.Device = "auto",
 ) -> None:
-    """Train an extractor's weights on images from random processes; continue after an interruption with --resume."""
+    """Train an extractor on images drawn from random processes. Use --resume after an interruption."""
     cls, recipe = _recipe(load(), Component.parse(extractor), {"steps": steps, "batch": batch})
     from dpbench.support.device import find_device
 

@@ -16,11 +16,11 @@ Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, re
 
 def serve(
     root: Root = Path("leaderboard"),
-    site: Annotated[Path | None, typer.Option(help="Folder of the built page. \\[default: ROOT/site]")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any that is free.")] = 8000,
+    site: Annotated[Path | None, typer.Option(help="Folder of the built site. \\[default: ROOT/site]")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8000,
     open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
-    """Preview the built page on this machine alone, until Ctrl-C."""
+    """Preview the built site on this machine until you press Ctrl-C."""
     from dpbench.site import server
 
     def ready(address: str) -> None:
@@ -32,7 +32,7 @@ def serve(
 
 
 UP = "../"  # from the documentation to the site
-Docs = Annotated[bool, typer.Option("--docs/--no-docs", help="Build the documentation along, if it can be built.")]
+Docs = Annotated[bool, typer.Option("--docs/--no-docs", help="Also build the documentation, if possible.")]
 
 
 def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], None] | None:
@@ -59,10 +59,10 @@ def publish(
         str, typer.Argument(metavar="FOLDER|hf:OWNER/NAME", help="A folder, or a dataset repository of the hub.")
     ],
     root: Root = Path("leaderboard"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change; change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change without changing it.")] = False,
     docs: Docs = True,
 ) -> None:
-    """Verify every result, then put the page into a folder, or the data into a repository of the Hugging Face hub.
+    """Verify every result, then copy the site to a folder, or the data to a Hugging Face dataset repository.
 
     A folder gets the page as GitHub Pages serves it. A dataset repository of the hub gets leaderboard.json, results,
     boards and schema, with the token that the environment variable HF_TOKEN holds.

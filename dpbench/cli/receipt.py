@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Receipts: small files that hold what the epsilon of a model follows from, whatever trained it.",
+    help="Check and write receipts: small files with everything that a model's epsilon is computed from.",
 )
 
 
@@ -25,7 +25,7 @@ def check(
     files: Annotated[list[Path], typer.Argument(help="Receipts, made by dpbench.receipt(...).write(...).")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compute epsilon again by two accountants, and name every mismatch. Exit 1 if there is one."""
+    """Recompute epsilon with two accountants and name every mismatch. Exits with 1 if there is one."""
     from dpbench.receipts import Receipt
     from dpbench.receipts import check as check_receipt
 
@@ -58,7 +58,7 @@ def from_result(
 
 @app.command("schema")
 def schema() -> None:
-    """Print the JSON schema of receipts, with a sentence on each field."""
+    """Print the JSON schema of receipts, with a description of each field."""
     from dpbench.receipts import Receipt
 
     print(json.dumps(Receipt.model_json_schema(), indent=2, ensure_ascii=False))

@@ -20,7 +20,7 @@ def report(
     title: Annotated[str | None, typer.Option(help="Title of the page. \\[default: the name of the folder]")] = None,
     metric: Annotated[ScoredBy, typer.Option(help="Metric of the first table.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
 ) -> None:
-    """Write one self-contained HTML page of results: scores, charts, cost, data, and the guarantee in words."""
+    """Write a self-contained HTML page about results: scores, charts, cost, data, and the guarantee in words."""
     from dpbench.analysis.reader import read_results
     from dpbench.cli.results import metric_of
     from dpbench.registry import load

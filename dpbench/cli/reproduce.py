@@ -20,7 +20,7 @@ LEADERBOARD = Path("leaderboard")
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="A table or figure; without one all are listed.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A table, figure or theorem. \\[default: list all]")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Results folder of its sweep. \\[default: dpbench-results/NAME]")
     ] = None,
@@ -28,13 +28,13 @@ def reproduce(
     root: Annotated[
         Path, typer.Option(help="For the list: the leaderboard's folder, whose results are compared.")
     ] = LEADERBOARD,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the list as a page of Markdown.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the list as Markdown.")] = False,
     workers: Annotated[int | None, typer.Option(help="Cells at a time. \\[default: cores / threads]")] = None,
     compare_only: Annotated[
-        bool, typer.Option("--compare-only", help="Run nothing: compare the results that are there.")
+        bool, typer.Option("--compare-only", help="Run nothing; compare existing results.")
     ] = False,
 ) -> None:
-    """Run a table, figure or theorem of a paper as far as it runs here, and say what holds; or list them all."""
+    """Reproduce a table, figure or theorem of a paper as far as this machine can, and say what holds; or list them."""
     from dpbench.errors import SpecError
     from dpbench.registry import load
     from dpbench.studies.reproduce.catalogue import find

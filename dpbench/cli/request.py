@@ -72,7 +72,7 @@ def _warn_of_changes(distribution: str) -> None:
     dirty = read_tree()[1] if own else (source_of(distribution) or {}).get("dirty")
     if dirty:
         whose = "dpbench's tree" if own else f"The tree of {distribution}"
-        print(f"dpbench: {whose} has changes that are not committed: no board takes the result.", file=sys.stderr)
+        print(f"dpbench: {whose} has uncommitted changes, so no board will accept the result.", file=sys.stderr)
 
 
 def split_components(texts: Sequence[str] | None, flag: str) -> list[str]:

@@ -51,11 +51,11 @@ def table(
     dataset: Annotated[str | None, typer.Option(help="Only these datasets.")] = None,
     epsilon: Annotated[str | None, typer.Option(help="Only these ε, like 0.1,1,inf.")] = None,
     metric: Annotated[ScoredBy, typer.Option(help="Metric.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
-    csv: Annotated[bool, typer.Option("--csv", help="Print CSV: all that results say, a row each.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV: a row per result, with all of its fields.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, for the package booktabs.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, using the package booktabs.")] = False,
 ) -> None:
-    """Show results as tables: learners by ε, best first, ties bold; one table for each protocol."""
+    """Show results in tables of learners by ε, one table per protocol. Best first; ties with the best are bold."""
     from dpbench.analysis import formats
     from dpbench.analysis.reader import read_results
     from dpbench.analysis.tables import arrange
@@ -84,7 +84,7 @@ def table(
 
 @app.command("show")
 def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
-    """Say everything that a result says, in words, and show its confusion matrix."""
+    """Explain one result in words, with its confusion matrix."""
     from dpbench.analysis import description
     from dpbench.analysis.confusion import write_confusion
     from dpbench.analysis.reader import read_results
@@ -114,10 +114,10 @@ def pack(
 
 def compare(
     first: Annotated[Path, typer.Argument(help="A result file.")],
-    second: Annotated[Path, typer.Argument(help="Another, on the same test examples and seeds.")],
+    second: Annotated[Path, typer.Argument(help="Another result file, with the same test examples and seeds.")],
     metric: Annotated[ScoredBy, typer.Option(help="Metric.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
 ) -> None:
-    """Say by how much two results differ, and whether that is more than noise, by the boards' paired test."""
+    """Compare two results: the difference, its interval, and whether it is significant by the boards' paired test."""
     from dpbench.analysis import description
     from dpbench.analysis.reader import read_results
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def run(
     learner: flags.Learners = None,
     board: Annotated[
-        str | None, typer.Option(help="Board of the leaderboard (name or file) that fixes everything but the learner.")
+        str | None,
+        typer.Option(help="Leaderboard board (name or file) whose protocol to use; you choose only the learner."),
     ] = None,
     dataset: flags.Datasets = None,
     extractor: flags.Extractors = None,
@@ -47,37 +48,43 @@ def run(
         bool | None,
         typer.Option(
             "--secure-rng",
-            help="Draw samples and noise from the operating system, exactly; needs dpbench-vision\\[secure].",
+            help="Use the operating system's randomness and exact discrete noise; needs dpbench-vision\\[secure].",
         ),
     ] = None,
-    tune: Annotated[bool, typer.Option("--tune", help="Short for --selection public-validation.")] = False,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Choose settings by public labels: short for --selection public-validation.")
+    ] = False,
     selection: Annotated[
         str | None,
-        typer.Option(help="default, public-validation, private-accounted or private-unaccounted. \\[default: default]"),
+        typer.Option(
+            help="How to choose settings: default, public-validation, private-accounted or private-unaccounted. "
+            "\\[default: default]"
+        ),
     ] = None,
     space: flags.Space = None,
     tries: flags.Tries = None,
     repeats: Annotated[
-        float | None, typer.Option(help="For private-accounted: mean number of runs per seed. \\[default: 10]")
+        float | None, typer.Option(help="Mean number of runs per seed, for private-accounted. \\[default: 10]")
     ] = None,
     search_seed: flags.SearchSeed = None,
     settings: Annotated[
-        Path | None, typer.Option(help="Use the settings that this tuning or result file chose, even on other data.")
+        Path | None,
+        typer.Option(help="Use the settings chosen in this tuning or result file, which may be about other data."),
     ] = None,
     spec: flags.SpecFile = None,
     allow_overlap: flags.AllowOverlap = None,
     models: Annotated[
-        bool, typer.Option("--models", help="Keep each seed's model in OUT/models, for dpbench predict.")
+        bool, typer.Option("--models", help="Save each seed's model to OUT/models, for dpbench predict.")
     ] = False,
     risk: Annotated[
-        bool, typer.Option("--risk", help="Show what ε means as odds: how often a membership test can be right.")
+        bool, typer.Option("--risk", help="Also show ε as odds: how often a membership test can be right.")
     ] = False,
     device: flags.DeviceGiven = None,
     threads: flags.Threads = None,
     out: flags.OutGiven = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Fit once per seed, score on the test split, write one JSON result; of several learners or ε, one each."""
+    """Train a learner once per seed, score it on the test split and write a JSON result; also several learners or ε."""
     written, also = spec_file.read(spec, "run")
     rule = flags.rule_of(tune, selection, also)
     search = flags.search_of(rule, space, tries, search_seed, repeats, also)
@@ -146,7 +153,7 @@ class ModelWriter:
         print(f"Wrote {self._written} model{'s' * (self._written > 1)} into {self._folder}", file=sys.stderr)
 
 
-KEPT = "Features and seeds that ended are kept; repeat the command to continue."
+KEPT = "Extracted features and finished seeds are kept; repeat the command to continue."
 
 
 def _run_many(request: RunRequest, of_one: Mapping[str, Any]) -> None:
@@ -198,6 +205,8 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
 
 
 def _show(result: Result, written: Path, replaced: str, console: Console) -> None:
+    from dpbench.records.overlap import overlap_name
+
     spec, privacy, task = result.spec, result.privacy, result.task
     console.print(
         f"{spec.learner.name} on {spec.dataset.name} ({spec.extractor.names}): {task.private:,} "
@@ -209,10 +218,10 @@ def _show(result: Result, written: Path, replaced: str, console: Console) -> Non
     guarantee = f"{whose}δ {privacy.delta:g}{pure}, {privacy.adjacency}, {privacy.rng} RNG, " if privacy.sigma else ""
     interval = ", 95% interval" if len(result.seeds) > 1 else ""
     seeds = f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
-    console.print(f"{guarantee}hyperparameters {result.selection}, {seeds}{interval}", soft_wrap=True)
+    console.print(f"{guarantee}settings: {result.selection}, {seeds}{interval}", soft_wrap=True)
     for pair, counted in result.task.overlap.items():
         if counted.near:
-            console.print(f"{pair.capitalize()}: {counted}")
+            console.print(f"{overlap_name(pair)}: {counted}")
     for remark in result.remarks:
         console.print(f"Warning: {remark}", soft_wrap=True, markup=False)
     for what, settings in _settings(result):
@@ -231,13 +240,13 @@ def _show_risk(result: Result, console: Console) -> None:
 
     risk = membership_risk(result.privacy)
     if not risk:
-        console.print("Risk: no guarantee bounds a membership test, or nothing private was read.")
+        console.print("Risk: not available. Either there is no guarantee, or nothing private was read.")
         return
     whose = result.spec.unit or "image"
     table = Table("false positives", "true positives at most", box=None)
     for rate, most in risk.items():
         table.add_row(f"{rate:.1%}", percent_at_most(most))
-    console.print(f"Membership tests of one private {whose}, by somebody who knows all others:")
+    console.print(f"Best possible membership test of one private {whose}, by someone who knows all the others:")
     console.print(table)
 
 
@@ -259,7 +268,7 @@ def _public(result: Result) -> str:
     seen = result.task.public
     there = result.task.overlap.get("public in private")
     if not seen and there is not None and there.among:
-        return f"{there.among:,} public (which the learner does not read)"
+        return f"{there.among:,} public examples (not used by the learner)"
     return f"{seen:,} public"
 
 
@@ -268,9 +277,9 @@ def _settings(result: Result) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield "Chosen", result.search.chosen
     for seed in result.seeds:
         if seed.setting:
-            yield f"Chosen by seed {seed.seed}", seed.setting
+            yield f"Chosen for seed {seed.seed}", seed.setting
     if result.settled:
-        yield "Settled by the budget", result.settled
+        yield "Chosen from n, ε and δ", result.settled
 
 
 def _listed(settings: Mapping[str, Any]) -> str:

@@ -36,11 +36,12 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
     )
     if summary.renewed:
         console.print(
-            f"{len(summary.renewed)} cells were done before, on other data than are here now: run again", soft_wrap=True
+            f"{len(summary.renewed)} finished cells were re-run because the data on this machine has changed",
+            soft_wrap=True,
         )
     if summary.changed:
         console.print(
-            f"{len(summary.changed)} of those done before were run with other code; --refresh runs them again",
+            f"{len(summary.changed)} of the finished cells come from other code; --refresh re-runs them",
             soft_wrap=True,
         )
     console.print(f"Results in {summary.folder.path}", soft_wrap=True)

@@ -28,25 +28,33 @@ def sweep(
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Results folder. \\[default: dpbench-results/NAME]")] = None,
-    executor: Annotated[str, typer.Option(help="local (processes), dask (a --scheduler) or slurm (jobs).")] = "local",
+    executor: Annotated[
+        str, typer.Option(help="Where cells run: local (processes), dask (a --scheduler) or slurm (jobs).")
+    ] = "local",
     scheduler: Annotated[
         str | None, typer.Option(help="Dask scheduler, like tcp://host:8786. \\[default: workers on this machine]")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Cells at a time. \\[default: cores / threads, or GPUs]")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Cells to run at a time. \\[default: cores / threads, or GPUs]")
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads per worker. \\[default: cores / workers]")] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Re-run failed cells.")] = False,
     refresh: Annotated[
         bool,
-        typer.Option("--refresh", help="Run cells again that were run with other code, a plugin's or dpbench's own."),
+        typer.Option("--refresh", help="Re-run cells whose results come from other code, a plugin's or dpbench's."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells and their state; run nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the cells and their state without running them.")
+    ] = False,
     slurm: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="What each Slurm job requests, like queue=long; repeat for more."),
+        typer.Option(
+            metavar="KEY=VALUE", help="A resource that each Slurm job requests, like queue=long; repeat for several."
+        ),
     ] = None,
     device: flags.Device = "auto",
 ) -> None:
-    """Run every cell of a grid that is not done yet; write one JSON result per cell."""
+    """Run every unfinished cell of a grid and write a JSON result per cell. Run it again to resume."""
     from dpbench import sweep as sweeps
     from dpbench.registry import load
 
@@ -84,5 +92,5 @@ def _estimate(overview: Overview) -> str:
     if not overview.cells(*TO_RUN):
         return "Nothing to do."
     if overview.seconds is None:
-        return "No estimate: no finished result of these learners here."
+        return "No estimate: these learners have no finished results here."
     return f"About {duration(overview.seconds)} with one worker, judging by finished results of the same learners."

@@ -50,7 +50,7 @@ def tune(
     out: flags.OutGiven = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Search a learner's settings using public labels; write the trials and the best. Test data is never read."""
+    """Choose a learner's settings by public labels and write all trials. The test split is never read."""
     keys, also = spec_file.read(spec, "search")
     _refuse_others(also, spec)
     search = flags.search_of(flags.rule_of(False, selection, also), space, tries, search_seed, None, also)
@@ -88,7 +88,7 @@ def tune(
 def _refuse_others(also: spec_file.RunOptions, spec: Path | None) -> None:
     for name in ("board", "settings", "repeats"):
         if getattr(also, name) is not None:
-            raise SpecError(f"Expected no {name} in {spec}: dpbench tune searches for settings, and runs nothing.")
+            raise SpecError(f"Expected no {name} in {spec}: dpbench tune only searches for settings.")
 
 
 def command_of(spec: Spec, file: Path, plugins: Registry) -> str:
@@ -128,7 +128,7 @@ def _show(tuning: Tuning, command: str, written: Path, console: Console) -> None
     default = tuning.default.accuracy if tuning.default else None
     best = max((trial.accuracy or 0.0 for trial in scored), default=0.0)
     if default is not None:
-        worse = " Warning: nothing that was tried is better; keep the defaults." if best <= default else ""
+        worse = " Warning: no setting beats them; keep the defaults." if best <= default else ""
         console.print(f"The defaults score {100 * default:.2f}% on the same labels.{worse}", soft_wrap=True)
     options = ",".join(f"{name}={value}" for name, value in (chosen.chosen or {}).items())
     console.print(f"Best: {tuning.spec.learner.name}:{options}", soft_wrap=True, markup=False)

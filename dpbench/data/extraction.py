@@ -198,8 +198,8 @@ def _expect_equal(prepared: Tensor, again: Tensor, index: int, extractor: Extrac
     same = prepared.shape == again.shape and prepared.dtype == again.dtype
     if not same or not torch.equal(prepared.nan_to_num(), again.nan_to_num()):
         raise DataError(
-            f"Image {index} comes out otherwise when extractor {extractor.name!r} prepares it again, in another order "
-            f"and by a fresh instance. {OWN}"
+            f"Image {index} comes out differently when extractor {extractor.name!r} prepares it again, in another "
+            f"order and by a fresh instance. {OWN}"
         )
 
 

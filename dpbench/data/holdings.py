@@ -61,7 +61,9 @@ def _delete(one: Holding) -> None:
         with FileLock(one.folder.with_suffix(".lock"), timeout=0):
             shutil.rmtree(one.folder)
     except Timeout:
-        raise OutputError(f"{one.name} ({one.what}) is in use by another process. Wait until it ends.") from None
+        raise OutputError(
+            f"{one.name} ({one.what}) is being used by another process. Wait until it finishes."
+        ) from None
     except OSError as error:
         raise OutputError(f"Cannot delete {one.folder}: {error.strerror}.") from error
     one.folder.with_suffix(".lock").unlink(missing_ok=True)

@@ -31,7 +31,7 @@ R = TypeVar("R")
 DATA = (float, complex, bytearray, np.floating, np.ndarray, Tensor, Image)
 """What may have been computed from images."""
 NUMBERS = 16  # that are options; more are a table
-OWN = "Each image must follow from its own record alone, or removing one would change the others: see 'Add a dataset'."
+OWN = "Each image must depend only on its own record, or removing one image would change others: see 'Add a dataset'."
 
 
 class PerImage(Generic[R]):

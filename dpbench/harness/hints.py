@@ -19,9 +19,9 @@ def suggest_network(images: Images | Features) -> None:
         return
     if max(width, height) > SIDE:
         progress.line(
-            f"These images are {width} x {height} pixels, and without --extractor a learner reads raw pixels. The "
-            "features of a network are smaller and serve private learners far better: add --extractor "
-            "efficientnet-lite0, or another of dpbench list extractors."
+            f"These images are {width} x {height} pixels, and without --extractor learners use raw pixels. "
+            "Private learners do far better on the features of a network: add --extractor efficientnet-lite0, or "
+            "another one from dpbench list extractors."
         )
 
 

@@ -60,7 +60,7 @@ def refuse_leftovers(learner: Learner) -> Iterator[None]:
 
 def _refusal(learner: Learner, left: str) -> str:
     return (
-        f"Learner {learner.name!r} leaves something behind: its fit changed {left}. Another fit in this process would "
-        "find it, and have more budget than is stated. Keep what a fit learns in the fit, and draw from the generator "
+        f"Learner {learner.name!r} leaves state behind: its fit changed {left}. The next fit in this process would "
+        "find it and spend more than the stated budget. Keep what a fit learns in the fit, and draw from the generator "
         "that it is given."
     )

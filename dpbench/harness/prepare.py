@@ -256,7 +256,7 @@ def code(parts: Parts) -> dict[str, str]:
 
 def _with_settings(settings: Path, resolved: ResolvedSpec) -> tuple[ResolvedSpec, transfer.Earlier]:
     if resolved.search is not None:
-        raise SpecError("Settings come from a file or from a search, not from both. Drop --settings or --selection.")
+        raise SpecError("Settings can come from a file or from a search, but not both. Drop --settings or --selection.")
     asked = resolved.parts.learner
     learner, earlier = transfer.settings_from(settings, asked)
     for name in resolved.named.keys() - {""}:
@@ -290,8 +290,8 @@ def _check_labels(asked: ResolvedSpec, public: int) -> None:
         )
     if learner.public == "labelled" and not asked.spec.public_labels:
         raise SpecError(
-            f"Learner {learner.name!r} needs labelled public data, which this protocol does not give. "
-            "Add --public-labels, and compare it only with results that have them too."
+            f"Learner {learner.name!r} needs labelled public data, but this run does not allow public labels. "
+            "Add --public-labels, and compare it only with other results that use them."
         )
     if learner.public == "labelled" and not public:
         raise SpecError(f"Learner {learner.name!r} needs public data. Add --public-fraction or --public-dataset.")

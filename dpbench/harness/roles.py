@@ -95,7 +95,7 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     with judged_by(read):
         splits = _loaded(parts, "dataset")
     labels = _labels(splits.train, "train", dataset)
-    public_rows, private_rows = _cut(_kept(splits, "train", dataset, rule), rule, splits.train.units)
+    public_rows, private_rows = cut(_kept(splits, "train", dataset, rule), rule, splits.train.units)
     owners = number_units(_units(splits.train, private_rows))
     units_of_rows = _guaranteed(owners, splits.unit, rule.unit, dataset)
     size = units_of_rows.count if units_of_rows else len(private_rows)
@@ -209,15 +209,15 @@ def check_sharing(roles: Roles, sharing: Sharing) -> None:
         overlap = {PUBLIC_IN_PRIVATE: _overlap(roles.images("public"), roles.images("private"), shared)}
         for pair, said in find_excess(overlap, len(roles.private)):
             raise SpecError(
-                f"{pair.capitalize()}: {said}. What is learned from public data is outside epsilon: use other public "
-                "data, or set allow_overlap (--allow-overlap); no board takes the result then."
+                f"{pair.capitalize()}: {said}. Epsilon does not cover what is learned from public data. Use other "
+                "public data, or set allow_overlap (--allow-overlap), with which no board accepts the result."
             )
 
 
 def _check_for_board(roles: Roles) -> None:
     if undeclared := sorted({name for name, said in roles.processing.items() if not said}):
         raise SpecError(
-            f"No board takes this run: the dataset does not say how its {' and '.join(undeclared)} images were made. "
+            f"No board accepts this run: the dataset does not say how its {' and '.join(undeclared)} images were made. "
             "List them as Records, hand them over as DeclaredImages with a sentence on what was done to each, or run "
             "without --board."
         )
@@ -226,7 +226,7 @@ def _check_for_board(roles: Roles) -> None:
     if (many := compared.copies.too_many) is not None:
         wrong.append(f"Private split: {many}")
     if wrong:
-        raise SpecError(f"No board takes this run. {wrong[0]}. Run it without --board.")
+        raise SpecError(f"No board accepts this run. {wrong[0]}. Run it without --board.")
 
 
 def select_public(public: PublicData, learner: Learner) -> PublicData:
@@ -264,7 +264,12 @@ def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
     return splits
 
 
-def _cut(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tuple[Tensor, Tensor]:
+def cut(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tuple[Tensor, Tensor]:
+    """Return which of these training rows are public and which are private, each ascending; whole units go to one side.
+
+    Raises:
+        SpecError: nothing private is left.
+    """
     random = np.random.default_rng(np.random.SeedSequence(rule.seed))
     public, private = deal_units(rows, units, lambda size: _sizes(size, rule), random)
     return torch.from_numpy(public), torch.from_numpy(private)

@@ -44,8 +44,8 @@ def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
         )
     if not torch.allclose(scores[:few], alone, rtol=TOLERANCE, atol=TOLERANCE * float(scores.abs().mean())):
         raise ComponentFailed(
-            "The predictor scores an example otherwise beside other examples: expected its scores to follow from that "
-            "example alone. Learn what it subtracts or divides by in the fit, and not from the test batch."
+            "The predictor scores an example differently when other examples are in the batch: scores must depend on "
+            "that example alone. Learn what it subtracts or divides by in the fit, not from the test batch."
         )
     array: np.ndarray = scores.numpy()
     return array

@@ -24,13 +24,13 @@ UNITS = 3.0  # of travel in a step, between them
 
 
 def effective_size(task: Task, budget: Budget) -> float:
-    """Return n / sigma: how many times the noise of one release the private examples are; inf without privacy."""
+    """Return n / sigma, the number of private examples relative to the noise of one release; inf without privacy."""
     sigma = gaussian_sigma(budget)
     return task.size / sigma if sigma else float("inf")
 
 
 def components(task: Task, budget: Budget) -> int:
-    """Return how many leading components of public features the budget carries: 1.3 (n / sigma)^0.6.
+    """Return how many leading components of the public features the budget supports: 1.3 (n / sigma)^0.6.
 
     At most a fourth as many as there are public examples, which estimate them, and no more than there are features.
     """
@@ -65,7 +65,7 @@ def pace(
     way: float, *, steps: int | None, sample_rate: float = 1.0, momentum: float = 0.0, clip: float = 1.0,
     who: str = "a linear head",
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the steps, unless they are given, and the learning rate with which a head travels `way` units of the clip.
+    """Return the steps, unless given, and the learning rate that move a head by `way` units of the clip.
 
     As many passes over the data as `STEPS` has full batches; a sampled step is the share `sample_rate` of a pass.
 

@@ -25,7 +25,7 @@ Transform = Callable[["Tensor"], "Tensor"]
 
 @dataclass(frozen=True)
 class GaussianPrior:
-    """What public data say of a head before it is trained: it is normal around `mean`, with this precision.
+    """A prior on a head from public data: normal around `mean`, with this precision.
 
     Training starts at the mean, and each step ends with the prior's proximal step, which is stable however strong the
     prior is: the head's distance from the mean is divided by 1 + step * precision. It reads no private row.
@@ -172,7 +172,7 @@ def descended(
 def residuals(logits: Tensor, y: Tensor) -> Tensor:
     """Return softmax minus one-hot, (c, k): the gradient of the cross-entropy of (c, k) logits with labels (c,).
 
-    Row i has the same bits wherever it stands: see `privacy.core.exact.elementwise`.
+    Row i has the same bits at any position in the batch: see `privacy.core.exact.elementwise`.
     """
     import torch
 
@@ -194,7 +194,7 @@ class Standardise:
 def standardisation(x: Tensor) -> Standardise:
     """Return the map that subtracts the mean of public `x`, (n, *example_shape), and divides by its deviation.
 
-    Features that hardly vary in public (below a millionth of the largest deviation) are centred only.
+    Features that hardly vary in the public data (below a millionth of the largest deviation) are only centred.
 
     Raises:
         SpecError: fewer than two public examples, or features that are not finite.

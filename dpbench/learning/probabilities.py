@@ -69,12 +69,12 @@ def label_temperature(logits: Tensor, y: Tensor) -> float:
 
 
 def plan_temperature(steps: float, name: str = "temperature") -> Choice:
-    """Return the planned choice of a temperature: it costs 3% of what `steps` full batches do, in 1 / sigma^2."""
+    """Return the planned choice of a temperature. It costs 3% of `steps` full batches, measured in 1 / sigma^2."""
     return Choice(name, len(TEMPERATURES), relative_noise=float(f"{(SHARE * steps) ** -0.5:.3g}"))
 
 
 def choose_temperature(curator: Curator, head: Tensor, name: str = "temperature") -> float:
-    """Return the temperature that private rows choose: of least Brier score, by the exponential mechanism.
+    """Return the temperature with the lowest Brier score on private rows, chosen by the exponential mechanism.
 
     A row loses half its squared distance between probabilities and one-hot label by each temperature, 0 to 1, a
     function of that row and public values to the last bit.
@@ -112,7 +112,7 @@ def noise_temperature(logits: Tensor, noise: float) -> float:
 
 
 def aimed(predict: Predict, task: Task, public: PublicData, prior: Tensor | None = None) -> Predict:
-    """Return the predictor of logits for the metric that the task names: adjusted where it counts classes alike.
+    """Return the predictor adjusted to the task's metric, where that metric weights all classes equally.
 
     For balanced accuracy the logarithm of the class prior is taken off the logits (Menon et al. 2021, equation 9,
     tau = 1). For any other metric the predictor stays as it is.

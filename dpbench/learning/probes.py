@@ -25,8 +25,8 @@ _TRAINING = (*_OWN, "sample_rate", "init")  # what the map of the features does 
 class ProbeLearner(Learner):
     """Private softmax regression on `features`, a map that reads public values only.
 
-    A subclass defines `features`. Settings of it that share features and samples are tuned together: one gathered
-    batch serves all their learning rates, clips and numbers of steps. Steps and learning rate follow the budget unless
+    A subclass defines `features`. Settings that share features and samples are tuned together: one gathered
+    batch serves all learning rates, clips and numbers of steps. Steps and learning rate follow the budget unless
     they are set: see `learning.defaults`.
     """
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Trainable(Extractor):
-    """An extractor whose weights can be made here, from no data at all: `dpbench pretrain` asks it to."""
+    """An extractor whose weights can be trained here without real data, by `dpbench pretrain`."""
 
     recipe: ClassVar[type[Any]]
     """A frozen dataclass of what decides the weights, `steps` and `batch` among its fields: the command's options."""
@@ -26,8 +26,8 @@ class Trainable(Extractor):
     ) -> None:
         """Make the weights that an instance of `recipe` describes, and write them to the file `out`.
 
-        What an interruption leaves beside `out` goes on, with `resume`, to the same weights. `report` is told `step`
-        (how many are done) after each step, and whatever else is worth watching under a name of one word.
+        After an interruption, `resume` continues from the files next to `out` and reaches the same weights. `report`
+        receives `step` (how many are done) after each step, and any other values worth watching.
 
         Raises:
             SpecError: `out` is there already, or an interrupted pre-training is and `resume` does not ask for it.

@@ -42,8 +42,8 @@ class Model:
     """One seed's predictor on its features: `predict`, `decision_function`, `save`; `card` says what it is.
 
     Images are paths, PIL images or arrays of 0 to 255; of a run on feature vectors (`dpbench.dataset`), vectors. A
-    model is post-processing of the fit's output: it costs no privacy beyond what the card states. To ask it twice, or
-    many times, costs nothing either.
+    model is post-processing of the fit's output: it costs no privacy beyond what the card states. Using
+    it many times costs nothing either.
     """
 
     card: Card
@@ -67,7 +67,7 @@ class Model:
         return [*self.card.lines(), ("model", self.digest)]
 
     def predict(self, images: Asked) -> np.ndarray:
-        """Return the class of each image, (n,) of `classes_`; that of the highest score, the first of equal ones.
+        """Return the class with the highest score for each image, (n,) of `classes_`; the first one of a tie.
 
         Raises:
             DataError: an image cannot be read, or is of another shape than those it learned from.
@@ -95,7 +95,7 @@ class Model:
         return found
 
     def predict_proba(self, images: Asked) -> np.ndarray:
-        """Return the softmax of the scores, where those are logits: as honest as the result's calibration error says.
+        """Return the softmax of the scores, if they are logits. See the result's calibration error before you use it.
 
         Raises:
             SpecError: the learner's scores are no logits; others as `predict`.
@@ -108,7 +108,7 @@ class Model:
         return torch.from_numpy(self.decision_function(images)).softmax(1).numpy()
 
     def score(self, images: Asked, y: Sequence[Any] | np.ndarray) -> float:
-        """Return the share of images whose class is that of `y`."""
+        """Return the share of images that are classified as in `y`."""
         return float((self.predict(images) == np.asarray(y)).mean())
 
     def save(self, file: Path | str) -> Path:

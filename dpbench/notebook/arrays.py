@@ -55,11 +55,11 @@ def dataset(
     licence: str = "as stated by its owner",
     processing: str = "",
 ) -> Dataset:
-    """Return a dataset of your own arrays, for `dpbench.run(dataset=...)`; it keeps copies of them.
+    """Turn your own arrays into a dataset for `dpbench.run(dataset=...)`. The arrays are copied.
 
-    Neighbouring datasets differ by one row of `x`. Which classes there are is public, as is how many rows.
-    Results and models name the data by a digest under a key that this machine made and keeps, in the cache folder:
-    without it nobody can try guesses of a row. On another machine the same arrays have another name and other noise.
+    Neighbouring datasets differ by one row of `x`. The classes and the number of rows are public.
+    Results and models identify the data by a digest keyed with a secret in this machine's cache folder, so that nobody
+    can test guesses of a row. On another machine the same arrays get another name and other noise.
 
     Args:
         x: training images of whole numbers 0 to 255, (n, height, width) or (n, height, width, 3), from which the public

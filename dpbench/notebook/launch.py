@@ -56,11 +56,11 @@ def run(
     device: str = "auto",
     keep_models: bool | None = None,
 ) -> Results:
-    """Fit once a seed, score on the test split, write one JSON result into `out`; of lists, each combination.
+    """Train once per seed, score on the test split and write a JSON result to `out`; lists run every combination.
 
-    A component is a name with options as in the shell ("pillar:k=40"), a class of a plugin, or an instance; it need not
-    be installed. Of lists, what is done in `out` already is not run again, unless it is of a class of your own or
-    the code or the data have changed. A learner that is the ceiling runs once, at ε = ∞.
+    A component is a name with options as in the shell ("pillar:k=40"), a plugin class, or an instance; it does not have
+    to be installed. With lists, combinations that are already in `out` are not run again, unless they use a class of
+    your own or the code or the data have changed. The non-private baseline runs once, at ε = ∞.
 
     Args:
         learner: one or several.
@@ -112,7 +112,7 @@ def run(
 
 
 def check(component: str | type[Dataset | Extractor | Learner]) -> dict[str, str | None]:
-    """Hold a component to the laws, as `dpbench check` does: each law with None, or with how it is broken.
+    """Test a component against the laws, as `dpbench check` does. Yields each law with None, or with how it is broken.
 
     Args:
         component: by name with its options ("pillar:k=8"), or a class of your own, which need not be installed.
@@ -129,7 +129,7 @@ def check(component: str | type[Dataset | Extractor | Learner]) -> dict[str, str
 
 
 def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
-    """Return the figure of a sweep file with a [plot] table, or of a ready-made sweep, as far as there are results.
+    """Return the figure of a sweep file with a [plot] table, or of a ready-made sweep, drawn from the results so far.
 
     Its axes are those of `matplotlib`: `figure(...).axes`.
 

@@ -32,7 +32,7 @@ PLACE = "dpbench-results"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Results(Sequence["Results"]):
-    """One result or several; it shows as the table that `dpbench results` prints.
+    """One or several results; displayed as the table that `dpbench results` prints.
 
     Each item is a `Results` of one. `records` are the results themselves, as their files hold them.
     """
@@ -67,13 +67,13 @@ class Results(Sequence["Results"]):
         return self.record.metrics["accuracy"].mean
 
     def frame(self) -> DataFrame:
-        """Return a pandas frame: a row a result, the columns of `dpbench results --csv`."""
+        """Return a pandas frame with a row per result and the columns of `dpbench results --csv`."""
         import pandas
 
         return pandas.read_csv(io.StringIO(formats.render_csv(self.filed)))
 
     def plot(self, metric: Metric = "accuracy", ax: Axes | None = None) -> Axes:
-        """Draw a metric against ε, a line a learner, with 95% intervals; return the axes.
+        """Plot a metric against ε with a line per learner and 95% intervals; return the axes.
 
         Raises:
             SpecError: the results are of several protocols, or lack the metric.
@@ -81,9 +81,9 @@ class Results(Sequence["Results"]):
         return epsilon_plot.plot_against_epsilon(self._tables(check_metric(metric)), metric, ax)
 
     def model(self, seed: int | None = None, device: str = "auto") -> Model:
-        """Return the model of a seed, the first unless another is named: kept from the run, or fitted once more.
+        """Return the model of a seed (default: the first), saved by the run or fitted again.
 
-        A fit that is repeated gives the labels of the run's own, or is refused.
+        A repeated fit must give the same labels as the run, or it is refused.
 
         Raises:
             SpecError: there are several results, no such seed, or the predictor cannot be kept.
@@ -136,7 +136,7 @@ class Results(Sequence["Results"]):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two results held against each other by the boards' paired test."""
+    """Two results compared by the boards' paired test."""
 
     said: tuple[str, ...]
     difference: float  # of the metric, first minus second, a share of 1
@@ -152,9 +152,9 @@ class Comparison:
 
 
 def results(*places: str | Path) -> Results:
-    """Return the results in files and below folders, by default `dpbench-results`, the newest of each spec.
+    """Return the results in files and folders (default: `dpbench-results`), the newest for each spec.
 
-    A warning names each file that is damaged, or was changed after it was written: it is left out.
+    Files that are damaged or were changed after they were written are skipped with a warning.
 
     Raises:
         DataError: a place does not exist, or there is no result in any of them.
@@ -166,12 +166,12 @@ def results(*places: str | Path) -> Results:
 
 
 def load(*places: str | Path) -> DataFrame:
-    """Return results as a pandas frame, a row each: see `results` and `Results.frame`."""
+    """Return results as a pandas frame with a row per result: see `results` and `Results.frame`."""
     return results(*places).frame()
 
 
 def compare(first: Results | str | Path, second: Results | str | Path, metric: Metric = "accuracy") -> Comparison:
-    """Return by how much two results differ, and whether that is more than noise.
+    """Compare two results: their difference, and whether it is significant.
 
     Raises:
         SpecError: they share no test examples and seeds to pair, or lack the metric.

@@ -262,4 +262,4 @@ def _remarks(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[str]:
     if batches and batches.normalised_by == "expected-size" and receipt.adjacency == "add-or-remove-one":
         yield "Sums are divided by the expected batch size: if it follows from n, then n is public."
     if receipt.audit is None:
-        yield "No audit: that the loop does what its events say rests on its author's word."
+        yield "No audit: nothing but the author's word shows that the loop does what its events say."

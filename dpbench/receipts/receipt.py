@@ -104,7 +104,7 @@ class AuditFigures(Record):
 
 
 class Receipt(Record):
-    """What a model's epsilon follows from; `dpbench receipt check` computes it again."""
+    """Everything a model's epsilon is computed from; `dpbench receipt check` recomputes it."""
 
     schema_version: Literal[1] = Field(default=1, description="of this schema")
     epsilon: float = Field(ge=0, allow_inf_nan=False, description="as stated, in nats")
@@ -147,7 +147,7 @@ def receipt(
     files: Mapping[str, Path | str] | None = None,
     audit: AuditFigures | None = None,
 ) -> Receipt:
-    """Return the receipt of a model that was trained privately, by whatever loop.
+    """Return the receipt of a privately trained model, from any training loop.
 
     >>> from dpbench.receipts import Search, Training, gaussian_steps
     >>> done = Training(events=gaussian_steps(sigma=1.0, steps=100, rate=0.01), size=10_000)

@@ -24,6 +24,16 @@ SUSPECT = 0.05
 """Above this share of near copies a result asks a person to look; the chest X-rays, CIFAR-10 and HAM10000 have less."""
 
 
+def overlap_name(pair: str) -> str:
+    """Say which images a count of two splits is of.
+
+    >>> overlap_name("test in private")
+    'Test images that are also in the private split'
+    """
+    of, among = pair.split(" in ")
+    return f"{of.capitalize()} images that are also in the {among} split"
+
+
 class Overlap(BaseModel):
     """Of `among` images, how many are the same as one of the others, and how many the same or near (`duplicates`).
 
@@ -38,8 +48,8 @@ class Overlap(BaseModel):
     units: int | None = Field(default=None, ge=0, exclude_if=lambda value: value is None)
 
     def __str__(self) -> str:
-        of_units = "" if self.units is None else f", {self.units:,} of a unit that is in both"
-        return f"{self.near:,} of {self.among:,} images, {self.exact:,} exactly{of_units}"
+        of_units = "" if self.units is None else f"; {self.units:,} belong to a unit that is in both splits"
+        return f"{self.near:,} of {self.among:,} (near-duplicates; {self.exact:,} identical){of_units}"
 
 
 class Copies(BaseModel):
@@ -57,7 +67,7 @@ class Copies(BaseModel):
         if self.images <= COPIES * self.among:
             return None
         return (
-            f"expected at most {COPIES:.0%} of the {self.among:,} private images to be copies of another one, got "
+            f"expected at most {COPIES:.0%} of the {self.among:,} private images to be copies of another, got "
             f"{self.images:,}, of one image {self.most:,}. Remove repeats at the source; do not oversample: a learner "
             "that reweights classes costs no privacy"
         )

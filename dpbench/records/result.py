@@ -253,8 +253,8 @@ class Result(_Record):
         if counted is None or not counted.near:
             return "ε 0: no private example was read"
         return (
-            f"ε 0 of the plan, but {counted.near:,} of {counted.among:,} public images are copies of private ones or "
-            f"nearly so ({counted.exact:,} exactly)"
+            f"ε 0 by its plan, but {counted.near:,} of {counted.among:,} public images are near-duplicates of private "
+            f"ones ({counted.exact:,} identical)"
         )
 
     def _alike(self) -> list[str]:
@@ -264,7 +264,7 @@ class Result(_Record):
             return []
         return [
             f"{counted.near:,} of {counted.among:,} public images look like a private one ({counted.exact:,} are "
-            "identical). Look at some: ε does not cover what is learned from copies."
+            "identical). Check some of them: ε does not cover what is learned from copies."
         ]
 
     def _undeclared(self) -> list[str]:
@@ -272,8 +272,8 @@ class Result(_Record):
         if not self.privacy.sigma or (self.task.processing or {}).get("private", "declared"):
             return []
         return [
-            "The dataset does not say how its private images were made. ε holds only if each was made on its own: "
-            "see 'Add a dataset'."
+            "The dataset does not say how its private images were processed. ε holds only if each was processed on its "
+            "own: see 'Add a dataset'."
         ]
 
     def _repeated(self) -> list[str]:
@@ -282,8 +282,8 @@ class Result(_Record):
         if copies is None or copies.most < 2 or not self.privacy.sigma or epsilon is None:
             return []
         return [
-            f"One private image is there {copies.most:,} times, and {copies.images:,} of {copies.among:,} have a copy. "
-            f"For {copies.most:,} copies together ε is {epsilon:.4g}."
+            f"{copies.images:,} of {copies.among:,} private images are exact copies of another; one image appears "
+            f"{copies.most:,} times. Its copies together have ε {epsilon:.4g}."
         ]
 
     def _owned(self) -> list[str]:
@@ -292,9 +292,9 @@ class Result(_Record):
         if units is None or self.spec.unit or not self.privacy.sigma or units.largest_epsilon is None:
             return []
         return [
-            f"ε is stated for one image, and the images belong to {units.count:,} {units.word}s. For the {units.word} "
-            f"with most images ({units.largest}) ε is {units.largest_epsilon:.4g}, for the median one ({units.median}) "
-            f"{units.median_epsilon:.4g}. To state ε for a {units.word}, add --unit {units.word}."
+            f"ε is stated for one image, but the images belong to {units.count:,} {units.word}s. For the {units.word} "
+            f"with the most images ({units.largest}) ε is {units.largest_epsilon:.4g}; for the median one "
+            f"({units.median}) it is {units.median_epsilon:.4g}. Add --unit {units.word} to state ε for a {units.word}."
         ]
 
     def _risky(self) -> list[str]:
@@ -303,8 +303,8 @@ class Result(_Record):
         if not self.privacy.sigma or delta <= 0.5 / size:
             return []
         return [
-            f"Delta {delta:g} is {delta * size:.0%} of 1/n, n = {size:,}: at 1/n a mechanism may publish one row at "
-            "random. Use a delta well below."
+            f"Delta {delta:g} is {delta * size:.0%} of 1/n (n = {size:,}). At 1/n a mechanism may publish a random "
+            "row, so use a delta well below it."
         ]
 
     def _unused(self) -> list[str]:
@@ -313,7 +313,7 @@ class Result(_Record):
             return []
         return [
             f"Release {release.name!r} asked for {least} of its {release.steps} planned steps in a seed: the rest cost "
-            "accuracy and bought nothing. Plan what is asked."
+            "accuracy and bought nothing. Plan only the steps that the fit uses."
             for release in self.privacy.plan
             if (least := min((seed.spent.get(release.name, 0) for seed in self.seeds), default=0)) < release.steps
         ]
@@ -325,17 +325,15 @@ class Result(_Record):
             return []
         return [
             f"Accuracy {accuracy:.1%} is not above the largest class's share of the test split, "
-            f"{self.task.largest:.1%}: always guessing that class does as well. Balanced accuracy is {balanced:.1%}, "
-            f"by chance {1 / len(self.task.classes):.1%}."
+            f"{self.task.largest:.1%}: always guessing that class does as well. Balanced accuracy is {balanced:.1%} "
+            f"(chance: {1 / len(self.task.classes):.1%})."
         ]
 
     def _few(self) -> list[str]:
         """Say where an interval rests on two seeds alone."""
         if len(self.seeds) != 2:
             return []
-        return [
-            "Two seeds say little of the noise between them: the interval is wide or by luck narrow. Use five or more."
-        ]
+        return ["Two seeds are too few for a reliable interval. Use five or more."]
 
     @property
     def file_name(self) -> str:

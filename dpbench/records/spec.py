@@ -82,6 +82,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         SpecError: the file cannot be read or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"Cannot read the spec {path}: {error}.") from error

@@ -43,7 +43,7 @@ def entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origi
     spec = make_spec({**board.protocol, **values}, origin)
     if spec.allow_overlap:
         raise SpecError(
-            f"Expected no allow_overlap in {origin}: public images that are private ones are on no board. Run it "
+            f"Expected no allow_overlap in {origin}: no board allows public images that are also private. Run it "
             "without --board."
         )
     if plugins.find("learner", spec.learner.name).cls.reference:
@@ -56,7 +56,7 @@ def entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origi
         )
     if rule == "private-accounted" and not spec.secure_rng:
         raise SpecError(
-            "Expected secure_rng with selection private-accounted on a board: a published seed tells how many runs the "
-            "best had to beat. Add --secure-rng."
+            "Expected secure_rng with selection private-accounted on a board: a published seed reveals how many runs "
+            "the best one beat. Add --secure-rng."
         )
     return spec

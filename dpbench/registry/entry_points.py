@@ -93,7 +93,7 @@ class Registry:
         self._refuse_clash(kind, name)
         known = self.components[kind]
         if name not in known:
-            left_out = f" {len(self.broken)} broken plugin(s) were left out, see `dpbench list`." if self.broken else ""
+            left_out = f" {len(self.broken)} broken plugin(s) were skipped, see `dpbench list`." if self.broken else ""
             chosen = os.environ.get(CHOSEN)
             only = "" if chosen is None else f" {CHOSEN}={chosen} leaves every other plugin out."
             raise UnknownName(unknown_name(kind, name, known) + left_out + only)

@@ -41,6 +41,8 @@ def check_writable(folder: Path) -> None:
     Raises:
         OutputError: the folder cannot be created or written.
     """
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"Expected a folder to write into, got {folder}, which is a file. Name another one.")
     probe = folder / ".dpbench-probe"
     write_atomically(probe, lambda file: file.write(b""))
     probe.unlink()

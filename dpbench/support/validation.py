@@ -53,4 +53,4 @@ def sentence(error: ValidationError, origin: str, models: Mapping[str, type[Base
         return f"Expected {found.field!r} in {origin}" + (f": {meaning}." if meaning else "; it has no default.")
     if found.field == "file":
         return f"Expected values that fit together in {origin}: {found.said}."
-    return f"{found.field}={found.value!r} in {origin} does not fit: {found.said}."
+    return f"{found.field}={found.value!r:.80} in {origin} does not fit: {found.said}."

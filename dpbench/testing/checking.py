@@ -25,6 +25,8 @@ def check_laws(registry: Registry, text: str) -> Iterator[tuple[str, str | None]
         text: `name` or `name:key=value`; a name that several kinds share is checked as each. Of extractors joined by
             `+`, each is checked.
     """
+    if not text.strip():
+        raise UnknownName("Expected the name of a component, got nothing. `dpbench list` shows them.")
     joined = Component.parse_extractor(text)
     if joined.name == CONCAT and any(part.name in registry.components["extractor"] for part in joined.parts):
         subjects = [(part, registry.build("extractor", part.name, part.options)) for part in joined.parts]

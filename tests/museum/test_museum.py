@@ -92,7 +92,7 @@ SAID = {
     "choice-at-twice-eps0": "law of 'classes', part by part",
     "shards-by-position": "an example moved more than one vote of a query",
     "evaluation-on-training-images": "Test in private: expected at most 1%",
-    "oversampling-of-a-rare-class": "private images to be copies of another one, got 1,016, of one image 8.",
+    "oversampling-of-a-rare-class": "private images to be copies of another, got 1,016, of one image 8.",
     "settings-laundered-by-resizing": "recorded as private-unaccounted, which no board ranks",
     "unaccounted-tuning": "its search is outside epsilon",
 }

@@ -19,7 +19,7 @@ def describe_cost(results: Sequence[Result], seed: int | None) -> str:
     what = f"Running {fits} seed{'s' * (fits != 1)} of {len(results)} result{'s' * (len(results) != 1)} again"
     memory = f" and {bytes_in_words(peak)} of memory" if peak else ""
     silent = len(results) - len(timed)
-    untold = f" ({silent} of them must not say what they took)" if silent else ""
+    untold = f" ({silent} of them must not reveal their cost)" if silent else ""
     return (
         f"{what}: about {duration(seconds)}{memory} by what their authors recorded{untold}. Features that are not in "
         "the cache are extracted first."

@@ -60,8 +60,8 @@ def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
         if not _verified(file, one.checksum):
             file.unlink()
             raise DataError(
-                f"Expected {one.checksum} of {one.url}, got another file, which is deleted: it was damaged on its way, "
-                "or changed by its publisher. Try again; if it stays so, report it to the plugin's authors."
+                f"Expected {one.checksum} of {one.url}, got another file, now deleted: it was damaged in transit or "
+                "changed by its publisher. Try again; if it happens again, report it to the plugin's authors."
             )
     return files
 
@@ -147,7 +147,10 @@ def _append(file: Path, block: bytes, mode: Literal["ab", "wb"]) -> None:
         with file.open(mode) as out:
             out.write(block)
     except OSError as error:
-        raise OutputError(f"Cannot write {file}: {error.strerror}. What came is kept; free some space.") from error
+        raise OutputError(
+            f"Cannot write {file}: {error.strerror}. The partial download is kept. Free some space and "
+            "repeat the command."
+        ) from error
 
 
 def _verified(file: Path, checksum: str) -> bool:
@@ -157,7 +160,11 @@ def _verified(file: Path, checksum: str) -> bool:
 
 
 def _unreachable(wanted: Download, file: Path, reason: str) -> DataError:
-    kept = f"The part in {file} is kept: the same command goes on from there" if file.exists() else "Try again later"
+    kept = (
+        f"The partial download in {file} is kept; repeat the command to continue"
+        if file.exists()
+        else "Try again later"
+    )
     return DataError(
         f"Expected {wanted.url} to answer, got: {reason}. {kept}; or download it elsewhere and run "
         "`dpbench data import`."

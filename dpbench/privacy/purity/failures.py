@@ -52,7 +52,9 @@ def _without_text(error: BaseException, what: str, public: bool) -> Exception:
     own = (strangers or traces)[-1]
     if public:
         told = "".join(traceback.format_exception(type(error), error, (strangers or traces)[0], chain=False)).rstrip()
-        return ComponentFailed(f"{what} failed over no rows, where nothing is private, so all of it is shown:\n{told}")
+        return ComponentFailed(
+            f"{what} failed on an empty chunk, which holds nothing private, so here is the whole error:\n{told}"
+        )
     return ComponentFailed(
         f"{what} failed: {type(error).__name__} in {Path(own.tb_frame.f_code.co_filename).name}, line {own.tb_lineno}. "
         "What it said may tell private values. Add --debug to see it, where those may be seen."

@@ -170,6 +170,6 @@ def _refuse(event: str, details: tuple[Any, ...]) -> None:
 @cache
 def _tell_withheld() -> None:
     progress.line(
-        "What a plugin printed, warned of or logged while it held private rows was withheld, now and from here on: it "
+        "Output that a plugin printed, warned or logged while it held private rows is withheld, because it "
         "may tell private values. Add --debug to see it, where those may be seen."
     )

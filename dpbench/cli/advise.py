@@ -1,0 +1,155 @@
+"""`dpbench advise`: what to expect on images of your own, before any private run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dpbench.cli import flags
+from dpbench.cli.request import split_numbers
+from dpbench.errors import SpecError
+
+if TYPE_CHECKING:
+    from dpbench.studies.advise.advice import Advice, AtEpsilon
+    from dpbench.studies.advise.forecast import Forecast
+
+LEAST = 10  # labelled public images, for five folds
+MOST = 20  # epsilons
+
+
+def advise(
+    folder: Annotated[Path, typer.Argument(help="Folder of images, laid out as FOLDER/train/CLASS/IMAGE.")],
+    epsilon: Annotated[
+        list[str] | None, typer.Option("--epsilon", help="Target epsilon, or several: 0.5,1,4. \\[default: 1]")
+    ] = None,
+    extractor: flags.Extractor = None,
+    accuracy: Annotated[
+        float | None, typer.Option(help="Also find the smallest epsilon for this accuracy, like 0.9.")
+    ] = None,
+    labels: Annotated[
+        bool, typer.Option("--public-labels/--no-public-labels", help="Whether labels of public images may be read.")
+    ] = True,
+    delta: Annotated[float, typer.Option(help="Target delta, below 1/n.")] = 1e-5,
+    public_fraction: Annotated[float, typer.Option(help="Share of the training images that is public.")] = 0.1,
+    split_seed: Annotated[int, typer.Option(help="Seed of the public/private split.")] = 0,
+    device: flags.Device = "auto",
+    as_json: flags.Json = False,
+) -> None:
+    """Predict what each learner will score on your images, from the public ones alone. No private image is opened."""
+    from dpbench.records.protocol import ACCOUNTABLE, SMALLEST_DELTA, Component, SplitRule
+
+    epsilons = split_numbers(epsilon, "--epsilon") or [1.0]
+    low, high = ACCOUNTABLE
+    for one in epsilons:
+        if not low <= one <= high:
+            raise SpecError(f"Expected --epsilon {one:g} from {low:g} to {high:g}.")
+    if len(set(epsilons)) < len(epsilons) or len(epsilons) > MOST:
+        raise SpecError(f"Expected up to {MOST} different values of --epsilon, got {len(epsilons)}.")
+    if not SMALLEST_DELTA <= delta < 1:
+        raise SpecError(f"Expected --delta {delta:g} from {SMALLEST_DELTA:g} to 1.")
+    if not 0 < public_fraction < 1:
+        raise SpecError(f"Expected --public-fraction {public_fraction:g} between 0 and 1: advice needs public images.")
+    if split_seed < 0:
+        raise SpecError(f"Expected --split-seed {split_seed} to be at least 0.")
+
+    from dpbench.registry import load
+    from dpbench.registry.components import build
+    from dpbench.studies.advise.advice import advise as made
+    from dpbench.studies.advise.advice import check_wish
+    from dpbench.studies.advise.folder import open_public
+    from dpbench.support.device import find_device
+
+    check_wish(accuracy)
+    plugins = load()
+    plugins.report_broken()
+    chosen = build(plugins, "extractor", Component.parse_extractor(extractor or "pixels"))
+    rule = SplitRule(public_fraction, 1.0, None, split_seed)
+    part = open_public(folder.expanduser(), rule, chosen, find_device(device), hint=extractor is None)
+    if labels and len(part.y) < LEAST:
+        raise SpecError(
+            f"Expected at least {LEAST} labelled public images to rehearse on, got {len(part.y)}. Raise "
+            "--public-fraction, or add --no-public-labels."
+        )
+    found = made(part, epsilons, delta, plugins, labels=labels, wished=accuracy)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found), indent=2))
+    else:
+        _show(found, folder, Console())
+
+
+def _show(found: Advice, folder: Path, console: Console) -> None:
+    console.print(
+        f"{folder}: {found.private:,} private and {found.public:,} public images of {len(found.classes)} classes, "
+        f"{found.dimensions} effective dimensions. No private image was opened.",
+        soft_wrap=True, markup=False,
+    )  # fmt: skip
+    console.print("Expected accuracy in percent (90% interval), default settings:")
+    console.print(_table(found))
+    for line in _remarks(found):
+        console.print(line, soft_wrap=True, markup=False)
+
+
+def _table(found: Advice) -> Table:
+    table = Table("learner", *(f"ε {one.epsilon:g}" for one in found.at), box=None)
+    learners = found.at[-1].forecasts
+    for learner in sorted(learners, key=lambda name: -learners[name].mean):
+        table.add_row(learner, *(_cell(one.forecasts[learner]) for one in found.at))
+    if found.alone is not None:
+        table.add_row("public labels alone", *(f"{100 * found.alone:.1f}" for _ in found.at))
+    return table
+
+
+def _cell(one: Forecast) -> str:
+    return f"{100 * one.mean:.1f} ({100 * one.low:.0f}–{100 * one.high:.0f})"
+
+
+def _remarks(found: Advice) -> Iterator[str]:
+    from dpbench.studies.advise.advice import KNOWN
+
+    picks = {one.pick for one in found.at}
+    if len(picks) == 1:
+        yield f"Start with `{picks.pop()}`, which has the highest expected accuracy."
+    else:
+        best = ", ".join(f"`{one.pick}` at ε {one.epsilon:g}" for one in found.at)
+        yield f"Start with the learner of the highest expected accuracy: {best}."
+    if found.alone is None:
+        yield (
+            "Public labels were not read, so dpbench does not know how hard your classes are to tell apart: these are "
+            "averages of boards of a similar size. --public-labels gives narrower intervals."
+        )
+    elif behind := [one for one in found.at if _best(one) < found.alone]:
+        where = ", ".join(f"{one.epsilon:g}" for one in behind)
+        yield (
+            f"At ε {where} the {found.public:,} public labels alone are expected to beat every private learner above. "
+            "Compare with --learner public-only --public-labels, which has ε 0."
+        )
+    if found.wish is not None:
+        yield _wished(found)
+    if outside := [one.epsilon for one in found.at if not KNOWN[0] <= one.epsilon <= KNOWN[1]]:
+        yield (
+            f"The boards cover ε {KNOWN[0]:g} to {KNOWN[1]:g}. No result backs the intervals at ε "
+            f"{', '.join(f'{one:g}' for one in outside)}."
+        )
+    yield "Expect less if your test images differ from the training images: no public number shows that."
+
+
+def _best(one: AtEpsilon) -> float:
+    return max(found.mean for found in one.forecasts.values())
+
+
+def _wished(found: Advice) -> str:
+    wish = found.wish
+    assert wish is not None and math.isfinite(wish.accuracy)
+    wanted = f"{100 * wish.accuracy:g}%"
+    if wish.expected is None:
+        return f"No ε up to 8 is expected to give {wanted} on these images."
+    safe = "at no ε up to 8" if wish.safe is None else f"at ε {wish.safe:g}"
+    return f"{wanted} is expected from ε {wish.expected:g} on; the whole interval is above it {safe}."

@@ -1,0 +1,206 @@
+"""What the boards tell about data that they have not seen: a rehearsal and a mean distance from it for each learner.
+
+A rehearsal is `class-means` with settings chosen by five-fold cross-validation on labelled public images, under the
+noise of the private run: what `dpbench tune` does. Boards have such a record each. In logits, a learner's accuracy is
+predicted as the rehearsal's plus that learner's mean distance from the rehearsals on the boards. Where there are no
+public labels, the prediction is the mean accuracy on the boards with a similar number of private images times epsilon
+per class. Either way every data set of the boards counts the same, however many boards it has.
+
+Half the width of an interval is the 90% quantile of the errors that these predictions make on the boards when the data
+set that they predict is left out: `assess` repeats all of it for each data set, intervals included.
+
+Not covered: a test set that differs from the public images, which no public number shows.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from dpbench.errors import DataError
+
+Basis = Literal["rehearsal", "numbers"]
+LEARNERS = ("thrift", "whitened", "pillar", "class-means", "dp-sgd", "dp-raft", "jl")
+LEVEL = 0.9  # of the intervals
+NEAR = 0.4  # decades of private images times epsilon per class within which boards are similar
+EXPERIENCE = Path(__file__).parent / "experience.json"
+_SMALLEST = 0.005  # accuracies are kept this far from 0 and 1, where logits end
+
+
+class Experience(BaseModel):
+    """One board: public numbers of its data, its rehearsal, and what learners scored at their defaults."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    board: str
+    dataset: str
+    private: int = Field(gt=0)
+    classes: int = Field(gt=1)
+    epsilon: float = Field(gt=0)
+    rehearsal: float | None  # None where the board has none
+    accuracy: Mapping[str, float]  # of each learner, mean over seeds
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is public about data that no board has."""
+
+    private: int
+    classes: int
+    epsilon: float
+    rehearsal: float | None = None
+
+    @property
+    def signal(self) -> float:
+        """Private images times epsilon per class, as a decimal logarithm."""
+        return math.log10(self.private * self.epsilon / self.classes)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """An accuracy with its 90% interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Forecaster:
+    """Predicts from some boards."""
+
+    boards: Sequence[Experience]
+    basis: Basis
+
+    def predict(self, asked: Question, learner: str) -> Forecast:
+        """Return the accuracy that a learner is expected to have at its defaults."""
+        center = self.center(asked, learner)
+        return Forecast(*(_accuracy(center + shift) for shift in (0.0, -self.margin, self.margin)))
+
+    def pick(self, asked: Question, among: Collection[str] = LEARNERS) -> str:
+        """Return the learner with the best expected accuracy."""
+        return max(sorted(among), key=lambda learner: self.center(asked, learner))
+
+    def center(self, asked: Question, learner: str) -> float:
+        """Return the expected logit."""
+        known = [one for one in self._usable if learner in one.accuracy]
+        counts = Counter(one.dataset for one in known)
+        weights = np.array([self._nearness(one, asked) / counts[one.dataset] for one in known])
+        scores = np.array([_logit(one.accuracy[learner]) - self._start(one) for one in known])
+        start = 0.0 if self.basis == "numbers" else _logit(_rehearsed(asked))
+        return start + float(np.average(scores, weights=weights))
+
+    @cached_property
+    def margin(self) -> float:
+        """Half the width of an interval, in logits: what 90% of errors on data sets that were left out stay below."""
+        errors, weights = [], []
+        for learner, one, center, share in self._left_out():
+            errors.append(abs(_logit(one.accuracy[learner]) - center))
+            weights.append(share)
+        order = np.argsort(errors)
+        reached = np.cumsum(np.array(weights)[order]) / sum(weights)
+        return float(np.array(errors)[order][np.searchsorted(reached, LEVEL)])
+
+    def without(self, dataset: str) -> Forecaster:
+        """Return what predicts from the boards of the other data sets."""
+        return Forecaster([one for one in self.boards if one.dataset != dataset], self.basis)
+
+    def of(self, dataset: str) -> list[Experience]:
+        """Return the boards of a data set that can be predicted on this basis."""
+        return [one for one in self._usable if one.dataset == dataset]
+
+    @property
+    def datasets(self) -> list[str]:
+        """The data sets, sorted."""
+        return sorted({one.dataset for one in self._usable})
+
+    def _left_out(self) -> Iterator[tuple[str, Experience, float, float]]:
+        for dataset in self.datasets:
+            others, boards = self.without(dataset), self.of(dataset)
+            for one in boards:
+                for learner in sorted(one.accuracy):
+                    yield learner, one, others.center(question_of(one), learner), 1 / len(boards)
+
+    @cached_property
+    def _usable(self) -> list[Experience]:
+        return [one for one in self.boards if self.basis == "numbers" or one.rehearsal is not None]
+
+    def _start(self, one: Experience) -> float:
+        return 0.0 if self.basis == "numbers" else _logit(_rehearsed(question_of(one)))
+
+    def _nearness(self, one: Experience, asked: Question) -> float:
+        if self.basis == "rehearsal":
+            return 1.0
+        return math.exp(-abs(question_of(one).signal - asked.signal) / NEAR)
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """How predictions of one data set came out that were made from all others."""
+
+    dataset: str
+    boards: int
+    covered: float  # share of results within their 90% interval
+    results: int
+    error: float  # mean absolute error, in points
+    width: float  # mean width of the intervals, in points
+    regrets: tuple[float, ...]  # points by which the pick is behind the best learner, a board each
+
+
+def assess(boards: Sequence[Experience], basis: Basis) -> list[Assessment]:
+    """Return how each data set is predicted from the others; intervals too know nothing of it."""
+    whole = Forecaster(boards, basis)
+    return [_assess(whole.without(dataset), dataset, whole.of(dataset)) for dataset in whole.datasets]
+
+
+def _assess(others: Forecaster, dataset: str, boards: Sequence[Experience]) -> Assessment:
+    pairs = [
+        (score, others.predict(question_of(one), learner)) for one in boards for learner, score in one.accuracy.items()
+    ]
+    picks = [(one, others.pick(question_of(one), one.accuracy)) for one in boards]
+    return Assessment(
+        dataset, len(boards), float(np.mean([found.low <= score <= found.high for score, found in pairs])), len(pairs),
+        100 * float(np.mean([abs(score - found.mean) for score, found in pairs])),
+        100 * float(np.mean([found.high - found.low for _, found in pairs])),
+        tuple(100 * (max(one.accuracy.values()) - one.accuracy[pick]) for one, pick in picks),
+    )  # fmt: skip
+
+
+def read_experience(file: Path = EXPERIENCE) -> list[Experience]:
+    """Return the boards that come with dpbench.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    try:
+        return TypeAdapter(list[Experience]).validate_python(json.loads(file.read_bytes()))
+    except (OSError, ValueError) as error:
+        raise DataError(f"Expected the boards' results in {file}: {error}. Install dpbench again.") from error
+
+
+def question_of(one: Experience) -> Question:
+    """Return what was public about a board's data before anything was run on it."""
+    return Question(one.private, one.classes, one.epsilon, one.rehearsal)
+
+
+def _rehearsed(asked: Question) -> float:
+    assert asked.rehearsal is not None  # `Forecaster` asks where there is one
+    return asked.rehearsal
+
+
+def _logit(accuracy: float) -> float:
+    kept = min(max(accuracy, _SMALLEST), 1 - _SMALLEST)
+    return math.log(kept / (1 - kept))
+
+
+def _accuracy(logit: float) -> float:
+    return 1 / (1 + math.exp(-logit))

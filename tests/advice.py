@@ -1,0 +1,88 @@
+"""What `dpbench advise` knows of the boards, collected from committed results: `python -m tests.advice` writes it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dpbench.records.result import Result
+from dpbench.studies.advise.forecast import EXPERIENCE, LEARNERS, Assessment, Basis, Experience, assess, read_experience
+
+RESULTS = Path(__file__).parent.parent / "leaderboard" / "results"
+GUIDE = "class-means"
+
+
+def collect() -> list[Experience]:
+    """Return one entry a board, from its committed results."""
+    found = [_of_board(folder) for folder in sorted(RESULTS.iterdir())]
+    return [one for one in found if one.accuracy]
+
+
+def written(boards: Sequence[Experience]) -> str:
+    """Return the text of the file that comes with dpbench."""
+    return json.dumps([one.model_dump() for one in boards], indent=1, sort_keys=True) + "\n"
+
+
+def table() -> str:
+    """Return how well the boards' data sets are predicted from one another."""
+    lines = [
+        "| data set left out | boards | results in their 90% interval | mean error, points "
+        "| mean width of an interval, points | the pick is behind the best by, points: mean (largest) |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    boards = read_experience()
+    titles: Mapping[Basis, str] = {"rehearsal": "with a rehearsal", "numbers": "without labels"}
+    for basis, title in titles.items():
+        found = assess(boards, basis)
+        lines += [_row(f"{one.dataset}, {title}", [one]) for one in found]
+        lines.append(_row(f"**all, {title}**", found))
+    return "\n".join(lines)
+
+
+def coverage(found: Sequence[Assessment]) -> float:
+    """Return the share of all results that lie in their interval."""
+    return sum(one.covered * one.results for one in found) / sum(one.results for one in found)
+
+
+def _row(title: str, found: Sequence[Assessment]) -> str:
+    results = sum(one.results for one in found)
+    error = sum(one.error * one.results for one in found) / results
+    width = sum(one.width * one.results for one in found) / results
+    regrets = [regret for one in found for regret in one.regrets]
+    cells = [
+        title, str(sum(one.boards for one in found)), f"{100 * coverage(found):.0f}% of {results}",
+        f"{error:.1f}", f"{width:.0f}",
+        f"{sum(regrets) / len(regrets):.1f} ({max(regrets):.1f})",
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _of_board(folder: Path) -> Experience:
+    results = [Result.read(file) for file in sorted(folder.glob("*.json"))]
+    private = [one for one in results if one.spec.learner.name in LEARNERS]
+    first = private[0]
+    defaults = [one for one in private if one.selection == "default"]
+    assert all(math.isclose(one.spec.epsilon, first.spec.epsilon) for one in private)
+    return Experience(
+        board=folder.name, dataset=first.spec.dataset.name, private=first.task.private, classes=len(first.task.classes),
+        epsilon=first.spec.epsilon, rehearsal=_rehearsal(results),
+        accuracy={one.spec.learner.name: _score(one) for one in defaults},
+    )  # fmt: skip
+
+
+def _score(result: Result) -> float:
+    return round(result.metrics["accuracy"].mean, 5)
+
+
+def _rehearsal(results: Sequence[Result]) -> float | None:
+    """Return what the settings that were chosen by public labels scored on those labels."""
+    for one in results:
+        if one.spec.learner.name == GUIDE and one.selection == "public-validation" and one.search:
+            return round(max(trial.accuracy for trial in one.search.trials if trial.accuracy is not None), 5)
+    return None
+
+
+if __name__ == "__main__":
+    EXPERIENCE.write_text(written(collect()), encoding="utf-8")

@@ -181,7 +181,7 @@ def test_pages_and_json_say_the_same_of_what_was_run_again(root: Path, plugins: 
     build_site(index, root, tmp_path / "site", plugins)
     pages = {name: read_text(tmp_path / "site" / name) for name in ("index.html", "audits.html", "boards/tiny.html")}
     own = {name: read_text(tmp_path / "site" / "entries" / "tiny" / f"{one.id}.html") for name, one in found.items()}
-    words = {"class-means": "reproduced", "public-only": "1 of 2 seeds run again", "pillar": "submitted"}
+    words = {"class-means": "reproduced", "public-only": "1 of 2 seeds re-run", "pillar": "submitted"}
     for name, word in words.items():
         assert f"<strong>{word}</strong>" in own[name]
         assert "; ".join(found[name].author_word).replace("'", "&#39;") in own[name]
@@ -191,8 +191,8 @@ def test_pages_and_json_say_the_same_of_what_was_run_again(root: Path, plugins: 
     }  # fmt: skip
     assert "by A Maintainer" in own["class-means"] and "Seeds 0, 1 of 2: same predictions" in own["class-means"]
     assert "Seed 1 of 2: same predictions" in own["public-only"]
-    assert "1 were reproduced</a>, all seeds of them; of 1 more some seeds" in pages["index.html"]
-    assert "<strong>1</strong> were reproduced in full; of <strong>1</strong> more" in pages["audits.html"]
+    assert "1 in full and reproduced them</a>. It re-ran 1 more in part" in pages["index.html"]
+    assert "reproduced <strong>1</strong> in full. It re-ran <strong>1</strong> more in part" in pages["audits.html"]
 
 
 def read_text(file: Path) -> str:

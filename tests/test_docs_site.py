@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
+import itertools
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -24,7 +27,8 @@ from dpbench import cli, docs, registry
 from dpbench.cli import app
 from dpbench.docs import site as building
 from dpbench.errors import OutputError
-from tests.browser import address, browser, opened
+from dpbench.site.render import stylesheet
+from tests.browser import Theme, address, browser, opened
 from tests.conftest import built_once
 from tests.readme import PAGES, README
 
@@ -149,6 +153,24 @@ def _commands(command: Any, path: str) -> Iterator[str]:
         yield from _commands(one, f"{path} {name}")
 
 
+def test_a_comment_with_a_colon_is_not_read_as_a_type(site: Path) -> None:
+    text = (site / "reference/names.html").read_text(encoding="utf-8")
+    assert not re.search(r'<dt class="field-\w+">Type<', text)
+    shown = html.unescape(re.sub(r"<[^>]+>", "", text))
+    assert "True where it leaves numbers as they are: the one extractor that fits a dataset of features." in shown
+
+
+def test_fonts_and_colours_are_those_of_the_leaderboard(site: Path) -> None:
+    style = stylesheet().decode()
+    conf = runpy.run_path(str(Path(docs.__file__).parent / "conf.py"))["html_theme_options"]
+    for theme in (conf["light_css_variables"], conf["dark_css_variables"]):
+        assert all(re.search(rf"--\w+: light-dark\(.*{colour}", style) for colour in theme.values())
+    docs_style = (site / "_static" / "docs.css").read_text(encoding="utf-8")
+    for name in ("font", "mono"):
+        (stack,) = re.findall(rf"--{name}: ([^;]+);", style)
+        assert f": {stack};" in docs_style
+
+
 NOTEBOOKS = sorted(Path(docs.__file__).parent.rglob("*.ipynb"))
 
 
@@ -185,6 +207,19 @@ def test_a_page_fits_the_window_and_asks_nothing_of_elsewhere(path: str, site: P
             assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
             assert seen.outside(site.resolve().as_uri()) == []
             assert seen.complaints == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_serious_fault_and_no_page_is_endless(site: Path, chromium: Browser, theme: Theme) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    for path, width in itertools.product((*SHOWN, "how-to/run.html", "contributing.html"), WIDTHS):
+        with opened(chromium, address(site, path), theme, width) as (page, _):
+            assert page.evaluate("document.documentElement.scrollHeight") < 20_000, path
+            page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+            found = Axe().run(page).response["violations"]
+            grave = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in {"serious", "critical"}]
+            assert grave == [], (path, width)
 
 
 def test_the_search_finds_pages_on_a_disk_without_a_network(site: Path, chromium: Browser) -> None:

@@ -50,7 +50,7 @@ def test_the_page_says_how_far_private_learners_are_below_no_privacy(page: str, 
     free, private = (
         found[key].metrics["accuracy"].mean for key in (("non-private", float("inf")), ("class-means", 2.0))
     )
-    price = page.split("What privacy costs</h3>")[1].split("</table>", maxsplit=1)[0]
+    price = page.split("What does privacy cost?</h3>")[1].split("</table>", maxsplit=1)[0]
     assert f">{100 * (free - private):.2f}<" in price
 
 
@@ -71,7 +71,7 @@ def test_a_chart_is_drawn_of_two_epsilons_and_not_of_one(page: str, folder: Path
     assert page.count("<figure>") == 1
     alone = render_report(one, "accuracy", lambda _, part: part.name, "One").decode()
     assert "<figure>" not in alone
-    assert "No result here is without privacy" in alone
+    assert "There is no result without privacy" in alone
 
 
 def test_the_command_writes_the_page_into_the_folder(folder: Path, capsys: Output) -> None:

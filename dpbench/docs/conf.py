@@ -13,6 +13,21 @@ templates_path = ["theme", str(files("dpbench.site") / "templates")]
 exclude_patterns = ["_*", "theme"]
 
 html_theme = "furo"
+
+
+def _colours(paper: str, tint: str, line: str, ink: str, quiet: str, link: str) -> dict[str, str]:
+    named = {
+        "background-primary": paper, "background-secondary": tint, "background-border": line, "foreground-primary": ink,
+        "foreground-secondary": quiet, "foreground-muted": quiet, "brand-primary": link, "brand-content": link,
+        "brand-visited": link,
+    }  # fmt: skip
+    return {f"color-{name}": colour for name, colour in named.items()}
+
+
+html_theme_options = {  # the colours of the leaderboard: `dpbench/site/static/site.css`
+    "light_css_variables": _colours("#ffffff", "#f3f5f7", "#dcdfe3", "#1a1c1f", "#545a63", "#00568a"),
+    "dark_css_variables": _colours("#15171a", "#1d2024", "#33373d", "#e6e7e9", "#a0a6ae", "#7cc0ec"),
+}
 html_title = "dpbench documentation"
 html_static_path = ["theme/docs.css"]
 html_css_files = ["docs.css"]

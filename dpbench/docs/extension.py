@@ -1,4 +1,4 @@
-"""What Sphinx lacks: formulas as MathML, which browsers draw by themselves, and docstrings that are prose."""
+"""What Sphinx lacks: formulas as MathML, docstrings that are prose, and pages that keys can scroll and readers fold."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ from docutils.utils.math.latex2mathml import tex2mathml
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
+FOLDED = (
+    "reference/names", "reference/commands", "reference/learners", "reference/datasets", "reference/extractors",
+    "explanation/museum", "explanation/papers",
+)  # fmt: skip
+"""Pages whose innermost sections open on a click."""
+_LEAF = re.compile(r"(<h[23]>(?:(?!</h).)*</h[23]>)((?:(?!</?section).)*)</section>", re.DOTALL)
+_SIGNATURE = re.compile(r'<dl>\n((?:<dd><em class="sig-param">.*?</dd>\n)+)</dl>', re.DOTALL)
+_PROSE = ("attribute", "data", "property")
 _CODE = re.compile(r"(``.+?``|`[^`]+`)", re.DOTALL)
 
 
@@ -19,6 +27,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     app.config.html_math_renderer = "mathml"
     app.connect("autodoc-process-docstring", _escaped, priority=1)
+    app.connect("html-page-context", _usable, priority=900)  # after the theme's own
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -36,6 +45,24 @@ def _escaped(app: Sphinx, what: str, name: str, item: object, options: object, l
     """Escape stars and bars outside of code: in a docstring they mean themselves."""
     parts = _CODE.split("\n".join(lines))
     text = "".join(part if number % 2 else re.sub(r"([*|])", r"\\\1", part) for number, part in enumerate(parts))
-    if what == "attribute":  # before a colon outside of double quotes, Sphinx would read a type
-        text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", text)
+    if what in _PROSE:  # before a colon in the first line, napoleon would read a type: that line is an empty one
+        text = "\\ \n" + re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", text)
     lines[:] = text.split("\n")
+
+
+def _usable(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Let keys scroll what is wide, give captions a level, keep signatures from being lists, and fold long pages."""
+    if tree := context.get("furo_navigation_tree"):
+        context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+    body = context.get("body") or ""
+    body = body.replace("<pre>", '<pre tabindex="0">')
+    body = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
+    body = _SIGNATURE.sub(_signature, body)
+    context["body"] = (
+        _LEAF.sub(r"<details><summary>\1</summary>\2</details></section>", body) if page in FOLDED else body
+    )
+
+
+def _signature(found: re.Match[str]) -> str:
+    lines = found[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>")
+    return f'<span class="sig-lines">{lines}</span>'

@@ -28,6 +28,11 @@ class Part:
     source: str  # its web page
 
     @property
+    def cited(self) -> bool:
+        """Whether the page of citations has it."""
+        return self.registered is not None and self.registered.cls.name == self.name
+
+    @property
     def entries(self) -> int:
         """How many ranked entries its boards have."""
         return sum(entry.role == "entry" for standing in self.boards for entry in standing.entries)
@@ -78,7 +83,7 @@ def _dataset(site: Site, found: Registration | None, boards: tuple[Standing, ...
             ("Images on its boards", f"{filled.private:,} private, {filled.public:,} public, {filled.test:,} test"),
             ("Classes", f"{len(filled.classes)}"),
         ]
-        facts += [(f"Images of {pair}", str(counted)) for pair, counted in filled.overlap.items()]
+        facts += [(f"Overlap, {pair}", str(counted)) for pair, counted in filled.overlap.items()]
     if found is None:
         return facts, ""
     try:
@@ -86,10 +91,10 @@ def _dataset(site: Site, found: Registration | None, boards: tuple[Standing, ...
     except (DpbenchError, TypeError):
         where = None
     facts += [
-        ("Licence", found.cls.licence), ("Cite", found.cls.citation),
+        ("Licence", found.cls.licence), ("Citation", found.cls.citation),
         ("Test split", found.cls.test_differs),
         ("Download", bytes_in_words(where.size) if where and where.size else ""),
-        ("Brought by", f"plugin {found.plugin} of {found.distribution} {found.version}"),
+        ("Provided by", f"plugin {found.plugin} of {found.distribution} {found.version}"),
     ]  # fmt: skip
     page = where.page if where and where.page.startswith(("https://", "http://")) else ""
     return facts, page
@@ -100,9 +105,9 @@ def _extractor(site: Site, found: Registration | None, boards: tuple[Standing, .
         return [], ""
     size, dimension = found.cls.weights_size, found.cls.dimension
     facts = [
-        ("Features an image", f"{dimension:,}" if dimension else ""),
+        ("Features per image", f"{dimension:,}" if dimension else ""),
         ("Weights", bytes_in_words(size) if size else ""), ("Licence of the weights", found.cls.licence),
         ("Version", found.cls.version),
-        ("Brought by", f"plugin {found.plugin} of {found.distribution} {found.version}"),
+        ("Provided by", f"plugin {found.plugin} of {found.distribution} {found.version}"),
     ]  # fmt: skip
     return facts, ""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dpbench.board.index import Entry, Standing
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site
 from dpbench.site.cost import Cost, cost
+from dpbench.site.home_page import HeatMap, filled_boards
 from dpbench.site.render import Renderer
 from dpbench.site.words import CHOSEN, name_trust
 
@@ -36,10 +37,11 @@ class EntryRow:
     peak_bytes: int
 
 
-def entries_page(site: Site, renderer: Renderer) -> bytes:
-    """Return the page of all results, board by board and best first."""
-    rows = [_row(standing, entry) for standing, entry in site.entries]
-    boards = [standing for standing in site.index.standings if standing.entries]
+def entries_page(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> bytes:
+    """Return the page of all results: the boards of the home page's map first, then epsilon by epsilon; best first."""
+    order = {one.epsilon: place for place, one in enumerate(found)}
+    boards = sorted(filled_boards(site), key=lambda one: order.get(one.board.epsilon, len(order)))
+    rows = [_row(standing, entry) for standing in boards for entry in standing.entries]
     budgets = {text.budget(one.board.epsilon): one.board.epsilon for one in boards}
     choices = {
         "Dataset": _sorted(one.board.dataset.name for one in boards),
@@ -51,7 +53,10 @@ def entries_page(site: Site, renderer: Renderer) -> bytes:
         "Trust": _sorted(name_trust(entry) for _, entry in site.entries),
     }
     ranked = sum(row.rank is not None for row in rows)
-    values = {"rows": rows, "filters": FILTERS, "choices": choices, "ranked": ranked, "boards": len(boards)}
+    values = {
+        "rows": rows, "filters": FILTERS, "choices": choices, "ranked": ranked, "boards": len(boards),
+        "first": found[0].epsilon if found else None,
+    }  # fmt: skip
     return renderer.page("entries", "entries.html", "entries", values)
 
 

@@ -1,11 +1,11 @@
-"""The page of the papers' figures and theorems: each beside what runs here, drawn from its results, with a verdict."""
+"""Pages of the papers' figures and theorems: each beside what runs here, drawn from its results, with a verdict."""
 
 from __future__ import annotations
 
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dpbench.analysis.formats import percent
@@ -36,11 +36,15 @@ class FigureView:
     compared: str
 
 
-def figures_page(site: Site, renderer: Renderer) -> bytes:
-    """Return the page."""
+def pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+    """Yield the list of all, and a page for each that has a chart."""
     found = [_shown(site, comparison) for comparison in coverage(site.root, site.plugins)]
     verdicts = Counter(one.comparison.verdict for one in found)
-    return renderer.page("figures", "figures.html", "figures", {"figures": found, "verdicts": verdicts})
+    yield "figures.html", renderer.page("figures", "figures.html", "figures", {"figures": found, "verdicts": verdicts})
+    for one in found:
+        if one.chart:
+            path = f"figures/{one.comparison.study.name}.html"
+            yield path, renderer.page("figure", path, "figures", {"one": one})
 
 
 def _shown(site: Site, comparison: Comparison) -> FigureView:
@@ -100,10 +104,10 @@ def _chart(one: FigureData) -> Chart:
         for at, score in one.measured.items()
     )  # fmt: skip
     seeds = f"{min(one.seeds)} to {max(one.seeds)}" if min(one.seeds) < max(one.seeds) else str(one.seeds[0])
-    note = f"{len(one.measured)} results; mean over {seeds} seeds with its 95% interval."
+    note = f"{len(one.measured)} results: mean over {seeds} seeds with its 95% interval."
     if one.bound:
-        note += f" Dotted: {one.plot.rate}, times one constant, fitted at the ringed point."
+        note += f" Dotted: {one.plot.rate}, times one constant that is fitted at the ringed point."
     if one.series:
-        note += " Hollow and dashed: as published."
-    drawn = picture(lambda: draw(one, titled=False), one.name, f"{title}. The table has its numbers.")
+        note += " Hollow and dashed: published numbers."
+    drawn = picture(lambda: draw(one, titled=False), one.name, f"{title}. The table lists the numbers.")
     return Chart(one.name, title, note, drawn, head, rows)

@@ -1,23 +1,23 @@
-"""The first page: which learner, on which data, at which epsilon."""
+"""The first page and one a further epsilon: which learner, on which data, at which epsilon."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dpbench.board.index import Entry, Standing
 from dpbench.records.museum import read as read_museum
 from dpbench.records.result import Interval
-from dpbench.site import layout, view
+from dpbench.site import layout, text, view
 from dpbench.site.context import Site
 from dpbench.site.looks import Look
 from dpbench.site.overall import count_data_sets, describe_distance, overall
 from dpbench.site.render import Renderer
 
-EPSILONS = 12  # of the map, which shows one at a time; the style sheet has as many
-LEARNERS = 25  # rows of the map: the rest is on the boards and in the table of all entries
+EPSILONS = 12  # that have a map, a page each
+LEARNERS = 25  # rows of a map: the rest is on the boards and in the table of all entries
 STEPS = (0.005, 0.01, 0.02, 0.035, 0.055, 0.09, 0.15)  # how far behind the best, in shares: each a paler colour
 
 
@@ -60,30 +60,70 @@ class Reference:
 
 @dataclass(frozen=True)
 class Column:
-    """A board of the map. Those of one epsilon are shown together."""
+    """A board of the map."""
 
     data: str
     features: str
     standing: Standing
-    place: int  # of its epsilon among all
 
 
-def home(site: Site, renderer: Renderer) -> bytes:
-    """Return the first page."""
-    filled = [standing for family in site.families for standing in family if standing.entries]
+@dataclass(frozen=True)
+class HeatMap:
+    """The boards of one epsilon by learner."""
+
+    epsilon: float
+    path: str  # of its page
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]  # of learners with an entry on one of the boards
+    left_out: int
+    references: tuple[Reference, ...]
+
+
+def maps(site: Site) -> list[HeatMap]:
+    """Return a map for each epsilon that most boards have: first that of the home page, then by epsilon."""
+    filled = filled_boards(site)
     often = Counter(standing.board.epsilon for standing in filled).most_common(EPSILONS)
-    epsilons = sorted(epsilon for epsilon, _ in often)
-    columns = [standing for standing in filled if standing.board.epsilon in epsilons]
-    lines = _lines(site, columns)
+    first = max(often, key=lambda found: (found[1], -abs(math.log(found[0]))), default=(None, 0))[0]
+    order = sorted((epsilon for epsilon, _ in often), key=lambda epsilon: (epsilon != first, epsilon))
+    learners = [line.name for line in _lines(site, filled)]
+    return [_map(site, filled, epsilon, learners, place) for place, epsilon in enumerate(order)]
+
+
+def filled_boards(site: Site) -> list[Standing]:
+    """Return the boards that have results, the largest families first."""
+    return [standing for family in site.families for standing in family if standing.entries]
+
+
+def _map(site: Site, filled: Sequence[Standing], epsilon: float, learners: Sequence[str], place: int) -> HeatMap:
+    boards = [standing for standing in filled if standing.board.epsilon == epsilon]
+    lines = sorted(_lines(site, boards), key=lambda line: learners.index(line.name))
+    return HeatMap(
+        epsilon, f"epsilon-{epsilon:g}.html" if place else "index.html", tuple(map(_column, boards)),
+        tuple(lines[:LEARNERS]), max(len(lines) - LEARNERS, 0), tuple(_reference(boards, role) for role in view.LINES),
+    )  # fmt: skip
+
+
+def further_maps(found: Sequence[HeatMap], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+    """Yield a page for every map but that of the home page."""
+    for one in found[1:]:
+        yield one.path, renderer.page("epsilon", one.path, "home", {"map": one, "maps": _by_epsilon(found)})
+
+
+def _by_epsilon(found: Sequence[HeatMap]) -> list[HeatMap]:
+    return sorted(found, key=lambda one: one.epsilon)
+
+
+def home(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> bytes:
+    """Return the first page."""
+    filled = filled_boards(site)
+    lines = _lines(site, filled)
     everything = [entry for _, entry in site.entries]
     ranked = [entry for entry in everything if entry.role == "entry"]
     old, read = view.count_by_other_code(site.index)
     museum, distances, data_sets = read_museum(), overall(site.index), count_data_sets(site.index)
     values = {
-        "columns": [_column(standing, epsilons) for standing in columns],
-        "epsilons": epsilons, "shown": _shown(often), "lines": lines[:LEARNERS], "left_out": len(lines) - LEARNERS,
-        "references": [_reference(columns, role) for role in view.LINES],
-        "answer": _answer(lines, len(columns)), "among": len(columns), "looks": site.looks, "learners": site.learners,
+        "map": found[0] if found and lines else None, "maps": _by_epsilon(found),
+        "answer": _answer(lines, len(filled)), "among": len(filled), "looks": site.looks, "learners": site.learners,
         "distances": [(one, describe_distance(one, data_sets)) for one in distances], "data_sets": data_sets,
         "results": len(everything), "ranked": len(ranked), "boards": len(filled), "before": old, "read": read,
         "guaranteed": sum(entry.reads_private and entry.role != "ceiling" for entry in everything),
@@ -94,19 +134,14 @@ def home(site: Site, renderer: Renderer) -> bytes:
         "above": {view.title(standing): standing for standing in reversed(filled) if standing.above},
         "open": [standing for standing in site.index.standings if not standing.entries],
         "ranking": site.index.ranking, "learner": lines[0].name if lines else "pillar",
-        "board": columns[0].board.name if columns else next(iter(site.index.standings)).board.name,
+        "board": (found[0].columns[0].standing if found else next(iter(site.index.standings))).board.name,
     }  # fmt: skip
     return renderer.page("index", "index.html", "home", values)
 
 
-def _column(standing: Standing, epsilons: Sequence[float]) -> Column:
+def _column(standing: Standing) -> Column:
     data, _, features = view.title(standing).partition(", ")
-    return Column(data, features, standing, epsilons.index(standing.board.epsilon))
-
-
-def _shown(often: Sequence[tuple[float, int]]) -> float | None:
-    """Return the epsilon that the map begins with: most boards have it, and it is near 1."""
-    return max(often, key=lambda found: (found[1], -abs(math.log(found[0]))), default=(None, 0))[0]
+    return Column(data, features, standing)
 
 
 def _lines(site: Site, columns: Sequence[Standing]) -> list[Line]:
@@ -130,8 +165,9 @@ def _cell(standing: Standing, entry: Entry) -> Cell:
     behind = top.metrics[metric].mean - score.mean if top else 0.0
     heat = 0 if entry.rank == 1 else 1 + sum(behind > step for step in STEPS)
     above = limit.metrics[metric].mean - score.mean if limit else None
-    where = f"{standing.board.title}: " + view.describe_entry(standing, entry)
-    return Cell(layout.page(standing, entry), score, behind, above, entry.rank == 1, heat, where)
+    place = f", rank {entry.rank} of {view.count(standing)}" if entry.rank else ""
+    said = f"{text.spread(score)}%{place}"
+    return Cell(layout.page(standing, entry), score, behind, above, entry.rank == 1, heat, said)
 
 
 def _reference(columns: Sequence[Standing], role: str) -> Reference:

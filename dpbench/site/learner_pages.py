@@ -119,12 +119,12 @@ def _page(site: Site, one: LearnerView, explained: Sequence[Explanation], render
 
 def _guarantee(entry: Entry) -> str:
     if entry.role == "control":
-        return "ε 0: its plan asks for no private example."
+        return "ε 0: its plan reads no private image."
     if entry.role == "ceiling":
-        return "None: no noise is added, so it is a line and never an entry."
+        return "None: no noise is added, so it is a reference and never an entry."
     return (
-        "(ε, δ) of its board for the private split, where neighbours differ by one example added or removed; the "
-        "harness samples, clips, adds the noise and derives ε from the plan by two accountants."
+        "The (ε, δ) of its board, for neighbours that differ by one example added or removed. The harness samples, "
+        "clips and adds the noise, and two accountants compute ε from the plan."
     )
 
 
@@ -137,12 +137,15 @@ def _explained(name: str, found: Sequence[Explanation]) -> Iterator[Chart]:
         if mine:
             alone = one.model_copy(update={"learners": mine})
             spec, key = one.specs[0], f"explain-{number}"
-            title = f"The price of privacy, part by part: {spec.dataset.name}, {spec.extractor.names}"
+            title = f"What each part of privacy costs: {spec.dataset.name}, {spec.extractor.names}"
             rows = tuple(
                 (each.learner.name, text.budget(each.epsilon), stage, f"{after - before:+.2f}")
                 for each in mine
                 for stage, before, after in stairs(each)
             )
-            drawn = picture(functools.partial(figure, alone, titled=False), key, f"{title}. The table has its numbers.")
-            note = "What accuracy gains when one thing after another is lifted; only the private run has a guarantee."
-            yield Chart(key, title, note, drawn, ("Learner", "ε", "Lifted", "points"), rows)
+            drawn = picture(functools.partial(figure, alone, titled=False), key, f"{title}. The table has the numbers.")
+            note = (
+                "Accuracy gained when noise, clipping and other limits are removed one after another. Only the private "
+                "run has a guarantee."
+            )
+            yield Chart(key, title, note, drawn, ("Learner", "ε", "Removed", "points"), rows)

@@ -33,31 +33,37 @@ class Lines:
 
 
 def epsilon_charts(family: Sequence[Standing], every: Mapping[str, Look]) -> list[Chart]:
-    """Return accuracy against epsilon over the boards of a protocol, by default settings and tuned.
+    """Return accuracy against epsilon over the boards of a protocol: with default settings, then tuned where possible.
 
-    None for a rule of selection that has entries at fewer than two budgets.
+    The second chart draws a learner that nobody tuned with its default settings, and is there only if it differs. A
+    chart needs entries at two budgets.
     """
-    found = [_epsilon_chart(family, rule, every) for rule in ("default", "public-validation")]
-    return [one for one in found if one is not None]
+    found = [_epsilon_chart(family, rules, every) for rules in (("default",), ("default", "public-validation"))]
+    charts = [one for one in found if one is not None]
+    return charts[:1] if len({one.rows for one in charts}) == 1 else charts
 
 
-def _epsilon_chart(family: Sequence[Standing], rule: str, every: Mapping[str, Look]) -> Chart | None:
+def _epsilon_chart(family: Sequence[Standing], rules: Sequence[str], every: Mapping[str, Look]) -> Chart | None:
+    """Return the chart of entries chosen by one of some rules: a later one goes before."""
     metric = family[0].board.metric
     measured = [one for one in family if view.count(one)]
     series: dict[str, dict[float, Interval]] = defaultdict(dict)
     for standing in measured:
-        for entry in reversed(standing.entries):  # the best last
-            if entry.role == "entry" and entry.selection == rule and metric in entry.metrics:
-                series[entry.learner][standing.board.epsilon] = entry.metrics[metric]
+        for rule in rules:
+            for entry in reversed(standing.entries):  # the best last
+                if entry.role == "entry" and entry.selection == rule and metric in entry.metrics:
+                    series[entry.learner][standing.board.epsilon] = entry.metrics[metric]
     if len({epsilon for points in series.values() for epsilon in points}) < 2:
         return None
     references: dict[str, dict[float, Interval]] = defaultdict(dict)
     for standing in measured:
         for line in filter(None, (view.control(standing), view.ceiling(standing))):
             references[view.LINES[line.role]][standing.board.epsilon] = line.metrics[metric]
-    key, word = ("default", "default settings") if rule == "default" else ("tuned", "settings tuned on public labels")
+    key, word = ("default", "default settings") if len(rules) == 1 else ("tuned", "tuned settings")
     title = f"{view.metric_name(metric)} against ε, {word}"
-    note = "Each learner on each board of this protocol; bars: 95% intervals. Grey: lines that are no entries."
+    note = "Each learner on each board of this protocol; bars: 95% intervals. Grey lines are references, not entries."
+    if len(rules) > 1:
+        note += " Settings tuned on public labels where there are any; otherwise default settings."
     return lines_chart(Lines(series, references, "ε (log scale)", f"{view.metric_name(metric).lower()} (%)"), every,
                        f"epsilon-{key}", title, note)  # fmt: skip
 
@@ -77,7 +83,7 @@ def k_chart(standing: Standing, every: Mapping[str, Look]) -> Chart | None:
             series[str(learner)] = points
     if not series:
         return None
-    note = "Entries of a learner that differ in k, the dimensions kept, and in nothing else; bars: 95% intervals."
+    note = "Entries of one learner that differ only in k, the number of dimensions kept; bars: 95% intervals."
     shown = Lines(series, {}, "k (log scale)", f"{view.metric_name(metric).lower()} (%)")
     return lines_chart(shown, every, "k", f"{view.metric_name(metric)} against k", note)
 
@@ -92,8 +98,8 @@ def lines_chart(shown: Lines, every: Mapping[str, Look], key: str, title: str, n
         for x in sorted(points)
     ]
     if len(best) < len(shown.series):
-        note += f" The best {len(best)} of {len(shown.series)} learners."
-    drawn = picture(lambda: _draw(kept, every), key, f"{title}. The table below has its numbers.")
+        note += f" Shown: the best {len(best)} of {len(shown.series)} learners."
+    drawn = picture(lambda: _draw(kept, every), key, f"{title}. The table below the chart lists the numbers.")
     return Chart(key, title, note, drawn, ("Learner", shown.x.partition(" ")[0], shown.y), tuple(rows))
 
 

@@ -7,16 +7,17 @@ from pathlib import Path
 
 from dpbench.board.export import table
 from dpbench.board.index import Standing
-from dpbench.site import component_pages, evidence_pages, learner_pages, view
+from dpbench.site import component_pages, evidence_pages, figure_page, learner_pages, view
 from dpbench.site.board_page import board_page
+from dpbench.site.citations import citations_page
 from dpbench.site.claims_page import claims_page
+from dpbench.site.compare_page import compare_page
 from dpbench.site.context import Site
 from dpbench.site.entries_page import entries_page
-from dpbench.site.figure_page import figures_page
-from dpbench.site.home_page import home
+from dpbench.site.home_page import further_maps, home, maps
 from dpbench.site.lines import epsilon_charts
 from dpbench.site.picture import Chart
-from dpbench.site.preview import preview
+from dpbench.site.preview import board_preview, map_preview
 from dpbench.site.render import PREVIEW, STATIC, Renderer, renderer, static, stylesheet
 
 
@@ -30,8 +31,10 @@ def write(site: Site, folder: Path) -> None:
 
 def _files(site: Site) -> Iterator[tuple[str, bytes]]:
     shared = renderer(site.settings)
-    yield "index.html", home(site, shared)
-    yield "entries.html", entries_page(site, shared)
+    found = maps(site)
+    yield "index.html", home(site, found, shared)
+    yield from further_maps(found, shared)
+    yield "entries.html", entries_page(site, found, shared)
     yield "entries.csv", table(site.index).encode("utf-8", "replace")
     for family in site.families:
         against = epsilon_charts(family, site.looks)
@@ -39,13 +42,15 @@ def _files(site: Site) -> Iterator[tuple[str, bytes]]:
             yield from _board(site, standing, against, shared)
     yield from learner_pages.pages(site, shared)
     yield from component_pages.pages(site, shared)
-    yield "figures.html", figures_page(site, shared)
+    yield from figure_page.pages(site, shared)
+    yield "compare.html", compare_page(site, shared)
+    yield "cite.html", citations_page(site, shared)
     yield "claims.html", claims_page(site, shared)
     yield "audits.html", evidence_pages.audits_page(site, shared)
     yield "museum.html", evidence_pages.museum_page(shared)
     yield "404.html", shared.lost()
     yield "leaderboard.json", site.index.model_dump_json(indent=1).encode() + b"\n"
-    yield PREVIEW, preview(None, site.looks)
+    yield PREVIEW, map_preview(found[0] if found else None)
     yield "assets/site.css", stylesheet()
     for name in STATIC:
         yield f"assets/{name}", static(name)
@@ -56,4 +61,4 @@ def _board(site: Site, standing: Standing, against: Sequence[Chart], shared: Ren
     yield f"{path}.html", board_page(site, standing, against, shared)
     yield f"{path}.csv", table(site.index.model_copy(update={"standings": (standing,)})).encode("utf-8", "replace")
     if view.count(standing):
-        yield f"{path}.png", preview(standing, site.looks)
+        yield f"{path}.png", board_preview(standing, site.looks)

@@ -3,46 +3,92 @@
 from __future__ import annotations
 
 import io
-import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from dpbench.board.index import Standing
 from dpbench.site import text, view
+from dpbench.site.home_page import Cell, HeatMap
 from dpbench.site.looks import LIGHT, Look
 from dpbench.site.picture import INK, LINE, PAPER, QUIET, use_site_style
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROWS = 8
+QUESTION = "Which private learner is best on this data, at this ε?"
+ROWS, COLUMNS = 8, 10
+HEAT, SHADES = "#124e78", (1.0, 0.5, 0.41, 0.33, 0.26, 0.19, 0.13, 0.08, 0.04)  # those of the style sheet
 INCHES, DOTS = (12.0, 6.3), 100
 
 
-def preview(standing: Standing | None, looks: Mapping[str, Look]) -> bytes:
-    """Return a board's first entries with their intervals, or for None what the site is."""
+def board_preview(standing: Standing, looks: Mapping[str, Look]) -> bytes:
+    """Return a board's first entries with their intervals."""
+    return _png(lambda: _board(standing, looks))
+
+
+def map_preview(shown: HeatMap | None) -> bytes:
+    """Return the map of the home page, with what the site is; that alone without a map."""
+    return _png(lambda: _map(shown))
+
+
+def _png(draw: Callable[[], Figure]) -> bytes:
     with use_site_style():
         out = io.BytesIO()
-        figure = _figure(standing, looks)
-        figure.savefig(out, format="png", dpi=DOTS, facecolor=PAPER, metadata={"Software": None})
+        draw().savefig(out, format="png", dpi=DOTS, facecolor=PAPER, metadata={"Software": None})
     return out.getvalue()
 
 
-def _figure(standing: Standing | None, looks: Mapping[str, Look]) -> Figure:
+def _titled(title: str) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=INCHES)
-    title = standing.board.title if standing else "Which private learner is best on this data, at this ε?"
-    figure.text(0.06, 0.9, "dpbench", fontsize=24, weight="bold", color=QUIET, va="center")
-    if standing is None:
-        said = (
-            "Differentially private image classification under one protocol: every ε derived again by two accountants."
-        )
-        figure.text(0.06, 0.55, textwrap.fill(title, 34), fontsize=40, va="center", color=INK)
-        figure.text(0.06, 0.17, textwrap.fill(said, 70), fontsize=20, va="center", color=QUIET)
+    figure.text(0.04, 0.94, "dpbench", fontsize=22, weight="bold", color=QUIET, va="center")
+    figure.text(0.04, 0.85, title, fontsize=27, va="center", color=INK)
+    return figure
+
+
+def _map(shown: HeatMap | None) -> Figure:
+    figure = _titled(QUESTION)
+    if shown is None:
         return figure
-    figure.text(0.06, 0.79, text.shorten_string(title, 62), fontsize=26, va="center", color=INK)
-    axes = figure.add_axes((0.28, 0.14, 0.66, 0.56))
+    lines = shown.lines[:ROWS]
+    figure.text(
+        0.04, 0.05, f"Scores in percent at ε {shown.epsilon:g}. Dark: tied with the best entry of the board.",
+        fontsize=15, va="center", color=QUIET,
+    )  # fmt: skip
+    columns = shown.columns[:COLUMNS]
+    axes = figure.add_axes((0.15, 0.12, 0.78, 0.46))
+    axes.set(xlim=(0, len(columns)), ylim=(len(lines), 0))
+    axes.grid(visible=False)
+    for row, line in enumerate(lines):
+        for place, cell in enumerate(line.cells[:COLUMNS]):
+            if cell:
+                _cell(axes, place, row, cell)
+    axes.set_yticks([row + 0.5 for row in range(len(lines))], [text.shorten_string(one.name, 16) for one in lines])
+    names = [text.shorten_string(one.data, 22) for one in columns]
+    axes.set_xticks([place + 0.5 for place in range(len(columns))], names, rotation=24, ha="left")
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, labelsize=15)
+    axes.spines[:].set_visible(False)
+    return figure
+
+
+def _cell(axes: Axes, place: int, row: int, cell: Cell) -> None:
+    """Fill a cell as the style sheet does: `heat` 0 in full, every further one paler."""
+    from matplotlib.patches import Rectangle
+
+    alpha = SHADES[cell.heat]
+    axes.add_patch(Rectangle((place, row), 1, 1, facecolor=HEAT, alpha=alpha, edgecolor=PAPER, linewidth=2))
+    axes.text(
+        place + 0.5, row + 0.5, f"{100 * cell.score.mean:.1f}", ha="center", va="center", fontsize=15,
+        color=PAPER if cell.heat == 0 else INK, weight="bold" if cell.heat == 0 else "normal",
+    )  # fmt: skip
+
+
+def _board(standing: Standing, looks: Mapping[str, Look]) -> Figure:
+    figure = _titled(text.shorten_string(standing.board.title, 62))
+    axes = figure.add_axes((0.28, 0.14, 0.66, 0.6))
     metric = standing.board.metric
     rows = [entry for entry in standing.entries if entry.role == "entry"][:ROWS]
     for place, entry in enumerate(rows):
@@ -59,6 +105,6 @@ def _figure(standing: Standing | None, looks: Mapping[str, Look]) -> Figure:
     axes.tick_params(axis="x", labelsize=15)
     axes.grid(visible=True, axis="x", color=LINE)
     axes.set_xlabel(
-        f"{view.metric_name(metric).lower()} (%); dotted: public labels alone, dashed: no privacy", fontsize=14
+        f"{view.metric_name(metric).lower()} (%); dotted: public labels only, dashed: no privacy", fontsize=14
     )
     return figure

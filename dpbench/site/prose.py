@@ -19,7 +19,7 @@ ABSTRACTS = "https://arxiv.org/abs/"
 def paragraphs(documented: object) -> list[Markup]:
     """Return the paragraphs of a docstring, code marked and papers linked; what is laid out in lines keeps them."""
     said = inspect.getdoc(documented) or ""
-    return [_marked(" ".join(part.split())) for part in said.split("\n\n") if part.strip()]
+    return [mark(" ".join(part.split())) for part in said.split("\n\n") if part.strip()]
 
 
 def papers(*said: str | None) -> list[str]:
@@ -44,7 +44,8 @@ def file_of(cls: type) -> str:
     return file.relative_to(root).as_posix() if kept else ""
 
 
-def _marked(text: str) -> Markup:
+def mark(text: str) -> Markup:
+    """Return a paragraph as HTML: code in backticks marked, papers linked."""
     marked = _CODE.sub(r"<code>\1</code>", str(escape(text)))
     linked = _ARXIV.sub(rf'<a href="{ABSTRACTS}\1" rel="noreferrer">arXiv:\1</a>', marked)
     return Markup(linked)

@@ -52,7 +52,8 @@ class Renderer:
         """Return the page of addresses that do not exist: it loads nothing, as it may lie at any depth."""
         plain = static("404.css").decode()
         digest = base64.b64encode(hashlib.sha256(plain.encode()).digest()).decode()
-        values = {"policy": ALONE.format(digest=digest), "style": Markup(plain)}
+        home = self.settings.address or "index.html"  # relative links from an unknown depth could leave the site
+        values = {"policy": ALONE.format(digest=digest), "style": Markup(plain), "home": home}
         return self.environment.get_template("404.html.jinja").render(values).encode()
 
 
@@ -74,16 +75,17 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters.update(text.FILTERS)
+    environment.filters.update({**text.FILTERS, "label_guard": words.label_guard})
     environment.globals.update(
         chosen=words.CHOSEN,
         trust=words.TRUST,
         name_trust=words.name_trust,
         describe_trust=words.describe_trust,
         rng=words.RNG,
+        describe_model=words.describe_model,
+        guarded=words.GUARDED,
         selection=words.SELECTION,
         metric_name=view.metric_name,
-        said=view.describe_entry,
         uncorrected=view.uncorrected,
         cost=cost,
         page=layout.page,

@@ -20,11 +20,12 @@ from dpbench.errors import SpecError
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import Interval, Result
 from dpbench.site import text, view
+from dpbench.site.citations import own_entry
 from dpbench.site.lines import Lines, lines_chart
 from dpbench.site.looks import looks
 from dpbench.site.picture import Chart
 from dpbench.site.render import ALONE, Renderer, renderer, stylesheet
-from dpbench.site.settings import Settings, installed_version
+from dpbench.site.settings import Settings, installed_repository, installed_version
 from dpbench.support.charts import check_drawing
 from dpbench.support.messages import bytes_in_words
 
@@ -72,7 +73,8 @@ def render_report(filed: Sequence[StoredResult], metric: Metric, named: Named, t
         "title": title, "sections": [_section(f"part-{place}", one, named) for place, one in enumerate(tables, 1)],
         "count": len(filed), "first": dates[0] if dates else "", "last": dates[-1] if dates else "",
         "versions": sorted({str(one.provenance.get("dpbench")) for one in results}),
-        "policy": ALONE.format(digest=digest), "style": Markup(style), "version": installed_version(),
+        "policy": ALONE.format(digest=digest), "style": Markup(style),
+        "own": own_entry(installed_version(), installed_repository()),
     }  # fmt: skip
     return _renderer().page("report", "report.html", "", values)
 

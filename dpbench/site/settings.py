@@ -1,7 +1,8 @@
 """What a build is told by its environment: where the site will stand, where its code is, and of which day it is.
 
-Nothing of it is needed: without an address the site's own links are relative and none is canonical, without a
-repository no link leads to code, and without SOURCE_DATE_EPOCH the site is of the day of its newest result.
+Nothing of it is needed: without an address the site's own links are relative and none is canonical. Without a
+repository, in the environment or in the package's metadata, no link leads to code and pages say "from a clone of this
+repository". Without SOURCE_DATE_EPOCH the site is of the day of its newest result.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import Self
 
 from dpbench.board.index import Index
 from dpbench.errors import SpecError
 
 ADDRESS, REPOSITORY, EPOCH = "DPBENCH_ADDRESS", "DPBENCH_REPOSITORY", "SOURCE_DATE_EPOCH"
+LABELS = ("repository", "source", "source code", "code")
 _URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~%/-]*)?")
 
 
@@ -40,7 +42,7 @@ class Settings:
         dates = [entry.made.date for standing in index.standings for entry in standing.entries if entry.made.date]
         address = _address(ADDRESS)
         return cls(
-            address and f"{address}/", _address(REPOSITORY), _day() or max(dates, default=""),
+            address and f"{address}/", _address(REPOSITORY) or installed_repository(), _day() or max(dates, default=""),
             installed_version(), docs,
         )  # fmt: skip
 
@@ -64,6 +66,17 @@ def _day() -> str:
     if not re.fullmatch(r"[0-9]{1,11}", found):
         raise SpecError(f"Expected {EPOCH} to be seconds since 1970, got {found[:200]!r}.")
     return datetime.fromtimestamp(int(found), UTC).date().isoformat()
+
+
+def installed_repository() -> str:
+    """Return the address of the code as the metadata of dpbench states it, empty where they do not."""
+    try:
+        lines = metadata("dpbench-vision").get_all("Project-URL", [])
+    except PackageNotFoundError:
+        return ""
+    urls = {label.strip().lower(): url.strip() for label, _, url in (line.partition(",") for line in lines)}
+    found = next((urls[label] for label in LABELS if label in urls), "").rstrip("/")
+    return found if _URL.fullmatch(found) else ""
 
 
 def installed_version() -> str:

@@ -150,9 +150,18 @@ def seconds(value: float) -> str:
     return f"{value:,.{min(digits, 4)}f}"
 
 
+def anchor(name: str) -> str:
+    """Return a name as the fragment of an address.
+
+    >>> anchor("audit: noise"), anchor("cifar10.1")
+    ('audit-noise', 'cifar10-1')
+    """
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
 FILTERS = {
     "percent": percent, "points": points, "signed": show_signed_points, "spread": spread, "score": score,
     "seed_score": seed_score, "budget": budget,
     "upward": round_up, "downward": round_down, "four": round_to_four, "bound": bound, "duration": duration,
-    "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most,
+    "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most, "anchor": anchor,
 }  # fmt: skip

@@ -13,11 +13,10 @@ from dpbench.board.index import Entry, Index, Standing
 from dpbench.privacy import MECHANISM
 from dpbench.records.metrics import TITLES, Metric
 from dpbench.records.result import Interval
-from dpbench.site import text
 from dpbench.site.words import CHOSEN
 
 MOST = 500  # rows of a board's table: beyond, the table of all entries has them
-LINES = {"control": "public labels alone", "ceiling": "no privacy"}
+LINES = {"control": "public labels only", "ceiling": "no privacy"}
 
 
 @dataclass(frozen=True)
@@ -197,22 +196,6 @@ def count_by_other_code(index: Index) -> tuple[int, int]:
 def metric_name(metric: Metric) -> str:
     """Return what a column is called."""
     return TITLES[metric]
-
-
-def describe_entry(standing: Standing, entry: Entry) -> str:
-    """Return an entry's score in words: accuracy with its interval, rank among how many, and both distances."""
-    metric = standing.board.metric
-    score, top, limit = entry.metrics.get(metric), best(standing), ceiling(standing)
-    parts = [f"{name(entry)}: {text.spread(score)}%"]
-    if entry.rank is not None:
-        tied = sum(other.rank == entry.rank for other in standing.entries) > 1
-        parts.append(f"rank {entry.rank} of {count(standing)}" + (", tied" if tied else ""))
-    if score and top and entry.role == "entry":
-        parts.append(f"{text.points(top.metrics[metric].mean - score.mean)} behind the best")
-    if score and limit and limit is not entry:
-        gap = limit.metrics[metric].mean - score.mean
-        parts.append(f"{text.points(abs(gap))} {'below' if gap >= 0 else 'above'} no privacy")
-    return "; ".join(parts)
 
 
 def _differs(entry: Entry, varied: dict[str, list[str]]) -> str:

@@ -1,17 +1,18 @@
-"""What a page says in words about rules, trust and metrics: one sentence each."""
+"""What pages say about trust, settings, noise and guards: one sentence each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from dpbench.board.index import Entry, Trust
+from dpbench.records.museum import Guard
 from dpbench.records.search import SelectionRule
 
 TRUST: Mapping[Trust, str] = {
-    "submitted": "checked, and not yet run again by the project",
-    "re-run": "the project ran some seeds again, or all with other code, and they came out the same",
-    "reproduced": "the project ran all seeds again with the same code and settings, and they came out the same",
-    "audited": "the project listened to one more fit and attacked it, and nothing contradicts what is stated",
+    "submitted": "it passed all checks; the project has not re-run it yet",
+    "re-run": "the project re-ran some seeds, or all seeds with other code, and got the same outcome",
+    "reproduced": "the project re-ran all seeds with the same code and settings and got the same predictions",
+    "audited": "the project watched and attacked one more fit, and found nothing that contradicts the stated guarantee",
 }
 CHOSEN: Mapping[SelectionRule, str] = {
     "default": "defaults",
@@ -20,15 +21,15 @@ CHOSEN: Mapping[SelectionRule, str] = {
     "public-validation": "tuned",
     "private-accounted": "tuned within ε",
     "private-unaccounted": "tuned outside ε",
-    "oracle": "tuned on the test",
+    "oracle": "tuned on the test split",
 }
 SELECTION: Mapping[SelectionRule, str] = {
-    "default": "The learner's defaults; nothing was tried.",
-    "by-hand": "Somebody set options, and nobody knows on what grounds.",
-    "transfer": "Taken from an earlier tuning on another dataset.",
-    "public-validation": "Tuned on the public split alone; its labels were read for choosing.",
-    "private-accounted": "Tuned on private data, and ε is that of the whole search.",
-    "private-unaccounted": "Tuned on private data, outside ε; never ranked.",
+    "default": "The learner's default settings; nothing was tried.",
+    "by-hand": "Settings given by the user; how they were chosen is not recorded.",
+    "transfer": "Settings tuned earlier on another data set.",
+    "public-validation": "Tuned on the public split only, with its labels.",
+    "private-accounted": "Tuned on private data; ε covers the whole search.",
+    "private-unaccounted": "Tuned on private data; ε does not cover the search, so the result is never ranked.",
     "oracle": "Tuned on the test split; never ranked.",
 }
 
@@ -41,7 +42,7 @@ def name_trust(entry: Entry) -> str:
         words.append("reproduced")
     elif again is not None:
         many = f"{max(1, len(again.seeds))} of {again.of or entry.seeds} seeds"
-        words.append("run again by other code" if again.code == "other" else f"{many} run again")
+        words.append("re-run by other code" if again.code == "other" else f"{many} re-run")
     return " and ".join(words + ["audited"] * (entry.audit is not None)) or entry.trust
 
 
@@ -53,6 +54,73 @@ def describe_trust(entry: Entry) -> str:
 
 
 RNG: Mapping[str, str] = {
-    "research": "from published seeds, so that anybody can repeat the number; no model of such a run may be released",
-    "secure": "from the operating system, so that no seed can take it off a released model",
+    "research": "from published seeds, so anyone can repeat this number; do not release a model of this run",
+    "secure": "from the operating system, so nobody can subtract it from a released model",
 }
+
+
+def describe_model(entry: Entry) -> str:
+    """Return whether a saved model of an entry may be published, and how to make one."""
+    if not entry.reads_private:
+        return "You may publish a model of this run, which read no private image: add --models to the command below."
+    if entry.rng == "secure":
+        return "The model may be published by whoever ran this with --models; nobody else can make it again."
+    return (
+        "None to download: the noise comes from published seeds, so anyone could subtract it from the model. For a "
+        "model that you may publish, add --secure-rng --models to the command below."
+    )
+
+
+GUARDED: Mapping[Guard, tuple[str, str]] = {
+    "cannot be written": (
+        "The interface has no way to write it",
+        "The curator offers no call for these bugs: the code fails with an error before it reads a private row.",
+    ),
+    "changes nothing": (
+        "The harness makes it harmless",
+        "The code runs, but the harness clips and sums by itself, so the guarantee holds anyway.",
+    ),
+    "while running": (
+        "Stopped while the learner runs",
+        "The harness checks row functions at random moments and stops a run that breaks the rules.",
+    ),
+    "dpbench check": (
+        "Caught by dpbench check",
+        "These bugs show only when a learner runs several times; the command does that.",
+    ),
+    "audit: sensitivity": (
+        "Caught by the audit: sensitivity",
+        "The audit measures how far one row moves a sum and compares it with the clip.",
+    ),
+    "audit: noise": (
+        "Caught by the audit: noise",
+        "The audit measures the size and the independence of the noise.",
+    ),
+    "audit: attack": (
+        "Caught by the audit: attack",
+        "The audit plants examples and counts how often an attacker detects them.",
+    ),
+    "second accountant": (
+        "Caught by the second accountant",
+        "A second, independent accountant computes ε from the same plan and disagrees.",
+    ),
+    "board": (
+        "Refused by the board",
+        "The run works, but its result breaks a rule of the leaderboard.",
+    ),
+}
+"""What each guard of the museum is called as a heading, and how it works."""
+
+
+def label_guard(guard: Guard) -> str:
+    """Return a guard as a noun within a sentence."""
+    return GUARD_NOUNS[guard]
+
+
+GUARD_NOUNS: Mapping[Guard, str] = {
+    "cannot be written": "the interface, which has no such call", "changes nothing": "the harness, which ignores it",
+    "while running": "the checks while a learner runs", "dpbench check": "`dpbench check`",
+    "audit: sensitivity": "the audit of sensitivity", "audit: noise": "the audit of noise",
+    "audit: attack": "the attack of the audit", "second accountant": "the second accountant",
+    "board": "the checks of the board",
+}  # fmt: skip

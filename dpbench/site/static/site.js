@@ -1,7 +1,7 @@
-// Tables are sorted and filtered; all else is there without this file. Nothing is fetched, nothing is kept.
+// Tables are sorted and filtered, and two learners compared; all else is there without this file. Nothing is fetched or kept.
 "use strict";
 (() => {
-  const MOST = 200; // rows of a filtered table that are drawn at once
+  const MOST = 100; // rows of a filtered table that are drawn at once
 
   const value = (cell) => {
     const given = cell.dataset.order ?? cell.textContent.trim();
@@ -34,12 +34,17 @@
     }
   }
 
-  for (const form of document.querySelectorAll("form.filters")) {
+  for (const form of document.querySelectorAll("form.filters[data-for]")) {
     const table = document.getElementById(form.getAttribute("data-for")); // fields hide properties of their names
     const search = form.querySelector("[type=search]");
     const selects = [...form.querySelectorAll("select")];
     const output = form.querySelector("output");
+    const more = document.createElement("button");
+    more.type = "button";
+    more.hidden = true;
+    output.after(more);
     let rows = [];
+    let most = MOST;
     const read = () => {
       rows = [...table.tBodies].map((body) => {
         const cells = [...body.rows[0].cells].map((cell) => cell.textContent.trim());
@@ -53,11 +58,13 @@
       for (const row of rows) {
         const fits = wanted.every(([column, said]) => row.cells[column] === said) && words.every((one) => row.all.includes(one));
         found += fits;
-        const shown = fits && found <= MOST;
+        const shown = fits && found <= most;
         if (shown !== row.shown) row.body.hidden = !shown;
         row.shown = shown;
       }
-      output.textContent = `${found.toLocaleString("en")} results${found > MOST ? `, the first ${MOST} shown` : ""}`;
+      output.textContent = `${found.toLocaleString("en")} results${found > most ? `, the first ${most} shown` : ""}`;
+      more.hidden = found <= most;
+      more.textContent = `Show all ${found.toLocaleString("en")}`;
     };
     const address = () => {
       const kept = new URLSearchParams();
@@ -71,8 +78,13 @@
     };
     form.addEventListener("submit", (event) => event.preventDefault());
     form.addEventListener("input", () => {
+      most = MOST;
       filter();
       address();
+    });
+    more.addEventListener("click", () => {
+      most = Infinity;
+      filter();
     });
     table.addEventListener("sorted", () => {
       read();
@@ -80,6 +92,56 @@
     });
     window.addEventListener("hashchange", restore);
     read();
+    restore();
+    form.hidden = false;
+  }
+
+  for (const form of document.querySelectorAll("form[data-compare]")) {
+    const table = document.getElementById(form.getAttribute("data-compare"));
+    const answer = document.getElementById(`${table.id}-answer`);
+    const selects = [...form.querySelectorAll("select")];
+    const [gap, ranks] = [1, 2]; // columns; those of learners follow
+    const points = (value) => Math.abs(value).toFixed(2);
+    const show = () => {
+      const [a, b] = selects.map((one) => Number(one.value));
+      const names = selects.map((one) => one.selectedOptions[0].text);
+      const gaps = [];
+      let tied = 0;
+      for (const row of [table.tHead.rows[0], ...[...table.tBodies].map((body) => body.rows[0])]) {
+        [...row.cells].forEach((cell, place) => (cell.hidden = ![0, a, b, gap, ranks].includes(place)));
+        if (row.parentElement === table.tHead) continue;
+        const [first, second] = [row.cells[a].dataset, row.cells[b].dataset];
+        const both = first.order !== undefined && second.order !== undefined;
+        const difference = 100 * (first.order - second.order);
+        row.cells[gap].textContent = both ? `${difference < 0 ? "\u2212" : "+"}${points(difference)}` : "\u2013";
+        row.cells[gap].dataset.order = both ? difference : -1000;
+        row.cells[ranks].textContent = both ? `${first.rank} and ${second.rank}` : "\u2013";
+        if (both) gaps.push(difference);
+        tied += both && first.rank === second.rank;
+      }
+      const higher = gaps.filter((one) => one > 0).length;
+      const mean = gaps.reduce((sum, one) => sum + one, 0) / gaps.length;
+      answer.textContent = gaps.length
+        ? `${names[0]} scores higher than ${names[1]} on ${higher} of the ${gaps.length} boards that have both. They share a rank on ${tied}. ` +
+          `On average ${names[0]} is ${points(mean)} points ${mean < 0 ? "lower" : "higher"}.`
+        : `No board has both ${names[0]} and ${names[1]}.`;
+    };
+    const restore = () => {
+      const kept = new URLSearchParams(location.hash.slice(1));
+      for (const one of selects) {
+        const wanted = [...one.options].find((option) => option.text === kept.get(one.name));
+        if (wanted) wanted.selected = true;
+      }
+      if (selects[0].value === selects[1].value) selects[1].selectedIndex = selects[0].selectedIndex ? 0 : 1;
+      show();
+    };
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.addEventListener("input", () => {
+      show();
+      const kept = new URLSearchParams(selects.map((one) => [one.name, one.selectedOptions[0].text]));
+      history.replaceState(null, "", `#${kept}`);
+    });
+    window.addEventListener("hashchange", restore);
     restore();
     form.hidden = false;
   }

@@ -1,0 +1,111 @@
+"""What to cite: BibTeX for dpbench, and for every learner, data set and extractor that is installed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from dpbench.registry import KINDS, Kind, Registration, Registry
+from dpbench.site import prose, text
+from dpbench.site.context import Site
+from dpbench.site.render import Renderer
+
+TITLES = {"learner": "Learners", "dataset": "Data sets", "extractor": "Extractors"}
+OWN = "dpbench-vision"
+_ENTRY = re.compile(r"^@\w+\{(?P<key>[^,]+),\n.*?^\}\n", re.MULTILINE | re.DOTALL)
+_KEYWORDS = re.compile(r"^  keywords +=(?: \{(?P<names>[^}]*)\}),\n", re.MULTILINE)
+_LINK = re.compile(r"^  (?P<field>url|doi) +=(?: \{(?P<place>[^}]*)\})", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An entry of BibTeX with the components that it is about."""
+
+    bibtex: str
+    components: frozenset[str]  # KIND/NAME
+    link: str  # empty without one
+
+
+@dataclass(frozen=True)
+class Citation:
+    """What to cite for a component."""
+
+    kind: Kind
+    name: str
+    references: tuple[Reference, ...]
+    said: str  # what its class says
+    own: bool  # whether dpbench brings it
+
+
+def citations_page(site: Site, renderer: Renderer) -> bytes:
+    """Return the page."""
+    every = list(citations(site.plugins))
+    groups = [(kind, title, [one for one in every if one.kind == kind]) for kind, title in TITLES.items()]
+    own = own_entry(site.settings.version, site.settings.repository)
+    return renderer.page("cite", "cite.html", "cite", {"groups": groups, "own": own})
+
+
+def citations(plugins: Registry) -> Iterator[Citation]:
+    """Yield what to cite for each installed component, by kind and name."""
+    for kind in KINDS:
+        for name, found in sorted(plugins.components[kind].items()):
+            yield Citation(
+                kind, name, references(kind, found), getattr(found.cls, "citation", ""),
+                found.distribution == OWN,
+            )  # fmt: skip
+
+
+def references(kind: Kind, found: Registration) -> tuple[Reference, ...]:
+    """Return the references of a component: those kept here, else the papers that its class cites."""
+    name = f"{kind}/{found.cls.name}"
+    kept = tuple(one for one in catalogue() if name in one.components)
+    cited = prose.papers(*prose.about(found.cls), getattr(found.cls, "citation", ""))
+    return kept or tuple(_by_address(kind, found, link) for link in cited)
+
+
+def _by_address(kind: Kind, found: Registration, link: str) -> Reference:
+    """Return an entry for a paper of which only its number at arXiv is known."""
+    number = link.removeprefix(prose.ABSTRACTS)
+    fields = {"note": f"arXiv:{number}, the paper of {kind} {found.cls.name}", "url": link}
+    return Reference(_entry("misc", f"arxiv-{number}", fields), frozenset(), link)
+
+
+@cache
+def catalogue() -> tuple[Reference, ...]:
+    """Return the references that dpbench keeps of its own components."""
+    kept = (files("dpbench.site") / "references.bib").read_text(encoding="utf-8")
+    return tuple(_reference(one[0]) for one in _ENTRY.finditer(kept))
+
+
+def _reference(entry: str) -> Reference:
+    named, link = _KEYWORDS.search(entry), _LINK.search(entry)
+    names = named["names"].split(", ") if named else []
+    place = link["place"] if link else ""
+    address = f"https://doi.org/{place}" if link and link["field"] == "doi" else place
+    return Reference(_KEYWORDS.sub("", entry), frozenset(names), address)
+
+
+def own_entry(version: str, repository: str) -> str:
+    """Return the entry of dpbench itself.
+
+    >>> print(own_entry("0.2.0", ""))
+    @software{dpbench,
+      author    = {{The dpbench developers}},
+      title     = {dpbench: a benchmark and leaderboard for differentially private image classification},
+      version   = {0.2.0},
+    }
+    """
+    fields = {
+        "author": "{The dpbench developers}",
+        "title": "dpbench: a benchmark and leaderboard for differentially private image classification",
+        "version": version, "url": repository,
+    }  # fmt: skip
+    return _entry("software", "dpbench", fields)
+
+
+def _entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
+    lines = "".join(f"  {name:9} = {{{text.show_string(value)}}},\n" for name, value in fields.items() if value)
+    return f"@{kind}{{{key},\n{lines}}}"

@@ -187,9 +187,7 @@ def _sensitivity(loop: _Loop, watch: Watch, generator: np.random.Generator) -> S
     return Sensitivity(questions=3, rows=found.tried, largest=found.largest, shift=0.0, complaints=complaints)
 
 
-def _replace(
-    loop: _Loop, found: _Movement, size: int, place: int, seed: int, generator: np.random.Generator
-) -> None:
+def _replace(loop: _Loop, found: _Movement, size: int, place: int, seed: int, generator: np.random.Generator) -> None:
     """Compare answers on datasets in which one sampled row is 0, and contributes nothing, or strong."""
     x, y = _crowd(size, loop, generator)
     x[place] = 0

@@ -136,10 +136,63 @@ def test_a_claim_of_a_smaller_epsilon_than_sigma_gives_fails_the_attack() -> Non
 
 
 def test_what_a_loop_has_to_give_is_said_in_a_sentence() -> None:
-    with pytest.raises(SpecError, match=r"Expected 4 answers of shape \(2, 2008\) from the loop, one a step, got 1"):
+    with pytest.raises(SpecError, match=r"Expected 4 answers of shape \(2, 1001\) from the loop, one a step, got 1"):
         audit_loop(lambda x, y, seed: loop(x, y, seed)[:1], WHOLE)
     nothing: Any = lambda *_: None
     with pytest.raises(SpecError, match="Expected a list of tensors from the loop, one a step, got NoneType"):
         audit_loop(nothing, Claim(sigma=1.0))
     with pytest.raises(SpecError, match="the same with the same data and seed"):
         audit_loop(lambda x, y, seed: [torch.randn(2, x.shape[1]) for _ in range(4)], WHOLE)
+
+
+def sampled_loop(x: Tensor, y: Tensor, seed: int, wrong: str = "") -> list[Tensor]:
+    """Poisson samples of a tenth, 20 steps, with one mistake or none."""
+    sampler, noise = (torch.Generator().manual_seed(seed + offset) for offset in (0, 10**6))
+    x, answers = x.nan_to_num(0, 0, 0), []
+    if "anew" in wrong:  # Poisson too, but with one more row others are drawn
+        sampler.manual_seed(seed * 10**4 + len(x))
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    for step in range(20):
+        drawn = torch.rand(len(x), generator=sampler) < RATE
+        if wrong == "shuffled":
+            drawn = (torch.argsort(order) * 10 // len(x)) == step % 10
+        rows = 0.5 - one_hot(y[drawn], 2).float()
+        norms = rows.norm(dim=1) * x[drawn].double().norm(dim=1)
+        weights = (1 / norms.clamp(min=1e-30)).clamp(max=1).float()
+        weights = torch.ones_like(weights) if "no clip" in wrong else weights
+        total = (rows * weights.unsqueeze(1)).T @ x[drawn]
+        total = total * len(x) * RATE / max(1, int(drawn.sum())) if "divisor" in wrong else total
+        answers.append(total + SAMPLED.sigma * torch.randn(total.shape, generator=noise))
+    return answers
+
+
+def failures(wrong: str, seed: int) -> str:
+    claim = Claim(sigma=1.0, steps=20, sample_rate=RATE, epsilon=5.0)
+    found = audit_loop(lambda *data: sampled_loop(*data, wrong), claim, size=200, canaries=200, seed=seed)
+    return ", ".join(found.figures.failed)
+
+
+@pytest.mark.parametrize("wrong", ["", "anew"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_sampled_loop_that_is_right_passes_by_whatever_seed(wrong: str, seed: int) -> None:
+    assert failures(wrong, seed) == ""
+
+
+@pytest.mark.parametrize("wrong", ["no clip", "drawn divisor", "anew and no clip", "anew and drawn divisor"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_fault_shows_by_whatever_seed_a_loop_samples(wrong: str, seed: int) -> None:
+    last = torch.rand(201, generator=torch.Generator().manual_seed(seed))[-2:]
+    assert not (last < RATE).any(), "the first sample has one of the last rows: no luck is needed"
+    assert "sensitivity: a row moved a sum by" in failures(wrong, seed)
+
+
+def test_shuffled_batches_are_no_poisson_samples() -> None:
+    assert "samples of 'gradient'" in failures("shuffled", 0)
+
+
+def test_a_first_sample_without_one_of_the_last_rows_is_said() -> None:
+    with pytest.raises(SpecError, match="none. Audit it with a larger size or a larger rate"):
+        audit_loop(
+            lambda x, y, seed: [torch.randn(2, x.shape[1], generator=torch.Generator().manual_seed(seed))],
+            Claim(sigma=1.0, sample_rate=1e-3), size=20, canaries=20,
+        )  # fmt: skip

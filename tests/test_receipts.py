@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from dpbench.receipts import (
     Composed,
     Concentrated,
     Gaussian,
+    HashedFile,
     Laplace,
     NonPrivate,
     Pure,
@@ -251,6 +253,41 @@ BROKEN = {
     "a billion nested events": (_training(_nested(3)), "1,000,000,000"),
     "events nested deeply": (_training(_nested(60)), "nested at most 50 deep"),
     "events nested far too deeply": (_training(_nested(5_000)), "file"),
+    "no JSON but text in UTF-16": (_training(ONE).encode("utf-16"), "file"),
+    "a byte order mark": (b"\xef\xbb\xbf" + _training(ONE).encode(), "file"),
+    "bytes that are no text": (bytes(range(256)), "file"),
+    "a key twice": ('{"epsilon": 9, ' + _training(ONE)[1:], "'epsilon' stands there twice"),
+    "a key twice inside": (_training('{"kind": "gaussian", "sigma": 9, "sigma": 1}'), "'sigma' stands there twice"),
+    "a sigma that is no number": (_training('{"kind": "gaussian", "sigma": NaN}'), "sigma"),
+    "a sigma too small to square": (_training('{"kind": "gaussian", "sigma": 1e-300}'), "sigma"),
+    "epsilon as text": (_training(ONE).replace('"epsilon": 1', '"epsilon": "1"'), "epsilon"),
+    "steps as truth": (_training('{"kind": "repeated", "times": true, "event": ' + ONE + "}"), "times"),
+    "steps of 400 digits": (_training('{"kind": "repeated", "times": 1' + "0" * 400 + ', "event": ' + ONE + "}"), "times"),
+    "n of 500 digits": (_training(ONE).replace('"size": 100', '"size": 1' + "0" * 500), "training.size"),
+    "infinite batches": (
+        _training(ONE).replace('"size": 100', '"batches": {"drawn": "poisson", "size": "Infinity"}'), "batches.size",
+    ),
+    "a unit of two lines": (_training(ONE)[:-1] + ', "unit": "image\\n  Nothing contradicts it."}', "unit"),
+    "a unit that clears the screen": (_training(ONE)[:-1] + ', "unit": "image\\u001b[2J"}', "unit"),
+    "a unit of nothing": (_training(ONE)[:-1] + ', "unit": " "}', "unit"),
+    "a hash that is too short": (
+        _training(ONE)[:-1] + ', "files": {"model": {"path": "model.pt", "sha256": "abc"}}}', "files.model.sha256",
+    ),
+    "a path with a zero byte": (
+        _training(ONE)[:-1] + ', "files": {"model": {"path": "a\\u0000", "sha256": "' + "0" * 64 + '"}}}', "model.path",
+    ),
+    "20 million bytes": (" " * 20_000_001, "at most 20,000,000 bytes"),
+    "events by the 100,000": (
+        _training('{"kind": "composed", "events": [' + ", ".join([ONE] * 100_000) + "]}"), "at most 10000 items",
+    ),
+    "a tree with events by the million": (
+        _training('{"kind": "composed", "events": [' + ", ".join(['{"kind": "composed", "events": ['
+        + ", ".join([ONE] * 500) + "]}"] * 21) + "]}"), "at most 10,000 events",
+    ),
+    "samples of samples": (
+        _training('{"kind": "sampled", "sampler": "poisson", "rate": 0.1, "event": {"kind": "sampled", "sampler": '
+        '"poisson", "rate": 0.1, "event": ' + ONE + "}}"), "within 'sampled'",
+    ),
     "another version": ('{"schema_version": 2, "epsilon": 1, "delta": 0, "training": {}}', "schema_version"),
 }  # fmt: skip
 
@@ -261,12 +298,74 @@ def test_a_broken_receipt_is_refused_in_a_sentence(
 ) -> None:
     text, named = BROKEN[name]
     file = tmp_path / "broken.json"
-    file.write_text(text, encoding="utf-8")
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
     begin = time.process_time()
     assert called("receipt", "check", str(file)) == 1
     assert time.process_time() - begin < 10
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("dpbench: ") and named in said and len(said) < 600
+
+
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    for place in (tmp_path, tmp_path / "pipe", tmp_path / "loop", Path("/dev/zero")):
+        assert called("receipt", "check", str(place)) == 1
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    for place in (tmp_path, tmp_path / "pipe", tmp_path / "loop", Path("/dev/zero")):
+        listed = {"model": HashedFile(path=str(place), sha256="0" * 64)}
+        (wrong,) = check(written(files=listed), tmp_path).mismatches
+        assert wrong.name == "hash" and "cannot be read" in wrong.said
+
+
+def test_one_receipt_that_cannot_be_read_does_not_hide_what_others_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = written(unit=None).write(tmp_path / "b.json")
+    assert called("receipt", "check", str(tmp_path / "gone.json"), str(bad), str(tmp_path)) == 1
+    said = capsys.readouterr()
+    assert "MISMATCH unit" in said.out and "gone.json" in said.err and "no regular file" in said.err
+
+
+def sampled(number: int, sampler: Any = "poisson", leaf: Any = None) -> Event:
+    return Sampled(sampler=sampler, rate=0.01 + number / 1e6, event=leaf or Gaussian(sigma=1 + number / 1_000))
+
+
+MANY: dict[str, tuple[Event, Adjacency]] = {
+    "a schedule of noise and rates": (Composed(events=tuple(sampled(one) for one in range(9_999))), ADD),
+    "the same, with rows replaced": (Composed(events=tuple(sampled(one) for one in range(9_999))), "replace-one"),
+    "samples of a fixed size": (
+        Composed(events=tuple(sampled(one, "fixed-size") for one in range(9_999))), "replace-one",
+    ),
+    "a schedule with a Laplace sum": (
+        Composed(events=(*(sampled(one) for one in range(9_998)), Laplace(scale=30))), ADD,
+    ),
+    "choices": (Composed(events=tuple(Chosen(epsilon=1e-3 + one / 1e6, candidates=3) for one in range(9_999))), ADD),
+    "the best of many": (
+        BestOf(mean=10, shape=1, event=Composed(events=tuple(sampled(one) for one in range(9_999)))), ADD,
+    ),
+    "the best of many, with little noise": (
+        BestOf(mean=1e6, shape=0, event=gaussian_steps(sigma=0.3, steps=10**6, rate=0.3)), ADD,
+    ),
+    "nothing done to a sample": (Sampled(sampler="poisson", rate=0.1, event=Composed(events=())), ADD),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_many_different_events_are_answered_or_refused_soon(name: str) -> None:
+    event, adjacency = MANY[name]
+    begin = time.process_time()
+    check(written(event, adjacency=adjacency))
+    assert time.process_time() - begin < 10
+
+
+def test_what_no_accountant_can_show_does_not_pass() -> None:
+    drawn: Any = {"sampler": "fixed-size-with-replacement", "rate": 0.01}
+    event = Repeated(event=Sampled(**drawn, event=Gaussian(sigma=2.0)), times=100)
+    found = check(written(event, adjacency="replace-one"))
+    assert [one.name for one in found.mismatches] == ["epsilon"] and "no accountant here shows less" in str(found)
 
 
 def test_a_hash_that_does_not_fit_and_a_file_that_is_gone_are_said(tmp_path: Path) -> None:

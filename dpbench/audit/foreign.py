@@ -7,8 +7,9 @@ The loop trains a linear softmax layer of two classes without bias, from zero we
 and hands out what each step released. An engine's clipping, noise and sampling do not ask what the model is; and of
 this one it is known what each example moves: column j of the gradient is 0 for examples whose feature j is 0.
 
-Three parts, as for dpbench's own runs. Sensitivity: the first answer on two datasets that differ in one example, with
-the same randomness. Noise: the columns that no example has. Attack: the columns that one canary each has, or no one.
+Three parts, as for dpbench's own runs. Sensitivity: the first answer on two datasets that differ in one example that is
+in its sample, with the same randomness. Noise: the columns that no example has; and samples, told by columns that one
+example each has. Attack: the columns that one canary each has, or no one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from torch import Tensor
 from dpbench.api import Release
 from dpbench.audit.attack import CanaryScores, draw_members
 from dpbench.audit.figures import compute_figures
+from dpbench.audit.foreign_samples import Watch, with_samples
 from dpbench.audit.noise_log import LAST_BIT, NoiseLog, StandardNoise
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting import accountant
@@ -89,7 +91,8 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     begin, generator = time.perf_counter(), np.random.default_rng(seed)
     member = draw_members(canaries, generator)
     loop = _Loop(answers, claim, len(member) + FEATURES)
-    sensitivity = _sensitivity(loop, size, seed, generator)
+    watch = Watch(loop, size + 1, STRONG * claim.clip, seed)
+    sensitivity = _sensitivity(loop, watch, generator)
     x, y, labels = _planted(size, member, generator, claim.clip)
     noise, scores = NoiseLog(claim.steps, member), CanaryScores(member)
     unit, nobody = claim.sigma * claim.clip, np.empty(0, np.int64)
@@ -100,13 +103,15 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
         along = (1 - 2 * labels) * (answer[1, FEATURES:] - answer[0, FEATURES:]) / math.sqrt(2)
         scores.add([along / claim.clip], claim.sigma, claim.sample_rate)
     noise.independence.add_other_seed("gradient", [loop(x, y, seed + 1)[0][:, silent] / unit])
-    found = sensitivity, noise.summarise(), scores.summarise()
+    noted = noise.summarise()
+    if claim.sample_rate < 1:
+        noted = with_samples(noted, "gradient", claim.sample_rate, watch.contributions(size + 1, seed) > 0)
+    found = sensitivity, noted, scores.summarise()
     return Audit(
         digest=canonical_digest([LOOP, claim.plan[0].__dict__, claim.sigma, claim.clip, size, canaries]), content=None,
         spec=None, seed=seed, repeats=None, epsilon=claim.stated, delta=claim.delta, sigma=claim.sigma,
         plan=state_plan(claim.plan, claim.sigma), mechanism=LOOP, sensitivity=found[0], noise=found[1], attack=found[2],
         figures=compute_figures(claim.stated, claim.delta, *found),
-        left_out=("who is in a sample: another library does not tell",) * (claim.sample_rate < 1),
         seconds={"audit": time.perf_counter() - begin},
     )  # fmt: skip
 
@@ -124,38 +129,87 @@ class _Loop:
         if not isinstance(released, Iterable):
             raise SpecError(f"Expected a list of tensors from the loop, one a step, got {type(released).__name__}.")
         found = [np.asarray(one.detach().cpu().double()) for one in released]
-        if len(found) != self.claim.steps or {one.shape for one in found} != {(2, self.columns)}:
+        shape = 2, x.shape[1]
+        if len(found) != self.claim.steps or {one.shape for one in found} != {shape}:
             shapes = sorted({one.shape for one in found})
             raise SpecError(
-                f"Expected {self.claim.steps} answers of shape (2, {self.columns}) from the loop, one a step, got "
+                f"Expected {self.claim.steps} answers of shape {shape} from the loop, one a step, got "
                 f"{len(found)} of {', '.join(map(str, shapes)) or 'none'}."
             )
         return found
 
 
-def _sensitivity(loop: _Loop, size: int, seed: int, generator: np.random.Generator) -> Sensitivity:
-    """Ask for the first answer on pairs of neighbours; what it moves by beyond rounding is held against the clip."""
-    tried, largest, complaints, clip = 0, 0.0, list[str](), loop.claim.clip
-    for count in (size - 1, size):
-        x, y = _base(count, loop.columns, generator)
-        x[: count // 2], y[: count // 2] = 0, 0
-        x[: count // 2, 0] = STRONG * clip  # a sum of many clips: what is divided by n moves with one example
+@dataclass
+class _Movement:
+    """What an example moved first answers by, beyond rounding, at most."""
+
+    clip: float
+    tried: int = 0
+    largest: float = 0.0
+    complaints: list[str] = field(default_factory=list)
+
+    def add(self, before: np.ndarray, after: np.ndarray, strength: float) -> float:
+        """Compare the first answers on two neighbours; return what the example moved, in clips."""
+        self.tried += 1
+        if not np.isfinite(after).all():
+            self.complaints.append(f"an example of {strength:g} made an answer that is not finite")
+            return math.inf
+        slack = ROUNDING * (float(np.linalg.norm(before)) + float(np.linalg.norm(after)))
+        moved = (float(np.linalg.norm(after - before)) - slack) / self.clip
+        self.largest = max(self.largest, moved)
+        return moved
+
+
+def _sensitivity(loop: _Loop, watch: Watch, generator: np.random.Generator) -> Sensitivity:
+    """Ask for the first answer on pairs of neighbours; what it moves by beyond rounding is held against the clip.
+
+    Neighbours differ in a row that the first sample has, so that nothing depends on luck: as one more row at the end,
+    or, where a loop draws otherwise with one more, in the place of a row of zeros. One more row is tried at round
+    numbers too, sampled or not.
+    """
+    size, found, reached = watch.size - 1, _Movement(loop.claim.clip), 0.0
+    drawn, seed = watch.drawn_row()
+    for count in sorted({size - 1, size, drawn}):
+        if (others := watch.others_moved(count, seed)) is not None:
+            found.largest = max(found.largest, others / loop.claim.clip)
+            continue
+        x, y = _crowd(count, loop, generator)
         before = loop(x, y, seed)[0]
         if not np.array_equal(before, loop(x, y, seed)[0]):
             raise SpecError("Expected the loop to answer the same with the same data and seed. Seed all it draws.")
-        for strength in SIZES if count == size else (1.0,):
-            row = torch.zeros(1, loop.columns)
-            place = tried % 2 * int(generator.integers(loop.columns))  # every second one opposes the others
-            row[0, place] = strength * STRONG * clip
-            label = torch.ones(1, dtype=torch.int64)
-            after = loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0]
-            tried += 1
-            if not np.isfinite(after).all():
-                complaints.append(f"an example of {strength:g} made an answer that is not finite")
-                continue
-            slack = ROUNDING * (float(np.linalg.norm(before)) + float(np.linalg.norm(after)))
-            largest = max(largest, (float(np.linalg.norm(after - before)) - slack) / clip)
-    return Sensitivity(questions=2, rows=tried, largest=largest, shift=0.0, complaints=tuple(dict.fromkeys(complaints)))
+        for strength in SIZES if count == drawn else (1.0,):
+            row, label = _strong_row(loop, strength, found.tried, generator)
+            moved = found.add(before, loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0], strength)
+            reached = moved if count == drawn and strength == 1.0 else reached
+    if reached <= 0:
+        _replace(loop, found, size + 1, drawn, seed, generator)
+    complaints = tuple(dict.fromkeys(found.complaints))
+    return Sensitivity(questions=3, rows=found.tried, largest=found.largest, shift=0.0, complaints=complaints)
+
+
+def _replace(loop: _Loop, found: _Movement, size: int, place: int, seed: int, generator: np.random.Generator) -> None:
+    """Compare answers on datasets in which one sampled row is 0, and contributes nothing, or strong."""
+    x, y = _crowd(size, loop, generator)
+    x[place] = 0
+    before = loop(x, y, seed)[0]
+    for strength in SIZES:
+        x[place], y[place] = _strong_row(loop, strength, found.tried, generator)
+        found.add(before, loop(x, y, seed)[0], strength)
+
+
+def _crowd(size: int, loop: _Loop, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Return examples whose sum is many clips: what is divided by n moves with one example."""
+    x, y = _base(size, loop.columns, generator)
+    x[: size // 2], y[: size // 2] = 0, 0
+    x[: size // 2, 0] = STRONG * loop.claim.clip
+    return x, y
+
+
+def _strong_row(loop: _Loop, strength: float, number: int, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Return an example (1, d) far above the clip, and its label; every second one opposes the others."""
+    row = torch.zeros(1, loop.columns)
+    row[0, number % 2 * int(generator.integers(loop.columns))] = strength * STRONG * loop.claim.clip
+    return row, torch.ones(1, dtype=torch.int64)
 
 
 def _base(size: int, columns: int, generator: np.random.Generator) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpbench.errors import SpecError
+from dpbench.errors import DataError, SpecError
 
 if TYPE_CHECKING:
     from dpbench.receipts import Checked
@@ -29,17 +29,21 @@ def check(
     from dpbench.receipts import Receipt
     from dpbench.receipts import check as check_receipt
 
-    checked = {}
+    checked, refused = {}, []
     for file in files:
         try:
             checked[str(file)] = check_receipt(Receipt.read(file), file.parent)
+        except DataError as error:
+            refused.append(str(error))
         except SpecError as error:
-            raise SpecError(f"{file}: {error}") from error
+            refused.append(f"{file}: {error}")
     if as_json:
         print(json.dumps({name: _as_json(one) for name, one in checked.items()}, indent=2))
     else:
         for name, one in checked.items():
             _show(name, one)
+    if refused:
+        raise DataError("\n".join(refused))
     if not all(one.passed for one in checked.values()):
         raise typer.Exit(1)
 

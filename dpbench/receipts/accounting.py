@@ -42,6 +42,7 @@ grid would need gigabytes, and nobody is protected."""
 FEW_ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)  # which is enough there; others take a minute
 DISTINCT = 6
 """Mechanisms composed as they are. Of more, similar ones are grouped: for the worse, and for the better as a floor."""
+SLOW = 50  # different mechanisms, of those that are not grouped, that an accountant takes seconds for
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,10 @@ def opinions(event: Event, delta: float, adjacency: Adjacency) -> tuple[Opinion,
 
 
 def _answers(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Opinion]:
-    gaussian = all(isinstance(one.leaf, Gaussian) and one.sampler in (None, "poisson") for one in terms)
     with accountant.quiet():
-        if len(terms) > DISTINCT and gaussian and delta > 0:
+        if len(terms) > DISTINCT and _gaussian(terms) and delta > 0:
             return _of_groups(terms, delta, adjacency)
-        if delta > 0 and (plan := _plan(terms, adjacency)) is not None:
+        if delta > 0 and len(terms) <= SLOW and (plan := _plan(terms, adjacency)) is not None:
             return _of_plan(*plan, delta)
         found = [_basic(terms, delta, adjacency)]
         if delta > 0:
@@ -89,9 +89,17 @@ def _answers(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[
 def _of_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Opinion]:
     """Return opinions on many Gaussian sums in groups of similar ones, worse than they are, and a floor under them."""
     grouped = _answers(_group(terms, True), delta, adjacency)
-    better = _plan(_group(terms, False), adjacency)
-    floor = 0.99 * accountant.epsilon(*better, delta) if better and _spread(*better) < WIDE else 0.0
+    better = _group(terms, False)
+    if (plan := _plan(better, adjacency)) is not None and _spread(*plan) < WIDE:
+        floor = 0.99 * accountant.epsilon(*plan, delta)
+    else:
+        floor = min(_answers(better, delta, adjacency), key=lambda one: one.upper).lower
     return [Opinion(f"{one.accountant}, {len(terms):,} events in groups", floor, one.upper) for one in grouped]
+
+
+def _gaussian(terms: Sequence[Term]) -> bool:
+    """Say whether all are Gaussian sums, over Poisson samples or all rows."""
+    return all(isinstance(one.leaf, Gaussian) and one.sampler in (None, "poisson") for one in terms)
 
 
 def _group(terms: Sequence[Term], cautious: bool) -> list[Term]:
@@ -179,7 +187,9 @@ def _coarse(plan: Sequence[Planned], sigma: float, delta: float) -> tuple[float,
 def _selection(event: BestOf, delta: float, adjacency: Adjacency) -> tuple[Opinion, ...]:
     from dpbench.privacy.mechanisms import private_selection as selection
 
-    plan = _plan(flatten(event.event), adjacency)
+    terms = flatten(event.event)
+    few = len(terms) <= DISTINCT or not _gaussian(terms)
+    plan = _plan(terms if few else _group(terms, True), adjacency) if len(terms) <= SLOW or not few else None
     if plan is None or delta == 0:
         raise SpecError(
             "Expected Gaussian sums or choices within 'best-of', under add-or-remove-one: no accountant knows more."
@@ -243,6 +253,8 @@ def _renyi(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opinion
     import dp_accounting as dp
     from dp_accounting.rdp import RdpAccountant
 
+    if sum(one.sampler is not None and one.rate < 1 for one in terms) > SLOW:
+        return None
     counted = RdpAccountant(ORDERS, _relation(adjacency))
     for term in terms:
         event = _event(term, adjacency)

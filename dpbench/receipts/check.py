@@ -97,9 +97,14 @@ def _terms(receipt: Receipt) -> list[Term]:
 
 def _epsilon(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[Mismatch]:
     best = answered[0]
+    cost = f"{best.upper:.4g}" if math.isfinite(best.upper) else "infinitely much"
     if receipt.epsilon < min(best.lower, best.upper - 1e-6):
-        cost = f"{best.upper:.4g}" if math.isfinite(best.upper) else "infinitely much"
         yield Mismatch("epsilon", f"{receipt.epsilon:.4g} is stated, and the events cost {cost} by {best.accountant}.")
+    elif receipt.epsilon < best.upper - 1e-6 and not any(one.lower for one in answered):
+        yield Mismatch(
+            "epsilon", f"{receipt.epsilon:.4g} is stated, and no accountant here shows less than {cost}: "
+            f"{best.accountant}. State that, or write the events as some that an accountant knows.",
+        )  # fmt: skip
 
 
 def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
@@ -243,14 +248,18 @@ CHECKS: tuple[Callable[[Receipt, list[Term]], Iterator[Mismatch]], ...] = (
 
 def _files(receipt: Receipt, folder: Path) -> Iterator[Mismatch]:
     for role, one in receipt.files.items():
-        file = folder / one.path
-        try:
-            now = sha256(file)
-        except OSError as error:
-            yield Mismatch("hash", f"{role} {one.path} cannot be read: {error.strerror}.")
-            continue
-        if now != one.sha256:
-            yield Mismatch("hash", f"{role} {one.path} is not the file that the receipt is about: its SHA-256 differs.")
+        if (trouble := _compare(folder / one.path, one.sha256)) is not None:
+            yield Mismatch("hash", f"{role} {one.path[:200]} {trouble}.")
+
+
+def _compare(file: Path, digest: str) -> str | None:
+    """Say what is wrong with a file that should have this hash; only regular files are read, for others may not end."""
+    try:
+        if file.exists() and not file.is_file():
+            return "cannot be read: it is no regular file"
+        return None if sha256(file) == digest else "is not the file that the receipt is about: its SHA-256 differs"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
 
 
 def _remarks(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[str]:

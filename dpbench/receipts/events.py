@@ -18,19 +18,23 @@ from dpbench.privacy.core.plan import MOST_STEPS
 Sampler = Literal["poisson", "fixed-size", "fixed-size-with-replacement"]
 DEEPEST, MOST_EVENTS = 50, 10_000
 """How deeply events may be nested, and how many one receipt may write down: what is alike is repeated."""
+LEAST_NOISE, LARGEST = 1e-6, 10**12
+"""In clips, below which nobody is protected and squares are 0; and of a count, which a float holds exactly."""
+Text = Annotated[str, Field(pattern=r"^[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$", max_length=4_000)]
+"""One line: a receipt is shown in terminals, and may not write lines of its own there."""
 
 
 class Record(BaseModel):
-    """Base of all parts of a receipt: unknown keys are refused, and infinity is spelled as JSON can."""
+    """Base of all parts of a receipt: unknown keys are refused, and numbers that are none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Gaussian(Record):
     """One sum with Gaussian noise, continuous or discrete."""
 
     kind: Literal["gaussian"] = "gaussian"
-    sigma: float = Field(gt=0, le=1e9, description="standard deviation of the noise, in L2 clips")
+    sigma: float = Field(ge=LEAST_NOISE, le=1e9, description="standard deviation of the noise, in L2 clips")
     discrete: bool = Field(default=False, description="whether the noise is drawn on integers")
 
 
@@ -38,7 +42,7 @@ class Laplace(Record):
     """One sum with Laplace noise, continuous or on integers."""
 
     kind: Literal["laplace"] = "laplace"
-    scale: float = Field(gt=0, le=1e9, description="scale of the noise, in L1 clips")
+    scale: float = Field(ge=LEAST_NOISE, le=1e9, description="scale of the noise, in L1 clips")
     discrete: bool = Field(default=False, description="whether the noise is drawn on integers")
 
 
@@ -47,7 +51,7 @@ class Chosen(Record):
 
     kind: Literal["choice"] = "choice"
     epsilon: float = Field(gt=0, le=1e4, description="what one choice costs, under the receipt's adjacency")
-    candidates: int = Field(ge=2, description="among how many it is, at most")
+    candidates: int = Field(ge=2, le=LARGEST, description="among how many it is, at most")
 
 
 class Pure(Record):
@@ -76,7 +80,7 @@ class NonPrivate(Record):
     """A look at private data without noise."""
 
     kind: Literal["non-private"] = "non-private"
-    name: str = Field(description="what was looked at")
+    name: Text = Field(description="what was looked at")
 
 
 class Sampled(Record):
@@ -92,7 +96,7 @@ class Repeated(Record):
     """The same event several times, each with fresh noise and a fresh sample."""
 
     kind: Literal["repeated"] = "repeated"
-    times: int = Field(ge=1, description="how often")
+    times: int = Field(ge=1, le=LARGEST, description="how often")
     event: Event = Field(description="what is repeated")
 
 
@@ -171,18 +175,19 @@ def _walk(event: Event, sampler: Sampler | None, rate: float, depth: int) -> Ite
         for one in event.events:
             yield from _walk(one, sampler, rate, depth + 1)
     elif isinstance(event, Sampled):
-        yield _sampled(event, depth)
+        yield from _sampled(event, depth)
     elif isinstance(event, BestOf):
         raise SpecError("Expected 'best-of' at the top of the events: no accountant knows it inside others.")
     else:
         yield Term(event, sampler, rate)
 
 
-def _sampled(event: Sampled, depth: int) -> Term:
-    """Return what is done to one sample as one term."""
+def _sampled(event: Sampled, depth: int) -> Iterator[Term]:
+    """Yield what is done to one sample as one term; nothing where nothing is done."""
     inner = [*_walk(event.event, None, 1.0, depth + 1)]
     if len(inner) == 1 and inner[0].sampler is None and inner[0].times == 1:
-        return Term(inner[0].leaf, event.sampler, event.rate)
+        yield Term(inner[0].leaf, event.sampler, event.rate)
+        return
     precision = 0.0
     for term in inner:
         if not isinstance(term.leaf, Gaussian) or term.sampler is not None:
@@ -190,4 +195,5 @@ def _sampled(event: Sampled, depth: int) -> Term:
                 "Expected one mechanism, or Gaussian sums alone, within 'sampled': no accountant knows more."
             )
         precision += term.times / term.leaf.sigma**2
-    return Term(Gaussian(sigma=precision**-0.5), event.sampler, event.rate)
+    if precision:
+        yield Term(Gaussian(sigma=max(LEAST_NOISE, precision**-0.5)), event.sampler, event.rate)

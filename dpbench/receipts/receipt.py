@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -11,7 +12,7 @@ from typing import Literal, Self, TypeAlias
 from pydantic import Field, ValidationError
 
 from dpbench.errors import DataError, SpecError
-from dpbench.receipts.events import Event, Record
+from dpbench.receipts.events import LARGEST, Event, Record, Text
 from dpbench.records import storage
 from dpbench.support.files import sha256
 from dpbench.support.validation import misfit
@@ -28,6 +29,8 @@ Drawn: TypeAlias = Literal[
 ]
 Divisor: TypeAlias = Literal["nothing", "constant", "expected-size", "drawn-size"]
 
+LARGEST_FILE = 20_000_000  # bytes: five times the most events that a receipt may have
+
 
 class Noise(Record):
     """What the noise was relative to, in the units of the numbers that were released."""
@@ -36,7 +39,7 @@ class Noise(Record):
     std: float = Field(gt=0, description="standard deviation of the noise, as it was added")
     added_to: Literal["sum", "mean"] = Field(description="whether it was added before the division or after it")
     divisor: float | None = Field(default=None, gt=0, description="what the sum was divided by before noise was added")
-    clipped_per: str | None = Field(default=None, description="whose contribution was clipped: image, patient ...")
+    clipped_per: Text | None = Field(default=None, description="whose contribution was clipped: image, patient ...")
 
     @property
     def sigma(self) -> float | None:
@@ -50,17 +53,17 @@ class Batches(Record):
     """How rows came into batches, as the loop drew them, and what their sums were divided by."""
 
     drawn: Drawn = Field(description="how the loop drew its batches")
-    size: float | None = Field(default=None, gt=0, description="rows in a batch, on average")
-    steps: int | None = Field(default=None, ge=0, description="steps that the loop took")
+    size: float | None = Field(default=None, gt=0, le=LARGEST, description="rows in a batch, on average")
+    steps: int | None = Field(default=None, ge=0, le=LARGEST, description="steps that the loop took")
     normalised_by: Divisor | None = Field(default=None, description="what sums were divided by")
 
 
 class Accountant(Record):
     """Who computed the stated epsilon."""
 
-    name: str = Field(description="rdp, pld, prv ...")
-    library: str = Field(description="the package that has it")
-    version: str | None = Field(default=None, description="of the package")
+    name: Text = Field(description="rdp, pld, prv ...")
+    library: Text = Field(description="the package that has it")
+    version: Text | None = Field(default=None, description="of the package")
     adjacency: Adjacency | None = Field(default=None, description="the neighbours that it assumes")
 
 
@@ -68,17 +71,17 @@ class Training(Record):
     """What a loop did to the private data: what an exporter reads, or you write down."""
 
     events: Event = Field(description="the mechanisms, as a tree")
-    size: int | None = Field(default=None, ge=1, description="rows of the private data")
+    size: int | None = Field(default=None, ge=1, le=LARGEST, description="rows of the private data")
     noise: Noise | None = Field(default=None, description="what the noise was relative to")
     batches: Batches | None = Field(default=None, description="what the loop really did with its batches")
     accountant: Accountant | None = Field(default=None, description="who computed the stated epsilon")
-    libraries: dict[str, str] = Field(default={}, description="versions of what trained")
+    libraries: dict[Text, Text] = Field(default={}, description="versions of what trained")
 
 
 class Search(Record):
     """How the settings were chosen."""
 
-    runs: int = Field(ge=1, description="how many settings were tried, the chosen one included")
+    runs: int = Field(ge=1, le=LARGEST, description="how many settings were tried, the chosen one included")
     data: Literal["none", "public", "private"] = Field(
         default="none", description="whose scores decided; none if nothing was compared"
     )
@@ -90,7 +93,7 @@ class Search(Record):
 class HashedFile(Record):
     """A file that belongs to the receipt, as it was."""
 
-    path: str = Field(description="relative to the receipt's folder, or absolute")
+    path: Text = Field(description="relative to the receipt's folder, or absolute")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of its content")
 
 
@@ -99,21 +102,21 @@ class AuditFigures(Record):
 
     epsilon_lower: float | None = Field(default=None, ge=0, description="a lower bound on epsilon, by attack")
     confidence: float | None = Field(default=None, gt=0, lt=1, description="of the lower bound")
-    method: str = Field(description="what audited: dpbench.audit.foreign, or a paper")
-    failed: tuple[str, ...] = Field(default=(), description="tests that contradicted the statement")
+    method: Text = Field(description="what audited: dpbench.audit.foreign, or a paper")
+    failed: tuple[Text, ...] = Field(default=(), description="tests that contradicted the statement")
 
 
 class Receipt(Record):
     """Everything a model's epsilon is computed from; `dpbench receipt check` recomputes it."""
 
     schema_version: Literal[1] = Field(default=1, description="of this schema")
-    epsilon: float = Field(ge=0, allow_inf_nan=False, description="as stated, in nats")
+    epsilon: float = Field(ge=0, description="as stated, in nats")
     delta: float = Field(ge=0, lt=1, description="as stated")
     adjacency: Adjacency | None = Field(default=None, description="which datasets are neighbours, as stated")
-    unit: str | None = Field(default=None, description="what is added, removed or replaced: image, patient ...")
+    unit: Text | None = Field(default=None, description="what is added, removed or replaced: image, patient ...")
     training: Training = Field(description="what was done to the private data")
     search: Search | None = Field(default=None, description="how settings were chosen")
-    files: dict[str, HashedFile] = Field(default={}, description="by role: model, code, result ...")
+    files: dict[Text, HashedFile] = Field(default={}, description="by role: model, code, result ...")
     audit: AuditFigures | None = Field(default=None, description="what an audit found, if there was one")
 
     def write(self, file: Path | str) -> Path:
@@ -133,7 +136,28 @@ class Receipt(Record):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        return storage.read(cls, file)
+        try:
+            if file.exists() and not file.is_file():
+                raise DataError(f"Expected a receipt in {file}, which is no regular file.")
+            if file.stat().st_size > LARGEST_FILE:
+                raise DataError(f"Expected a receipt of at most {LARGEST_FILE:,} bytes in {file}.")
+            text = file.read_bytes()
+            found = cls.model_validate_json(text, strict=True)
+            json.loads(text, object_pairs_hook=_refuse_repeated)
+        except OSError as error:
+            raise DataError(f"Cannot read receipt {file}: {error.strerror}.") from error
+        except ValidationError as error:
+            raise DataError(f"Receipt {file} does not fit the schema at {misfit(error)}.") from error
+        except ValueError as error:
+            raise DataError(f"Receipt {file} does not fit the schema: {error}.") from error
+        return found
+
+
+def _refuse_repeated(pairs: list[tuple[str, object]]) -> None:
+    """Refuse an object with a key twice: readers differ on which one counts."""
+    keys = [key for key, _ in pairs]
+    if repeated := {key for key in keys if keys.count(key) > 1}:
+        raise ValueError(f"{min(repeated)!r} stands there twice")
 
 
 def receipt(

@@ -1,0 +1,90 @@
+"""Who is in the samples of a loop that does not tell: each row has a feature of its own, and shows in that column.
+
+Two runs by one seed, over as many rows, draw the same samples and the same noise. In one of them all rows are 0 and
+contribute nothing; what the other has more in the column of a row is what that row contributed to the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpbench.audit.samples import Samples
+from dpbench.errors import SpecError
+from dpbench.records.audit import Noise
+
+Released = Callable[[Tensor, Tensor, int], Sequence[np.ndarray]]
+"""(x (n, d), y (n,), seed) -> the answer (2, d) of each step."""
+
+MOST = 4_000  # rows that are watched, the last ones: each takes a column
+SEEDS = 64  # that are tried for a first sample which has one of the last rows
+LAST = 0.1  # of the rows, by which datasets may be shortened to end with a sampled one: bugs follow from n
+ROUNDING = 2.0**-17  # of a difference between answers in float32
+NOBODY = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Watches the last rows of datasets of at most `size` rows."""
+
+    loop: Released
+    size: int
+    feature: float  # that a row has as its own, far above the clip
+    first_seed: int
+
+    @property
+    def skipped(self) -> int:
+        """How many rows stand before those that are watched."""
+        return max(0, self.size - MOST)
+
+    def contributions(self, size: int, seed: int) -> np.ndarray:
+        """Return what rows contributed to the steps of a run over `size` rows, (steps, watched); 0 if not sampled."""
+        watched = self.size - self.skipped
+        x, y = torch.zeros(size, watched), torch.zeros(size, dtype=torch.int64)
+        empty = self.loop(x.clone(), y, seed)
+        x[torch.arange(self.skipped, size), torch.arange(size - self.skipped)] = self.feature
+        moved = [(after - before, after) for before, after in zip(empty, self.loop(x, y, seed), strict=True)]
+        rounded = [np.where(np.abs(one) > ROUNDING * np.abs(after).max(), one, 0.0) for one, after in moved]
+        return np.array([np.linalg.norm(one, axis=0) for one in rounded])
+
+    def drawn_row(self) -> tuple[int, int]:
+        """Return a row that the first sample has, the last such one, and the seed by which it has it.
+
+        Raises:
+            SpecError: no seed samples one of the last rows.
+        """
+        for seed in range(self.first_seed, self.first_seed + SEEDS):
+            drawn = np.flatnonzero(self.contributions(self.size, seed)[0]) + self.skipped
+            if len(drawn) and drawn[-1] >= (1 - LAST) * (self.size - 1):
+                return int(drawn[-1]), seed
+        raise SpecError(
+            f"Expected the loop's first step to sample one of the last {LAST * self.size:.0f} of {self.size:,} "
+            f"examples by one of {SEEDS} seeds, got none. Audit it with a larger size or a larger rate."
+        )
+
+    def others_moved(self, size: int, seed: int) -> float | None:
+        """Return by how much one more row changes what others contribute, summed over those sampled with and without.
+
+        None if it does not change who of the others is in the first sample: their whole sum can then be compared.
+        """
+        fewer, more = (self.contributions(count, seed)[0][: size - self.skipped] for count in (size, size + 1))
+        both = (fewer > 0) & (more > 0)
+        if np.array_equal(fewer > 0, more > 0):
+            return None
+        changed = np.abs(more - fewer)[both]
+        return float(changed[changed > 2 * ROUNDING * self.feature].sum())
+
+
+def with_samples(noise: Noise, release: str, rate: float, inclusions: np.ndarray) -> Noise:
+    """Return the statistics of the noise, with those of samples that should be Poisson: inclusions (steps, rows)."""
+    steps, rows = inclusions.shape
+    samples = Samples(rate, rows, np.zeros(0, bool), steps, None)
+    for one in inclusions:
+        samples.add(np.flatnonzero(one), NOBODY)
+    return noise.model_copy(
+        update={"samples": (samples.summarise(release),), "checks": (*noise.checks, *samples.checks(release))}
+    )

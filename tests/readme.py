@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dpbench import registry
 from dpbench.board.index import Entry, Index, Standing
+from dpbench.records.metrics import Metric
 from dpbench.records.packed import find_records
 from dpbench.records.result import Interval, Result
 from dpbench.site.overall import count_data_sets, overall
@@ -294,13 +295,13 @@ def without_data_table() -> str:
     return "\n".join(lines)
 
 
-def public_labels_table() -> str:
-    """Return what public labels and private images are worth together, from the results of `public-labels`."""
+def scores_table(figure: str, metric: Metric) -> str:
+    """Return the score of every learner on every dataset against epsilon, from the results of a figure."""
     found: dict[tuple[str, str], dict[float, str]] = {}
-    results = _results("public-labels")
+    results = _results(figure)
     for result in results:
         key = (result.spec.dataset.name, result.spec.learner.name)
-        found.setdefault(key, {})[result.spec.epsilon] = _said(result.metrics["accuracy"])
+        found.setdefault(key, {})[result.spec.epsilon] = _said(result.metrics[metric])
     epsilons = sorted({result.spec.epsilon for result in results})
     lines = [f"| data | learner | {' | '.join(f'ε {epsilon:g}' for epsilon in epsilons)} |"]
     lines.append("|---|---|" + "---|" * len(epsilons))
@@ -433,7 +434,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "theory-prediction": prediction_table,
     "theory-pillar-tail": tail_table,
     "theory-verdicts": verdicts_table,
-    "public-labels": public_labels_table,
+    "public-labels": partial(scores_table, "public-labels", "accuracy"),
+    "prototypes": partial(scores_table, "prototypes", "balanced_accuracy"),
     "advice": advice.table,
     "unit-epsilons": lambda: unit_tables.epsilons(_results("price-of-the-unit")),
     "unit-price": lambda: unit_tables.price(_results("price-of-the-unit")),

@@ -27,6 +27,7 @@ from dpbench.privacy.core.forms import contributions
 from dpbench.privacy.core.forms.contributions import RankOne
 from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.privacy.core.sum import Sum
+from dpbench.privacy.mechanisms.choice.parts import PartLosses
 from dpbench.records.audit import Audit, Part
 from dpbench.records.spec import make_spec
 
@@ -224,6 +225,18 @@ def _(patch: Patch) -> None:
         return np.sort(generator.permutation(size)[: round(size * rate)])
 
     patch.setattr(randomness, "poisson_sample", shuffled)
+
+
+@broken("sums: what a row loses is added to two parts of a choice", "prototypes:groups=2")
+def _(patch: Patch) -> None:
+    plain = PartLosses.integers
+
+    def integers(self: PartLosses, clip: float, shares: Tensor | None = None) -> IntegerSum:
+        found = plain(self, clip, shares)
+        by_part = found.total.reshape(self.parts, -1)
+        return IntegerSum((by_part + by_part.roll(1, 0)).flatten(), found.grid)
+
+    patch.setattr(PartLosses, "integers", integers)
 
 
 @broken("samples: the same in every step", SAMPLED)

@@ -86,7 +86,8 @@ RUN_FLAGS: dict[str, tuple[str, ...]] = {
         "pillar:sample_rate=2", "pillar:sample_rate=1e-12", "pillar:init=ones", "pillar:center=maybe", "pillar:half",
         "pillar:paper=1", "pillar,pillar", "pillar,,jl", "thrift:whitening=2", "thrift:clip=0", "thrift:k=0", "jl:k=0",
         "gep:k=0", "gep:anchors=-5", "public-only", "adadps", "public-prior", "adadps:epsilon_c=0",
-        "dp-raft:mean_share=1", "dp-raft:feature_norm=0", "class-means:k=5000", "dp-sgd-net",
+        "dp-raft:mean_share=1", "dp-raft:feature_norm=0", "class-means:k=5000", "dp-sgd-net", "prototypes:groups=0",
+        "prototypes:reach=2", "prototypes:k=9999",
         "dp-sgd-net:network=alexnet", "../jl",
     ),
     "--dataset": (

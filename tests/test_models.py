@@ -43,7 +43,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 LEARNERS = (
     "adadps", "class-means", "dp-raft", "dp-sgd", "gep", "jl", "non-private", "pillar", "public-only",
-    "public-prior", "thrift", "whitened:distil=true",
+    "prototypes", "public-prior", "thrift", "whitened:distil=true",
 )  # fmt: skip
 
 

@@ -108,6 +108,15 @@ class TestPublicPrior(LearnerLaws):
     learner = _built("learner", "public-prior")  # type: ignore[assignment]
 
 
+class TestPrototypes(LearnerLaws):
+    learner = _built("learner", "prototypes")  # type: ignore[assignment]
+
+
+class TestPrototypesOfImages(LearnerLaws):
+    learner = _built("learner", "prototypes", groups=3, reach=1.0)  # type: ignore[assignment]
+    example_shape = (3, 4, 4)
+
+
 class TestClassMeans(LearnerLaws):
     learner = _built("learner", "class-means", k=16)  # type: ignore[assignment]
 

@@ -15,6 +15,7 @@ from dpbench_plugins.learners.dp_sgd import DPSGD
 from dpbench_plugins.learners.gep import GEP
 from dpbench_plugins.learners.jl import JL
 from dpbench_plugins.learners.pillar import Pillar
+from dpbench_plugins.learners.prototypes import Prototypes
 from dpbench_plugins.learners.public_prior import PublicPrior
 from dpbench_plugins.learners.thrift import Thrift
 from dpbench_plugins.learners.whitened import WhitenedProbe
@@ -41,6 +42,7 @@ LEARNERS: list[Learner] = [
     WhitenedProbe(k=7, steps=2, distil=False),
     AdaDPS(steps=2, refresh=1),
     Thrift(k=7, graph=0.5, steps=2, learning_rate=1.0),
+    Prototypes(k=7, groups=2),
     PublicPrior(k=7, graph=0.5, steps=2, learning_rate=1.0),
     DPRAFT(steps=2, private_mean=True),
     ClassMeans(k=7),
@@ -56,7 +58,11 @@ class Moving(Proxy):
     asked = 0
 
     def put(self, question: Question) -> Any:
-        assert isinstance(question, Sum)
+        if not isinstance(question, Sum):
+            asked = question.rows_asked
+            assert asked is not None
+            self._same(lambda chunk: [*blocks_of(asked(chunk))], lambda block, _: (block.dense(),))
+            return self.curator.answer(question)
         clips = question.clips
         self._same(
             lambda chunk: [*blocks_of(question.rows(chunk))], lambda block, at: (block.integers(clips[at]).total,)

@@ -22,6 +22,7 @@ from dpbench.museum.strangers import EPSILON, prepare_learner
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import RankOne
+from dpbench.privacy.mechanisms.choice.parts import PartLosses
 from dpbench.records.audit import PARTS, Part
 
 Honest = Callable[..., Any]
@@ -242,6 +243,33 @@ def two_sided_scores(honest: Honest, numbers: Tensor) -> Tensor:
     """
     steps: Tensor = honest(numbers)
     return 2 * steps - 2.0**20
+
+
+def losses_in_every_class(honest: Honest, rows: PartLosses, *given: Any) -> IntegerSum:
+    """Adds the losses of a row to every class, and states the eps0 of one choice for all ten.
+
+    Source: made for the museum. Prototypes that are chosen class by class cost one choice (Wahdany et al. 2024,
+    2406.08039), since an image counts for the one class of its label; an X-ray with several findings counts for each.
+    """
+    found = honest(rows, *given)
+    total = found.total.reshape(rows.parts, -1).sum(0)
+    return IntegerSum(total.repeat(rows.parts), found.grid)
+
+
+def patient_bounded_in_each_class(honest: Honest, rows: Any, *given: Any) -> Any:
+    """Bounds what a patient adds to each class, and states the eps0 of one choice for all classes together.
+
+    Source: made for the museum: parallel composition over classes, which holds of images that have one label each, for
+    a patient with images of several labels.
+    """
+    places, shares = honest(rows, *given)
+    if shares is None:
+        return places, None
+    labels = rows.y.numpy()[places]
+    _, group, sizes = np.unique(
+        rows.units.of[places] * (labels.max() + 1) + labels, return_inverse=True, return_counts=True
+    )
+    return places, torch.from_numpy(1 / sizes)[torch.from_numpy(group)]
 
 
 def choice_at_twice_eps0(honest: Honest, totals: np.ndarray, scale: float, draws: object) -> np.ndarray:

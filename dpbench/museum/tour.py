@@ -98,6 +98,14 @@ EXHIBITS: tuple[Exhibit, ...] = (
     BrokenCore(cores.mean_over_drawn_images, _UNITS, _WHOLE, patients=patients.PatientDigits),
     BrokenCore(cores.unbounded_losses, "mechanisms.choice.question:_steps", elections.Stumps, noise=0),
     BrokenCore(cores.two_sided_scores, "mechanisms.choice.question:_steps", elections.Stumps),
+    BrokenCore(
+        cores.losses_in_every_class, "mechanisms.choice.parts:PartLosses.integers", elections.NearestExamples,
+        noise=1 / 10,
+    ),
+    BrokenCore(
+        cores.patient_bounded_in_each_class, _UNITS, elections.NearestExamples,
+        patients=patients.PatientDigits, noise=1 / patients.MOST_LABELS,
+    ),
     BrokenCore(cores.choice_at_twice_eps0, "mechanisms.choice.question:least", elections.Prototypes, noise=1 / 2),
     BrokenCore(cores.shards_by_position, "mechanisms.votes:deal", elections.Committee),
     BrokenAccount(accounts.central_limit_epsilon, (Release("gradient", 500, 512 / 45_000),), 1.1621),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
-from dpbench.privacy.core.chunk import Answerer, RowFn, Teacher
+from dpbench.privacy.core.chunk import Answerer, Chunk, RowFn, Teacher
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.plan import Task
 
@@ -93,24 +93,37 @@ class Curator(Answerer):
         chosen: int = self.answer(LeastLoss(losses, release, project, chunk_size))
         return chosen
 
-    def noisy_choices(self, votes: RowFn, *, release: str, chunk_size: int | None = None) -> Tensor:
+    def noisy_choices(
+        self, votes: RowFn, *, release: str, part: Callable[[Chunk], Tensor] | None = None,
+        chunk_size: int | None = None,
+    ) -> Tensor:  # fmt: skip
         """Return a candidate for each part, (parts,) int64 in [0, candidates), each part chosen on its own.
 
         Part p becomes v with chance proportional to exp(eps0 * votes for v of p), eps0 = 2 / sigma[release]: the
-        exponential mechanism over all combinations, where a row loses 1 by each that is not what it voted for.
+        exponential mechanism over all combinations, where a row loses 1 by each that is not what it voted for. With
+        `part`, rows have losses in place of votes, and the chance is proportional to exp(-eps0 L) with L what the rows
+        of part p lose by v. Each row touches one part, so that all parts together cost one choice; the rows of a unit
+        may touch several parts, and move all of them together by as much as one row may.
 
         Args:
             votes: maps a `Chunk` to what each row votes for, (c,) int64: p * candidates + v, or any other number, such
-                as -1, for nothing. Each row touches one part, so that all parts together cost one choice.
+                as -1, for nothing. With `part` it returns what each row loses by each candidate of its part, (c, N)
+                float32, as `noisy_choice` has losses.
             release: the name of a planned `Choice` with steps left; a step is spent first.
+            part: maps a `Chunk` to the part that each row touches, (c,) int64 in [0, parts), such as its class; a row
+                with any other number, such as -1, loses nothing.
             chunk_size: as in `noisy_sum`.
 
         Raises:
             NotPlanned, SpecError, NotPerExample, NotPure, ComponentFailed: as `noisy_choice` does.
         """
+        from dpbench.privacy.mechanisms.choice.parts import LeastLosses
         from dpbench.privacy.mechanisms.choice.question import Majorities
 
-        chosen: Tensor = self.answer(Majorities(votes, release, chunk_size))
+        asked = (
+            Majorities(votes, release, chunk_size) if part is None else LeastLosses(votes, part, release, chunk_size)
+        )
+        chosen: Tensor = self.answer(asked)
         return chosen
 
     def noisy_votes(

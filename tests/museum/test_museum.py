@@ -15,7 +15,7 @@ from dpbench.errors import UnknownName
 from dpbench.museum import matrix
 from dpbench.museum.cores import BrokenCore
 from dpbench.museum.exhibit import Exhibit
-from dpbench.museum.exhibits.elections import Committee, Prototypes, Stumps
+from dpbench.museum.exhibits.elections import Committee, NearestExamples, Prototypes, Stumps
 from dpbench.museum.exhibits.honest_learners import HonestLearner, SampledLearner, TwoBlockLearner
 from dpbench.museum.exhibits.precision import TrainingUnderAutocast
 from dpbench.museum.strangers import run_learner
@@ -90,6 +90,8 @@ SAID = {
     "unbounded-losses": "the law of neighbours differs by more than eps0",
     "two-sided-scores": "a row moves totals both ways",
     "choice-at-twice-eps0": "law of 'classes', part by part",
+    "losses-in-every-class": "the law of neighbours differs by more than eps0",
+    "patient-bounded-in-each-class": "the law of neighbours differs by more than eps0",
     "shards-by-position": "an example moved more than one vote of a query",
     "evaluation-on-training-images": "Test in private: expected at most 1%",
     "oversampling-of-a-rare-class": "private images to be copies of another, got 1,016, of one image 8.",
@@ -116,12 +118,16 @@ def test_the_record_is_of_every_exhibit_in_order_and_the_page_is_made_of_it() ->
     assert matrix.PAGE.read_text(encoding="utf-8") == matrix.page(read())
 
 
-@pytest.mark.parametrize("learner", [HonestLearner, SampledLearner, TwoBlockLearner, Prototypes, Stumps, Committee])
+@pytest.mark.parametrize(
+    "learner", [HonestLearner, SampledLearner, TwoBlockLearner, Prototypes, Stumps, NearestExamples, Committee]
+)
 def test_what_exhibits_change_is_honest_itself(learner: type[Learner]) -> None:
     assert run_learner(learner).metrics["accuracy"].mean > 0.5
 
 
-@pytest.mark.parametrize("learner", [HonestLearner, SampledLearner, TwoBlockLearner, Prototypes, Stumps, Committee])
+@pytest.mark.parametrize(
+    "learner", [HonestLearner, SampledLearner, TwoBlockLearner, Prototypes, Stumps, NearestExamples, Committee]
+)
 def test_an_honest_core_passes_the_audit_that_broken_ones_fail(learner: type[Learner]) -> None:
     honest = BrokenCore(lambda core, *given: core(*given), "core.randomness:_SeededDraws.noise", learner)
     assert set(honest.visit().values()) == {None}

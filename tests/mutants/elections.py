@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, edit
 
 CHOICE, VOTES = "test_choice.py::test_", "test_votes.py::test_"
+PARTS = "test_part_losses.py::test_"
 LAW = CHOICE + "three_candidates_are_chosen_with_the_chances_of_the_law"
 PLANS = CHOICE + "epsilon_of_three_mixed_plans_is_that_by_hand_and_of_two_accountants"
 
@@ -99,6 +100,28 @@ MUTANTS = (
         edit("if others := {type(release).__name__ for release in plan if not release.gaussian}:",
              "if others := set[str]():"),
         (CHOICE + "opacus_does_not_compose_choices",),
+    ),
+    Mutant(
+        "losses in every part", "a row moves all parts, at the price of one", "mechanisms/choice/parts.py",
+        edit("        total.index_add_(0, self.part[inside], steps[inside])", "        total += steps[inside].sum(0)"),
+        (PARTS + "a_row_moves_its_own_part_by_0_to_1_whatever_it_says",),
+    ),
+    Mutant(
+        "a unit counts in each part", "of a unit in several classes each counts it whole",
+        "mechanisms/choice/parts.py",
+        edit("loss_steps(self.rows.rows, shares)", "loss_steps(self.rows.rows)"),
+        (PARTS + "a_unit_in_several_parts_moves_every_combination_by_at_most_1",),
+    ),
+    Mutant(
+        "shares rounded to the nearest", "those of a unit add up to more than 1", "mechanisms/choice/question.py",
+        edit("shares.unsqueeze(1)).floor_()", "shares.unsqueeze(1)).round_()"),
+        (PARTS + "a_unit_in_several_parts_moves_every_combination_by_at_most_1",),
+    ),
+    Mutant(
+        "rows in no part count in one", "a row that says nothing loses in the first part", "mechanisms/choice/parts.py",
+        edit("        return (self.part >= 0) & (self.part < self.parts)\n",
+             "        self.part.clamp_(0, self.parts - 1)\n        return self.part >= 0\n"),
+        (PARTS + "a_row_moves_its_own_part_by_0_to_1_whatever_it_says",),
     ),
     Mutant(
         "shards by position", "taking an example away moves all after it to other teachers", "mechanisms/votes.py",

@@ -64,6 +64,27 @@ class Stumps(Prototypes):
 
 
 @dataclass(frozen=True)
+class NearestExamples(Learner):
+    """Chooses for each class a public example that private ones of it are near to, by losses (Wahdany et al. 2024)."""
+
+    name: ClassVar[str] = "exhibit"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
+        return [Choice("examples", candidates=task.public, parts=task.classes)]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        candidates = public.x.flatten(1)
+        farthest = distances(candidates, candidates).max()
+
+        def losses(chunk: Chunk) -> Tensor:
+            return distances(chunk.x.flatten(1), candidates) / farthest
+
+        chosen = curator.noisy_choices(losses, part=lambda chunk: chunk.y, release="examples", chunk_size=300)
+        return lambda x: -distances(x.flatten(1), candidates[chosen])
+
+
+@dataclass(frozen=True)
 class Committee(Learner):
     """Labels public examples by the votes of teachers, each the nearest of its own examples (Papernot et al. 2017)."""
 
@@ -90,8 +111,13 @@ class Committee(Learner):
 
 
 def nearest(rows: Tensor, centres: Tensor) -> Tensor:
-    """Return the index of the centre nearest to each row: the bits of a row's distances are its own."""
-    return folded((rows.unsqueeze(1) - centres).square(), 2).argmin(1)
+    """Return the index of the centre nearest to each row."""
+    return distances(rows, centres).argmin(1)
+
+
+def distances(rows: Tensor, centres: Tensor) -> Tensor:
+    """Return squared distances (c, m): the bits of a row's distances are its own."""
+    return folded((rows.unsqueeze(1) - centres).square(), 2)
 
 
 def centres_of(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:

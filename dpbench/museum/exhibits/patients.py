@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 LARGEST = 8
 """Images of the patient with most of them."""
+MOST_LABELS = 7
+"""Labels that the images of one patient have, at most."""
 
 
 def owners(size: int) -> np.ndarray:

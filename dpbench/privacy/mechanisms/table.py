@@ -67,7 +67,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
     from dpbench.privacy.core.map import Map
     from dpbench.privacy.core.sum import Sum
     from dpbench.privacy.mechanisms import votes
-    from dpbench.privacy.mechanisms.choice import question, replay
+    from dpbench.privacy.mechanisms.choice import parts, question, replay
     from dpbench.privacy.mechanisms.residual.form import Residual
 
     return (
@@ -86,11 +86,12 @@ def mechanisms() -> tuple[Mechanism, ...]:
         Mechanism(
             "mechanisms.choice",
             Choice,
-            (question.LeastLoss, question.Majorities),
-            (question.Cells,),
+            (question.LeastLoss, question.Majorities, parts.LeastLosses),
+            (question.Cells, parts.PartLosses),
             AuditReplay(replay.replay, probe=replay.probe, laws=replay.laws),
             claims=(
                 Claim("one example moves each loss by 0 to 1, the law by eps0", ("test_choice",), "question"),
+                Claim("parts cost one choice, however a unit's rows are spread", ("test_part_losses",), "parts"),
                 Claim("no choice of one eps0 loses more than one pair of laws", ("test_choice",), "choice_plan"),
                 Claim("a choice is put again, and drawn as its law has it", ("test_choice",), "replay"),
             ),

@@ -8,7 +8,7 @@ total by exactly that row's steps: whole numbers from 0 to 2^20, all in one dire
 
 Parts: a row touches one part, whose candidates lose 1 each but the one that it votes for. Choosing part by part, each
 on its own, is choosing among all combinations with the loss of a row at the part it touches, in [0, 1]: one mechanism,
-with the eps0 of one choice (parallel composition).
+with the eps0 of one choice. `choice.parts` has losses in place of votes, and the whole argument.
 
 Candidates are as many as the losses of no rows are by: a count that no private row has a part in.
 
@@ -79,20 +79,20 @@ class LeastLoss(Question):
         if self.project is None:
             count = self._counted(curator, choice.candidates)
             limit = rows_held(count, self.chunk_size)
-            lost = _total(
+            lost = sum_over_rows(
                 curator, self.rows, self.release, draws, lambda block, shares: losses(block, count, shares), limit
             )
         else:
             matrix = check_matrix(self.project, choice.candidates)
             cells = number_cells(self.rows, len(matrix))
-            lost = project_totals(_total(curator, cells, self.release, draws, counts, self.chunk_size), matrix)
-        return int(_chosen(curator, lost, 1, choice, draws))
+            lost = project_totals(sum_over_rows(curator, cells, self.release, draws, counts, self.chunk_size), matrix)
+        return int(choose_parts(curator, lost, 1, choice, draws))
 
     def _counted(self, curator: LedgerCurator, candidates: int) -> int:
         """Return among how many a choice is, by losses over no rows: no private row has a part in that number."""
         with closing(curator.none()) as none:
             return count_candidates(
-                _only(curator.guard.over_none(self.rows, next(none), self.release), self.release), candidates
+                single_block(curator.guard.over_none(self.rows, next(none), self.release), self.release), candidates
             )
 
     @property
@@ -141,8 +141,8 @@ class Majorities(Question):
         choice: Choice = spent[0]
         draws = curator.draws(self.release)
         cells = number_cells(self.rows, choice.parts * choice.candidates)
-        votes = _total(curator, cells, self.release, draws, counts, self.chunk_size)
-        return _chosen(curator, IntegerSum(-votes.total, votes.grid), choice.parts, choice, draws)
+        votes = sum_over_rows(curator, cells, self.release, draws, counts, self.chunk_size)
+        return choose_parts(curator, IntegerSum(-votes.total, votes.grid), choice.parts, choice, draws)
 
     @property
     def rows_asked(self) -> RowFn:
@@ -155,7 +155,12 @@ class Majorities(Question):
         return planned.candidates if isinstance(planned, Choice) else 0
 
 
-def _only(blocks: Sequence[Contribution], release: str) -> Contribution:
+def single_block(blocks: Sequence[Contribution], release: str) -> Contribution:
+    """Return the one block of what rows contribute to a choice.
+
+    Raises:
+        SpecError: there are several.
+    """
     if len(blocks) != 1:
         raise SpecError(
             f"Release {release!r} contributed {len(blocks)} block(s) with 1 clip(s); expected one clip per block."
@@ -163,25 +168,26 @@ def _only(blocks: Sequence[Contribution], release: str) -> Contribution:
     return blocks[0]
 
 
-def _total(
+def sum_over_rows(
     curator: LedgerCurator, rows: RowFn, release: str, draws: Draws,
     integers: Callable[[Contribution, Tensor | None], IntegerSum], limit: int | None,
+    totals: Sequence[IntegerSum] = (),
 ) -> IntegerSum:  # fmt: skip
-    """Return the sum over all rows of what `integers` makes of each chunk of them."""
+    """Return the sum over all rows of what `integers` makes of each chunk of them, from `totals` on."""
     _, shares = curator.rows.of_units(np.arange(curator.rows.count), curator.task.device)
 
     def of_chunks(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
         of_chunk = in_turn(shares)
         for blocks in curator.guard.contributions(rows, chunks, release, (1.0,)):
-            block = _only(blocks, release)
+            block = single_block(blocks, release)
             yield [integers(block, of_chunk(len(block)))]
             del blocks  # or two chunks of rows would be held at once
 
     limit = min(limit or len(curator.rows), curator.rows.per_chunk(CHUNK_BYTES))
-    return sum_chunks(curator.everyone(draws, limit), of_chunks)[0]
+    return sum_chunks(curator.everyone(draws, limit), of_chunks, totals)[0]
 
 
-def _chosen(curator: LedgerCurator, lost: IntegerSum, parts: int, choice: Choice, draws: Draws) -> Tensor:
+def choose_parts(curator: LedgerCurator, lost: IntegerSum, parts: int, choice: Choice, draws: Draws) -> Tensor:
     """Return the choice for each part, given total losses (parts * N,)."""
     sigma = curator.sigma[choice.name]
     if curator.ledger.spent[choice.name] == 1 and sigma:
@@ -241,12 +247,21 @@ def count_candidates(block: Contribution, candidates: int) -> int:
     Raises:
         SpecError: they are no losses, or by more candidates than were planned.
     """
+    return int(check_losses(block, candidates).rows.shape[1])
+
+
+def check_losses(block: Contribution, candidates: int) -> Rows:
+    """Return losses (c, N) by at most so many candidates, or refuse them.
+
+    Raises:
+        SpecError: they are none, or by more candidates than were planned.
+    """
     shape = tuple(block.rows.shape) if isinstance(block, Rows) else None
     if not isinstance(block, Rows) or block.rows.ndim != 2 or not 1 <= block.rows.shape[1] <= candidates:
         raise SpecError(
             f"Expected losses (c, N) with N in [1, {candidates:,}], as planned, got {shape or type(block).__name__}."
         )
-    return int(block.rows.shape[1])
+    return block
 
 
 def losses(block: Contribution, count: int, shares: Tensor | None = None) -> IntegerSum:
@@ -259,10 +274,16 @@ def losses(block: Contribution, count: int, shares: Tensor | None = None) -> Int
     """
     if not isinstance(block, Rows) or count_candidates(block, count) != count:
         raise SpecError(f"Expected losses by {count:,} candidates in every chunk, as over no rows, got another number.")
-    steps = _steps(block.rows)
+    steps = loss_steps(block.rows, shares)
+    return IntegerSum(steps.sum(0, dtype=torch.float64).to(torch.int64), loss_grid(block.rows))
+
+
+def loss_steps(lost: Tensor, shares: Tensor | None = None) -> Tensor:
+    """Return losses (c, N) in whole steps of 2^-20: from 0 to 2^20, or to the share of that which a row is."""
+    steps = _steps(lost)
     if shares is not None:  # down, so that those of a unit add up to 2^20 at most
         steps = steps.double().mul_(shares.unsqueeze(1)).floor_()
-    return IntegerSum(steps.sum(0, dtype=torch.float64).to(torch.int64), _grid(block.rows))
+    return steps
 
 
 def project_totals(cells: IntegerSum, matrix: Tensor) -> IntegerSum:
@@ -299,7 +320,8 @@ def _steps(numbers: Tensor, bits: int = BITS) -> Tensor:
     return numbers.nan_to_num(0.0).clamp_(0, 1).mul_(2.0**bits).round_()
 
 
-def _grid(like: Tensor) -> Tensor:
+def loss_grid(like: Tensor) -> Tensor:
+    """Return what a step of a loss is worth, where this tensor is."""
     return torch.tensor(2.0**-BITS, dtype=torch.float64, device=like.device)
 
 
@@ -331,7 +353,7 @@ class Cells(Contribution):
             return IntegerSum(total, torch.ones((), dtype=torch.float64, device=total.device))
         steps = (shares * 2.0**BITS).floor_()[inside]
         total = torch.bincount(self.index[inside], steps, minlength=self.count).to(torch.int64)
-        return IntegerSum(total, _grid(total))
+        return IntegerSum(total, loss_grid(total))
 
     def take(self, rows: Tensor) -> Cells:
         """Return the rows with these indices."""
@@ -364,13 +386,21 @@ def number_cells(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:
     """
 
     def in_cells(chunk: Chunk) -> Cells:
-        index: object = rows(chunk)
-        if not isinstance(index, Tensor) or index.dtype != torch.int64 or index.ndim != 1:
-            kind = f"{index.dtype} {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
-            raise SpecError(f"Expected one whole number a row, int64 (c,), from a row function over cells, got {kind}.")
-        return Cells(strip_subclass(index), count)
+        return Cells(whole_numbers(rows(chunk), "cells"), count)
 
     return in_cells
+
+
+def whole_numbers(index: object, over: str) -> Tensor:
+    """Return what a row function over cells, or over parts, returned.
+
+    Raises:
+        SpecError: it is anything but whole numbers, one a row.
+    """
+    if not isinstance(index, Tensor) or index.dtype != torch.int64 or index.ndim != 1:
+        kind = f"{index.dtype} {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
+        raise SpecError(f"Expected one whole number a row, int64 (c,), from a row function over {over}, got {kind}.")
+    return strip_subclass(index)
 
 
 def in_bytes(rows: RowFn) -> RowFn:

@@ -20,12 +20,15 @@ from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.witness import ChoiceObservation, Witness
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice, eps0_of
+from dpbench.privacy.mechanisms.choice.parts import LeastLosses
 from dpbench.privacy.mechanisms.choice.question import LeastLoss, Majorities
 from dpbench.privacy.mechanisms.replay import BASE, REPLAY, SMALL, Neighbours, RowInfluence, join_rows, one, strip_seeds
 
 CHUNK = 97  # rows of a chunk, where totals are taken in other chunks
 PARTS, QUESTIONS = 10_000, 600  # draws that are compared with the law: in one question, and one a question
 SPREAD = 20  # votes between candidates, at most
+
+Asked = LeastLoss | LeastLosses | Majorities
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class ChoiceCounts:
     chances: np.ndarray  # (3,)
 
 
-def replay(question: LeastLoss | Majorities, near: Neighbours) -> RowInfluence:
+def replay(question: Asked, near: Neighbours) -> RowInfluence:
     """Ask over the base rows with and without each of the odd ones."""
     base = near.base(BASE if near.features else SMALL)
     odd = near.odd(base)
@@ -50,7 +53,7 @@ def probe(near: Neighbours) -> RowInfluence:
     return _judged(LeastLoss(lambda chunk: chunk.x, REPLAY), own, near.held, near.odd(near.held))
 
 
-def _judged(question: LeastLoss | Majorities, near: Neighbours, base: PrivateRows, odd: PrivateRows) -> RowInfluence:
+def _judged(question: Asked, near: Neighbours, base: PrivateRows, odd: PrivateRows) -> RowInfluence:
     moved = RowInfluence(tried=odd.count)
     without = _lost(question, near, base)
     alone = [_lost(question, near, one(odd, place)) for place in range(odd.count)]
@@ -66,9 +69,7 @@ def _judged(question: LeastLoss | Majorities, near: Neighbours, base: PrivateRow
     return moved
 
 
-def _lost(
-    question: LeastLoss | Majorities, near: Neighbours, rows: PrivateRows, chunk_size: int | None = None
-) -> np.ndarray:
+def _lost(question: Asked, near: Neighbours, rows: PrivateRows, chunk_size: int | None = None) -> np.ndarray:
     """Return the total losses (parts, N) over these rows."""
     seen: list[ChoiceObservation] = []
     planned = near.planned
@@ -76,12 +77,18 @@ def _lost(
     plan = (Choice(REPLAY, planned.candidates, planned.parts),)
     randomness = Randomness.research(near.key(), "a replayed choice")
     curator = bind(rows, near.task, plan, near.sigma, randomness, Witness(lambda _: None, chose=seen.append))
-    rows_of = question.rows
-    curator.answer(
-        replace(question, rows=lambda chunk: rows_of(strip_seeds(chunk)), release=REPLAY, chunk_size=chunk_size)
-    )
+    curator.answer(replace(_without_seeds(question), release=REPLAY, chunk_size=chunk_size))
     found: np.ndarray = seen[0].lost.value().reshape(seen[0].parts, -1).cpu().numpy()
     return found
+
+
+def _without_seeds(question: Asked) -> Asked:
+    """Return the question with row functions that read one seed for all rows."""
+    rows = question.rows
+    if isinstance(question, LeastLosses):
+        part = question.part
+        question = replace(question, part=lambda chunk: part(strip_seeds(chunk)))
+    return replace(question, rows=lambda chunk: rows(strip_seeds(chunk)))
 
 
 def log_law(lost: np.ndarray, sigma: float) -> np.ndarray:

@@ -1,0 +1,167 @@
+"""Losses part by part: a row touches one part and loses by its candidates alone; all parts cost one choice.
+
+Claim (add or remove one row, or one unit): let row i touch part p_i, or none, and lose l_ij in [0, 1] by candidate j of
+that part. Part p becomes j with chance proportional to exp(-eps0 L_pj), where L_pj adds up l_ij over the rows that
+touch p, and each part is drawn on its own. The answer, all parts together, costs what one choice of eps0 does.
+
+Why:
+
+- It is one choice. Of a combination v, which names a candidate v_p for each part, row i loses l_i(v) = l_ij with j the
+  candidate that v names for p_i. The product over parts of exp(-eps0 L_{p v_p}) is exp(-eps0 sum_i l_i(v)), and a sum
+  over all combinations of such products is the product of the sums by part. So drawing parts on their own draws v with
+  the chance that the exponential mechanism over all combinations gives it, and each l_i(v) is in [0, 1]. Everything
+  that `choice.choice_plan` shows of a choice holds, however many combinations there are: eps0, and what composes.
+- In integers, a row's losses are whole steps from 0 to 2^20 (`loss_steps`), a function of that row alone, and are added
+  to the totals of one part. Adding or removing the row moves the total of each v by the row's steps for it: by 0 to
+  2^20, all in one direction, whatever the other rows are.
+- Units: the rows of a unit may touch several parts, so what is bounded is what they add to a combination, and not to a
+  part. Row i adds its steps times its share, rounded down. The shares of a unit add up to at most 1 (`rows.Units`), so
+  its rows move the total of each v by at most 2^20 steps together, however they are spread over parts: one eps0 again.
+
+That the parts hold disjoint rows is not the reason. It would fail for a unit with rows in two parts, to which each part
+would count it whole; and it says nothing of a row that touches several parts, which cannot be said here: a row names
+one part. Replacing a row is not covered either, as everywhere in dpbench: it removes one and adds one.
+
+The number of candidates is that of the losses of no rows, for every part, and the number of parts is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from dpbench.errors import SpecError
+from dpbench.privacy.core.chunk import Chunk, RowFn
+from dpbench.privacy.core.exact.sums import IntegerSum
+from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.forms.contributions import Contribution, Rows
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, check_chunk_size
+from dpbench.privacy.core.plan import Planned
+from dpbench.privacy.mechanisms.choice.choice_plan import Choice
+from dpbench.privacy.mechanisms.choice.question import (
+    check_losses,
+    choose_parts,
+    in_bytes,
+    loss_grid,
+    loss_steps,
+    rows_held,
+    single_block,
+    sum_over_rows,
+    whole_numbers,
+)
+
+
+@dataclass(frozen=True)
+class LeastLosses(Question):
+    """A candidate for each part that loses little; see `Curator.noisy_choices`.
+
+    Raises:
+        SpecError: a chunk size that is none.
+    """
+
+    kind: ClassVar[type[Planned]] = Choice
+
+    rows: RowFn  # what each row loses by each candidate of its part, (c, N)
+    part: Callable[[Chunk], Tensor]  # the part that each row touches, (c,) int64
+    release: str
+    chunk_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a chunk size that is none."""
+        check_chunk_size(self.chunk_size)
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The one that pays."""
+        return (self.release,)
+
+    def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
+        """Add up losses by part, choose for each."""
+        choice: Choice = spent[0]
+        draws, rows = curator.draws(self.release), in_parts(self.rows, self.part, choice)
+        with closing(curator.none()) as none:  # no private row has a part in how many candidates there are
+            block = single_block(curator.guard.over_none(rows, next(none), self.release), self.release)
+        start = block.integers(1.0)
+        limit = rows_held(start.total.numel() // choice.parts, self.chunk_size)
+        lost = sum_over_rows(
+            curator, rows, self.release, draws, lambda block, shares: block.integers(1.0, shares), limit, [start]
+        )
+        return choose_parts(curator, lost, choice.parts, choice, draws)
+
+    @property
+    def rows_asked(self) -> RowFn:
+        """The losses, beside the parts, told apart by their bytes."""
+        parts = in_bytes(self.part)
+        return lambda chunk: torch.cat([parts(chunk), self.rows(chunk)], 1)  # type: ignore[list-item]
+
+    def candidates(self, curator: LedgerCurator) -> int | None:
+        """Return how many columns the losses of no rows have."""
+        with closing(curator.none()) as none:
+            return int(self.rows(next(none)).shape[1])  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True)
+class PartLosses(Contribution):
+    """Row i contributes its losses to one of `parts` parts, or nothing where its number is not in [0, parts)."""
+
+    part: Tensor  # (c,) int64
+    rows: Rows  # losses (c, N)
+    parts: int
+
+    def __post_init__(self) -> None:
+        """Refuse another number of parts than of losses."""
+        if len(self.part) != len(self.rows):
+            raise SpecError(f"Expected a part for each of {len(self.rows)} rows of losses, got {len(self.part)}.")
+
+    def __len__(self) -> int:
+        return len(self.part)
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: the norm of the losses, 0 for a row in no part."""
+        return self.rows.norms().where(self._inside(), 0)
+
+    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
+        """Return the total losses, part after part, (parts * N,), whatever the clip, which must be 1.
+
+        Sensitivity: adding or removing one row moves the totals of one part, each by 0 to 2^20 steps; with `shares` by
+        that share of them, rounded down.
+        """
+        if clip != 1:
+            raise SpecError(f"Expected clip=1 of losses by parts, got {clip:g}: a loss is at most 1.")
+        steps, inside = loss_steps(self.rows.rows, shares).double(), self._inside()
+        total = torch.zeros(self.parts, steps.shape[1], dtype=torch.float64, device=steps.device)
+        total.index_add_(0, self.part[inside], steps[inside])  # whole numbers below 2^53: in any order
+        return IntegerSum(total.to(torch.int64).flatten(), loss_grid(total))
+
+    def take(self, rows: Tensor) -> PartLosses:
+        """Return the rows with these indices."""
+        return PartLosses(self.part.index_select(0, rows), self.rows.take(rows), self.parts)
+
+    def dense(self) -> Tensor:
+        """Return losses by all candidates of all parts, (c, parts, N): of a few rows, for checks."""
+        inside, lost = self._inside(), self.rows.rows
+        found = lost.new_zeros(len(self), self.parts, lost.shape[1])
+        found[inside, self.part[inside]] = lost[inside]
+        return found
+
+    def _inside(self) -> Tensor:
+        return (self.part >= 0) & (self.part < self.parts)
+
+
+def in_parts(rows: RowFn, part: Callable[[Chunk], Tensor], choice: Choice) -> Callable[[Chunk], PartLosses]:
+    """Return the row function whose losses are by the candidates of the part that each row touches.
+
+    Raises:
+        SpecError: when called, if losses are not (c, N) with N as planned, or parts not whole numbers, one a row.
+    """
+
+    def by_part(chunk: Chunk) -> PartLosses:
+        lost = check_losses(single_block(blocks_of(rows(chunk)), choice.name), choice.candidates)
+        return PartLosses(whole_numbers(part(chunk), "parts"), lost, choice.parts)
+
+    return by_part

@@ -12,10 +12,10 @@ LEAST = 1e-3  # of the largest debiased second moment: what is divided by, where
 
 
 class Optimiser(Protocol):
-    """Turns noisy gradients into directions, one after another."""
+    """Turns noisy sums of gradients into directions, one after another."""
 
-    def step(self, gradient: Tensor) -> Tensor:
-        """Return the direction (p,) of this step."""
+    def step(self, total: Tensor, weight: float = 1.0) -> Tensor:
+        """Return the direction (p,) of a step whose gradient is `total` times `weight`; the next step overwrites it."""
 
 
 class Momentum:
@@ -24,10 +24,11 @@ class Momentum:
     def __init__(self, momentum: float) -> None:
         self._momentum, self._velocity = momentum, torch.zeros(())
 
-    def step(self, gradient: Tensor) -> Tensor:
+    def step(self, total: Tensor, weight: float = 1.0) -> Tensor:
         """Return the velocity."""
-        self._velocity = self._momentum * self._velocity.to(gradient.device) + gradient
-        return self._velocity
+        if not self._velocity.ndim:
+            self._velocity = torch.zeros_like(total)
+        return self._velocity.mul_(self._momentum).add_(total, alpha=weight)
 
 
 class AdamBC:
@@ -42,8 +43,9 @@ class AdamBC:
         self._noise, self._steps = noise, 0
         self._first = self._second = torch.zeros(())
 
-    def step(self, gradient: Tensor) -> Tensor:
+    def step(self, total: Tensor, weight: float = 1.0) -> Tensor:
         """Return the first moment over the root of the second, each number of about size 1 where signal prevails."""
+        gradient = total * weight
         self._steps += 1
         self._first = torch.lerp(gradient, self._first.to(gradient.device), BETAS[0])
         self._second = torch.lerp(gradient.square(), self._second.to(gradient.device), BETAS[1])

@@ -14,6 +14,8 @@ from torch import Tensor
 from dpbench import Curator, DpbenchError, Predict, Release
 from dpbench_plugins.learners.networks.gradients import Gradients, Trains
 from dpbench_plugins.learners.networks.models import Network
+from dpbench_plugins.learners.networks.optimisers import AdamBC, Momentum, Optimiser
+from dpbench_plugins.learners.networks.scratch import OptimiserName
 from dpbench_plugins.learners.networks.views import normalise
 
 BATCH = 256  # images predicted at once
@@ -33,8 +35,9 @@ class Phase:
 class Training:
     """DP-SGD on a network's parameters.
 
-    Each step: velocity = momentum * velocity + noisy sum of clipped gradients / (sample_rate * n), parameters -=
-    learning rate * velocity. The expected batch size is public, the drawn one is not.
+    Each step: parameters -= learning rate * direction, which an optimiser makes of the noisy sum of clipped gradients /
+    (sample_rate * n): a velocity, or the ratio of moments of DP-AdamBC. Each phase begins with a new one. The expected
+    batch size is public, the drawn one is not.
 
     The weights that predict are their exponential moving average with decay min(ema, (1 + t) / (10 + t)) after step t,
     which begins at the first weights and goes on through all phases (De et al. 2022, section 3; so in the code of Tang
@@ -46,6 +49,7 @@ class Training:
     clip: float
     ema: float
     chunk_size: int | None
+    optimiser: OptimiserName = "momentum"
 
     def run(self, curator: Curator, theta: Tensor, phases: Sequence[Phase]) -> Tensor:
         """Return the averaged parameters (size,) after all phases, from parameters `theta`, which change.
@@ -57,18 +61,24 @@ class Training:
         chunk_size = self.chunk_size or self.gradients.rows_at_once(curator.task.example_shape, theta.device)
         for phase in phases:
             trained = theta[self.gradients.layout.start(phase.trains) :]
-            velocity = torch.zeros_like(trained)
+            optimiser = self._optimiser(curator, phase)
             for release in chain.from_iterable(repeat(release, release.steps) for release in phase.releases):
                 rows = self.gradients.at(theta, phase.trains)
                 with _room_for(chunk_size):
                     noisy_gradient = curator.noisy_sum(
                         rows, release=release.name, clip=self.clip, chunk_size=chunk_size
                     )
-                velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / (release.sample_rate * curator.task.size))
-                trained.add_(velocity, alpha=-phase.learning_rate)
+                direction = optimiser.step(noisy_gradient, 1 / (release.sample_rate * curator.task.size))
+                trained.add_(direction, alpha=-phase.learning_rate)
                 step += 1
                 average.lerp_(theta, 1 - min(self.ema, (1 + step) / (10 + step)))
         return average
+
+    def _optimiser(self, curator: Curator, phase: Phase) -> Optimiser:
+        if self.optimiser == "momentum":
+            return Momentum(self.momentum)
+        noise = max(curator.sigma[release.name] / release.sample_rate for release in phase.releases)
+        return AdamBC(noise * self.clip / curator.task.size)
 
 
 def predictor(network: Network, named: dict[str, Tensor]) -> Predict:

@@ -123,12 +123,12 @@ class LeastSquares(Learner):
         leading = spectral.soften(k, 0.0)
 
         def features(x: Tensor) -> Tensor:
-            return leading(x) * k**0.5
+            rows: Tensor = leading(x) * k**0.5
+            return rows
 
         private = curator.map(features)
-        rows = pad(features(public.x), (0, 1), value=1.0).double()  # (m, k + 1)
-        moment = self._second_moment(private, rows)
-        inverse = torch.linalg.inv(moment + self.ridge * task.size * torch.eye(k + 1, device=rows.device))
+        moment = self._second_moment(private, pad(features(public.x), (0, 1), value=1.0).double())
+        inverse = torch.linalg.inv(moment + self.ridge * task.size * torch.eye(k + 1, device=moment.device))
         head = torch.zeros(task.classes, k + 1, device=task.device)
         clip = min(self.clip, (1 - 1 / task.classes) ** 0.5) * (k + 1) ** 0.5
         for _ in range(rounds):
@@ -158,7 +158,8 @@ class LeastSquares(Learner):
         sigma = private.sigma["moment"]
         share = private_weight(n / sigma if sigma else math.inf, width - 1, m)
         values, vectors = torch.linalg.eigh(known + share * ((noisy + noisy.T) / 2 - known))
-        return (vectors * values.clamp(min=0)) @ vectors.T
+        positive: Tensor = (vectors * values.clamp(min=0)) @ vectors.T
+        return positive
 
 
 def private_weight(size: float, k: int, public: int) -> float:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dpbench_plugins.learners.networks.training import Phase
 
-OptimiserName = Literal["momentum", "adam"]
+OptimiserName = Literal["momentum", "adam", "disk"]
 NetworkName = Literal["wrn-16-4", "wrn-40-4", "wrn-10-1", "resnet-9", "tiny"]
 
 
@@ -106,6 +106,11 @@ class DPSGDNet(NetworkLearner):
 
     Weight standardisation, GroupNorm, large batches, augmentation multiplicity, averaged weights, no momentum. The
     defaults are CIFAR-10 at epsilon 1: 875 steps, batch 4,096 of 50,000. It needs --extractor pixels:flat=false.
+
+    `optimiser=momentum` is SGD with `momentum`. `adam` is DP-AdamBC (Tang et al. 2024, arXiv:2312.14334), which takes
+    the variance of the noise, known from sigma, out of the second moment; each weight moves by about `learning_rate` a
+    step, so that it wants about 0.01. `disk` is DiSK (Zhang et al. 2024, arXiv:2410.03883), a filter over gradients
+    that are taken ahead of the weights. All three are post-processing of the same release.
 
     Differs from the authors' code: sigma is calibrated, not rounded up to 10 (whose epsilon is 0.90); images are
     normalised by constants and not by the private set's statistics; the last average is scored.

@@ -11,10 +11,10 @@ from itertools import chain, repeat
 import torch
 from torch import Tensor
 
-from dpbench import Curator, DpbenchError, Predict, Release
+from dpbench import AdamBC, Curator, DpbenchError, Predict, Release
 from dpbench_plugins.learners.networks.gradients import Gradients, Trains
 from dpbench_plugins.learners.networks.models import Network
-from dpbench_plugins.learners.networks.optimisers import AdamBC, Momentum, Optimiser
+from dpbench_plugins.learners.networks.optimisers import Kalman, Momentum, Optimiser
 from dpbench_plugins.learners.networks.scratch import OptimiserName
 from dpbench_plugins.learners.networks.views import normalise
 
@@ -36,8 +36,8 @@ class Training:
     """DP-SGD on a network's parameters.
 
     Each step: parameters -= learning rate * direction, which an optimiser makes of the noisy sum of clipped gradients /
-    (sample_rate * n): a velocity, or the ratio of moments of DP-AdamBC. Each phase begins with a new one. The expected
-    batch size is public, the drawn one is not.
+    (sample_rate * n): a velocity, the ratio of moments of DP-AdamBC, or what DiSK's filter makes of it. Each phase
+    begins with a new one. The expected batch size is public, the drawn one is not.
 
     The weights that predict are their exponential moving average with decay min(ema, (1 + t) / (10 + t)) after step t,
     which begins at the first weights and goes on through all phases (De et al. 2022, section 3; so in the code of Tang
@@ -63,7 +63,7 @@ class Training:
             trained = theta[self.gradients.layout.start(phase.trains) :]
             optimiser = self._optimiser(curator, phase)
             for release in chain.from_iterable(repeat(release, release.steps) for release in phase.releases):
-                rows = self.gradients.at(theta, phase.trains)
+                rows = self.gradients.at(self._point(theta, phase, optimiser), phase.trains)
                 with _room_for(chunk_size):
                     noisy_gradient = curator.noisy_sum(
                         rows, release=release.name, clip=self.clip, chunk_size=chunk_size
@@ -77,8 +77,18 @@ class Training:
     def _optimiser(self, curator: Curator, phase: Phase) -> Optimiser:
         if self.optimiser == "momentum":
             return Momentum(self.momentum)
+        if self.optimiser == "disk":
+            return Kalman()
         noise = max(curator.sigma[release.name] / release.sample_rate for release in phase.releases)
         return AdamBC(noise * self.clip / curator.task.size)
+
+    def _point(self, theta: Tensor, phase: Phase, optimiser: Optimiser) -> Tensor:
+        """Return where the next gradients are taken: at the parameters or, by DiSK, further along the last step."""
+        if not isinstance(optimiser, Kalman):
+            return theta
+        point = theta.clone()
+        point[self.gradients.layout.start(phase.trains) :] -= phase.learning_rate * optimiser.ahead
+        return point
 
 
 def predictor(network: Network, named: dict[str, Tensor]) -> Predict:

@@ -32,6 +32,7 @@ from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, Spec
 from dpbench.hooks import hookimpl
 from dpbench.learning.defaults import components, effective_size, pace, travel
 from dpbench.learning.linear import GaussianPrior, LinearProbe, Standardise, residuals, standardisation, unit_norm
+from dpbench.learning.optimisers import AdamBC
 from dpbench.learning.probabilities import aimed, calibrated, choose_temperature, plan_temperature
 from dpbench.learning.probes import ProbeLearner
 from dpbench.learning.subspaces import PrincipalComponents, subspace_iteration
@@ -47,6 +48,7 @@ from dpbench.support.paths import data_folders
 
 __all__ = [
     "INDEPENDENT_DRAWS",
+    "AdamBC",
     "AnchorBasis",
     "Blocks",
     "Budget",

@@ -19,6 +19,7 @@ from dpbench.records.spec import make_spec
 LEARNERS = (
     "dp-sgd:steps=12", "dp-sgd:steps=12,sample_rate=0.3", "pillar:steps=8,k=20", "gep:steps=6,k=20", "adadps:steps=6",
     "class-means", "thrift", "dp-sgd:steps=40,sample_rate=0.05", "dp-raft:steps=6,private_mean=true", "dp-sgd:steps=2",
+    "least-squares:k=20,rounds=3,moment=0.2",
 )  # fmt: skip
 CANARIES = 4_000
 

@@ -25,7 +25,7 @@ from dpbench.studies.figures import literature
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Prediction
 from dpbench.studies.reproduce.document import count_compared, coverage
-from tests import advice, forgeries, heat_map, receipt_loops, unit_tables
+from tests import advice, forgeries, heat_map, learner_tables, receipt_loops, unit_tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "dpbench" / "docs"
@@ -433,6 +433,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "extractors": extractors_table,
     "theory-prediction": prediction_table,
     "theory-pillar-tail": tail_table,
+    "least-squares": lambda: learner_tables.least_squares(_results("least-squares"), _said),
     "theory-verdicts": verdicts_table,
     "public-labels": partial(scores_table, "public-labels", "accuracy"),
     "prototypes": partial(scores_table, "prototypes", "balanced_accuracy"),

@@ -87,8 +87,8 @@ RUN_FLAGS: dict[str, tuple[str, ...]] = {
         "pillar:paper=1", "pillar,pillar", "pillar,,jl", "thrift:whitening=2", "thrift:clip=0", "thrift:k=0", "jl:k=0",
         "gep:k=0", "gep:anchors=-5", "public-only", "adadps", "public-prior", "adadps:epsilon_c=0",
         "dp-raft:mean_share=1", "dp-raft:feature_norm=0", "class-means:k=5000", "dp-sgd-net", "prototypes:groups=0",
-        "prototypes:reach=2", "prototypes:k=9999",
-        "dp-sgd-net:network=alexnet", "../jl",
+        "prototypes:reach=2", "prototypes:k=9999", "least-squares:k=5000", "least-squares:moment=1",
+        "dp-sgd-net:network=alexnet", "dp-sgd:optimiser=lion", "../jl",
     ),
     "--dataset": (
         "digit", "mnist", "", "digits:size=3", "imagefolder", "imagefolder:", "imagefolder:/nowhere",

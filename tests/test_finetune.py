@@ -13,7 +13,7 @@ import pytest
 import torch
 from dpbench_plugins.learners.networks import DPFineTune
 from dpbench_plugins.learners.networks.finetune import Parameters
-from dpbench_plugins.learners.networks.optimisers import AdamBC, Momentum
+from dpbench_plugins.learners.networks.optimisers import Momentum
 from dpbench_plugins.learners.networks.tail import Neck, TailGradients, TunedNetwork
 from dpbench_plugins.learners.thrift import Thrift
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 import dpbench
-from dpbench import Budget, Chunk, Joined, PublicData, SpecError, Task, registry
+from dpbench import AdamBC, Budget, Chunk, Joined, PublicData, SpecError, Task, registry
 from dpbench.audit.audit_fit import audit
 from dpbench.harness.prepare import prepare
 from dpbench.privacy.binding import bind

@@ -11,7 +11,7 @@ from dpbench_plugins.learners.dp_sgd import DPSGD
 from opacus import GradSampleModule
 from torch import Tensor
 
-from dpbench import Budget, LinearProbe, RankOne, Release, Task, quantise, standardisation, unit_norm
+from dpbench import AdamBC, Budget, LinearProbe, RankOne, Release, Task, quantise, standardisation, unit_norm
 from dpbench.api import Chunk
 from dpbench.errors import SpecError
 from dpbench.privacy.core.rows import PrivateRows
@@ -137,3 +137,35 @@ def test_a_setting_that_a_learner_cannot_train_with_is_the_one_that_is_named_and
     learner = DPSGD(**{name: value})  # type: ignore[arg-type]
     with pytest.raises(SpecError, match=f"Expected {name}={value} .*of learner 'dp-sgd'"):
         learner.settle(task, Budget(1.0, 1e-5))
+
+
+def test_adam_moves_each_number_of_the_head_by_the_learning_rate_where_nothing_is_noise() -> None:
+    rows = private_rows(n=64, d=5, classes=3)
+    probe = LinearProbe(1, 1.0, 0.25, 0.9, 100.0, optimiser="adam")
+    head = probe.descend(curator_over(rows, [probe.release()]).handle().map(lambda x: x), torch.Generator())
+    gradient = LinearProbe(1, 1.0, 1.0, 0.0, 100.0).descend(
+        curator_over(rows, [probe.release()]).handle().map(lambda x: x), torch.Generator()
+    )
+    clear = gradient.square() > 1e-2 * gradient.square().mean()
+    torch.testing.assert_close(head[clear], 0.25 * gradient[clear].sign())
+    assert clear.double().mean() > 0.5
+
+
+def test_adam_takes_the_noise_that_the_harness_adds_out_of_its_second_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float] = []
+    honest = AdamBC.__init__
+
+    def recorded(self: AdamBC, noise: float) -> None:
+        told.append(noise)
+        honest(self, noise)
+
+    monkeypatch.setattr(AdamBC, "__init__", recorded)
+    rows = private_rows(n=50, d=5)
+    probe = LinearProbe(1, 0.5, 0.1, 0.0, 2.0, optimiser="adam")
+    probe.descend(curator_over(rows, [probe.release()], 3.0).handle().map(lambda x: x), torch.Generator())
+    assert told == [pytest.approx(3.0 * 2.0 / (0.5 * 50))]
+
+
+def test_a_probes_rate_for_adam_follows_from_its_features_and_steps() -> None:
+    settled = DPSGD(optimiser="adam").settle(Task((64,), 3, 1000, torch.device("cpu")), Budget(1.0, 1e-5))
+    assert settled.steps is not None and settled.learning_rate == pytest.approx(1 / settled.steps, rel=1e-2)

@@ -42,7 +42,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 LEARNERS = (
-    "adadps", "class-means", "dp-raft", "dp-sgd", "gep", "jl", "non-private", "pillar", "public-only",
+    "adadps", "class-means", "dp-raft", "dp-sgd", "gep", "jl", "least-squares", "non-private", "pillar", "public-only",
     "prototypes", "public-prior", "thrift", "whitened:distil=true",
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 import torch
 from dpbench_plugins.learners.networks import DPRandP, DPSGDNet, NetworkLearner
-from dpbench_plugins.learners.networks.gradients import Gradients, Layout
+from dpbench_plugins.learners.networks.gradients import Gradients, Layout, Trains
 from dpbench_plugins.learners.networks.models import build, draw_parameters
 from dpbench_plugins.learners.networks.network_checkpoint import FORMAT, Checkpoint, find_checkpoint
 from dpbench_plugins.learners.networks.randp import TABLE
+from dpbench_plugins.learners.networks.scratch import OptimiserName
 from dpbench_plugins.learners.networks.training import Phase, Training
 from dpbench_plugins.learners.networks.views import Views
 from safetensors.torch import save_file
@@ -30,6 +32,7 @@ from dpbench import (
     Planned,
     PublicData,
     Release,
+    RowFn,
     SpecError,
     Task,
     registry,
@@ -171,6 +174,33 @@ def test_training_from_scratch_learns_separable_images() -> None:
     predict, curator = _fit(DPSGDNet(**SMALL, steps=25, ema=0.5))
     rows = curator.rows
     assert float((predict(rows.x).argmax(1) == rows.y).float().mean()) > 0.9
+
+
+@pytest.mark.parametrize(("optimiser", "rate"), [("adam", 0.03), ("disk", 2.0)])
+def test_other_optimisers_learn_them_too_and_spend_the_same(optimiser: OptimiserName, rate: float) -> None:
+    learner = DPSGDNet(**SMALL, steps=25, ema=0.5, optimiser=optimiser, learning_rate=rate)
+    predict, curator = _fit(learner, sigma=0.5)
+    rows = curator.rows
+    assert float((predict(rows.x).argmax(1) == rows.y).float().mean()) > 0.9
+    assert dict(curator.ledger.spent) == {"gradient": 25}
+
+
+def test_disk_filters_gradients_that_are_taken_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    points: list[Tensor] = []
+    honest = Gradients.at
+
+    def recorded(self: Gradients, theta: Tensor, trains: Trains) -> RowFn:
+        points.append(theta.clone())
+        return honest(self, theta, trains)
+
+    monkeypatch.setattr(Gradients, "at", recorded)
+    training, theta = _training(ema=0.0)
+    training, start = dataclasses.replace(training, optimiser="disk"), theta.clone()
+    answers = lambda step: torch.full((len(theta),), 30.0 * step)  # the gradients 1 and 2: of 0.5 * 60 expected rows
+    found = training.run(Scripted(answers).handle(), theta, [Phase("all", 1.0, [Release("a", 2, 0.5)])])
+    assert torch.equal(points[0], start)
+    torch.testing.assert_close(start - points[1], torch.full_like(start, 1 + 0.3 / 0.7))
+    torch.testing.assert_close(start - found, torch.full_like(start, 1 + (0.3 * 1 + 0.7 * 2)), rtol=1e-4, atol=1e-5)
 
 
 def test_the_average_is_that_of_de_et_al_and_goes_on_through_phases() -> None:

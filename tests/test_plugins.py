@@ -121,6 +121,14 @@ class TestClassMeans(LearnerLaws):
     learner = _built("learner", "class-means", k=16)  # type: ignore[assignment]
 
 
+class TestLeastSquares(LearnerLaws):
+    learner = _built("learner", "least-squares", k=16)  # type: ignore[assignment]
+
+
+class TestLeastSquaresWithAPrivateMoment(LearnerLaws):
+    learner = _built("learner", "least-squares", k=8, moment=0.3, rounds=4, clip=0.5)  # type: ignore[assignment]
+
+
 class TestGEP(LearnerLaws):
     learner = _built("learner", "gep", k=20, steps=20, learning_rate=1.0)  # type: ignore[assignment]
 

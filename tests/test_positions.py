@@ -14,6 +14,7 @@ from dpbench_plugins.learners.dp_raft import DPRAFT
 from dpbench_plugins.learners.dp_sgd import DPSGD
 from dpbench_plugins.learners.gep import GEP
 from dpbench_plugins.learners.jl import JL
+from dpbench_plugins.learners.least_squares import LeastSquares
 from dpbench_plugins.learners.pillar import Pillar
 from dpbench_plugins.learners.prototypes import Prototypes
 from dpbench_plugins.learners.public_prior import PublicPrior
@@ -46,6 +47,7 @@ LEARNERS: list[Learner] = [
     PublicPrior(k=7, graph=0.5, steps=2, learning_rate=1.0),
     DPRAFT(steps=2, private_mean=True),
     ClassMeans(k=7),
+    LeastSquares(k=7, rounds=2, moment=0.3),
     ScatterNetLinear(steps=2),
     GEP(k=5, anchors=9, steps=2, refresh=1),
     GEP(k=5, anchors=60, steps=2, refresh=1, residual=False),

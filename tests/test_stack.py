@@ -42,6 +42,7 @@ OWN = [(0.1, 0.9, 1.0, 3.0), (1.0, 0.0, 0.1, 0.5), (3.0, 0.5, 50.0, 0.02), (0.3,
 BASES = [
     DPSGD(),
     DPSGD(scaling="norm", init="uniform"),
+    DPSGD(optimiser="adam"),
     Pillar(k=4, init="uniform"),
     JL(k=3, init="uniform"),
     WhitenedProbe(k=4, distil=False, init="uniform"),

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Literal
 from dpbench.api import Curator, Predict, Release
 from dpbench.errors import SpecError
 from dpbench.learning.defaults import check_training
+from dpbench.learning.optimisers import AdamBC
 from dpbench.privacy.core.exact.elementwise import folded, residuals_
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+OptimiserName = Literal["momentum", "adam"]
 Transform = Callable[["Tensor"], "Tensor"]
 
 
@@ -46,7 +48,8 @@ class LinearProbe:
     """DP-SGD on a linear head: (k, d + 1) with the bias as its last column, or (k, d) without.
 
     Each step subtracts `learning_rate` times the velocity, where velocity = momentum * velocity + noisy sum of clipped
-    gradients / (sample_rate * n): the expected batch size is public, the drawn one is not.
+    gradients / (sample_rate * n): the expected batch size is public, the drawn one is not. With `optimiser=adam` the
+    direction is that of `AdamBC` in place of the velocity, and `momentum` counts for nothing.
     """
 
     steps: int
@@ -56,6 +59,7 @@ class LinearProbe:
     clip: float
     init: Literal["zero", "uniform"] = "zero"
     bias: bool = True
+    optimiser: OptimiserName = "momentum"
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot train."""
@@ -107,10 +111,10 @@ class LinearProbe:
                 return (curator.answer(question),)
             return (curator.answer(Sum(HeadGradient(head, self.bias, scale(head, step)), release, self.clip)),)
 
-        return descended([self], [head], task.size, noisy_gradients, prior)[0]
+        return descended([self], [head], task.size, noisy_gradients, prior, [curator.sigma[release]])[0]
 
     def head_noise(self, sigma: float, size: int) -> float:
-        """Return the variance of the noise that training adds to each number of a head, at most.
+        """Return the variance of the noise that training with momentum adds to each number of a head, at most.
 
         The noise of step t goes on in the velocity, and stays in the head: (1 - momentum^j) / (1 - momentum) of it, j
         the steps that are left. What later steps take back is not counted.
@@ -145,6 +149,7 @@ def descended(
     size: int,
     gradients: Callable[[Sequence[Tensor], Sequence[int], int], Sequence[Tensor] | Tensor],
     prior: GaussianPrior | None = None,
+    sigmas: Sequence[float] | None = None,
 ) -> list[Tensor]:
     """Take all steps of each probe from its head, which is overwritten, and return the heads.
 
@@ -154,16 +159,22 @@ def descended(
         size: private examples.
         gradients: maps heads, the places of the probes that go on and the step's number to their noisy gradients.
         prior: what pulls every head after every step, if given.
+        sigmas: each probe's noise multiplier, for those whose optimiser takes the noise's variance out.
     """
     import torch
 
     velocities, expected = [torch.zeros_like(head) for head in heads], probes[0].sample_rate * size
+    noises = [sigma * probe.clip / expected for sigma, probe in zip(sigmas or [0.0] * len(probes), probes, strict=True)]
+    adams = [AdamBC(noise) for noise in noises]
     for step in range(max(probe.steps for probe in probes)):
         going = [place for place, probe in enumerate(probes) if step < probe.steps]
         for place, gradient in zip(going, gradients(heads, going, step), strict=True):
-            probe, velocity = probes[place], velocities[place]
-            velocity.mul_(probe.momentum).add_(gradient, alpha=1 / expected)
-            heads[place].add_(velocity, alpha=-probe.learning_rate)
+            probe, direction = probes[place], velocities[place]
+            if probe.optimiser == "adam":
+                direction = adams[place].step(gradient, 1 / expected)
+            else:
+                direction.mul_(probe.momentum).add_(gradient, alpha=1 / expected)
+            heads[place].add_(direction, alpha=-probe.learning_rate)
             if prior:
                 prior.pull(heads[place], probe.learning_rate / size)
     return list(heads)

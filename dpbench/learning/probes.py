@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench.api import Budget, Curator, Learner, Predict, PublicData, Release, Task, require_setting
 from dpbench.learning.defaults import check_training, pace, travel
-from dpbench.learning.linear import LinearProbe, Transform
+from dpbench.learning.linear import LinearProbe, OptimiserName, Transform
 from dpbench.learning.probabilities import aimed, calibrated
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-_OWN = ("learning_rate", "momentum", "clip", "steps")  # what settings that train together may differ in
+ADAM_TRAVEL = 8.0  # of a number of the head, times the root of the number of features
+_OWN = ("learning_rate", "momentum", "clip", "steps", "optimiser")  # what settings that train together may differ in
 _TRAINING = (*_OWN, "sample_rate", "init")  # what the map of the features does not depend on
 
 
@@ -27,7 +29,8 @@ class ProbeLearner(Learner):
 
     A subclass defines `features`. Settings that share features and samples are tuned together: one gathered
     batch serves all learning rates, clips and numbers of steps. Steps and learning rate follow the budget unless
-    they are set: see `learning.defaults`.
+    they are set: see `learning.defaults`. `optimiser=adam` is DP-AdamBC (`AdamBC`) in place of momentum; each number of
+    the head then moves by 8 over the root of the number of features in all steps, unless a learning rate is set.
     """
 
     logits: ClassVar[bool] = True
@@ -38,6 +41,8 @@ class ProbeLearner(Learner):
     momentum: float = 0.9
     clip: float = 1.0
     init: Literal["zero", "uniform"] = "zero"
+    # Learners came after it and have fields of their own; results that were published before it have no such option.
+    optimiser: OptimiserName = field(default="momentum", kw_only=True, metadata={"added": True})
 
     @abstractmethod
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Transform:
@@ -52,15 +57,21 @@ class ProbeLearner(Learner):
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return steps and learning rate for features whose norm is well above 1."""
-        return self.paced(travel(task, budget))
+        return self.paced(travel(task, budget), math.prod(task.example_shape))
 
-    def paced(self, way: float) -> dict[str, Any]:
-        """Return steps and learning rate with which the head travels `way` units of the clip."""
+    def paced(self, way: float, features: int = 1) -> dict[str, Any]:
+        """Return steps and learning rate with which the head travels `way` units of the clip.
+
+        What adam divides by its own size has no units: its way follows from the number of `features` alone.
+        """
         who = f"learner {self.name!r}"
         check_training(self.momentum, self.clip, self.learning_rate, who)
-        return pace(
+        found = pace(
             way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip, who=who
         )
+        if self.optimiser == "adam":
+            found["learning_rate"] = float(f"{ADAM_TRAVEL / features**0.5 / found['steps']:.3g}")
+        return found
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release: the noisy gradient of every step. The map reads public data only."""
@@ -86,14 +97,14 @@ class ProbeLearner(Learner):
         def noise(x: Tensor) -> float:  # the variance of a logit
             return per_number * (1 + float(features(x).double().square().sum(1).mean()))
 
-        known = noise if refined is predict else None
+        known = noise if refined is predict and self.optimiser == "momentum" else None
         return aimed(calibrated(refined, public, known), task, public)
 
     @property
     def probe(self) -> LinearProbe:
         """The linear head's training."""
         steps, rate = require_setting(self.steps), require_setting(self.learning_rate)
-        return LinearProbe(steps, self.sample_rate, rate, self.momentum, self.clip, self.init)
+        return LinearProbe(steps, self.sample_rate, rate, self.momentum, self.clip, self.init, optimiser=self.optimiser)
 
     @property
     def shared(self) -> Hashable:

@@ -62,7 +62,7 @@ def rows(asked: Asked) -> Iterator[Row]:
     yield Row("int8 products are taken", products.way(asked.device.type).__name__)
     probes: tuple[type[ProbeLearner], ...] = (DPSGD, Pillar, JL)
     for kind in probes:
-        options = {} if kind is DPSGD else {"k": min(40, world.d)}
+        options: dict[str, Any] = {} if kind is DPSGD else {"k": min(40, world.d)}
         learner = kind(steps=1, sample_rate=0.1, learning_rate=0.5, init="uniform", **options)
         heads = [[totals(learner, world, device, seed) for device in (CPU, asked.device)] for seed in range(SEEDS)]
         same = sum(equal(here, there) == 1 for here, there in heads)

@@ -83,4 +83,5 @@ def _trained(probes: Sequence[LinearProbe], stack: Stack, generator: torch.Gener
 
         return stack.take(going).noisy_sums(rows, release="gradient", clips=clips)
 
-    return descended(probes, [head.clone() for _ in probes], task.size, gradients)
+    sigmas = stack.sigmas("gradient")
+    return descended(probes, [head.clone() for _ in probes], task.size, gradients, sigmas=sigmas)

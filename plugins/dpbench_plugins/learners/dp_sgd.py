@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -63,7 +64,8 @@ class DPSGD(ProbeLearner):
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return steps and learning rate; on rows of norm 1 a head goes further."""
-        return self.paced(travel(task, budget) * (16 if self.scaling == "norm" else 1))
+        way = travel(task, budget) * (16 if self.scaling == "norm" else 1)
+        return self.paced(way, math.prod(task.example_shape))
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
         """Return the scaling."""

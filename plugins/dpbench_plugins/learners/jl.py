@@ -71,7 +71,7 @@ class JL(ProbeLearner):
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return steps and learning rate as dp-sgd has them, and the number of dimensions."""
         way = travel(task, budget) * (16 if self.scaling == "norm" else 1)
-        return {**self.paced(way), "k": min(400, prod(task.example_shape))}
+        return {**self.paced(way, prod(task.example_shape)), "k": min(400, prod(task.example_shape))}
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
         """Return the scaling followed by a random projection."""

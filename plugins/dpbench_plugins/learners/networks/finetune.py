@@ -147,7 +147,8 @@ class DPFineTune(Learner):
     def _tuned(self, curator: Curator, network: TunedNetwork, generator: torch.Generator) -> TunedNetwork:
         import torch
 
-        from dpbench_plugins.learners.networks.optimisers import AdamBC, Momentum
+        from dpbench import AdamBC
+        from dpbench_plugins.learners.networks.optimisers import Momentum
         from dpbench_plugins.learners.networks.tail import TailGradients
 
         gradients = TailGradients.of(network, self.parameters, self.rank, generator)

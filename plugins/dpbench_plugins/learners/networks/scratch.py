@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from dpbench_plugins.learners.networks.training import Phase
 
+OptimiserName = Literal["momentum", "adam", "disk"]
 NetworkName = Literal["wrn-16-4", "wrn-40-4", "wrn-10-1", "resnet-9", "tiny"]
 
 
@@ -69,7 +70,12 @@ class NetworkLearner(Learner):
             )
 
     def train(
-        self, curator: Curator, phases: Sequence[Phase], weights: str | None, generator: torch.Generator
+        self,
+        curator: Curator,
+        phases: Sequence[Phase],
+        weights: str | None,
+        generator: torch.Generator,
+        optimiser: OptimiserName = "momentum",
     ) -> Predict:
         """Return the predictor after all phases, from random weights or those of the checkpoint at `weights`.
 
@@ -89,7 +95,7 @@ class NetworkLearner(Learner):
             start = Checkpoint.load(find_checkpoint(weights)).replace_in(start, self.network)
         layout = Layout(network)
         gradients = Gradients(layout, Views(self.augmult, self.padding, self.flip))
-        training = Training(gradients, self.momentum, self.clip, self.ema, self.chunk_size)
+        training = Training(gradients, self.momentum, self.clip, self.ema, self.chunk_size, optimiser)
         average = training.run(curator, layout.vector(start).to(task.device), phases)
         return predictor(network, layout.views(average))
 
@@ -100,6 +106,11 @@ class DPSGDNet(NetworkLearner):
 
     Weight standardisation, GroupNorm, large batches, augmentation multiplicity, averaged weights, no momentum. The
     defaults are CIFAR-10 at epsilon 1: 875 steps, batch 4,096 of 50,000. It needs --extractor pixels:flat=false.
+
+    `optimiser=momentum` is SGD with `momentum`. `adam` is DP-AdamBC (Tang et al. 2024, arXiv:2312.14334), which takes
+    the variance of the noise, known from sigma, out of the second moment; each weight moves by about `learning_rate` a
+    step, so that it wants about 0.01. `disk` is DiSK (Zhang et al. 2024, arXiv:2410.03883), a filter over gradients
+    that are taken ahead of the weights. All three are post-processing of the same release.
 
     Differs from the authors' code: sigma is calibrated, not rounded up to 10 (whose epsilon is 0.90); images are
     normalised by constants and not by the private set's statistics; the last average is scored.
@@ -113,6 +124,7 @@ class DPSGDNet(NetworkLearner):
 
     steps: int = 875
     learning_rate: float = 2.0
+    optimiser: OptimiserName = field(default="momentum", metadata={"added": True})
 
     def __post_init__(self) -> None:
         """Refuse a rate that does not learn."""
@@ -130,4 +142,4 @@ class DPSGDNet(NetworkLearner):
         from dpbench_plugins.learners.networks.training import Phase
 
         releases = [Release("gradient", self.steps, self.sample_rate)]
-        return self.train(curator, [Phase("all", self.learning_rate, releases)], None, generator)
+        return self.train(curator, [Phase("all", self.learning_rate, releases)], None, generator, self.optimiser)

@@ -11,9 +11,11 @@ from itertools import chain, repeat
 import torch
 from torch import Tensor
 
-from dpbench import Curator, DpbenchError, Predict, Release
+from dpbench import AdamBC, Curator, DpbenchError, Predict, Release
 from dpbench_plugins.learners.networks.gradients import Gradients, Trains
 from dpbench_plugins.learners.networks.models import Network
+from dpbench_plugins.learners.networks.optimisers import Kalman, Momentum, Optimiser
+from dpbench_plugins.learners.networks.scratch import OptimiserName
 from dpbench_plugins.learners.networks.views import normalise
 
 BATCH = 256  # images predicted at once
@@ -33,8 +35,9 @@ class Phase:
 class Training:
     """DP-SGD on a network's parameters.
 
-    Each step: velocity = momentum * velocity + noisy sum of clipped gradients / (sample_rate * n), parameters -=
-    learning rate * velocity. The expected batch size is public, the drawn one is not.
+    Each step: parameters -= learning rate * direction, which an optimiser makes of the noisy sum of clipped gradients /
+    (sample_rate * n): a velocity, the ratio of moments of DP-AdamBC, or what DiSK's filter makes of it. Each phase
+    begins with a new one. The expected batch size is public, the drawn one is not.
 
     The weights that predict are their exponential moving average with decay min(ema, (1 + t) / (10 + t)) after step t,
     which begins at the first weights and goes on through all phases (De et al. 2022, section 3; so in the code of Tang
@@ -46,6 +49,7 @@ class Training:
     clip: float
     ema: float
     chunk_size: int | None
+    optimiser: OptimiserName = "momentum"
 
     def run(self, curator: Curator, theta: Tensor, phases: Sequence[Phase]) -> Tensor:
         """Return the averaged parameters (size,) after all phases, from parameters `theta`, which change.
@@ -57,18 +61,34 @@ class Training:
         chunk_size = self.chunk_size or self.gradients.rows_at_once(curator.task.example_shape, theta.device)
         for phase in phases:
             trained = theta[self.gradients.layout.start(phase.trains) :]
-            velocity = torch.zeros_like(trained)
+            optimiser = self._optimiser(curator, phase)
             for release in chain.from_iterable(repeat(release, release.steps) for release in phase.releases):
-                rows = self.gradients.at(theta, phase.trains)
+                rows = self.gradients.at(self._point(theta, phase, optimiser), phase.trains)
                 with _room_for(chunk_size):
                     noisy_gradient = curator.noisy_sum(
                         rows, release=release.name, clip=self.clip, chunk_size=chunk_size
                     )
-                velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / (release.sample_rate * curator.task.size))
-                trained.add_(velocity, alpha=-phase.learning_rate)
+                direction = optimiser.step(noisy_gradient, 1 / (release.sample_rate * curator.task.size))
+                trained.add_(direction, alpha=-phase.learning_rate)
                 step += 1
                 average.lerp_(theta, 1 - min(self.ema, (1 + step) / (10 + step)))
         return average
+
+    def _optimiser(self, curator: Curator, phase: Phase) -> Optimiser:
+        if self.optimiser == "momentum":
+            return Momentum(self.momentum)
+        if self.optimiser == "disk":
+            return Kalman()
+        noise = max(curator.sigma[release.name] / release.sample_rate for release in phase.releases)
+        return AdamBC(noise * self.clip / curator.task.size)
+
+    def _point(self, theta: Tensor, phase: Phase, optimiser: Optimiser) -> Tensor:
+        """Return where the next gradients are taken: at the parameters or, by DiSK, further along the last step."""
+        if not isinstance(optimiser, Kalman):
+            return theta
+        point = theta.clone()
+        point[self.gradients.layout.start(phase.trains) :] -= phase.learning_rate * optimiser.ahead
+        return point
 
 
 def predictor(network: Network, named: dict[str, Tensor]) -> Predict:

@@ -1,0 +1,45 @@
+"""Steps that are made of noisy gradients and of what is known about their noise: post-processing costs no privacy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BETAS = 0.9, 0.999
+LEAST = 1e-3  # of the mean debiased second moment: what is divided by, where noise hides the gradient
+
+
+class AdamBC:
+    """Adam whose second moment is rid of the noise's variance (Tang, Shpilevskiy and Lecuyer 2024, arXiv:2312.14334).
+
+    `noise` is the std of the noise in each number of a gradient. What is left is at least `noise`^2 times the share of
+    it that its own estimate is uncertain by, so that no number is divided by what is noise alone. Differs from the
+    paper, whose floor is a setting.
+    """
+
+    def __init__(self, noise: float) -> None:
+        """Start without a gradient; one object serves one training."""
+        import torch
+
+        self._noise, self._steps = noise, 0
+        self._first = self._second = torch.zeros(())
+
+    def step(self, total: Tensor, weight: float = 1.0) -> Tensor:
+        """Return the direction for a gradient that is `total` times `weight`.
+
+        It is the first moment over the root of the second, each number of about size 1 where signal prevails.
+        """
+        import torch
+
+        gradient = total * weight
+        self._steps += 1
+        self._first = torch.lerp(gradient, self._first.to(gradient.device), BETAS[0])
+        self._second = torch.lerp(gradient.square(), self._second.to(gradient.device), BETAS[1])
+        first, second = (
+            moment / (1 - beta**self._steps) for moment, beta in zip((self._first, self._second), BETAS, strict=True)
+        )
+        signal = second - self._noise**2
+        floor = max(self._noise**2 * (2 / self._steps) ** 0.5, LEAST * float(signal.mean().clamp(min=1e-20)))
+        return first / signal.clamp(min=floor).sqrt()

@@ -121,6 +121,7 @@ def test_what_exhibits_change_is_honest_itself(learner: type[Learner]) -> None:
     assert run_learner(learner).metrics["accuracy"].mean > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", [HonestLearner, SampledLearner, TwoBlockLearner, Prototypes, Stumps, Committee])
 def test_an_honest_core_passes_the_audit_that_broken_ones_fail(learner: type[Learner]) -> None:
     honest = BrokenCore(lambda core, *given: core(*given), "core.randomness:_SeededDraws.noise", learner)

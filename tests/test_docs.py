@@ -28,6 +28,7 @@ from tests import readme
 from tests.conftest import write_mirror
 
 INSTALL = 'pip install -e ".[offline]" && '
+NOTEBOOK = "how-to/notebook.md"
 CI = "how-to/run.md"  # of the others every night
 RUN = [page for page in readme.PAGES if page.commands() and page is not readme.README]
 COMMANDS = typer.main.get_command(app)
@@ -116,7 +117,9 @@ def _cells(arguments: list[str]) -> int:
     return len(learners) * len(given.get("--epsilon", "1").split(","))
 
 
-@pytest.mark.parametrize("page", CODED, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=page.name, marks=[pytest.mark.long] * (page.name == NOTEBOOK)) for page in CODED]
+)
 @pytest.mark.slow
 def test_the_code_of_a_page_runs(page: readme.Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

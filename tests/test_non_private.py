@@ -113,7 +113,11 @@ def _world(n: int, d: int, signal: float, seed: int) -> PrivateRows:
     return PrivateRows(x, y, torch.arange(n))
 
 
-@pytest.mark.parametrize(("n", "d", "best"), [(120, 60, 1.0), (4000, 3, None)], ids=["few rows", "many rows"])
+@pytest.mark.parametrize(
+    ("n", "d", "best"),
+    [pytest.param(120, 60, 1.0, marks=pytest.mark.slow), (4000, 3, None)],
+    ids=["few rows", "many rows"],
+)
 def test_cross_validation_chooses_a_strength_that_holds_on_rows_it_never_saw(n: int, d: int, best: float) -> None:
     """Among many useless features the strongest penalty is right; with rows in plenty none hurts."""
     learned, fresh = _world(n, d, 2.0, seed=1), _world(5000, d, 2.0, seed=2)
@@ -197,7 +201,7 @@ def test_each_fault_breaks_its_law(broken: type[Learner], law: str, said: str) -
         getattr(Suite(), f"test_{law}")()
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `test_plugins.py` holds it to them too
 def test_check_holds_the_reference_against_the_laws_of_learners(capsys: Output) -> None:
     assert called("check", "non-private") == 0
     shown = capsys.readouterr().out

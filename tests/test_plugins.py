@@ -186,7 +186,7 @@ class TestSSPPOfRectangles(LearnerLaws):
     learner = _built("learner", "sspp", hypotheses="rectangles")  # type: ignore[assignment]
 
 
-@OTHER_SETTINGS  # 40 times the candidates of the other classes
+@pytest.mark.long  # 40 times the candidates of the other classes
 class TestSSPPOfHalfPlanes(LearnerLaws):
     learner = _built("learner", "sspp", hypotheses="halfplanes")  # type: ignore[assignment]
 
@@ -310,7 +310,7 @@ OWN_SUITE = {"dp-finetune"}  # needs a tail: tests/test_finetune.py has its laws
 SAME_CODE = {"resnet50-ssl", "resnet50-swsl", "resnet50-byol", "resnet50-mocov2", "resnet50-mocov3"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("random_weights")
 @pytest.mark.parametrize("name", sorted(SAME_CODE))
 def test_every_resnet50_with_the_same_weights_gives_the_same_features(name: str) -> None:
@@ -345,7 +345,7 @@ if "DPBENCH_DATA" in os.environ:  # the laws need the data, and a law cannot be 
 
 if PNEUMONIA:
 
-    @pytest.mark.slow
+    @pytest.mark.long
     class TestPneumonia(DatasetLaws):
         dataset = _built("dataset", "pneumonia")  # type: ignore[assignment]
 
@@ -365,7 +365,7 @@ class TestImageFolder(DatasetLaws):
 PRESENT = {name for name in ELSEWHERE if _present(name)}  # their own tests hold them to the laws on small files
 for _name in PRESENT:
     _suite = type(f"Test_{_name}", (DatasetLaws,), {"dataset": _built("dataset", _name)})
-    globals()[f"Test_{_name}"] = pytest.mark.slow(_suite)  # the whole data, which the other tests do not need
+    globals()[f"Test_{_name}"] = pytest.mark.long(_suite)  # each has the laws in its own tests too, on small files
 
 
 def test_no_plugin_of_this_project_is_broken() -> None:

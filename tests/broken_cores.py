@@ -193,34 +193,37 @@ def drifting(asked: Asked) -> np.ndarray:
     return asked.normal() * math.sqrt(1.15 - 0.3 * (asked.step - 1) / 29)
 
 
-MORE["noise cut off at 2 sigma, rescaled"] = noise_of(lambda asked: asked.normal().clip(-2, 2) / 0.9594)
-MORE["noise cut off at 3 sigma"] = noise_of(lambda asked: asked.normal().clip(-3, 3))
-MORE["Laplace noise of the same variance"] = noise_of(
-    lambda asked: asked.other("laplace", asked.step, asked.shape).laplace(scale=math.sqrt(0.5), size=asked.shape)
-)
-MORE["Student's t with 8 degrees of freedom"] = noise_of(
-    lambda asked: asked.other("t", asked.step, asked.shape).standard_t(8, asked.shape) * math.sqrt(6 / 8)
-)
-MORE["noise rounded to a quarter of sigma"] = noise_of(lambda asked: np.rint(4 * asked.normal()) / 4)
-MORE["noise with a mean of 0.05 sigma"] = noise_of(lambda asked: asked.normal() + 0.05)
-MORE["noise whose variance drifts from 115% to 85% over the steps"] = noise_of(drifting)
-MORE["noise of the step before, every second step"] = noise_of(lambda asked: after(asked, (asked.step + 1) // 2))
-MORE["noise of the step before with the other sign"] = noise_of(
-    lambda asked: after(asked, (asked.step + 1) // 2) * (-1) ** asked.step
-)
-MORE["noise of the step before, one place on"] = noise_of(
-    lambda asked: np.roll(after(asked, 0).reshape(-1), asked.step).reshape(asked.shape)
-)
-MORE["noise of the first step, in another order"] = noise_of(permuted)
-MORE["fifty values of noise, coordinate by coordinate"] = noise_of(by_coordinate)
-MORE["noise from a table of 500 values"] = noise_of(from_pool)
-MORE["no noise in one step"] = noise_of(skipped_step)
-MORE["noise in the first block alone"] = noise_of(second_block)
-MORE["noise that adds up to 0 over the classes"] = noise_of(centred)
-MORE["noise that shares 2% of its variance in an answer"] = noise_of(shared)
-MORE["a moving average of 0.1 over coordinates"] = noise_of(moving_average_in_place)
-MORE["variance 121% and 79%, coordinate after coordinate"] = noise_of(alternating)
-MORE["noise 2% short in answers alone"] = noise_of(lambda asked: 0.98 * asked.normal())
+NOISES: dict[str, Make] = {
+    "noise cut off at 2 sigma, rescaled": lambda asked: asked.normal().clip(-2, 2) / 0.9594,
+    "noise cut off at 3 sigma": lambda asked: asked.normal().clip(-3, 3),
+    "Laplace noise of the same variance": lambda asked: asked.other("laplace", asked.step, asked.shape).laplace(
+        scale=math.sqrt(0.5), size=asked.shape
+    ),
+    "Student's t with 8 degrees of freedom": lambda asked: (
+        asked.other("t", asked.step, asked.shape).standard_t(8, asked.shape) * math.sqrt(6 / 8)
+    ),
+    "noise rounded to a quarter of sigma": lambda asked: np.rint(4 * asked.normal()) / 4,
+    "noise with a mean of 0.05 sigma": lambda asked: asked.normal() + 0.05,
+    "noise whose variance drifts from 115% to 85% over the steps": drifting,
+    "noise of the step before, every second step": lambda asked: after(asked, (asked.step + 1) // 2),
+    "noise of the step before with the other sign": lambda asked: (
+        after(asked, (asked.step + 1) // 2) * (-1) ** asked.step
+    ),
+    "noise of the step before, one place on": lambda asked: np.roll(after(asked, 0).reshape(-1), asked.step).reshape(
+        asked.shape
+    ),
+    "noise of the first step, in another order": permuted,
+    "fifty values of noise, coordinate by coordinate": by_coordinate,
+    "noise from a table of 500 values": from_pool,
+    "no noise in one step": skipped_step,
+    "noise in the first block alone": second_block,
+    "noise that adds up to 0 over the classes": centred,
+    "noise that shares 2% of its variance in an answer": shared,
+    "a moving average of 0.1 over coordinates": moving_average_in_place,
+    "variance 121% and 79%, coordinate after coordinate": alternating,
+    "noise 2% short in answers alone": lambda asked: 0.98 * asked.normal(),
+}
+MORE |= {what: noise_of(made) for what, made in NOISES.items()}
 UNSEEN["no noise along one direction, drawn at random"] = noise_of(without_direction)
 
 
@@ -261,12 +264,15 @@ def favourites(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.nda
     return np.union1d(honest, np.arange(3))
 
 
-MORE["samples dealt from shuffled epochs"] = sample_of(epochs)
-MORE["samples without replacement within epochs, of binomial size"] = sample_of(epochs_dealt)
-MORE["the same sample twice in a row"] = sample_of(twice)
-MORE["rows sampled in fives"] = sample_of(clusters)
-MORE["rows sampled in pairs that were drawn at random"] = sample_of(random_pairs)
-MORE["three rows in every sample"] = sample_of(favourites)
+SAMPLINGS = {
+    "samples dealt from shuffled epochs": epochs,
+    "samples without replacement within epochs, of binomial size": epochs_dealt,
+    "the same sample twice in a row": twice,
+    "rows sampled in fives": clusters,
+    "rows sampled in pairs that were drawn at random": random_pairs,
+    "three rows in every sample": favourites,
+}
+MORE |= {what: sample_of(made) for what, made in SAMPLINGS.items()}
 UNSEEN["one row in no sample"] = sample_of(never_the_last)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -80,7 +80,7 @@ class House:
         return found
 
     def _imported(self, file: Path) -> Iterator[str]:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in _imports(file.read_text(encoding="utf-8")):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names if _own(alias.name))
             elif isinstance(node, ast.ImportFrom):
@@ -88,7 +88,7 @@ class House:
                     raise ValueError(f"{file}:{node.lineno}: expected an absolute import, got a relative one")
                 if node.module and _own(node.module):
                     yield from (self._module(node.module, alias.name) for alias in node.names)
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            else:
                 named = (ast.literal_eval(one) for one in node.args if isinstance(one, ast.Constant))
                 yield from (name for name in named if isinstance(name, str) and _own(name))
 
@@ -135,6 +135,17 @@ class House:
                 found.add(name)
                 left += self.imports.get(name, ())
         return found
+
+
+@cache  # most files of a copy are those of another
+def _imports(text: str) -> tuple[ast.Import | ast.ImportFrom | ast.Call, ...]:
+    """Return the imports of a source, wherever in it, those by `import_module` too."""
+    return tuple(
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"))
+    )
 
 
 def _own(name: str) -> bool:

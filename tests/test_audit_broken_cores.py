@@ -276,7 +276,7 @@ def test_a_broken_core_is_rejected(what: str, monkeypatch: pytest.MonkeyPatch) -
     assert found.part(part) is False, found.figures.failed
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 10))])
 def test_an_honest_core_passes_whatever_the_seed(seed: int) -> None:
     learner = (WHOLE, SAMPLED, GEP, "adadps:steps=6", "class-means")[seed % 5]
     found = audited(learner, seed)

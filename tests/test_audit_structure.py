@@ -101,7 +101,8 @@ def test_each_test_says_how_many_statistics_it_is_the_most_surprising_of() -> No
 
 
 @pytest.mark.parametrize(
-    ("rate", "steps", "size"), [(0.02, 40, 1_000), (0.3, 12, 1_500), (0.5, 3, 100), (0.001, 200, 2_000)]
+    ("rate", "steps", "size"),
+    [(0.02, 40, 1_000), (0.3, 12, 1_500), (0.5, 3, 100), pytest.param(0.001, 200, 2_000, marks=pytest.mark.slow)],
 )
 def test_honest_samples_are_doubted_as_seldom_as_the_level_says(rate: float, steps: int, size: int) -> None:
     doubted = 0

@@ -428,7 +428,13 @@ def test_bad_input_is_one_sentence(
 
 @pytest.mark.parametrize(
     "arguments",
-    [("run", "--learner", "pilar"), ("run", "--nonsense"), ("results", "/nowhere"), ("predict", "{picture}")],
+    [
+        ("run", "--learner", "pilar"),
+        *(
+            pytest.param(one, marks=pytest.mark.long)
+            for one in (("run", "--nonsense"), ("results", "/nowhere"), ("predict", "{picture}"))
+        ),
+    ],
     ids=" ".join,
 )
 @pytest.mark.slow

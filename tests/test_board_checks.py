@@ -373,6 +373,7 @@ def test_accountants_that_contradict_each_other_are_a_complaint(monkeypatch: pyt
     assert answer.error == "it cannot be derived: They do."
 
 
+@pytest.mark.slow
 def test_many_files_on_processes_give_the_complaints_of_one(root: Path, known: Expectations) -> None:
     changed(root, known, "class-means", {"privacy.epsilon": last_digit}, sealed=False)
     stored = [one.stored for one in verify_leaderboard(root, known).results]

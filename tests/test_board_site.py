@@ -644,6 +644,7 @@ def test_an_interval_says_what_is_known() -> None:
     assert text.round_up(math.inf) == "∞"
 
 
+@pytest.mark.slow
 def test_many_entries_are_written_by_several_processes_as_by_one(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -221,6 +221,7 @@ print(float(here.features(Slow()).sum()))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_extract_once(fresh_cache: Path, tmp_path: Path) -> None:
     counter, ready = tmp_path / "counter", tmp_path / "ready"
     ready.mkdir()

@@ -50,7 +50,7 @@ class Votes(Shouts):
         curator.noisy_choices(self.rows, release="sum")
 
 
-@pytest.mark.parametrize("learner", [Shouts, Votes])
+@pytest.mark.parametrize("learner", [Shouts, pytest.param(Votes, marks=pytest.mark.slow)])
 def test_no_law_prints_what_a_row_function_says_and_none_repeats_another(
     learner: type[Learner], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

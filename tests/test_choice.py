@@ -303,7 +303,9 @@ def delta_by_hand(e: float, mu: float, eps0s: Sequence[float]) -> float:
     return float(quad(at, -eps0, eps0, epsabs=1e-12, epsrel=1e-7, limit=200)[0])
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize(
+    "epsilon", [pytest.param(0.1, marks=pytest.mark.slow), 1.0, pytest.param(5.0, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     "plan",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import runpy
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -72,13 +73,20 @@ def test_the_recorded_verdicts_are_those_of_the_claims_as_they_stand() -> None:
     assert recorded == [(paper.key, one.id, digest(one)) for paper, one in CLAIMS]
 
 
-def test_a_recorded_verdict_repeats_for_plans_that_take_no_time() -> None:
+def one_by_one(papers: Sequence[Paper]) -> list[Verdict]:
+    return [judge(paper, one) for paper in papers for one in paper.claims]
+
+
+@pytest.mark.parametrize("judged", [one_by_one, pytest.param(judge_all, marks=pytest.mark.slow)])
+def test_a_recorded_verdict_repeats_for_plans_that_take_no_time(
+    judged: Callable[[Sequence[Paper]], list[Verdict]],
+) -> None:
     whole = [paper for paper in PAPERS if paper.key == "tang-2023"]
     probes = [
         paper.model_copy(update={"claims": tuple(one for one in paper.claims if one.rate == 1)}) for paper in whole
     ]
     kept = {(one.paper, one.claim): one for one in read_record(CATALOGUE)}
-    found = judge_all(probes)
+    found = judged(probes)
     assert len(found) == 11
     for one in found:
         known = kept[one.paper, one.claim]

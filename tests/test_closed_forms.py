@@ -19,7 +19,7 @@ from dpbench_plugins.learners.dp_raft import DPRAFT
 from dpbench_plugins.learners.dp_sgd import DPSGD
 from dpbench_plugins.learners.jl import JL
 from dpbench_plugins.learners.pillar import Pillar
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -135,12 +135,14 @@ def _same(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-3 * (1 + float(expected.abs().max())))
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(WORLDS, CLIPS, st.sampled_from(["public", "norm", "none"]))
 def test_dp_sgd_equals_gradients_by_autograd_clipped_one_at_a_time(world: World, clip: float, scaling: Any) -> None:
     scale = {"public": world.standardised, "none": lambda x: x}.get(scaling, torch.nn.functional.normalize)
     _same(world.predictions(DPSGD(**TRAINED, clip=clip, scaling=scaling)), _probe(world, scale, clip))
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(WORLDS, CLIPS)
 def test_adadps_equals_gradients_divided_by_roots_of_public_moments_and_then_clipped(world: World, clip: float) -> None:
     private, x = world.private, mapped(world.standardised(world.rows))
@@ -180,6 +182,7 @@ def test_pillar_equals_dp_sgd_on_public_principal_components(
     _same(world.predictions(Pillar(**TRAINED, clip=clip, k=k, scaling=scaling, center=center)), expected)
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(WORLDS, CLIPS, st.integers(1, 6))
 def test_jl_equals_dp_sgd_on_randomly_projected_features(world: World, clip: float, k: int) -> None:
     features = world.test_x.shape[1]

@@ -29,8 +29,10 @@ from tests import readme
 from tests.conftest import write_mirror
 
 INSTALL = 'pip install -e ".[offline]" && '
-FIRST = "tutorial/digits.md"
+NOTEBOOK = "how-to/notebook.md"
+CI = "how-to/run.md"  # of the others every night
 RUN = [page for page in readme.PAGES if page.commands() and page is not readme.README]
+COMMANDS = typer.main.get_command(app)
 CODED = [page for page in readme.PAGES if page.code()]
 
 
@@ -40,7 +42,7 @@ def commands(page: readme.Page) -> list[list[str]]:
     return [shlex.split(line) for line in lines if line != "pytest"]
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `.ci/run` runs it too, before the tests
 def test_the_readmes_first_command_runs_as_a_program(tmp_path: Path) -> None:
     done = subprocess.run(
         commands(readme.README)[0], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
@@ -73,7 +75,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, id=page.name, marks=[pytest.mark.long] * (page.name != FIRST)) for page in RUN]
+    "page", [pytest.param(page, id=page.name, marks=[pytest.mark.long] * (page.name != CI)) for page in RUN]
 )
 def test_the_commands_of_a_page_run_one_after_the_other(
     page: readme.Page,
@@ -116,7 +118,9 @@ def _cells(arguments: list[str]) -> int:
     return len(learners) * len(given.get("--epsilon", "1").split(","))
 
 
-@pytest.mark.parametrize("page", CODED, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=page.name, marks=[pytest.mark.long] * (page.name == NOTEBOOK)) for page in CODED]
+)
 @pytest.mark.slow
 def test_the_code_of_a_page_runs(page: readme.Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -132,7 +136,7 @@ def test_commands_that_are_not_run_exist_and_the_line_above_says_why(page: readm
 
 
 def _check_exists(words: list[str]) -> None:
-    command: Any = typer.main.get_command(app)
+    command: Any = COMMANDS
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
     known = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
@@ -180,7 +184,7 @@ def test_the_constraints_are_names_and_exact_versions_only() -> None:
 
 def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page() -> None:
     known: dict[str, set[str]] = {}
-    for path, command in walk(typer.main.get_command(app)):
+    for path, command in walk(COMMANDS):
         known[path] = {flag for one in command.params for flag in (*one.opts, *one.secondary_opts)}
     named = {flag for page in readme.PAGES for flag in re.findall(r"(?<![\w|-])--[a-z][a-z-]+", page.text)}
     assert {flag for flag in known["run"] if flag.startswith("--")} <= named | {"--no-public-labels", "--help"}

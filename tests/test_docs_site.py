@@ -239,43 +239,50 @@ def test_a_site_that_is_up_to_date_is_not_built_again(documentation: Path, monke
     assert (docs.build_cached(typer.main.get_command(app)) / "index.html").is_file()
 
 
-def _tiny(tmp_path: Path, text: str) -> Path:
-    """Return a folder of one page, with what builds the real ones."""
-    folder = tmp_path / "pages"
-    folder.mkdir()
+@dataclass(frozen=True)
+class Tiny:
+    """A site of three pages: where it lies, and what its build complained of."""
+
+    out: Path
+    said: str
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """Pages with a formula, a page below and broken links, built as the real ones are, for a leaderboard's site."""
+    folder, out = tmp_path_factory.mktemp("tiny") / "pages", tmp_path_factory.mktemp("built")
     source = Path(docs.__file__).parent
-    shutil.copy(source / "conf.py", folder)
     shutil.copytree(source / "theme", folder / "theme")
-    (folder / "index.md").write_text(text, encoding="utf-8")
-    return folder
-
-
-@pytest.mark.slow
-def test_broken_links_stop_the_build_which_names_the_page_and_each_of_them(tmp_path: Path) -> None:
-    text = "# A\n\n[gone](nowhere.md)\n\n[gone](#nothing)\n\n![gone](images/lost.png)\n"
+    shutil.copy(source / "conf.py", folder)
+    (folder / "deep").mkdir()
+    formulas = "$\\epsilon \\le 1$ and\n\n$$\\sum_i x_i$$\n"
+    (folder / "index.md").write_text(f"# A\n\n{formulas}\n```{{toctree}}\ndeep/b\nbroken\n```\n", encoding="utf-8")
+    (folder / "deep" / "b.md").write_text("# B\n", encoding="utf-8")
+    text = "# C\n\n[gone](nowhere.md)\n\n[gone](#nothing)\n\n![gone](images/lost.png)\n"
+    (folder / "broken.md").write_text(text, encoding="utf-8")
     with pytest.raises(docs.DocsNotBuilt) as refused:
-        building._sphinx(_tiny(tmp_path, text), tmp_path / "out", None)
-    for line, said in ((3, "nowhere.md"), (5, "nothing"), (7, "lost.png")):
-        assert re.search(rf"^index\.md:{line}: WARNING: .*{said}", str(refused.value), re.MULTILINE)
+        building._sphinx(folder, out, "../")
+    return Tiny(out, str(refused.value))
 
 
 @pytest.mark.slow
-def test_a_formula_is_mathml_and_needs_no_script(tmp_path: Path) -> None:
-    folder = _tiny(tmp_path, "# A\n\n$\\epsilon \\le 1$ and\n\n$$\\sum_i x_i$$\n")
-    building._sphinx(folder, tmp_path / "out", None)
-    text = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+def test_broken_links_stop_the_build_which_names_the_page_and_each_of_them(tiny: Tiny) -> None:
+    for line, said in ((3, "nowhere.md"), (5, "nothing"), (7, "lost.png")):
+        assert re.search(rf"^broken\.md:{line}: WARNING: .*{said}", tiny.said, re.MULTILINE)
+    assert tiny.said.count("WARNING") == 3
+
+
+@pytest.mark.slow
+def test_a_formula_is_mathml_and_needs_no_script(tiny: Tiny) -> None:
+    text = (tiny.out / "index.html").read_text(encoding="utf-8")
     assert text.count("<math") == 2 and "<mi>ϵ</mi>" in text
     assert not re.search(r"<script[^>]*mathjax", text, re.IGNORECASE)
 
 
 @pytest.mark.slow
-def test_pages_of_a_leaderboards_site_have_its_header(tmp_path: Path) -> None:
-    folder = _tiny(tmp_path, "# A\n\n```{toctree}\ndeep/b\n```\n")
-    (folder / "deep").mkdir()
-    (folder / "deep" / "b.md").write_text("# B\n", encoding="utf-8")
-    building._sphinx(folder, tmp_path / "out", "../")
+def test_pages_of_a_leaderboards_site_have_its_header(tiny: Tiny) -> None:
     for path, root in (("index.html", "./../"), ("deep/b.html", "../../")):
-        text = (tmp_path / "out" / path).read_text(encoding="utf-8")
+        text = (tiny.out / path).read_text(encoding="utf-8")
         assert f'href="{root}assets/header.css"' in text
         assert f'<a class="site-brand" href="{root}index.html">' in text
         assert re.search(r'docs/index\.html" aria-current="true"', text)

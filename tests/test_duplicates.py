@@ -379,7 +379,7 @@ def _hash_slowly(reads: str) -> None:
     compute_hashes(Split(Slow(PHOTOS), np.zeros(40, np.int64)), "shared", "train")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_of_two_processes_one_reads_the_images(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     both = [context.Process(target=_hash_slowly, args=(str(tmp_path / "reads"),)) for _ in range(2)]

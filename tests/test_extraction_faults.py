@@ -104,6 +104,7 @@ KILLED = {
     "while the third shard is written": "at = 3",
     "before the features are whole": "at = 6",
 }
+FIRST, *_ = KILLED  # the others every night
 RUN = """
 import itertools, os, signal
 at = None
@@ -114,7 +115,9 @@ here.features()
 """
 
 
-@pytest.mark.parametrize("how", KILLED.values(), ids=KILLED)
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, id=when, marks=[pytest.mark.long] * (when != FIRST)) for when, how in KILLED.items()]
+)
 @pytest.mark.slow
 def test_a_killed_extraction_goes_on_with_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
@@ -134,6 +137,7 @@ def test_a_killed_extraction_goes_on_with_the_same_bytes(
     assert (entry() / "features.npy").read_bytes() == resumed
 
 
+@pytest.mark.long
 def test_two_processes_at_once_extract_each_part_once() -> None:
     code = "print(float(here.features(here.PAIR).sum()))"
     both = [started(code) for _ in range(2)]

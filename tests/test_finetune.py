@@ -251,6 +251,7 @@ class TestWithANetwork:
         assert isinstance(held, Tensor) and held.dtype == torch.float16
         assert prepared.roles.public.x.dtype == torch.float32
 
+    @pytest.mark.slow
     def test_an_audit_goes_through_the_tail(self) -> None:
         found = audit(self._spec(), canaries=20)
         assert found.sensitivity is not None and found.attack is not None

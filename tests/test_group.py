@@ -42,7 +42,13 @@ def hockey_stick(rate: float, rows: int, sigma: float, epsilon: float) -> float:
     return max(float(np.trapezoid(one, x)) for one in both)
 
 
-@pytest.mark.parametrize(("rate", "rows", "sigma"), [(0.1, 2, 1.0), (0.3, 5, 2.0), (0.02, 8, 1.5)])
+@pytest.mark.parametrize(
+    ("rate", "rows", "sigma"),
+    [
+        (0.1, 2, 1.0),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in ((0.3, 5, 2.0), (0.02, 8, 1.5))),
+    ],
+)
 @pytest.mark.slow
 def test_one_sampled_step_costs_what_integration_says(rate: float, rows: int, sigma: float) -> None:
     found = group.epsilon([Release("grad", sample_rate=rate)], sigma, DELTA, rows)

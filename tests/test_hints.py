@@ -47,6 +47,7 @@ def test_nothing_is_said_of_small_images_or_where_the_user_chose(
     assert "These images are" not in said(capsys, tmp_path, side, *flags)[1]
 
 
+@pytest.mark.slow
 def test_several_runs_say_it_once(capsys: Output, tmp_path: Path) -> None:
     assert said(capsys, tmp_path, 33, "--epsilon", "1,2")[1].count("These images are") == 1
 

@@ -50,7 +50,9 @@ def test_of_a_choice_it_is_the_bound_of_pure_privacy(rate: float) -> None:
     assert math.isclose(true_positive_rate(plan, 2.0, rate), expected, rel_tol=1e-9)
 
 
-@pytest.mark.parametrize(("target", "rate"), [(0.1, 0.001), (1.0, 0.01), (8.0, 0.001)])
+@pytest.mark.parametrize(
+    ("target", "rate"), [(0.1, 0.001), (1.0, 0.01), pytest.param(8.0, 0.001, marks=pytest.mark.long)]
+)
 @pytest.mark.slow
 def test_no_plan_of_a_budget_is_worse_than_its_budget(target: float, rate: float) -> None:
     plan, budget = [Release("gradient", steps=100, sample_rate=0.02)], Budget(target, 1e-5)

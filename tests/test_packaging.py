@@ -87,6 +87,7 @@ def _install(python: Path, *what: str | Path, cwd: Path) -> None:
     _run(sys.executable, "-m", "pip", "--python", python, "install", "-q", *OFFLINE, *what, cwd=cwd)
 
 
+@pytest.mark.long
 def test_the_readmes_plugin_is_installed_listed_checked_and_run(fresh: Path, tmp_path: Path) -> None:
     project = tmp_path / "dpbench-class-sums"
     project.mkdir()

@@ -35,6 +35,10 @@ SMALL_NETWORK: dict[str, object] = {
 }  # fmt: skip
 
 
+OTHER_SETTINGS = NETWORK = pytest.mark.slow
+"""The quick tests hold each learner to the laws at one setting, and a network's own tests to some of them."""
+
+
 def _built(kind: registry.Kind, name: str, **options: object) -> object:
     return registry.load().build(kind, name, options)
 
@@ -71,10 +75,12 @@ class TestThrift(LearnerLaws):
     learner = _built("learner", "thrift")  # type: ignore[assignment]
 
 
+@OTHER_SETTINGS
 class TestPillarUncentred(LearnerLaws):
     learner = _built("learner", "pillar", center=False, scaling="none", k=12)  # type: ignore[assignment]
 
 
+@OTHER_SETTINGS
 class TestPillarOnImages(LearnerLaws):
     learner = _built("learner", "pillar", k=12)  # type: ignore[assignment]
     example_shape = (3, 4, 4)
@@ -92,6 +98,7 @@ class TestDPRAFT(LearnerLaws):
     learner = _built("learner", "dp-raft")  # type: ignore[assignment]
 
 
+@OTHER_SETTINGS
 class TestDPRAFTWithPrivateMean(LearnerLaws):
     learner = _built("learner", "dp-raft", private_mean=True, feature_norm=50.0)  # type: ignore[assignment]
 
@@ -133,10 +140,12 @@ class TestGEP(LearnerLaws):
     learner = _built("learner", "gep", k=20, steps=20, learning_rate=1.0)  # type: ignore[assignment]
 
 
+@OTHER_SETTINGS
 class TestGEPWithAWholeBasis(LearnerLaws):
     learner = _built("learner", "gep", k=16, anchors=300, steps=12, learning_rate=1.0)  # type: ignore[assignment]
 
 
+@OTHER_SETTINGS
 class TestGEPWithoutResidual(LearnerLaws):
     learner = _built("learner", "gep", k=20, residual=False, steps=12, learning_rate=1.0)  # type: ignore[assignment]
 
@@ -145,15 +154,18 @@ class TestWhitened(LearnerLaws):
     learner = _built("learner", "whitened", k=16)  # type: ignore[assignment]
 
 
+@OTHER_SETTINGS
 class TestWhitenedWithoutStudent(LearnerLaws):
     learner = _built("learner", "whitened", k=16, distil=False, whitening=1.0)  # type: ignore[assignment]
 
 
+@NETWORK
 class TestDPSGDNet(LearnerLaws):
     learner = _built("learner", "dp-sgd-net", **SMALL_NETWORK, steps=10, learning_rate=2.0, augmult=2)  # type: ignore[assignment]
     example_shape = (1, 8, 8)
 
 
+@NETWORK
 class TestDPRandP(LearnerLaws):
     learner = _built(  # type: ignore[assignment]
         "learner", "dp-randp", **SMALL_NETWORK, weights="random", augmult=0, phase2_steps=4, phase3_steps=6
@@ -165,10 +177,12 @@ class TestPillarTheory(LearnerLaws):
     learner = _built("learner", "pillar-theory")  # type: ignore[assignment]
 
 
+@OTHER_SETTINGS
 class TestPillarTheoryWithoutProjection(LearnerLaws):
     learner = _built("learner", "pillar-theory", k=0, beta=0.4, steps=20)  # type: ignore[assignment]
 
 
+@OTHER_SETTINGS
 class TestPillarTheoryWithARamp(LearnerLaws):
     learner = _built("learner", "pillar-theory", loss="ramp", center=True, radius="public", steps=20)  # type: ignore[assignment]
 
@@ -189,6 +203,7 @@ class TestSSPPOfRectangles(LearnerLaws):
     learner = _built("learner", "sspp", hypotheses="rectangles")  # type: ignore[assignment]
 
 
+@pytest.mark.long  # 40 times the candidates of the other classes
 class TestSSPPOfHalfPlanes(LearnerLaws):
     learner = _built("learner", "sspp", hypotheses="halfplanes")  # type: ignore[assignment]
 
@@ -205,6 +220,7 @@ class TestPATE(LearnerLaws):
     learner = _built("learner", "pate")  # type: ignore[assignment]
 
 
+@OTHER_SETTINGS
 class TestPATEWhereConfident(LearnerLaws):
     learner = _built("learner", "pate", threshold=0.5, queries=200)  # type: ignore[assignment]
 
@@ -285,6 +301,7 @@ class TestTorchVision(ExtractorLaws):
     extractor = _built("extractor", "torchvision", model="resnet18")  # type: ignore[assignment]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("random_weights")
 class TestResNet50(ExtractorLaws):
     extractor = _built("extractor", "resnet50")  # type: ignore[assignment]
@@ -310,6 +327,7 @@ OWN_SUITE = {"dp-finetune"}  # needs a tail: tests/test_finetune.py has its laws
 SAME_CODE = {"resnet50-ssl", "resnet50-swsl", "resnet50-byol", "resnet50-mocov2", "resnet50-mocov3"}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("random_weights")
 @pytest.mark.parametrize("name", sorted(SAME_CODE))
 def test_every_resnet50_with_the_same_weights_gives_the_same_features(name: str) -> None:
@@ -333,15 +351,18 @@ if KYMATIO:
 
 if "DPBENCH_DATA" in os.environ:  # the laws need the data, and a law cannot be skipped
 
+    @pytest.mark.slow
     class TestCifar10(DatasetLaws):
         dataset = _built("dataset", "cifar10")  # type: ignore[assignment]
 
+    @pytest.mark.slow
     class TestHuggingFace(DatasetLaws):
         dataset = _built("dataset", "hf", id="uoft-cs/cifar10")  # type: ignore[assignment]
 
 
 if PNEUMONIA:
 
+    @pytest.mark.long
     class TestPneumonia(DatasetLaws):
         dataset = _built("dataset", "pneumonia")  # type: ignore[assignment]
 
@@ -360,7 +381,8 @@ class TestImageFolder(DatasetLaws):
 
 PRESENT = {name for name in ELSEWHERE if _present(name)}  # their own tests hold them to the laws on small files
 for _name in PRESENT:
-    globals()[f"Test_{_name}"] = type(f"Test_{_name}", (DatasetLaws,), {"dataset": _built("dataset", _name)})
+    _suite = type(f"Test_{_name}", (DatasetLaws,), {"dataset": _built("dataset", _name)})
+    globals()[f"Test_{_name}"] = pytest.mark.long(_suite)  # each has the laws in its own tests too, on small files
 
 
 def test_no_plugin_of_this_project_is_broken() -> None:

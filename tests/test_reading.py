@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from dpbench_plugins.datasets.image_folders.imagefolder import ImageFolder
-from dpbench_plugins.datasets.sklearn import Digits
+from dpbench_plugins.datasets.sklearn import Digits, read_table
 from PIL import Image
 from torch import Tensor
 
@@ -440,3 +440,10 @@ def test_a_preparation_that_writes_a_file_is_refused_and_what_it_prints_is_withh
         assert reads([0]) == [1]
     assert "private" not in capfd.readouterr().out
     assert not (tmp_path / "seen").exists()
+
+
+def test_digits_are_those_that_scikit_learn_loads() -> None:
+    from sklearn.datasets import load_digits
+
+    found, data = read_table(), load_digits()
+    assert np.array_equal(found[:, :-1], data.data) and np.array_equal(found[:, -1], data.target)

@@ -11,19 +11,23 @@ from dpbench.receipts import Receipt, check
 from tests import readme
 from tests.receipt_loops import FAULTS, LOOPS, Fault, found
 
+JAX = {"jax": pytest.mark.slow}  # compiles what it computes
+
 
 def _needs(loop: str) -> None:
     if loop == "jax":
         pytest.importorskip("jax_privacy")
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", [pytest.param(loop, marks=JAX.get(loop, ())) for loop in LOOPS])
 def test_the_receipt_of_an_honest_loop_raises_no_alarm(loop: str, tmp_path: Path) -> None:
     _needs(loop)
     assert found(LOOPS[loop]("", tmp_path), tmp_path) == set()
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.loop}-{fault.key}")
+@pytest.mark.parametrize(
+    "fault", [pytest.param(one, id=f"{one.loop}-{one.key}", marks=JAX.get(one.loop, ())) for one in FAULTS]
+)
 def test_a_planted_fault_is_found_by_its_name(fault: Fault, tmp_path: Path) -> None:
     _needs(fault.loop)
     assert fault.name in found(LOOPS[fault.loop](fault.key, tmp_path), tmp_path)

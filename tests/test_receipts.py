@@ -106,6 +106,7 @@ def test_zcdp_is_converted_as_opendp_does() -> None:
     assert upper(read.events) == pytest.approx(own, rel=0.005)
 
 
+@pytest.mark.slow
 def test_a_schedule_of_noise_is_bounded_from_both_sides_by_groups_of_similar_events() -> None:
     schedule = Composed(events=tuple(gaussian_steps(sigma=8 + step / 10, steps=1, rate=0.5) for step in range(12)))
     (best, *_) = opinions(schedule, 1e-5, ADD)

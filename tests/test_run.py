@@ -412,11 +412,16 @@ def test_public_images_that_are_private_ones_under_other_names_are_refused_unles
         found.without_private == "ε 0 by its plan, but 40 of 40 public images are near-duplicates of private ones "
         "(40 identical)"
     )
-    swept = sweep({"name": "shared", "fixed": data, "grid": {"learner": ["public-only"]}}, tmp_path / "sweep")
-    assert (swept.ran, swept.failed) == (1, ())
     flags = [f"--{key.replace('_', '-')}={data[key]}" for key in ("dataset", "public_dataset", "seeds")]
     alone = ("run", "--learner=public-only", *flags, "--public-labels", "--allow-overlap")
     assert called(*alone, f"--out={tmp_path / 'alone'}") == 0
+
+
+@pytest.mark.slow
+def test_a_sweep_may_allow_public_images_that_are_private_ones(tmp_path: Path) -> None:
+    data = {**same_photos_twice(tmp_path), "public_labels": True, "seeds": 1, "allow_overlap": True}
+    swept = sweep({"name": "shared", "fixed": data, "grid": {"learner": ["public-only"]}}, tmp_path / "sweep")
+    assert (swept.ran, swept.failed) == (1, ())
 
 
 def test_no_board_takes_a_run_that_allows_public_images_to_be_private_ones() -> None:

@@ -219,7 +219,7 @@ def test_nothing_is_lost_or_done_twice_when_parent_and_worker_are_killed(undistu
 
 
 @LINUX
-@pytest.mark.slow
+@pytest.mark.long
 def test_ctrl_c_ends_all_workers_and_keeps_what_is_finished(tmp_path: Path) -> None:
     out = tmp_path / "out"
     parent = sweeping(SWEEP, out, "--workers", 1)

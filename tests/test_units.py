@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -103,6 +103,7 @@ FORMS: dict[str, RowFn] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     st.lists(st.integers(1, 50), min_size=2, max_size=5),
     st.integers(0, 2**31),

@@ -48,51 +48,46 @@ def measured(results: Sequence[Result]) -> list[Measured]:
 def scores(results: Sequence[Result], dataset: str) -> str:
     """Return accuracy and balanced accuracy: two lines a learner, a column an epsilon."""
     (one,) = (one for one in measured(results) if one.title == TITLES[dataset])
-    heads = " | ".join(f"ε {epsilon:g}" for epsilon in one.epsilons)
-    lines = [f"| learner | ε for | {heads} |", "|---|---|" + "---|" * len(one.epsilons)]
-    for learner in _learners(one):
-        for whose, by in (("an image", one.images), (f"a {one.word}", one.units)):
-            cells = [_both(by.get(epsilon, {}).get(learner)) for epsilon in one.epsilons]
-            lines.append(f"| `{learner}` | {whose} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    rows = [
+        [f"`{learner}`", whose, *(_both(by.get(epsilon, {}).get(learner)) for epsilon in one.epsilons)]
+        for learner in _learners(one)
+        for whose, by in (("an image", one.images), (f"a {one.word}", one.units))
+    ]
+    return _table(["learner", "ε for", *(f"ε {epsilon:g}" for epsilon in one.epsilons)], rows)
 
 
 def epsilons(results: Sequence[Result]) -> str:
     """Return what epsilon for an image is for the median and for the largest unit: the range over learners."""
-    found = measured(results)
-    steps = sorted({step for one in found for step in one.images})
-    heads = " | ".join(f"trained with ε {step:g} for an image" for step in steps)
-    lines = [f"| ε for | {heads} |", "|---|" + "---|" * len(steps)]
+    found, rows = measured(results), []
+    steps = _steps(found)
     for one in found:
         for size in ("median", "largest"):
             runs = [list(one.images.get(step, {}).values()) for step in steps]
             (count,) = {_units(run, size) for of_step in runs for run in of_step}
             cells = [_range([_units(run, f"{size}_epsilon") for run in of_step]) for of_step in runs]
             named = f"the {size} {one.word} of {one.title}, {count:.0f} image{'s' * (count > 1)}"
-            lines.append(f"| {named} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            rows.append([named, *cells])
+    return _table(["ε for", *(f"trained with ε {step:g} for an image" for step in steps)], rows)
 
 
 def price(results: Sequence[Result]) -> str:
     """Return points lost at the same epsilon, for a unit in place of an image: mean and range over learners."""
     found = measured(results)
-    steps = sorted({step for one in found for step in one.images})
-    heads = " | ".join(f"ε {epsilon:g}" for epsilon in steps)
-    lines = [f"| loss in points | {heads} |", "|---|" + "---|" * len(steps)]
-    for one in found:
-        for metric in METRICS:
-            cells = [_lost(one, step, metric) if step in one.images.keys() & one.units else "" for step in steps]
-            lines.append(f"| {metric.replace('_', ' ')}, {one.title} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    steps = _steps(found)
+    rows = [
+        [
+            f"{metric.replace('_', ' ')}, {one.title}",
+            *(_lost(one, step, metric) if step in one.images.keys() & one.units else "" for step in steps),
+        ]
+        for one in found
+        for metric in METRICS
+    ]
+    return _table(["loss in points", *(f"ε {step:g}" for step in steps)], rows)
 
 
 def promise(results: Sequence[Result]) -> str:
     """Return runs by image beside runs by unit that promise every unit as much or more: means over learners."""
-    lines = [
-        "| data | ε for an image | ε for the largest unit | accuracy / balanced | ε for a unit | accuracy / balanced "
-        "| learners better by unit (balanced) |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for one in measured(results):
         for step in sorted(one.images):
             most = max((unit for unit in one.units if unit <= one.largest(step)), default=step)
@@ -101,12 +96,24 @@ def promise(results: Sequence[Result]) -> str:
             first, other = one.images[step], one.units[most]
             both = first.keys() & other.keys()
             better = [_mean(other[name], METRICS[1]) > _mean(first[name], METRICS[1]) for name in both]
-            cells = [
+            rows.append([
                 one.title, f"ε {step:g}", f"ε {one.largest(step):.3g}", _means(first, both), f"ε {most:g}",
                 _means(other, both), f"{sum(better)} of {len(better)}",
-            ]  # fmt: skip
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            ])  # fmt: skip
+    heads = [
+        "data", "ε for an image", "ε for the largest unit", "accuracy / balanced", "ε for a unit",
+        "accuracy / balanced", "learners better by unit (balanced)",
+    ]  # fmt: skip
+    return _table(heads, rows)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(cells)} |" for cells in (heads, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]])
+
+
+def _steps(found: Sequence[Measured]) -> list[float]:
+    return sorted({step for one in found for step in one.images})
 
 
 def _lost(one: Measured, step: float, metric: str) -> str:

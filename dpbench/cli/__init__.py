@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import sys
@@ -135,10 +136,15 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(SLIP) from None
 
 
+@functools.cache  # reading every command's signature takes longer than most commands do
+def _commands() -> Any:
+    return typer.main.get_command(app)
+
+
 def _called(arguments: list[str]) -> int:
     """Return the exit code of a command; what the parser refuses is one sentence too."""
     try:
-        return int(app(arguments, prog_name="dpbench", standalone_mode=False) or 0)
+        return int(_commands()(arguments, prog_name="dpbench", standalone_mode=False) or 0)
     except REFUSED as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message())

@@ -81,7 +81,7 @@ class LearnerLaws(LearnerSuite):
     def test_a_blind_curator_teaches_nothing(self) -> None:
         """With noise for answers and for public data, predictions are at chance: there is no other source."""
         world = self._world(0)
-        self._fit(world, self.ample)  # whatever it might keep from here must not help it below
+        self._first_fit()  # whatever it might keep from there must not help it below
         mean = self._mean_accuracy(lambda seed: self._blind_fit(world, seed), world)
         expect(
             mean < self.chance + MARGIN, f"It scores {mean:.2f} after answers of pure noise; chance is {self.chance}."
@@ -120,8 +120,7 @@ class LearnerLaws(LearnerSuite):
 
     def test_no_private_row_outlives_the_fit(self) -> None:
         """Nothing reachable from the predictor or the learner holds a copy of a private row."""
-        world = self._world(0)
-        predict = self._fit(world, self.ample)
+        world, predict = self._world(0), self._first_fit()
         rows = {row.numpy().tobytes() for row in world.x.flatten(1)}
         for tensor in _tensors(predict, self.subject()):
             width = len(world.x[0].flatten())
@@ -131,7 +130,7 @@ class LearnerLaws(LearnerSuite):
 
     def test_keeps_nothing_from_one_fit_to_the_next(self) -> None:
         """What a fit, or its predictor, changes a later fit would find: noisy answers beyond its own budget."""
-        self._predictions(self._fit(self._world(0), self.ample), self._world(0))
+        self._predictions(self._first_fit(), self._world(0))
         left = next((one for one in self._left if one), None)
         expect(left is None, f"Fitting changed {left}, which the next fit finds. Keep what a fit learns in the fit.")
 

@@ -89,6 +89,7 @@ def test_extraction_against_the_bare_network(
     benchmark.extra_info["ratio"] = ratios.record(what, bare, ours, ">= 1", (len(images), len(images)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "target"),
     [
@@ -154,6 +155,7 @@ def _peak(n: int, folder: Path) -> float:
     return float(done.stdout)
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_images(ratios: Ratios, tmp_path: Path) -> None:
     few, many = (2_000, 20_000) if ratios.enabled else (1_500, 4_500)
     beyond = _peak(many, tmp_path / "many") - _peak(few, tmp_path / "few")

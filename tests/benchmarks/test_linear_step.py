@@ -204,6 +204,7 @@ print((phases.peak_bytes["fit"] - phases.peak_bytes["before"]) / x.nbytes)
 """
 
 
+@pytest.mark.long
 def test_memory_beyond_the_features(ratios: Ratios) -> None:
     """A fit keeps its rows in 8 bits beside the features, a quarter of them, and at most 5% more."""
     size = Size(45_000, 2048, 10, 1024) if ratios.enabled else Size(20_000, 512, 10, 1024)

@@ -29,6 +29,7 @@ def test_a_table_is_made_and_goes_into_the_page(name: str, tmp_path: Path, monke
     assert len(table) > 4 and all(line.startswith("| ") for line in table)
 
 
+@pytest.mark.long
 def test_a_sweep_is_measured_with_its_resumption() -> None:
     found = MEASURES["sweep"](cells=10, workers=1)
     assert isinstance(found, dict)

@@ -125,6 +125,7 @@ def test_what_exhibits_change_is_honest_itself(learner: type[Learner]) -> None:
     assert run_learner(learner).metrics["accuracy"].mean > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "learner", [HonestLearner, SampledLearner, TwoBlockLearner, Prototypes, Stumps, NearestExamples, Committee]
 )

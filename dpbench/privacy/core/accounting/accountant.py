@@ -55,8 +55,13 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, accountant: Acc
         return math.inf
     if (pure := pure_of(plan)) is not None:
         return pure.epsilon(sigma * plan[0].relative_noise)
+    return _evaluated(_EPSILON[accountant], tuple(plan), sigma, delta)
+
+
+@functools.lru_cache(4096)  # a run asks the same when it calibrates and when it states, and many runs share a plan
+def _evaluated(method: Callable[..., float], plan: tuple[Planned, ...], sigma: float, delta: float) -> float:
     with quiet():
-        return float(_EPSILON[accountant](plan, sigma, delta))
+        return float(method(plan, sigma, delta))
 
 
 def pure_of(plan: Sequence[Planned]) -> PureCost | None:
@@ -147,11 +152,16 @@ def gaussian_sigma(budget: Budget) -> float:
     Raises:
         SpecError: epsilon is not positive, or delta is not in (0, 1).
     """
-    from dp_accounting import get_sigma_gaussian
-
     if not (budget.epsilon > 0 and 0 < budget.delta < 1):
         raise SpecError(f"Expected epsilon={budget.epsilon} > 0 and delta={budget.delta} in (0, 1).")
-    return 0.0 if math.isinf(budget.epsilon) else float(get_sigma_gaussian(budget.epsilon, budget.delta))
+    return 0.0 if math.isinf(budget.epsilon) else _gaussian_sigma(budget.epsilon, budget.delta)
+
+
+@functools.lru_cache(1024)  # every setting that follows the budget asks
+def _gaussian_sigma(epsilon: float, delta: float) -> float:
+    from dp_accounting import get_sigma_gaussian
+
+    return float(get_sigma_gaussian(epsilon, delta))
 
 
 def first_guess(plan: Sequence[Planned], budget: Budget) -> float:

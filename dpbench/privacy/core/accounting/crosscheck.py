@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ def cross_check(
         tight = epsilon(plan, sigma, delta, "pld")
         other = Bracket("pld", 0.99 * tight, tight)  # its discretisation is worth less than 1%
     else:
-        other = _microsoft(plan, sigma, delta, stated) or _renyi(plan, sigma, delta, accountant, stated)
+        other = _microsoft(tuple(plan), sigma, delta, stated) or _renyi(plan, sigma, delta, accountant, stated)
     too_high = accountant == "pld" and stated > other.upper * 1.005
     if stated < other.lower or too_high:
         raise AccountantsDisagree(
@@ -53,7 +54,8 @@ def cross_check(
     return other
 
 
-def _microsoft(plan: Sequence[Planned], sigma: float, delta: float, about: float) -> Bracket | None:
+@functools.lru_cache(1024)  # many runs share a plan
+def _microsoft(plan: tuple[Planned, ...], sigma: float, delta: float, about: float) -> Bracket | None:
     """Return what prv-accountant says, to 2% of `about`, or None where that would take too fine a grid."""
     import prv_accountant as prv
 
@@ -78,7 +80,7 @@ def _renyi(plan: Sequence[Planned], sigma: float, delta: float, accountant: Acco
     Of an epsilon far below that a coarser grid has an opinion, perhaps; of RDP's own there is no other.
     """
     upper = epsilon(plan, sigma, delta, "rdp")
-    coarser = _microsoft(plan, sigma, delta, upper / 2) if FAR * stated < upper < math.inf else None
+    coarser = _microsoft(tuple(plan), sigma, delta, upper / 2) if FAR * stated < upper < math.inf else None
     if coarser is None and accountant == "rdp":
         return Bracket("none", stated, stated)
     return coarser or Bracket("rdp", 0.0, upper)

@@ -302,7 +302,7 @@ def image_epsilon_stated_for_a_patient(honest: Honest, rows: Any, *given: Any) -
 
 
 def mean_over_drawn_images(honest: Honest, rows: Any, sample: np.ndarray, device: torch.device) -> Any:
-    """Averages over all drawn images and multiplies by the patients, so patients with many images weigh more.
+    """Averages over all drawn images, times the number of patients: those with many images weigh more.
 
     Source: made for the museum: the mean of a batch of patients whose images are in one tensor.
     """

@@ -28,7 +28,7 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Privacy, Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import KINDS, load
-from dpbench.site import build_site, layout, text, view
+from dpbench.site import build_site, layout, prose, text, view
 from dpbench.site.citations import catalogue, citations
 from dpbench.site.entry_pages import RAW
 from dpbench.site.lines import epsilon_charts, k_chart
@@ -758,3 +758,15 @@ def test_entries_of_bibtex_are_whole_and_have_distinct_keys() -> None:
         assert one.bibtex.count("{") == one.bibtex.count("}")
         assert all(f"  {field} " in one.bibtex for field in ("author", "title", "year"))
         assert one.components and "keywords" not in one.bibtex
+
+
+def test_a_numbered_list_of_a_docstring_is_a_paragraph_a_point() -> None:
+    class Documented:
+        """What it does.
+
+        1. The first
+           point.
+        2. The `second`.
+        """
+
+    assert prose.paragraphs(Documented) == ["What it does.", "1. The first point.", "2. The <code>second</code>."]

@@ -12,6 +12,7 @@ import pytest
 
 from dpbench.analysis.reader import read_results
 from dpbench.site.report import render_report
+from tests.browser import Theme, address, browser, opened
 from tests.test_cli import Output, called
 
 SMALL = ("--dataset", "digits", "--device", "cpu")
@@ -62,15 +63,30 @@ def test_the_page_loads_nothing_and_runs_nothing(page: str) -> None:
     assert f"style-src 'sha256-{digest}'" in policy and "default-src 'none'" in policy
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_fits_a_phone_and_axe_finds_no_serious_fault(page: str, tmp_path: Path, theme: Theme) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    with browser() as chromium:
+        for width in (400, 1400):
+            with opened(chromium, address(tmp_path, "report.html"), theme, width) as (shown, seen):
+                assert shown.evaluate("document.documentElement.scrollWidth") == width
+                found = Axe().run(shown).response["violations"]
+                assert [one["id"] for one in found if one["impact"] in {"serious", "critical"}] == []
+                assert seen.outside(tmp_path.resolve().as_uri()) == []
+
+
 def test_words_of_strangers_are_escaped(page: str) -> None:
     assert "My &lt;images&gt;" in page and "My <images>" not in page
 
 
 def test_a_chart_is_drawn_of_two_epsilons_and_not_of_one(page: str, folder: Path) -> None:
     one = [filed for filed in read_results([folder])[0] if filed.result.spec.epsilon == 0.5]
-    assert page.count("<figure>") == 1
+    assert page.count('<figure class="chart">') == 1
     alone = render_report(one, "accuracy", lambda _, part: part.name, "One").decode()
-    assert "<figure>" not in alone
+    assert "<figure" not in alone
     assert "There is no result without privacy" in alone
 
 

@@ -135,10 +135,10 @@ def _chart(
     key = f"claims-{_plain(dataset)}-{public}"
     title = f"{dataset}, public: {PUBLIC[public]}"
     note = (
-        f"{len(group)} claims by verdict, and the best entry of our boards at each ε (lines). Private images, public "
-        "images and networks differ between papers: a point above another is not a better method."
+        f"{len(group)} claims, marked by verdict; lines show the best entry of our boards at each ε. Papers differ in "
+        "private images, public images and networks, so a higher point does not mean a better method."
     )
-    drawn = picture(lambda: _draw(group, ours), key, f"{title}. The table below has its numbers.")
+    drawn = picture(lambda: _draw(group, ours), key, f"{title}. The table below the chart lists the numbers.")
     cells: list[tuple[str, ...]] = [
         (f"{row.paper.key}, {row.claim.id}", f"{row.claim.epsilon:f}", row.score, row.verdict.judgement)
         for row in group

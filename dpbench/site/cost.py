@@ -50,15 +50,17 @@ def cost_chart(standing: Standing, every: Mapping[str, Look]) -> Chart | None:
     word = view.metric_name(metric)
     title = f"{word} against cost"
     note = (
-        "Each ranked entry once: the processor time of one fit, without extraction and search, and the peak memory of "
-        "the whole run. Filled: default settings. Hollow: settings chosen otherwise."
+        "Each mark is a ranked entry. Processor time is that of one fit, without feature extraction and search; peak "
+        "memory is that of the whole run. Filled marks: default settings. Hollow marks: other settings."
     )
     if len(shown) < view.count(standing):
-        note += f" {len(shown)} of {view.count(standing)} entries."
+        note += f" Shown: {len(shown)} of {view.count(standing)} entries."
     rows = tuple(
         (view.name(one), text.spread(one.metrics[metric]), cost(one).seconds, cost(one).memory) for one in shown
     )
-    drawn = picture(lambda: _draw(shown, standing, every), "cost", f"{title}. The table below has its numbers.")
+    drawn = picture(
+        lambda: _draw(shown, standing, every), "cost", f"{title}. The table below the chart lists the numbers."
+    )
     head = ("Entry", f"{word.lower()} (%)", "processor s", "peak memory")
     return Chart("cost", title, note, drawn, head, rows)
 

@@ -12,14 +12,15 @@ from markupsafe import Markup, escape
 from dpbench.support.paths import PACKAGE
 
 _ARXIV = re.compile(r"arXiv:([0-9]{4}\.[0-9]{4,5})")
+_BREAK = re.compile(r"\n\n|\n(?=[0-9]+\. )")
 _CODE = re.compile(r"`([^`\n]+)`")
 ABSTRACTS = "https://arxiv.org/abs/"
 
 
 def paragraphs(documented: object) -> list[Markup]:
-    """Return the paragraphs of a docstring, code marked and papers linked; what is laid out in lines keeps them."""
+    """Return the paragraphs of a docstring, code marked and papers linked; each point of a numbered list is one."""
     said = inspect.getdoc(documented) or ""
-    return [mark(" ".join(part.split())) for part in said.split("\n\n") if part.strip()]
+    return [mark(" ".join(part.split())) for part in _BREAK.split(said) if part.strip()]
 
 
 def papers(*said: str | None) -> list[str]:

@@ -16,12 +16,12 @@ SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
 INTRODUCTION = """\
 # The dpbench leaderboard
 
-Which private learner is best on this data, at this ε? Every number here follows from a result file in `results/` that
-`dpbench leaderboard verify` checked: ε was derived again from plan and noise by two accountants. Only results of one
-board, a frozen protocol in `boards/`, are ranked together. `leaderboard.json` holds all boards and entries at full
-precision, and `schema.json` says what its keys are. A rank in brackets is the one without correction for the number of
-comparisons. CPU is the processor time of one fit, memory the peak of the whole run; a cell is empty where the result
-does not say.
+Which private learner is best on this data, at this ε? Every number here comes from a result file in `results/` that
+passed `dpbench leaderboard verify`, which computes ε from plan and noise with two accountants. A board is a frozen
+protocol in `boards/`, and only results of the same board are ranked together. `leaderboard.json` holds all boards and
+entries at full precision; `schema.json` describes its keys. A rank in brackets is the one without correction for the
+number of comparisons. CPU is the processor time of one fit, and memory is the peak of the whole run. An empty cell means
+that the result does not record the value.
 """
 
 

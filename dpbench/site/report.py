@@ -223,7 +223,7 @@ def _guarantee(private: Sequence[Result]) -> Iterator[tuple[str, str]]:
         odds = " and ".join(f"{percent_at_most(most)} at {rate:.1%} false positives" for rate, most in risk.items())
         yield f"Membership tests, at ε {largest.spec.epsilon:g}", f"true positives at most {odds}"
     chosen = sorted({one.selection for one in private})
-    yield "Settings chosen by", ", ".join(chosen)
+    yield "How settings were chosen", ", ".join(chosen)
     yield "Not covered", "; ".join(dict.fromkeys(said for one in private for said in one.privacy.not_covered))
 
 
@@ -240,17 +240,18 @@ def _sentence(results: Sequence[Result], private: Sequence[Result], table: Table
         f"{seeds} seed{'s' * (many[-1] > 1)}{' with its 95% interval' * (many[0] > 1)}. "
     )
     if not private:
-        return f"{ran}No result is private."
+        return f"{ran}None of these results is private."
     epsilons, budget = (
         ", ".join(f"{one:g}" for one in sorted({one.spec.epsilon for one in private})),
         private[0].privacy,
     )
     unaccounted = sorted({label(one) for one in private if one.selection == "private-unaccounted"})
-    outside = f" The search for settings of {', '.join(unaccounted)} is outside ε." * bool(unaccounted)
+    outside = f" ε does not cover the search for settings of {', '.join(unaccounted)}." * bool(unaccounted)
     return (
-        f"{ran}All private runs are (ε, δ)-DP for one {whose}, with ε {epsilons} and δ {budget.delta:g}, for "
-        f"neighbours that {budget.adjacency.replace('-', ' ')}, by the {budget.accountant.upper()} accountant of "
-        f"dpbench {installed_version()}, which clips, samples and adds the noise.{outside}"
+        f"{ran}All private runs are (ε, δ)-differentially private for one {whose}, with ε {epsilons} and "
+        f"δ {budget.delta:g}, for neighbouring data sets that {budget.adjacency.replace('-', ' ')}, as computed by the "
+        f"{budget.accountant.upper()} accountant of dpbench {installed_version()}, which samples, clips and adds the "
+        f"noise.{outside}"
     )
 
 

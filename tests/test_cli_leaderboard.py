@@ -104,7 +104,7 @@ def test_a_root_that_is_no_leaderboard_is_one_sentence(root: Path, tmp_path: Pat
     assert "to be a folder that can be read: Not a directory" in capsys.readouterr().err
     (root / "results").unlink()
     assert ask("verify", "--root", root) == 0
-    assert "There is no result in" in capsys.readouterr().out
+    assert "There are no results in" in capsys.readouterr().out
 
 
 def test_where_the_page_goes_is_not_asked_where_none_is_made(root: Path, capsys: Captured) -> None:

@@ -274,7 +274,9 @@ def test_a_full_disk_is_one_sentence_and_asked_once(server: Server, tmp_path: Pa
     server.content = CONTENT[:size]
     (tmp_path / "x.bin").symlink_to("/dev/full")
     file, given = tmp_path / "x.bin", wanted(server)
-    with pytest.raises(OutputError, match=f"Cannot write {file}: No space left on device. What came is kept"):
+    with pytest.raises(
+        OutputError, match=f"Cannot write {file}: No space left on device. The partial download is kept"
+    ):
         download._continue(given, file, lambda _: None, lambda _: None)
     assert len(server.asked) == 1
 

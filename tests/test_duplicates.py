@@ -507,7 +507,7 @@ def test_a_private_split_that_repeats_images_is_refused_on_a_board() -> None:
 
     found = roles(Oversampled(leaked=0), public_fraction=0)
     check_sharing(found, "none")
-    with pytest.raises(SpecError, match=r"Private split: .* to be copies of another one, got 100, of one image 2\."):
+    with pytest.raises(SpecError, match=r"Private split: .* to be copies of another, got 100, of one image 2\."):
         check_sharing(found, "board")
 
 

@@ -221,7 +221,7 @@ def _show(result: Result, written: Path, replaced: str, console: Console) -> Non
     console.print(f"{guarantee}settings: {result.selection}, {seeds}{interval}", soft_wrap=True)
     for pair, counted in result.task.overlap.items():
         if counted.near:
-            console.print(f"{overlap_name(pair)}: {counted}")
+            console.print(f"{overlap_name(pair)}: {counted}", soft_wrap=True)
     for remark in result.remarks:
         console.print(f"Warning: {remark}", soft_wrap=True, markup=False)
     for what, settings in _settings(result):
@@ -246,7 +246,8 @@ def _show_risk(result: Result, console: Console) -> None:
     table = Table("false positives", "true positives at most", box=None)
     for rate, most in risk.items():
         table.add_row(f"{rate:.1%}", percent_at_most(most))
-    console.print(f"Best possible membership test of one private {whose}, by someone who knows all the others:")
+    said = f"Best possible membership test of one private {whose}, by someone who knows all the others:"
+    console.print(said, soft_wrap=True)
     console.print(table)
 
 

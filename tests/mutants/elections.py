@@ -113,7 +113,7 @@ MUTANTS = (
         (PARTS + "a_unit_in_several_parts_moves_every_combination_by_at_most_1",),
     ),
     Mutant(
-        "shares rounded to the nearest", "those of a unit add up to more than 1", "mechanisms/choice/question.py",
+        "losses rounded to the nearest", "those of a unit add up to more than 1", "mechanisms/choice/question.py",
         edit("shares.unsqueeze(1)).floor_()", "shares.unsqueeze(1)).round_()"),
         (PARTS + "a_unit_in_several_parts_moves_every_combination_by_at_most_1",),
     ),

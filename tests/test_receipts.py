@@ -262,7 +262,9 @@ BROKEN = {
     "a sigma too small to square": (_training('{"kind": "gaussian", "sigma": 1e-300}'), "sigma"),
     "epsilon as text": (_training(ONE).replace('"epsilon": 1', '"epsilon": "1"'), "epsilon"),
     "steps as truth": (_training('{"kind": "repeated", "times": true, "event": ' + ONE + "}"), "times"),
-    "steps of 400 digits": (_training('{"kind": "repeated", "times": 1' + "0" * 400 + ', "event": ' + ONE + "}"), "times"),
+    "steps of 400 digits": (
+        _training('{"kind": "repeated", "times": 1' + "0" * 400 + ', "event": ' + ONE + "}"), "times",
+    ),
     "n of 500 digits": (_training(ONE).replace('"size": 100', '"size": 1' + "0" * 500), "training.size"),
     "infinite batches": (
         _training(ONE).replace('"size": 100', '"batches": {"drawn": "poisson", "size": "Infinity"}'), "batches.size",

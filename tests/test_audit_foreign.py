@@ -191,7 +191,7 @@ def test_shuffled_batches_are_no_poisson_samples() -> None:
 
 
 def test_a_first_sample_without_one_of_the_last_rows_is_said() -> None:
-    with pytest.raises(SpecError, match=r"none\. Audit it with a larger size or a larger rate"):
+    with pytest.raises(SpecError, match=r"got none\. Audit it with a larger size or a larger rate"):
         audit_loop(
             lambda x, y, seed: [torch.randn(2, x.shape[1], generator=torch.Generator().manual_seed(seed))],
             Claim(sigma=1.0, sample_rate=1e-3), size=20, canaries=20,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import runpy
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dp_accounting import get_epsilon_gaussian
 
 from dpbench.board.index import Index
 from dpbench.claims.catalogue import FIELDS, Claim, Paper, find_catalogue, read_catalogue, read_paper
-from dpbench.claims.verdict import RECORD, Verdict, digest, judge, judge_all, read_record
+from dpbench.claims.verdict import RECORD, Verdict, digest, judge, judge_all, read_record, remarks
 from dpbench.cli import main
 from dpbench.errors import SpecError
 from dpbench.registry import load
@@ -65,7 +67,28 @@ def test_the_anchors_headlines_are_among_the_claims() -> None:
         ("tang-2023", "1", "CIFAR-10", 72.32),
         ("pinto-2023", "0.1", "CIFAR-10", 81.21),
         ("de-2022", "8", "CIFAR-10", 81.4),
+        ("hu", "0.2", "CIFAR-10", 46),
     } <= found
+    rivals = [one for paper, one in CLAIMS if paper.key == "mokhtari-2026"]
+    benchmark = {(one.dataset, one.public, str(one.epsilon), one.auc) for one in rivals}
+    assert {("CheXpert", "imagenet", "1", 78.46), ("CheXpert", "more", "1", 80.63)} <= benchmark
+
+
+def test_the_claims_that_come_out_understated_are_those_of_the_central_limit_theorem() -> None:
+    """Their own formula gives what is printed (Bu et al. 2019): what differs is the method, and the remark says so."""
+    found = {(one.paper, one.claim): one for one in read_record(CATALOGUE) if one.judgement == "understated"}
+    for paper, one in CLAIMS:
+        if (paper.key, one.id) in found:
+            assert one.accountant == "gdp" and one.sigma and one.rate and one.rounds and one.delta
+            mu = one.rate * math.sqrt(one.rounds * math.expm1(float(one.sigma) ** -2))
+            assert get_epsilon_gaussian(1 / mu, one.delta) == pytest.approx(float(one.epsilon), rel=3e-3)
+            assert any("central limit theorem" in said for said in found[paper.key, one.id].remarks)
+    assert len(found) == 2
+
+
+def test_recorded_remarks_are_those_that_claims_have() -> None:
+    kept = {(one.paper, one.claim): one.remarks for one in read_record(CATALOGUE)}
+    assert kept == {(paper.key, one.id): remarks(one) for paper, one in CLAIMS}
 
 
 def test_the_recorded_verdicts_are_those_of_the_claims_as_they_stand() -> None:
@@ -159,6 +182,16 @@ def test_a_verdict_that_is_known_is_not_made_again_until_its_claim_changes() -> 
 
 
 BROKEN = {
+    "a key twice": ("steps = 1,", "steps = 1, steps = 2,", "Cannot read the claims"),
+    "steps as text": ("steps = 1,", 'steps = "one",', "claims.0.steps"),
+    "a batch that is infinite": ("steps = 1,", "steps = 1, batch = inf,", "claims.0.batch"),
+    "a clip that is no number": ("steps = 1,", "steps = 1, clip = nan,", "claims.0.clip"),
+    "a model of two lines": ("steps = 1,", 'steps = 1, model = "a\\nb",', "claims.0.model"),
+    "an id that is a path": ('id = "one"', 'id = "../one"', "claims.0.id"),
+    "a table for a number": ("epsilon = 1,", "epsilon = { is = 1 },", "claims.0.epsilon"),
+    "claims that are a number": ('claims = [{ id', 'claims = 3\nextra = [{ id', "[[claims]]"),
+    "brackets nested deeply": ("[sources]", "deep = " + "[" * 5_000 + "\n[sources]", "Cannot read the claims"),
+    "an unknown verdict on the data": ('public = "nothing"', 'public = "magic"', "claims.0.public"),
     "no title": ('title = "A paper"\n', "", "'title'"),
     "a missing field": ('dataset = "MNIST", ', "", "claims.0.dataset"),
     "sigma 0": ("sigma = 3.731", "sigma = 0", "claims.0.sigma"),
@@ -202,6 +235,10 @@ def test_a_file_too_large_or_absent_is_refused(tmp_path: Path) -> None:
         read_paper(file)
     file.write_text("#" * 1_000_001, encoding="utf-8")
     with pytest.raises(SpecError, match="at most 1,000,000 bytes"):
+        read_paper(file)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(SpecError, match="no regular file"):
         read_paper(file)
     file.unlink()
     with pytest.raises(SpecError, match="Expected files of claims"):

@@ -6,8 +6,11 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
-from dpbench.receipts import Receipt, check
+from dpbench import receipt
+from dpbench.receipts import Receipt, Search, check, from_opacus
+from dpbench.receipts.events import flatten
 from tests import readme
 from tests.receipt_loops import FAULTS, LOOPS, Fault, found
 
@@ -48,3 +51,29 @@ def test_the_receipt_that_a_newcomer_writes_from_the_page_has_no_mismatch(
     checked = check(Receipt.read(tmp_path / "model.receipt.json"), tmp_path)
     assert checked.passed, checked.mismatches
     assert len(checked.opinions) == 2
+
+
+@pytest.mark.parametrize(("batch", "whole"), [(20, False), (60, True)])
+def test_opacus_with_a_memory_manager_and_with_full_batches_raises_no_alarm(batch: int, whole: bool) -> None:
+    from opacus import PrivacyEngine
+    from opacus.utils.batch_memory_manager import BatchMemoryManager
+
+    data = torch.utils.data.TensorDataset(torch.randn(60, 4), torch.randint(2, (60,)))
+    model = torch.nn.Linear(4, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        engine = PrivacyEngine(accountant="rdp")
+        made, optimizer, loader = engine.make_private(
+            module=model, optimizer=torch.optim.Adam(model.parameters()), noise_multiplier=2.0, max_grad_norm=1.0,
+            data_loader=torch.utils.data.DataLoader(data, batch_size=batch),
+        )  # fmt: skip
+        with BatchMemoryManager(data_loader=loader, max_physical_batch_size=8, optimizer=optimizer) as parts:
+            for rows, labels in parts:
+                optimizer.zero_grad()
+                torch.autograd.backward(torch.nn.functional.cross_entropy(made(rows), labels))
+                optimizer.step()
+        read = from_opacus(engine, optimizer, parts, clipped_per="row")
+        stated = receipt(read, epsilon=engine.get_epsilon(1e-4), delta=1e-4, unit="row", search=Search(runs=1))
+    assert read.batches is not None and read.batches.drawn == "poisson" and read.batches.size == batch
+    assert read.batches.steps == 60 // batch and check(stated).mismatches == ()
+    assert whole == (flatten(read.events)[0].sampler is None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 import torch
@@ -46,6 +47,16 @@ def test_a_loop_with_less_noise_than_its_receipt_fails_the_test(dpbench_audit: L
 def test_a_receipt_that_does_not_fit_itself_fails_the_test(dpbench_audit: LoopAudit) -> None:
     with pytest.raises(pytest.fail.Exception, match="epsilon: 1 is stated"):
         dpbench_audit(loop, written(2.0).model_copy(update={"epsilon": 1.0}), steps=2)
+
+
+def test_a_loop_or_a_receipt_that_cannot_be_audited_fails_the_test_in_a_sentence(
+    dpbench_audit: LoopAudit, tmp_path: Path
+) -> None:
+    with pytest.raises(pytest.fail.Exception, match="Expected 3 answers of shape") as failed:
+        dpbench_audit(loop, written(2.0), steps=3)
+    assert "\n" not in str(failed.value)
+    with pytest.raises(pytest.fail.Exception, match="Cannot read receipt"):
+        dpbench_audit(loop, tmp_path / "gone.json")
 
 
 def test_a_receipt_of_another_mechanism_cannot_be_held_to_a_loop() -> None:

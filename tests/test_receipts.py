@@ -106,7 +106,6 @@ def test_zcdp_is_converted_as_opendp_does() -> None:
     assert upper(read.events) == pytest.approx(own, rel=0.005)
 
 
-@pytest.mark.slow
 def test_a_schedule_of_noise_is_bounded_from_both_sides_by_groups_of_similar_events() -> None:
     schedule = Composed(events=tuple(gaussian_steps(sigma=8 + step / 10, steps=1, rate=0.5) for step in range(12)))
     (best, *_) = opinions(schedule, 1e-5, ADD)
@@ -264,7 +263,7 @@ BROKEN = {
     "epsilon as text": (_training(ONE).replace('"epsilon": 1', '"epsilon": "1"'), "epsilon"),
     "steps as truth": (_training('{"kind": "repeated", "times": true, "event": ' + ONE + "}"), "times"),
     "steps of 400 digits": (
-        _training('{"kind": "repeated", "times": 1' + "0" * 400 + ', "event": ' + ONE + "}"), "times"
+        _training('{"kind": "repeated", "times": 1' + "0" * 400 + ', "event": ' + ONE + "}"), "times",
     ),
     "n of 500 digits": (_training(ONE).replace('"size": 100', '"size": 1' + "0" * 500), "training.size"),
     "infinite batches": (

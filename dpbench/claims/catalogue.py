@@ -40,7 +40,7 @@ PUBLIC: Mapping[PublicData, str] = {
 
 LARGEST = 1_000_000  # bytes of a file
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")]
-Text = Annotated[str, Field(min_length=1, max_length=500)]
+Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", max_length=500)]
 Noise = Annotated[Decimal, Field(ge=Decimal("0.01"), le=10_000_000)]
 Steps = Annotated[int, Field(ge=1, le=10_000_000)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -50,7 +50,7 @@ Percent = Annotated[float, Field(ge=0, le=100)]
 class Strict(BaseModel):
     """A frozen table without unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class FurtherRelease(Strict):
@@ -167,6 +167,8 @@ def read_paper(file: Path) -> Paper:
 
 def _tables(file: Path) -> dict[str, Any]:
     try:
+        if file.exists() and not file.is_file():
+            raise SpecError(f"Expected a file of claims in {file}, which is no regular file.")
         if file.stat().st_size > LARGEST:
             raise SpecError(f"Expected {file} to have at most {LARGEST:,} bytes: a file holds one paper.")
         return tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Decimal)  # printed digits are kept

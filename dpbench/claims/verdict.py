@@ -125,6 +125,8 @@ def remarks(claim: Claim) -> tuple[str, ...]:
         said.append(f"batches are {claim.sampler}; accounted as Poisson samples")
     elif claim.sampler is None and claim.sigma is not None:
         said.append("sampler not stated; accounted as Poisson samples")
+    if claim.accountant == "gdp":
+        said.append("stated by the central limit theorem, an approximation that may be below epsilon")
     return tuple(said)
 
 

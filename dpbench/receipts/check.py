@@ -113,6 +113,8 @@ def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         return
     drawn = batches.drawn
     accounted = {one.sampler if one.rate < 1 else None for one in terms if isinstance(one.leaf, Gaussian)}
+    if accounted == {None} and drawn != "fixed-size-with-replacement":
+        return  # no gain of sampling is counted: that holds whoever is in a batch
     if accounted and accounted != {ACCOUNTED[drawn]}:
         said = " and ".join(sorted(one or "no" for one in accounted))
         yield Mismatch(

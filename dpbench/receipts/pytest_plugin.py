@@ -39,7 +39,7 @@ class LoopAudit:
         """Check a receipt, audit the loop that it is of, and return the audit; fail the test where either is wrong.
 
         Args:
-            answers: runs the loop on examples that the audit makes; see `dpbench.audit.foreign.Answers`.
+            answers: (x, y, seed) -> what each step released; see `dpbench.audit.foreign.Answers`.
             receipt: the receipt, or its file.
             steps: how many steps the loop does here, if fewer than it trained: the audit then holds these to sigma.
             size: examples beside the canaries.
@@ -47,14 +47,21 @@ class LoopAudit:
             seed: of the loop.
         """
         from dpbench.audit.foreign import audit_loop
+        from dpbench.errors import DataError, SpecError
         from dpbench.receipts.check import check
         from dpbench.receipts.receipt import Receipt
 
-        stated = receipt if isinstance(receipt, Receipt) else Receipt.read(Path(receipt))
-        wrong = [f"{one.name}: {one.said}" for one in check(stated).mismatches]
+        try:
+            stated = receipt if isinstance(receipt, Receipt) else Receipt.read(Path(receipt))
+            wrong = [f"{one.name}: {one.said}" for one in check(stated).mismatches]
+        except (DataError, SpecError) as error:
+            pytest.fail(str(error), pytrace=False)
         if wrong:
             pytest.fail("The receipt does not fit itself.\n" + "\n".join(wrong), pytrace=False)
-        audit = audit_loop(answers, claim_of(stated, steps), size=size, canaries=canaries, seed=seed)
+        try:
+            audit = audit_loop(answers, claim_of(stated, steps), size=size, canaries=canaries, seed=seed)
+        except SpecError as error:
+            pytest.fail(f"The loop cannot be audited. {error}", pytrace=False)
         if not audit.passed:
             failed = "\n".join(audit.figures.failed)
             pytest.fail(f"The loop is looser than its receipt.\n{failed}", pytrace=False)

@@ -67,18 +67,22 @@ def _noise(optimizer: Any, clipped_per: str | None) -> Noise | None:
 
 
 def _batches(loader: Any, steps: int | None, divisor: Divisor) -> Batches:
+    from opacus.utils.batch_memory_manager import BatchSplittingSampler
     from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler, UniformWithReplacementSampler
 
     sampler, rows = loader.batch_sampler, len(loader.dataset)
+    if isinstance(sampler, BatchSplittingSampler):  # of a memory manager: the logical batches are another's
+        sampler = sampler.sampler
+    batch = getattr(sampler, "batch_size", None)
     drawn: Drawn
     if isinstance(sampler, UniformWithReplacementSampler | DistributedUniformWithReplacementSampler):
         drawn, size = "poisson", float(sampler.sample_rate) * rows
-    elif loader.batch_size is None:
+    elif batch is None:
         raise SpecError(
             f"Expected Opacus' loader or one with a batch size, got one whose batches {type(sampler).__name__} makes."
         )
     else:
-        drawn, size = "everything" if loader.batch_size >= rows else "shuffled", float(min(loader.batch_size, rows))
+        drawn, size = "everything" if batch >= rows else "shuffled", float(min(batch, rows))
     return Batches(drawn=drawn, size=size, steps=steps, normalised_by=divisor)
 
 

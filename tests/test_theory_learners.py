@@ -157,7 +157,7 @@ def test_pate_learns_from_votes_and_less_than_class_sums() -> None:
         ("pate", "digits", "needs public examples to vote on"),
         ("sspp:rectangles", "theory-lowrank:m=20", r"Expected 2 feature\(s\) for hypotheses=rectangles"),
         ("sspp", "theory-lowrank:m=30000,n=5,d=100", "at most 4,194,304 candidates"),
-        ("sspp:intervals", "theory-thresholds:m=100000,n=5,test=5", "at most 4,194,304 candidates"),
+        ("sspp:intervals", "theory-thresholds:m=4000,n=5,test=5", "at most 4,194,304 candidates"),
         ("pillar-theory:k=30", "theory-lowrank:m=20,d=20", "k=30 <= 20 features"),
         ("pillar-theory:k=15", "theory-lowrank:m=10,d=20,k=2", "that span fewer"),
         ("pillar-theory:mode=faithful", "theory-lowrank:m=10,d=20,k=2,n=2000", "2 to 1000 private examples"),

@@ -67,6 +67,10 @@ class TestDPSGDOnSamples(LearnerLaws):
     learner = _built("learner", "dp-sgd", sample_rate=0.2, steps=40, scaling="norm", init="uniform", learning_rate=4.0)  # type: ignore[assignment]
 
 
+class TestDPSGDByAdam(LearnerLaws):
+    learner = _built("learner", "dp-sgd", optimiser="adam", steps=20)  # type: ignore[assignment]
+
+
 class TestPillar(LearnerLaws):
     learner = _built("learner", "pillar")  # type: ignore[assignment]
 

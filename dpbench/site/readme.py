@@ -20,8 +20,8 @@ Which private learner is best on this data, at this ε? Every number here comes 
 passed `dpbench leaderboard verify`, which computes ε from plan and noise with two accountants. A board is a frozen
 protocol in `boards/`, and only results of the same board are ranked together. `leaderboard.json` holds all boards and
 entries at full precision; `schema.json` describes its keys. A rank in brackets is the one without correction for the
-number of comparisons. CPU is the processor time of one fit, and memory is the peak of the whole run. An empty cell means
-that the result does not record the value.
+number of comparisons. CPU is the processor time of one fit, and memory is the peak of the whole run. An empty cell
+means that the result does not record the value.
 """
 
 

@@ -16,7 +16,13 @@ FOLDED = (
     "explanation/museum", "explanation/papers",
 )  # fmt: skip
 """Pages whose innermost sections open on a click."""
-_LEAF = re.compile(r"(<h[23]>(?:(?!</h).)*</h[23]>)((?:(?!</?section).)*)</section>", re.DOTALL)
+_LEAF = re.compile(
+    r'<section id="([^"]+)">((?:\s*<span id="[^"]*"></span>)*)\s*(<h[23]>(?:(?!</h).)*</h[23]>)'
+    r"((?:(?!</?section).)*)</section>",
+    re.DOTALL,
+)
+_FOLDED = r'<section>\2<details><summary>\3</summary><div id="\1">\4</div></details></section>'
+"""Its name is within what opens, so that a link to it opens it."""
 _SIGNATURE = re.compile(r'<dl>\n((?:<dd><em class="sig-param">.*?</dd>\n)+)</dl>', re.DOTALL)
 _PROSE = ("attribute", "data", "property")
 _CODE = re.compile(r"(``.+?``|`[^`]+`)", re.DOTALL)

@@ -230,7 +230,7 @@ def _training(events: str) -> str:
     return f'{{"epsilon": 1, "delta": 1e-5, "training": {{"size": 100, "events": {events}}}}}'
 
 
-BROKEN = {
+BROKEN: dict[str, tuple[str | bytes, str]] = {
     "nothing": ("", "file"),
     "cut": ('{"epsilon": 1, "del', "file"),
     "a list": ("[]", "file"),

@@ -198,7 +198,9 @@ def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page(
         "--full",
         "--help",
         "--torch-backend",
-    }  # of the linters, pytest, uv and tests/gpu
+        "--rm",
+        "--gpus",
+    }  # of the linters, pytest, uv, tests/gpu and docker
     assert named - others <= set().union(*known.values())
 
 

@@ -13,7 +13,10 @@ from dpbench_plugins.learners.thrift import ROWS, Thrift, spectrum
 from torch import Tensor
 
 from dpbench import Budget, GaussianPrior, LinearProbe, PublicData, SpecError, Task
+from dpbench.privacy.binding import bind
+from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.curator import handle_of
 from tests.test_thrift import clusters
 from tests.worlds import curator_over, private_rows
 
@@ -113,8 +116,8 @@ def test_it_aims_for_balanced_accuracy_where_the_protocol_does() -> None:
         task = Task((12,), 3, len(x), torch.device("cpu"), public=len(public.x), metric=metric)
         settled = PublicPrior().settle(task, BUDGET)
         rows, draws = PrivateRows(x, y, torch.arange(len(x))), Randomness.research(0, "a test")
-        curator = LedgerCurator(bind(rows, task, settled.plan(task, BUDGET), 0.0, draws))
-        scores = settled.fit(handle_of(curator), public, torch.Generator().manual_seed(0))(fresh)
+        curator = handle_of(bind(rows, task, settled.plan(task, BUDGET), 0.0, draws))
+        scores = settled.fit(curator, public, torch.Generator().manual_seed(0))(fresh)
         balanced[metric] = float((scores.argmax(1) == expected).double().mean())
     assert balanced["balanced_accuracy"] > balanced["accuracy"] + 0.03
 

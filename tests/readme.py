@@ -23,7 +23,7 @@ from dpbench.studies.figures import literature
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Prediction
 from dpbench.studies.reproduce.document import count_compared, coverage
-from tests import forgeries, receipt_loops, unit_tables
+from tests import forgeries, label_tables, receipt_loops, unit_tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "dpbench" / "docs"
@@ -293,22 +293,6 @@ def without_data_table() -> str:
     return "\n".join(lines)
 
 
-def public_labels_table() -> str:
-    """Return what public labels and private images are worth together, from the results of `public-labels`."""
-    found: dict[tuple[str, str], dict[float, str]] = {}
-    results = _results("public-labels")
-    for result in results:
-        key = (result.spec.dataset.name, result.spec.learner.name)
-        found.setdefault(key, {})[result.spec.epsilon] = _said(result.metrics["accuracy"])
-    epsilons = sorted({result.spec.epsilon for result in results})
-    lines = [f"| data | learner | {' | '.join(f'ε {epsilon:g}' for epsilon in epsilons)} |"]
-    lines.append("|---|---|" + "---|" * len(epsilons))
-    for (dataset, learner), by in sorted(found.items()):
-        cells = [by.get(epsilon, "") for epsilon in epsilons]
-        lines.append(f"| {dataset} | `{learner}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def extractors_table() -> str:
     """Return what networks, pixels and precision are worth, from the results of `extractors`."""
     found: dict[str, dict[tuple[str, float], str]] = {}
@@ -432,7 +416,13 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "theory-prediction": prediction_table,
     "theory-pillar-tail": tail_table,
     "theory-verdicts": verdicts_table,
-    "public-labels": public_labels_table,
+    "public-labels": lambda: label_tables.scores(_results("public-labels"), "accuracy", _said),
+    "public-labels-gain": lambda: label_tables.gains(_results("public-labels")),
+    "unequal-classes": lambda: label_tables.scores(_results("unequal-classes"), "balanced_accuracy", _said),
+    "calibration": lambda: label_tables.scores(
+        [one for one in _results("unequal-classes") if one.spec.metric == "accuracy"], "ece", _said
+    ),
+    "calibration-labels": lambda: label_tables.scores(_results("public-labels"), "ece", _said),
     "unit-epsilons": lambda: unit_tables.epsilons(_results("price-of-the-unit")),
     "unit-price": lambda: unit_tables.price(_results("price-of-the-unit")),
     "unit-promise": lambda: unit_tables.promise(_results("price-of-the-unit")),

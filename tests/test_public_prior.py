@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -72,6 +73,22 @@ def test_private_examples_raise_a_class_without_a_public_label_where_it_is() -> 
     chances = scores.softmax(1)[:, 3]
     assert float(chances[own].mean()) > 2 * float(chances[~own].mean()) > 0
     assert float(chances[own].mean()) > 10 / 120  # ten times what the public head starts it with
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "balanced_accuracy"])
+@pytest.mark.parametrize("learner", [PublicPrior(), PublicOnly(), Thrift()])
+def test_a_class_of_one_example_and_a_class_of_none_are_a_result(
+    learner: PublicPrior | PublicOnly | Thrift, metric: Any
+) -> None:
+    public, (x, y) = PublicData(*clusters((20, 20, 1, 0), seed=1)), clusters((200, 200, 1, 0))
+    task = Task((12,), 4, len(x), torch.device("cpu"), public=len(public.x), metric=metric)
+    settled = learner.settle(task, BUDGET)
+    rows, draws = PrivateRows(x, y, torch.arange(len(x))), Randomness.research(0, "a test")
+    curator = handle_of(bind(rows, task, settled.plan(task, BUDGET), 1.0, draws))
+    fresh, expected = clusters((200, 200, 0, 0), seed=2)
+    scores = settled.fit(curator, public, torch.Generator().manual_seed(0))(fresh)
+    assert bool(scores.isfinite().all())
+    assert float((scores[:, :2].argmax(1) == expected).double().mean()) > 0.75
 
 
 def test_scores_of_unseen_rows_are_those_of_a_head_that_was_fitted_without_them() -> None:

@@ -314,7 +314,7 @@ def test_settings_are_chosen_by_what_the_protocol_compares_by(metric: Any, blind
     roles = world()
     task = replace(roles.task, metric=metric)
     roles = replace(roles, task=task, public=PublicData(PUBLIC.x[kept], PUBLIC.y[kept]))
-    wanted = ResolvedSearch(space={"blind": (True, False)})
+    wanted = ResolvedSearch.model_validate({"space": {"blind": (True, False)}})
     who = lambda doing: f"{doing} of 'leans'"
     found = Bench(Leans(), who, roles, Budget(3, 1e-3), "rdp", wanted, "a test").choose()
     assert found.chosen == {"blind": blind}

@@ -193,15 +193,11 @@ def kernel_head(spectral: Spectrum, x: Tensor, y: Tensor, classes: int, ridge: f
     dual, unseen = coldness * dual, coldness * unseen
 
     axes, curves = zip(*(leading_axes((rows.T * one) @ rows / 4) for one in dual.T), strict=True)
-    flat = own.flatten(1)  # (classes, classes * r)
-    rest = torch.stack(
-        [one @ rows.square().sum(1) / 4 - curve.sum() for one, curve in zip(dual.T, curves, strict=True)]
-    )
-    shift = dual.sum(0) / 4 + coldness * (mean - 1 / classes) + rest / rows.shape[1]
-    own = torch.eye(classes, dtype=dual.dtype, device=x.device).unsqueeze(2) * torch.stack(
-        curves
-    )  # (classes, classes, r)
-    weight = torch.cat([dual.T @ rows / 2, flat], 1)
+    kept = torch.stack(curves)  # (classes, r)
+    rest = (rows.square().sum(1) @ dual / 4 - kept.sum(1)) / rows.shape[1]  # of all other axes, as if they were alike
+    shift = dual.sum(0) / 4 + coldness * (mean - 1 / classes) + rest
+    own = torch.eye(classes, dtype=kept.dtype, device=kept.device).unsqueeze(2) * kept  # (classes, classes, r)
+    weight = torch.cat([dual.T @ rows / 2, own.flatten(1)], 1)
     return PublicHead(place, torch.cat(axes).float(), weight.float(), shift.float(), unseen.float())
 
 

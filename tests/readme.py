@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dpbench import registry
 from dpbench.board.index import Entry, Index, Standing
+from dpbench.records.packed import find_records
 from dpbench.records.result import Interval, Result
 from dpbench.site.overall import count_data_sets, overall
 from dpbench.site.view import uncorrected
@@ -376,7 +377,7 @@ def predicted(dataset: str) -> tuple[tuple[int, ...], int, Prediction]:
 
 
 def _results(figure: str) -> list[Result]:
-    return [Result.read(file) for file in sorted((FIGURES / figure).glob("*.json"))]
+    return [Result.read(file) for file in find_records(FIGURES / figure)]
 
 
 def _filled() -> list[Standing]:

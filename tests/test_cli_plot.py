@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.records.packed import find_records
 from dpbench.records.result import Result
 from dpbench.studies.figures import ready_made_sweeps
 from tests import readme
@@ -14,7 +15,7 @@ from tests.test_cli import Output, called, refusal
 
 RESULTS = ("--results", str(readme.FIGURE))
 current = pytest.mark.skipif(
-    not any(Result.read(file).privacy.repeatable for file in readme.FIGURE.glob("*.json")),
+    not any(Result.read(file).privacy.repeatable for file in find_records(readme.FIGURE)),
     reason="the committed results are by the code before, whose defaults were others",
 )
 

@@ -21,6 +21,7 @@ from dpbench import registry
 from dpbench.cli import app, main
 from dpbench.cli.request import split_components
 from dpbench.privacy import MECHANISM
+from dpbench.records.packed import find_records
 from dpbench.records.result import Result
 from dpbench.studies.figures import ready_made_sweeps
 from dpbench.sweep import read_grid
@@ -237,7 +238,7 @@ DEFAULTS = {"adadps", "class-means", "dp-raft", "dp-sgd", "jl", "non-private", "
 def test_a_committed_figure_is_drawn_from_all_cells_of_its_sweep(figure: str) -> None:
     folder = readme.FIGURES / figure
     grid = read_grid(ready_made_sweeps.find(Path(figure)), registry.load())
-    results = {file.name: Result.read(file) for file in folder.glob("*.json")}
+    results = {file.name: Result.read(file) for file in find_records(folder)}
     if any(result.privacy.repeatable for result in results.values()):
         assert {cell.file_name for cell in grid.cells} == results.keys()
     else:  # by the code before: `verify` says so, and defaults were others, so that only how many there are can be held

@@ -16,6 +16,7 @@ from dpbench import registry
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
 from dpbench.harness.run import run
+from dpbench.records.packed import find_records
 from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
@@ -129,7 +130,7 @@ def test_a_file_goes_before_a_ready_sweep_and_a_folder_does_not(
 
 
 def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
-    if not any(Result.read(file).privacy.repeatable for file in readme.FIGURE.glob("*.json")):
+    if not any(Result.read(file).privacy.repeatable for file in find_records(readme.FIGURE)):
         pytest.skip("the committed results are by the code before, whose defaults were others")
     found = collect(Path("pillar-figure-4"), readme.FIGURE, plugins)
     assert (len(found.measured), found.missing, set(found.seeds)) == (27, 0, {3})
@@ -140,7 +141,7 @@ def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
 def test_a_figure_on_the_page_is_the_one_that_is_plotted_bound_and_formula_included(plugins: Registry) -> None:
     folder = readme.FIGURES / "theory-blocks"
     plotted = collect(Path("theory-blocks"), folder, plugins)
-    shown = figure_of("theory-blocks", [Result.read(file) for file in folder.glob("*.json")])
+    shown = figure_of("theory-blocks", [Result.read(file) for file in find_records(folder)])
     assert shown.fitted == plotted.fitted is not None
     assert (shown.measured, shown.bound) == (plotted.measured, plotted.bound)
     assert len(shown.measured) == 15

@@ -15,6 +15,7 @@ from dpbench.analysis.tables import label, test_key
 from dpbench.analysis.word import list_author_word
 from dpbench.errors import DataError, SpecError
 from dpbench.records.metrics import FACTS, METRICS, Metric
+from dpbench.records.packed import time_of
 from dpbench.records.result import Result
 from dpbench.support.messages import duration
 
@@ -94,7 +95,7 @@ def _origin(filed: StoredResult) -> Iterator[Line]:
     yield "made with", f"dpbench {made.get('dpbench')}, commit {commit}, on {where}"
     for role, item in result.components.items():
         yield f"{role.replace('_', ' ')} from", f"{item.distribution} {item.version}, plugin {item.plugin}"
-    written = datetime.fromtimestamp(filed.file.stat().st_mtime).astimezone().isoformat(" ", "minutes")
+    written = datetime.fromtimestamp(time_of(filed.file) / 1e9).astimezone().isoformat(" ", "minutes")
     yield "date", str(made.get("date", "not noted"))
     yield "file", f"{filed.file}, written {written}"
     yield "digest", result.digest

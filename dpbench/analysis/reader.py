@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dpbench.errors import DataError
 from dpbench.records.checksums import broken_fields
+from dpbench.records.packed import find_records, read_packed, read_record, time_of
 from dpbench.records.result import Result
 
 
@@ -30,7 +31,7 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
     """
     found: dict[str, StoredResult] = {}
     damaged: list[str] = []
-    for file in sorted(_files(places), key=lambda file: (file.stat().st_mtime_ns, file)):
+    for file in sorted(_files(places), key=lambda file: (time_of(file), file)):
         try:
             if file in places or _is_result(file):
                 result = Result.read(file)
@@ -47,9 +48,9 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
 
 def _files(places: Sequence[Path]) -> Iterator[Path]:
     for place in places:
-        if not place.exists():
+        if not place.exists() and read_packed(place) is None:
             raise DataError(f"Expected a folder of results or a result file, got {place}, which does not exist.")
-        yield from place.rglob("*.json") if place.is_dir() else [place]
+        yield from find_records(place) if place.is_dir() else [place]
 
 
 def check_seal(file: Path, result: Result) -> None:
@@ -58,7 +59,7 @@ def check_seal(file: Path, result: Result) -> None:
     Raises:
         DataError: names the fields that its seal does not fit.
     """
-    changed = broken_fields(json.loads(file.read_bytes())) if result.seal else []
+    changed = broken_fields(json.loads(read_record(file))) if result.seal else []
     if changed:
         where = ", ".join(changed)
         raise DataError(f"Result {file} was changed after it was written, at {where}: its seal does not fit.")
@@ -66,7 +67,7 @@ def check_seal(file: Path, result: Result) -> None:
 
 def _is_result(file: Path) -> bool:
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_record(file))
     except OSError as error:
         raise DataError(f"Cannot read {file}: {error.strerror}.") from error
     except ValueError as error:

@@ -4,7 +4,7 @@ Layout::
 
     boards/NAME.toml             one frozen protocol a file
     results/<board>/<id>.json    one result a file, named by `Result.file_name`
-    figures/<sweep>/<id>.json    results that belong to a figure and to no board
+    figures/<sweep>/<id>.json    results that belong to a figure and to no board; those here are packed (`packed.py`)
     reruns/<board>/<id>.json     what came out when a seed of that result was run again
     audits/<board>/<id>.json     what came out when it was audited (`dpbench audit`)
     curves/<board>.json          what public labels alone score there (`dpbench leaderboard exchange`)
@@ -33,6 +33,7 @@ from pydantic import BaseModel, ValidationError
 
 from dpbench.errors import Complaint, DataError, MalformedFile, SpecError
 from dpbench.records.board import NAME, Board, board_files
+from dpbench.records.packed import ARCHIVE, names_in, read_packed
 from dpbench.support.validation import misfit
 
 Read = TypeVar("Read", bound=BaseModel)
@@ -88,7 +89,13 @@ def results_of(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile], 
                 wrong.append(Complaint(file, "file", "expected lower-case letters, digits, dots, dashes in its name"))
             else:
                 board = entry.name if part == "results" else None
-                found = [ResultFile(Path(one.path), f"{file}/{one.name}", board) for one in _entries(Path(entry.path))]
+                folder = Path(entry.path)
+                try:
+                    inside = {one.name for one in _entries(folder)} - {ARCHIVE} | {*names_in(folder)}
+                except DataError as error:
+                    wrong.append(Complaint(f"{file}/{ARCHIVE}", "file", str(error)))
+                    continue
+                found = [ResultFile(folder / name, f"{file}/{name}", board) for name in sorted(inside)]
                 stored += [one for one in found if one.path.suffix == ".json"]
                 drawn = {f"{entry.name}.png", f"{entry.name}.svg"} if part == "figures" else set()
                 others = [one for one in found if one.path.suffix != ".json" and one.path.name not in drawn]
@@ -161,12 +168,15 @@ def _text(path: Path) -> str:
             facts = os.fstat(handle)
             if not stat.S_ISREG(facts.st_mode):
                 raise MalformedFile("file", "expected a regular file, got a folder, pipe or device")
-            raw = file.read(MAX_BYTES + 1)
+            raw, size = file.read(MAX_BYTES + 1), facts.st_size
     except OSError as error:
-        said = "it is a link" if path.is_symlink() else error.strerror
-        raise MalformedFile("file", f"expected a regular file that can be read: {said}") from None
+        packed = None if os.path.lexists(path) else read_packed(path)
+        if packed is None:
+            said = "it is a link" if path.is_symlink() else error.strerror
+            raise MalformedFile("file", f"expected a regular file that can be read: {said}") from None
+        raw, size = packed, len(packed)
     if len(raw) > MAX_BYTES:
-        raise MalformedFile("file", f"expected at most {MAX_BYTES:,} bytes, got {max(facts.st_size, len(raw)):,}")
+        raise MalformedFile("file", f"expected at most {MAX_BYTES:,} bytes, got {max(size, len(raw)):,}")
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRICS
+from dpbench.records.packed import read_packed
 
 if TYPE_CHECKING:
     from dpbench.analysis.reader import StoredResult
@@ -97,6 +98,20 @@ def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
         Console().print(Text(line), soft_wrap=True)
 
 
+@app.command()
+def pack(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of results.")],
+) -> None:
+    """Put the result files of each folder into one compressed file, records.tar.xz, which all commands read."""
+    from dpbench.records import packed
+
+    for folder in folders:
+        if not folder.is_dir():
+            raise SpecError(f"Expected a folder of results, got {folder}, which is not one.")
+        held = packed.pack(folder)
+        print(f"{folder / packed.ARCHIVE}: {held:,} results" if held else f"{folder} has no results.")
+
+
 def compare(
     first: Annotated[Path, typer.Argument(help="A result file.")],
     second: Annotated[Path, typer.Argument(help="Another, on the same test examples and seeds.")],
@@ -124,7 +139,7 @@ def show_tables(tables: Sequence[Tables], console: Console) -> None:
 
 
 def _file(path: Path) -> Path:
-    if not path.is_file():
+    if not path.is_file() and read_packed(path) is None:
         raise SpecError(f"Expected a result file, got {path}, which is {'a folder' if path.is_dir() else 'not there'}.")
     return path
 

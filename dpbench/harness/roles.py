@@ -117,41 +117,68 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     tail = None if isinstance(extractor, Concat) else extractor.tail()
     task = dataclasses.replace(declared, example_shape=tuple(train.shape[1:]), tail=tail)
     public = PublicData(public.x.to(device, torch.float32), None if public.y is None else public.y.to(device))
-    digests = {"private": splits.digest, "public": other.digest}
-    private = PrivateRows(train, labels[private_rows], private_rows, units_of_rows)
-
-    units: dict[SplitName, np.ndarray | None] = {
-        "private": _units(splits.train, private_rows),
-        "public": _units(other.train, public_rows if other is splits else slice(None)),
-        "test": _units(splits.test, _kept(splits, "test", dataset, rule)) if splits.test.units is not None else None,
-    }
-    if other is splits and splits.public is not None:
-        units["public"] = join_units(
-            units["public"], splits.public.units, len(splits.public.labels), splits.train.units
-        )
-    shared = _shared(units, {"private", "test"} if other is not splits else set(units))
-
-    def images(name: SplitName) -> Hashes:
-        if name == "test":
-            whole = duplicates.compute_hashes(splits.test, splits.digest, "test")
-            return whole.take(_kept(splits, "test", dataset, rule))
-        of = splits if name == "private" else other
-        hashed = duplicates.compute_hashes(of.train, of.digest, "train")
-        if of is not splits or name == "private":
-            return hashed if of is not splits else hashed.take(private_rows)
-        public = hashed.take(public_rows)
-        return public if of.public is None else public.join(duplicates.compute_hashes(of.public, of.digest, "public"))
-
-    processing = {"private": splits.train.processing, "public": other.train.processing, "test": splits.test.processing}
-    if other is splits and splits.public is not None and not splits.public.processing:
-        processing["public"] = ""
+    dealt = _Dealt(dataset, rule, splits, other, private_rows, public_rows)
+    units = dealt.units()
+    shared = _shared(units, set(units) if other is splits else {"private", "test"})
     return Roles(
-        task, private, public, lambda: _test(splits, parts, rule, device), digests, processing, images,
-        lambda: _compared(images, shared, owners if rule.unit else None),
+        task,
+        PrivateRows(train, labels[private_rows], private_rows, units_of_rows),
+        public,
+        lambda: _test(splits, parts, rule, device),
+        {"private": splits.digest, "public": other.digest},
+        dealt.processing(),
+        dealt.hashes,
+        lambda: _compared(dealt.hashes, shared, owners if rule.unit else None),
         lambda: splits.test.images[0].mode,
-        splits.unit, owners, number_units(units["public"]), shared,
+        splits.unit,
+        owners,
+        number_units(units["public"]),
+        shared,
         private_files(dataset, read),
-    )  # fmt: skip
+    )
+
+
+@dataclass(frozen=True)
+class _Dealt:
+    """Which images of which source each split has: what is asked of them for the record."""
+
+    dataset: Dataset
+    rule: SplitRule
+    splits: Splits
+    other: Splits  # whose training split is public: the same, or those of the public dataset
+    private: Tensor  # places in the training split
+    public: Tensor  # the same, where the public images come from it
+
+    @property
+    def given(self) -> Split | None:
+        """What the dataset itself gives as public, beside the share of its training split."""
+        return self.splits.public if self.other is self.splits else None
+
+    def hashes(self, name: SplitName) -> Hashes:
+        if name == "test":
+            whole = duplicates.compute_hashes(self.splits.test, self.splits.digest, "test")
+            return whole.take(_kept(self.splits, "test", self.dataset, self.rule))
+        of = self.splits if name == "private" else self.other
+        hashed = duplicates.compute_hashes(of.train, of.digest, "train")
+        if name == "private":
+            return hashed.take(self.private)
+        if of is not self.splits:
+            return hashed
+        public = hashed.take(self.public)
+        return public.join(duplicates.compute_hashes(self.given, of.digest, "public")) if self.given else public
+
+    def units(self) -> dict[SplitName, np.ndarray | None]:
+        train, test = self.splits.train, self.splits.test
+        public = _units(self.other.train, self.public if self.other is self.splits else slice(None))
+        if self.given:
+            public = join_units(public, self.given.units, len(self.given.labels), train.units)
+        kept = None if test.units is None else _units(test, _kept(self.splits, "test", self.dataset, self.rule))
+        return {"private": _units(train, self.private), "public": public, "test": kept}
+
+    def processing(self) -> dict[str, str]:
+        """Return how the images of each split were made: "" where a part of them is not declared."""
+        public = "" if self.given and not self.given.processing else self.other.train.processing
+        return {"private": self.splits.train.processing, "public": public, "test": self.splits.test.processing}
 
 
 def _compared(

@@ -1,4 +1,4 @@
-"""Records as files: each is one JSON file, written atomically and read against its schema. No torch here."""
+"""Records as JSON files, written atomically and read, packed or not, against their schema. No torch here."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from dpbench.errors import DataError
 from dpbench.records.checksums import record_seal
+from dpbench.records.packed import read_record
 from dpbench.support.files import write_atomically, write_json
 from dpbench.support.validation import misfit
 
@@ -62,7 +63,7 @@ def read(kind: type[Record], file: Path) -> Record:
         DataError: names the file and the first field that does not fit.
     """
     try:
-        return kind.model_validate_json(file.read_bytes())
+        return kind.model_validate_json(read_record(file))
     except OSError as error:
         raise DataError(f"Cannot read {kind.__name__.lower()} {file}: {error.strerror}.") from error
     except ValidationError as error:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dpbench.analysis.formats import percent
 from dpbench.analysis.formula import numbers
 from dpbench.analysis.plots import Plot, Position, axis_text, position
+from dpbench.records.packed import find_records
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.site.context import Site
@@ -47,7 +48,7 @@ def _shown(site: Site, comparison: Comparison) -> FigureView:
     folder = site.root / FIGURES / study.name
     chart = None
     if study.sweep in ready_made_sweeps.names() and folder.is_dir():
-        results = [Result.read(file) for file in sorted(folder.glob("*.json"))]
+        results = [Result.read(file) for file in find_records(folder)]
         figure = figure_of(study.sweep, results)
         chart = _chart(figure) if figure.measured else None
         if not comparison.compared:  # of other defaults than those of today, or by the code before

@@ -1,0 +1,158 @@
+"""Many records in one compressed file, for folders that nobody edits by hand. No torch here.
+
+A packed record goes by the path that it had as a file, `FOLDER/NAME.json`, and is read through `read_record`. A file of
+that name comes first: what is run again supersedes what is packed, until the folder is packed anew.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import lzma
+import os
+import re
+import stat
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from dpbench.errors import DataError
+from dpbench.support.files import write_atomically
+
+ARCHIVE = "records.tar.xz"
+MOST_PACKED = 50_000_000  # bytes of an archive
+MOST = 500_000_000  # bytes of what is in it
+MEMORY = 150_000_000  # bytes that unpacking may take; the strongest preset takes 65 MB
+_NAME = re.compile(r"[A-Za-z0-9][\w.,=@+-]*\.json", re.ASCII)
+PRESET = 9 | lzma.PRESET_EXTREME
+
+
+def find_records(folder: Path) -> list[Path]:
+    """Return the paths of all records below a folder, packed or not, by name.
+
+    Raises:
+        DataError: an archive is malformed.
+    """
+    found = set(folder.rglob("*.json"))
+    for archive in folder.rglob(ARCHIVE):
+        found.update(archive.parent / name for name in _members(archive))
+    return sorted(found)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of the records that are packed in this folder, by name.
+
+    Raises:
+        DataError: the archive is malformed.
+    """
+    archive = folder / ARCHIVE
+    return sorted(_members(archive)) if os.path.lexists(archive) else []
+
+
+def read_record(file: Path) -> bytes:
+    """Return the content of a record.
+
+    Raises:
+        FileNotFoundError, OSError: there is no such record, or it cannot be read.
+        DataError: the archive is malformed.
+    """
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        packed = read_packed(file)
+        if packed is None:
+            raise
+        return packed
+
+
+def read_packed(file: Path) -> bytes | None:
+    """Return the content of a record that is packed; None if no archive has it.
+
+    Raises:
+        DataError: the archive is malformed.
+    """
+    archive = file.parent / ARCHIVE
+    return _members(archive).get(file.name) if os.path.lexists(archive) else None
+
+
+def time_of(file: Path) -> int:
+    """Return when a record, or the archive that it is in, was last changed, in nanoseconds."""
+    return (file if file.exists() else file.parent / ARCHIVE).stat().st_mtime_ns
+
+
+def pack(folder: Path) -> int:
+    """Put the JSON files of a folder, but not of those below it, into its archive, and return how many it holds now.
+
+    Raises:
+        DataError: a file cannot be read, or the archive that is there is malformed.
+        OutputError: the archive cannot be written; no file is removed then.
+    """
+    archive = folder / ARCHIVE
+    held = dict(_members(archive)) if os.path.lexists(archive) else {}
+    files = sorted(folder.glob("*.json"))
+    try:
+        whole = held | {file.name: file.read_bytes() for file in files}
+    except OSError as error:
+        raise DataError(f"Cannot read {error.filename}: {error.strerror}.") from error
+    for name in whole:
+        if not _NAME.fullmatch(name):
+            raise DataError(f"Expected the name of a result, got {folder / name}. Move it elsewhere.")
+    if whole != held:
+        content = lzma.compress(_tar(whole), preset=PRESET)
+        write_atomically(archive, lambda file: file.write(content))
+    for file in files:
+        file.unlink()
+    return len(whole)
+
+
+def _tar(records: Mapping[str, bytes]) -> bytes:
+    """Return an archive that says nothing but names and contents: the same records give the same bytes."""
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in sorted(records.items()):
+            facts = tarfile.TarInfo(name)
+            facts.size = len(content)
+            tar.addfile(facts, io.BytesIO(content))
+    return whole.getvalue()
+
+
+def _members(archive: Path) -> Mapping[str, bytes]:
+    """Return the records in an archive by name."""
+    try:
+        # A link could lead out of the folder, and a pipe would wait for a writer.
+        handle = os.open(archive, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(handle, "rb"):  # noqa: PTH123
+            facts = os.fstat(handle)
+    except OSError as error:
+        said = "it is a link" if archive.is_symlink() else error.strerror
+        raise DataError(f"Cannot read {archive}: {said}.") from error
+    if not stat.S_ISREG(facts.st_mode):
+        raise DataError(f"Expected {archive} to be a regular file.")
+    return _unpacked(archive, facts.st_mtime_ns, facts.st_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _unpacked(archive: Path, changed: int, size: int) -> Mapping[str, bytes]:
+    if size > MOST_PACKED:
+        raise DataError(f"Expected {archive} to have at most {MOST_PACKED:,} bytes, got {size:,}.")
+    unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MEMORY)
+    try:
+        content = unpack.decompress(archive.read_bytes(), MOST + 1)
+        if len(content) > MOST:
+            raise DataError(f"Expected {archive} to unpack to at most {MOST:,} bytes.")
+        if not unpack.eof or unpack.unused_data:
+            raise DataError(f"Expected {archive} to be one xz stream, got a part of one, or more behind it.")
+        return dict(_records(archive, content))
+    except (lzma.LZMAError, tarfile.TarError, EOFError) as error:
+        raise DataError(f"Expected {archive} to be a tar archive, compressed by xz: {error}.") from error
+
+
+def _records(archive: Path, content: bytes) -> Iterator[tuple[str, bytes]]:
+    seen: set[str] = set()
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
+        for one in tar:
+            file = tar.extractfile(one) if one.isreg() else None
+            if file is None or not _NAME.fullmatch(one.name) or one.name in seen:
+                raise DataError(f"Expected {archive} to hold JSON files, each once, got {one.name[:80]!r}.")
+            seen.add(one.name)
+            yield one.name, file.read()

@@ -1,0 +1,156 @@
+"""Packed results are read as files are: by every command, and as carefully."""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import dpbench
+from dpbench.analysis.reader import read_results
+from dpbench.board.folder import content_of, results_of
+from dpbench.cli import main
+from dpbench.errors import DataError
+from dpbench.records import packed
+from dpbench.records.result import Result
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("made")
+    for learner in ("class-means", "non-private"):
+        dpbench.run(learner, dataset="digits", seeds=1, unit="image", out=folder)
+    return {file.name: file.read_bytes() for file in folder.glob("*.json")}
+
+
+@pytest.fixture
+def folder(made: dict[str, bytes], tmp_path: Path) -> Path:
+    for name, content in made.items():
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+def called(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return int(ended.value.code or 0)
+
+
+def archive_of(*members: tuple[str, bytes]) -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as tar:
+        for name, content in members:
+            facts = tarfile.TarInfo(name)
+            facts.size = len(content)
+            tar.addfile(facts, io.BytesIO(content))
+    return lzma.compress(whole.getvalue())
+
+
+def linking() -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as tar:
+        facts = tarfile.TarInfo("a.json")
+        facts.type, facts.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(facts)
+    return lzma.compress(whole.getvalue())
+
+
+def test_packing_replaces_files_and_every_reader_finds_the_same_results(
+    folder: Path, made: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = [one.result for one in read_results([folder])[0]]
+    assert called("results", "pack", str(folder)) == 0
+    assert "2 results" in capsys.readouterr().out
+    assert [file.name for file in folder.iterdir()] == [packed.ARCHIVE]
+    filed, damaged = read_results([folder])
+    assert ([one.result for one in filed], damaged) == (before, [])
+    assert {one.file.name: packed.read_record(one.file) for one in filed} == made
+    assert called("results", "show", str(filed[0].file)) == 0
+    assert called("compare", *(str(one.file) for one in filed)) == 0
+
+
+def test_a_file_supersedes_what_is_packed_until_the_folder_is_packed_again(folder: Path) -> None:
+    packed.pack(folder)
+    (file, other) = (one.file for one in read_results([folder])[0])
+    mended = Result.read(file).model_copy(update={"status": "disputed"}).seal_result()
+    mended.write(folder)
+    assert Result.read(file) == mended != Result.read(other)
+    assert packed.pack(folder) == 2
+    assert Result.read(file) == mended
+    assert [one.name for one in folder.iterdir()] == [packed.ARCHIVE]
+
+
+def test_the_same_results_give_the_same_bytes(folder: Path, made: dict[str, bytes], tmp_path: Path) -> None:
+    packed.pack(folder)
+    again = tmp_path / "again"
+    again.mkdir()
+    for name, content in reversed(made.items()):
+        (again / name).write_bytes(content)
+        os.utime(again / name, (0, 0))
+    packed.pack(again)
+    assert (again / packed.ARCHIVE).read_bytes() == (folder / packed.ARCHIVE).read_bytes()
+
+
+def test_a_leaderboard_takes_packed_figures(folder: Path, made: dict[str, bytes], tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    place = root / "figures" / "a-figure"
+    place.mkdir(parents=True)
+    for name in made:
+        (folder / name).rename(place / name)
+    packed.pack(place)
+    stored, wrong = results_of(root, {})
+    assert ([one.file for one in stored], wrong) == ([f"figures/a-figure/{name}" for name in sorted(made)], [])
+    assert [content_of(one.path) for one in stored] == [json.loads(made[name]) for name in sorted(made)]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"not xz at all, but text", "compressed by xz"),
+        (lzma.compress(b"not tar" * 1000), "tar archive"),
+        (archive_of(("a.json", b"{}"))[:-20], "one xz stream"),
+        (archive_of(("a.json", b"{}")) + b"more", "one xz stream"),
+        (archive_of(("../a.json", b"{}")), r"each once, got '\.\./a\.json'"),
+        (archive_of(("a.json", b"{}"), ("a.json", b"{}")), "each once"),
+        (archive_of(("a.txt", b"{}")), "hold JSON files"),
+        (linking(), "hold JSON files"),
+    ],
+    ids=["not xz", "not tar", "cut", "longer", "outside", "twice", "no JSON", "link"],
+)
+def test_a_broken_archive_is_refused_in_a_sentence(tmp_path: Path, content: bytes, said: str) -> None:
+    place = tmp_path / "figures" / "a-figure"
+    place.mkdir(parents=True)
+    (place / packed.ARCHIVE).write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        read_results([place])
+    stored, wrong = results_of(tmp_path, {})
+    assert (stored, [one.file for one in wrong]) == ([], [f"figures/a-figure/{packed.ARCHIVE}"])
+    assert called("results", "show", str(place / "a.json")) == 1
+
+
+def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "MOST", 10_000)
+    (tmp_path / packed.ARCHIVE).write_bytes(archive_of(("a.json", bytes(20_000))))
+    with pytest.raises(DataError, match="unpack to at most 10,000 bytes"):
+        packed.names_in(tmp_path)
+
+
+def test_an_archive_that_is_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    packed.pack(folder)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / packed.ARCHIVE).symlink_to(folder / packed.ARCHIVE)
+    with pytest.raises(DataError, match="it is a link"):
+        packed.names_in(other)
+
+
+def test_an_odd_name_is_not_packed_and_nothing_is_removed(folder: Path) -> None:
+    (folder / "my notes.json").write_text("{}")
+    with pytest.raises(DataError, match="Expected the name of a result"):
+        packed.pack(folder)
+    assert len(list(folder.glob("*.json"))) == 3

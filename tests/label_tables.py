@@ -23,7 +23,7 @@ def scores(results: Sequence[Result], metric: str, said: Callable[[Interval], st
     for (data, learner, aim), by in _rows(results):
         cells = [said(by[step].metrics[metric]) if step in by and metric in by[step].metrics else "" for step in steps]
         if learner == ALONE:  # the same at every epsilon
-            cells = [next(cell for cell in cells if cell)] * len(steps)
+            cells = [next((cell for cell in cells if cell), "")] * len(steps)
         lines.append(f"| {' | '.join([data, f'`{learner}`', *[aim] * aims, *cells])} |")
     return "\n".join(lines)
 
@@ -39,7 +39,7 @@ def gains(results: Sequence[Result]) -> str:
         (alone, *_) = by[ALONE].values()
         cells = []
         for step in steps:
-            if step not in by[BOTH] or step not in by["thrift"]:
+            if step not in by[BOTH] or step not in by.get("thrift", {}):
                 cells.append("")
                 continue
             best = max(_mean(alone), _mean(by["thrift"][step]))

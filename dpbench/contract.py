@@ -33,7 +33,7 @@ from dpbench.hooks import hookimpl
 from dpbench.learning.defaults import components, effective_size, pace, travel
 from dpbench.learning.linear import GaussianPrior, LinearProbe, Standardise, residuals, standardisation, unit_norm
 from dpbench.learning.optimisers import AdamBC
-from dpbench.learning.probabilities import aimed, calibrated, choose_temperature, plan_temperature
+from dpbench.learning.probabilities import aimed, calibrated, choose_temperature, label_temperature, plan_temperature
 from dpbench.learning.probes import ProbeLearner
 from dpbench.learning.subspaces import PrincipalComponents, subspace_iteration
 from dpbench.learning.trainable import Trainable
@@ -99,6 +99,7 @@ __all__ = [
     "folded",
     "gaussian_sigma",
     "hookimpl",
+    "label_temperature",
     "locate",
     "pace",
     "plan_temperature",

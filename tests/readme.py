@@ -25,7 +25,7 @@ from dpbench.studies.figures import literature
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Prediction
 from dpbench.studies.reproduce.document import count_compared, coverage
-from tests import advice, forgeries, heat_map, learner_tables, receipt_loops, unit_tables
+from tests import advice, forgeries, heat_map, label_tables, learner_tables, receipt_loops, unit_tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "dpbench" / "docs"
@@ -435,7 +435,13 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "theory-pillar-tail": tail_table,
     "least-squares": lambda: learner_tables.least_squares(_results("least-squares"), _said),
     "theory-verdicts": verdicts_table,
-    "public-labels": partial(scores_table, "public-labels", "accuracy"),
+    "public-labels": lambda: label_tables.scores(_results("public-labels"), "accuracy", _said),
+    "public-labels-gain": lambda: label_tables.gains(_results("public-labels")),
+    "unequal-classes": lambda: label_tables.scores(_results("unequal-classes"), "balanced_accuracy", _said),
+    "calibration": lambda: label_tables.scores(
+        [one for one in _results("unequal-classes") if one.spec.metric == "accuracy"], "ece", _said
+    ),
+    "calibration-labels": lambda: label_tables.scores(_results("public-labels"), "ece", _said),
     "prototypes": partial(scores_table, "prototypes", "balanced_accuracy"),
     "advice": advice.table,
     "unit-epsilons": lambda: unit_tables.epsilons(_results("price-of-the-unit")),

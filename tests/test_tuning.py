@@ -289,6 +289,39 @@ def test_the_best_setting_wins_and_what_cannot_be_tried_is_on_record() -> None:
     assert (found.possible, found.tried, found.draw, found.public_labels) == (12, 12, "grid", 53)
 
 
+@dataclass(frozen=True)
+class Leans(Recites):
+    """Takes a share of the frequent class for the rare one, or says the frequent class of everything."""
+
+    name: ClassVar[str] = "leans"
+
+    blind: bool = False
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        def predict(x: Tensor) -> Tensor:
+            second = (x[:, 4] > 1) | (torch.arange(len(x)) % 3 == 0)
+            return torch.eye(CLASSES)[1 + (second & (not self.blind)).long()]
+
+        return predict
+
+
+@pytest.mark.parametrize(
+    ("metric", "blind"), [("accuracy", True), ("balanced_accuracy", False), ("worst_class_accuracy", False)]
+)
+def test_settings_are_chosen_by_what_the_protocol_compares_by(metric: Any, blind: bool) -> None:
+    frequent, rare = ((PUBLIC.y == label).nonzero().flatten() for label in (1, 2))
+    kept = torch.cat([frequent, rare[:2]])
+    roles = world()
+    task = replace(roles.task, metric=metric)
+    roles = replace(roles, task=task, public=PublicData(PUBLIC.x[kept], PUBLIC.y[kept]))
+    wanted = ResolvedSearch.model_validate({"space": {"blind": (True, False)}})
+    who = lambda doing: f"{doing} of 'leans'"
+    found = Bench(Leans(), who, roles, Budget(3, 1e-3), "rdp", wanted, "a test").choose()
+    assert found.chosen == {"blind": blind}
+    assert [trial.score is None for trial in found.trials] == [metric == "accuracy"] * 2
+    assert found.trials[0].accuracy == len(frequent) / len(kept)
+
+
 @pytest.mark.usefixtures("telling")
 def test_where_nothing_can_be_tried_the_first_reason_is_given() -> None:
     with pytest.raises(

@@ -65,11 +65,9 @@ def score(scores: np.ndarray, labels: np.ndarray, logits: bool = False) -> dict[
     A class without test examples has accuracy None and is left out of the balanced and the worst-class figures; in
     macro-F1 it counts as 0, like a class that is never guessed.
     """
-    classes = scores.shape[1]
-    guesses = scores.argmax(1)
-    matrix = np.bincount(classes * labels + guesses, minlength=classes**2).reshape(classes, classes)  # (true, guessed)
+    guesses, matrix = scores.argmax(1), count_confusion(scores, labels)
     kept = Evidence(tuple(map(tuple, matrix.tolist())), _calibration(scores, labels, guesses) if logits else None)
-    both = classes == 2 and len(kept.present) == 2
+    both = scores.shape[1] == 2 and len(kept.present) == 2
     return {
         **count_metrics(kept),
         "auroc": _auroc(scores[:, 1] - scores[:, 0], labels == 1) if both else None,
@@ -79,6 +77,12 @@ def score(scores: np.ndarray, labels: np.ndarray, logits: bool = False) -> dict[
         "confusion": write_confusion(kept.confusion),
         "calibration": kept.calibration,
     }
+
+
+def count_confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the confusion matrix, (true, guessed), of scores (n, classes) with labels (n,)."""
+    classes = scores.shape[1]
+    return np.bincount(classes * labels + scores.argmax(1), minlength=classes**2).reshape(classes, classes)
 
 
 def _calibration(logits: np.ndarray, labels: np.ndarray, guesses: np.ndarray) -> Calibration:

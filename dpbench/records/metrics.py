@@ -165,6 +165,14 @@ def count_metrics(kept: Evidence) -> dict[str, float | None]:
     return {name: facts.compute(kept) for name, facts in FACTS.items() if facts.compute is not None}
 
 
+def count_metric(name: str, confusion: Sequence[Sequence[int]]) -> float:
+    """Return one metric of a confusion matrix; accuracy for one that rests on scores, as AUROC does."""
+    compute = FACTS[name].compute or accuracy
+    value = compute(Evidence(tuple(map(tuple, confusion))))
+    assert value is not None  # what a board may rank by needs no probabilities
+    return value
+
+
 class Scores(BaseModel):
     """What one seed scored; None where a metric does not apply, as AUROC of more than two classes."""
 

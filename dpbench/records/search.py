@@ -57,13 +57,20 @@ class ResolvedSearch(Search):
 
 
 class Trial(BaseModel):
-    """One setting and its mean accuracy over validation labels, or why it has none."""
+    """One setting and its accuracy on all validation labels, or why it has none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     setting: dict[str, Any]
     accuracy: float | None = Field(ge=0, le=1)
     error: str | None = None
+    # By the metric that the protocol compares by, where that is not accuracy.
+    score: float | None = Field(default=None, ge=0, le=1, exclude_if=lambda value: value is None)
+
+    @property
+    def value(self) -> float | None:
+        """What settings are chosen by."""
+        return self.accuracy if self.score is None else self.score
 
 
 class SettingsSource(BaseModel):

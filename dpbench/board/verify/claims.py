@@ -139,7 +139,7 @@ def _word(claim: str, said: str) -> ClaimCheck:
 
 def _searched(stated: Selection, here: Selection) -> ClaimCheck:
     """Compare two searches: of the same settings, which score about the same, and of which a best one was chosen."""
-    scores = [{_key(one.setting): one.accuracy for one in it.trials} for it in (stated, here)]
+    scores = [{_key(one.setting): one.value for one in it.trials} for it in (stated, here)]
     if scores[0].keys() != scores[1].keys():
         said = "other settings are tried when the search is made again"
         return ClaimCheck(claim="search", verdict="differs", said=said)

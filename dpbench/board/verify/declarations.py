@@ -250,8 +250,8 @@ def _trials(record: Selection) -> Wrong:
         return
     if record.tried != len(record.trials):
         yield "search.tried", f"expected {len(record.trials)}, the trials on record, got {record.tried}"
-    highest = max((trial.accuracy for trial in record.trials if trial.accuracy is not None), default=None)
-    best = [trial.setting for trial in record.trials if highest is not None and close(trial.accuracy, highest)]
+    highest = max((trial.value for trial in record.trials if trial.value is not None), default=None)
+    best = [trial.setting for trial in record.trials if highest is not None and close(trial.value, highest)]
     outside = [trial for trial in record.trials if not _within(trial.setting, record.space)]
     if outside:
         yield "search.trials", f"expected settings of the space that was searched, got {outside[0].setting}"

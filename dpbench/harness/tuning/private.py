@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from dpbench.api import Budget, Learner, Predict, Task
@@ -13,6 +12,7 @@ from dpbench.errors import DpbenchError, NotPure, SpecError
 from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.plans import Who, settle
 from dpbench.harness.roles import Roles, copy_public
+from dpbench.harness.scoring import count_confusion
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.privacy.binding import bind
@@ -21,6 +21,7 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.randomness import Randomness, selection_generator
 from dpbench.privacy.curator import handle_of
 from dpbench.privacy.mechanisms.private_selection import Repeats, draw
+from dpbench.records.metrics import count_metric
 from dpbench.records.result import Privacy
 from dpbench.records.search import ResolvedSearch, Selection
 from dpbench.support.fields import filled_fields
@@ -107,8 +108,8 @@ def _one(
     fit = lambda own: own.fit(handle_of(curator), copy_public(fold.public), generator)
     predict: Predict = fit_isolated(learner, who("fit"), fit, curator.guard)
     scores = predict_isolated(learner, who("predict"), predict, fold.x, curator.task)
-    hits = float(np.mean(scores.argmax(1) == fold.y))
-    return hits, Winner(predict, setting, dict(curator.ledger.spent))
+    found = count_metric(curator.task.metric, count_confusion(scores, fold.y).tolist())
+    return found, Winner(predict, setting, dict(curator.ledger.spent))
 
 
 def _nothing(task: Task, privacy: Privacy) -> Winner:

@@ -14,6 +14,7 @@ from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.plans import Who, plan_of, settle
 from dpbench.harness.roles import Roles, copy_public
+from dpbench.harness.scoring import count_confusion
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.harness.tuning.simulated import simulated
@@ -26,6 +27,7 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.curator import handle_of
+from dpbench.records.metrics import count_metric
 from dpbench.records.search import ResolvedSearch, Selection, Trial
 from dpbench.support import progress
 
@@ -81,7 +83,7 @@ class Bench:
         search = self.search
         wanted, draw = spaces.list_settings(search.space, search.tries, search.seed)
         trials = self.trials(wanted)
-        best = max((trial for trial in trials if trial.accuracy is not None), key=_accuracy, default=None)
+        best = max((trial for trial in trials if trial.value is not None), key=_value, default=None)
         if best is None:
             raise SpecError(
                 f"None of the {len(trials)} settings of learner {self.learner.name!r} could be tried. The first: "
@@ -103,7 +105,7 @@ class Bench:
         folds = folds_of(self.roles, self.learner, self.search)
         tried = [self._planned(index, setting) for index, setting in enumerate(wanted)]
         groups = list(_groups(tried))
-        hits: dict[int, float] = defaultdict(float)
+        found: dict[int, np.ndarray] = {}  # confusion matrices (classes, classes) over all folds
         errors = {one.index: one.error for one in tried if one.error}
         with progress.meter("Tuning", len(groups) * len(folds)) as advance:
             for number, fold in enumerate(folds):
@@ -113,15 +115,19 @@ class Bench:
                         if isinstance(outcome, str):
                             errors[one.index] = outcome
                         else:
-                            hits[one.index] += outcome
+                            found[one.index] = outcome + found[one.index] if one.index in found else outcome
                     advance(1)
-        labels = sum(len(fold.y) for fold in folds)
         return [
             Trial(setting=one.setting, accuracy=None, error=errors[one.index])
             if one.index in errors
-            else Trial(setting=one.setting, accuracy=hits[one.index] / labels)
+            else self._scored(one.setting, found[one.index])
             for one in tried
         ]
+
+    def _scored(self, setting: spaces.Setting, confusion: np.ndarray) -> Trial:
+        counts, metric = confusion.tolist(), self.task.metric
+        own = None if metric == "accuracy" else count_metric(metric, counts)
+        return Trial(setting=setting, accuracy=count_metric("accuracy", counts), score=own)
 
     def _planned(self, index: int, setting: spaces.Setting) -> TrialPlan:
         try:
@@ -131,8 +137,10 @@ class Bench:
         except DpbenchError as error:
             return TrialPlan(index, setting, None, error=str(error))
 
-    def _outcomes(self, group: Sequence[TrialPlan], fold: Fold, number: int, mapped: MappedRows) -> list[float | str]:
-        """Return the number of hits of each setting, or why it has none."""
+    def _outcomes(
+        self, group: Sequence[TrialPlan], fold: Fold, number: int, mapped: MappedRows
+    ) -> list[np.ndarray | str]:
+        """Return the confusion matrix of each setting, or why it has none."""
         curators = [self._curator(one, fold, number) for one in group]
         probes = [one.learner for one in group if stackable(one.learner)]
         try:
@@ -148,7 +156,7 @@ class Bench:
             if len(group) == 1:
                 return [str(error)]
             return [self._outcomes([one], fold, number, mapped)[0] for one in group]  # which of them is it?
-        return [self._hits(one, predict, fold) for one, predict in zip(group, fits, strict=True)]
+        return [self._confusion(one, predict, fold) for one, predict in zip(group, fits, strict=True)]
 
     def _curator(self, one: TrialPlan, fold: Fold, number: int) -> LedgerCurator:
         """Bind the fold's rows with a noise that is the real run's once sums are multiplied by their weight."""
@@ -165,17 +173,17 @@ class Bench:
         predict: Predict = fit_isolated(one.learner, self.who("fit"), fit, curator.guard)
         return predict
 
-    def _hits(self, one: TrialPlan, predict: Predict, fold: Fold) -> float | str:
+    def _confusion(self, one: TrialPlan, predict: Predict, fold: Fold) -> np.ndarray | str:
         assert one.learner is not None
         try:
             scores = predict_isolated(one.learner, self.who("predict"), predict, fold.x, self.task)
         except DpbenchError as error:
             return str(error)
-        return float(np.count_nonzero(scores.argmax(1) == fold.y))
+        return count_confusion(scores, fold.y)
 
 
-def _accuracy(trial: Trial) -> float:
-    return trial.accuracy if trial.accuracy is not None else -1.0
+def _value(trial: Trial) -> float:
+    return trial.value if trial.value is not None else -1.0
 
 
 def _groups(tried: Sequence[TrialPlan]) -> Iterator[list[TrialPlan]]:

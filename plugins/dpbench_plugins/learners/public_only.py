@@ -56,11 +56,10 @@ class PublicOnly(Learner):
         import torch
         from sklearn.linear_model import LogisticRegression
 
-        if public.y is None or len(torch.unique(public.y)) < 2:
-            raise SpecError("Learner 'public-only' needs public labels of two classes or more. Add --public-labels.")
+        y = require_labels(public, self.name)
         standardise = standardisation(public.x)
         model = LogisticRegression(C=self.regularisation / len(public.x), max_iter=2000, random_state=0)
-        model.fit(standardise(public.x).cpu().numpy(), public.y.cpu().numpy())
+        model.fit(standardise(public.x).cpu().numpy(), y.cpu().numpy())
         two = len(model.coef_) == 1  # one row of weights, of the second class
         weight, shift = (torch.from_numpy(part).double() for part in (model.coef_, model.intercept_))
         weight, shift = (torch.cat([0 * part, part]) if two else part for part in (weight, shift))
@@ -73,7 +72,24 @@ class PublicOnly(Learner):
             known = (standardise(x).cpu().double() @ weight.T + shift).log_softmax(1).clamp(min=-1e3)
             return (known @ place).float() + never
 
-        return aimed(predict, curator.task, public, public.y.bincount(minlength=len(never)).double())
+        return aimed(predict, curator.task, public, y.bincount(minlength=len(never)).double())
+
+
+def require_labels(public: PublicData, who: str) -> Tensor:
+    """Return the public labels (m,).
+
+    Raises:
+        SpecError: there are none, or all are of one class; `who` is the learner that needs them.
+    """
+    if public.y is None or not len(public.y):
+        raise SpecError(f"Learner {who!r} needs public labels of two classes or more. Add --public-labels.")
+    if bool((public.y == public.y[0]).all()):
+        raise SpecError(
+            f"Learner {who!r} needs public labels of two classes or more, got {len(public.y)} of class "
+            f"{int(public.y[0])} alone. Label an example of another class, or use a learner that reads no labels, such "
+            "as thrift."
+        )
+    return public.y
 
 
 @hookimpl

@@ -100,13 +100,13 @@ class Thrift(Learner):
     def __post_init__(self) -> None:
         """Refuse what cannot be a projection, a power, a share or a bound."""
         if self.k is not None and self.k < 1:
-            raise SpecError(f"Expected k={self.k} >= 1 in learner 'thrift': the number of components kept.")
+            raise SpecError(f"Expected k={self.k} >= 1 in learner {self.name!r}: the number of components kept.")
         if self.graph is not None and not 0 <= self.graph <= 1:
-            raise SpecError(f"Expected graph={self.graph} in [0, 1] in learner 'thrift': a share of each row.")
+            raise SpecError(f"Expected graph={self.graph} in [0, 1] in learner {self.name!r}: a share of each row.")
         if not 0 <= self.whitening <= 1:
-            raise SpecError(f"Expected whitening={self.whitening} in [0, 1] in learner 'thrift': 1 whitens fully.")
+            raise SpecError(f"Expected whitening={self.whitening} in [0, 1] in learner {self.name!r}: 1 whitens fully.")
         if not self.clip > 0:
-            raise SpecError(f"Expected clip={self.clip} > 0 in learner 'thrift': in units of a row's norm.")
+            raise SpecError(f"Expected clip={self.clip} > 0 in learner {self.name!r}: in units of a row's norm.")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return k, graph, steps and learning rate. A component is estimated from two public examples at least."""
@@ -142,7 +142,7 @@ class Thrift(Learner):
         """Return the map (c, *shape) -> (c, coordinates), rows of norm sqrt(k) or less."""
         import torch
 
-        spectral, k, graph = spectrum(public), require_setting(self.k), require_setting(self.graph)
+        spectral, k, graph = spectrum(public, self.name), require_setting(self.k), require_setting(self.graph)
         components = spectral.soften(k, self.whitening)
         if graph == 0:
             return lambda x: components(x) * k**0.5
@@ -164,6 +164,7 @@ class Spectrum:
     centre: Tensor  # (d,) float64, of rows of unit norm
     components: PrincipalComponents
     examples: int
+    who: str = "thrift"  # reads it, for messages
 
     def soften(self, k: int, whitening: float) -> Transform:
         """Return the map (c, *shape) -> (c, k) on the leading components, rows of unit norm, or zero.
@@ -175,9 +176,9 @@ class Spectrum:
         most = min(self.examples - 1, features)
         if k > most:
             raise SpecError(
-                f"Expected k={k} in 1..{most} in learner 'thrift': fewer than the {self.examples} public examples, and "
-                f"no more than the {features} features. Add --public-fraction or --public-dataset, or set "
-                "thrift:k=..."
+                f"Expected k={k} in 1..{most} in learner {self.who!r}: fewer than the {self.examples} public examples, "
+                f"and no more than the {features} features. Add --public-fraction or --public-dataset, or set "
+                f"{self.who}:k=..."
             )
         relative = (values[-k:] / values[-1].clamp(min=1e-12)).clamp(min=1e-4)
         directions = (self.components.leading(k) * relative.pow(-whitening / 2)).T  # (k, d)
@@ -186,7 +187,7 @@ class Spectrum:
         return lambda rows: unit_norm(exact_linear(unit_norm(standardise(rows)), weight, shift))
 
 
-def spectrum(x: Tensor) -> Spectrum:
+def spectrum(x: Tensor, who: str = "thrift") -> Spectrum:
     """Return the components of public features (m, *shape), centred, scaled and brought to unit norm.
 
     Raises:
@@ -195,18 +196,18 @@ def spectrum(x: Tensor) -> Spectrum:
     flat = x.flatten(1)  # (m, d)
     if len(flat) < 2:
         raise SpecError(
-            f"Expected at least 2 public examples in learner 'thrift', got {len(flat)}. Add --public-fraction or "
+            f"Expected at least 2 public examples in learner {who!r}, got {len(flat)}. Add --public-fraction or "
             "--public-dataset."
         )
     mean, deviation = flat.mean(0), flat.std(0, correction=0)
     if not bool(deviation.isfinite().all()):
-        raise SpecError("Expected finite public features in learner 'thrift', got some that are not. Check the data.")
+        raise SpecError(f"Expected finite public features in learner {who!r}, got some that are not. Check the data.")
     # A feature that hardly varies in public may vary in private: it is not blown up.
     scale = deviation.clamp(min=max(0.1 * float(deviation.mean()), 1e-12)).rsqrt()
     standardise = Standardise(-mean * scale, scale)
     units = unit_norm(standardise(x)).double()
     centre = units.mean(0)
-    return Spectrum(standardise, centre, PrincipalComponents.of(units - centre, len(units)), len(units))
+    return Spectrum(standardise, centre, PrincipalComponents.of(units - centre, len(units)), len(units), who)
 
 
 def shrink_bias(head: Tensor, noise: float) -> Tensor:

@@ -155,7 +155,10 @@ def test_an_honest_receipt_has_no_mismatch() -> None:
         ({"audit": AuditFigures(epsilon_lower=2.5, method="a paper")}, "audit"),
         ({"audit": AuditFigures(failed=("noise",), method="a paper")}, "audit"),
         ({"training": Training(events=FEW)}, "size"),
-        ({"training": Training(events=FEW, size=1_000, batches=Batches(drawn="poisson"))}, "sampler"),
+        (
+            {"training": Training(events=FEW, size=1_000, batches=Batches(drawn="fixed-size-with-replacement"))},
+            "sampler",
+        ),
         ({"training": Training(events=NonPrivate(name="x"), size=1_000)}, "epsilon"),
     ],
 )

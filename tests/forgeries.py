@@ -392,7 +392,7 @@ FORGERIES: tuple[Forgery, ...] = (
     Forgery("Somebody else's result is removed", "workflow",
             lambda scene: boards.file_of(scene.root, "public-only").unlink(), "changes and removes nothing"),
     Forgery("Somebody else's result is replaced", "workflow", worse_result, "changes and removes nothing"),
-    Forgery("A board is changed so that it ranks more results", "verify", easier_board, "never edited"),
+    Forgery("A board is changed so that it ranks more results", "verify", easier_board, "must not change"),
     Forgery("A submission also changes the code of the checks", "workflow", with_code, "changes leaderboard/ alone"),
 )  # fmt: skip
 

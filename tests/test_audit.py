@@ -132,7 +132,7 @@ def test_results_of_other_randomness_or_other_code_are_refused() -> None:
 def test_a_learner_that_plans_and_never_asks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     made = prepared("class-means")
     monkeypatch.setattr(type(made.parts.learner), "fit", lambda *_: lambda x: torch.zeros(len(x), 10))
-    with pytest.raises(SpecError, match="planned questions and asked none"):
+    with pytest.raises(SpecError, match="planned questions but asked none"):
         audit_of(made, 0, CANARIES)
 
 

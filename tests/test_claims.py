@@ -265,7 +265,7 @@ def test_the_command_prints_a_table_and_the_sources_of_one_paper(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, _ = called(capsys, "paper", "--root", str(root))
-    assert code == 0 and "1 claims of 1 papers: 1 reproducible." in out and "Table 1" in out
+    assert code == 0 and "1 claims from 1 papers: 1 reproducible." in out and "Table 1" in out
 
 
 def test_the_command_prints_json_with_sources_and_verdicts(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -307,7 +307,7 @@ def site_of(root: Path) -> str:
 
 def test_the_page_shows_every_claim_with_its_sources_and_the_counts(root: Path) -> None:
     page = site_of(root)
-    assert "1 claims of 1 papers: 1 reproducible, 0 stated with margin" in page
+    assert "1 claims from 1 papers: 1 reproducible, 0 stated with margin" in page
     assert "Table 1" in page and 'name="verdict"' in page and '<option value="MNIST">' in page
 
 
@@ -321,7 +321,7 @@ def test_a_page_of_a_hostile_claim_escapes_it(root: Path) -> None:
 
 
 def test_a_leaderboard_without_claims_has_a_page_that_says_so(tmp_path: Path) -> None:
-    assert "No catalogue of claims" in site_of(tmp_path)
+    assert "no catalogue of claims" in site_of(tmp_path)
 
 
 def test_the_example_of_the_documentation_is_a_file_that_fits(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_split_and_c_are_flags(tmp_path: Path) -> None:
         (("--extractor", "pixel"), "Did you mean 'pixels'?"),
         (("--extractor", "pixels:side=3"), "Unknown option 'side'"),
         (("--plot", "plot.gif"), "Expected --plot plot.gif to end in .png, .svg or .pdf"),
-        (("--plot", "/dev/null/plot.png"), "Cannot write /dev/null"),
+        (("--plot", "/dev/null/plot.png"), "got /dev/null, which is a file"),
         (("--out", "/dev/null/x"), "Cannot write /dev/null/x"),
         (("--device", "nowhere"), "Device 'nowhere' cannot be used"),
     ],

@@ -109,7 +109,7 @@ def test_a_root_that_is_no_leaderboard_is_one_sentence(root: Path, tmp_path: Pat
 
 def test_where_the_page_goes_is_not_asked_where_none_is_made(root: Path, capsys: Captured) -> None:
     assert ask("build", "--check", "--site", "x", "--root", root) == 1
-    assert "give one of them" in capsys.readouterr().err
+    assert "Use only one of them" in capsys.readouterr().err
 
 
 def test_verify_prints_nothing_that_moves_a_terminal(root: Path, capsys: Captured) -> None:
@@ -133,7 +133,7 @@ def test_a_quick_look_keeps_a_record_and_nothing_calls_it_reproduced(root: Path,
     assert ask("verify", "--root", root) == 0
     (tiny,) = [one for one in build.index_of(root, registry.load()).standings if one.board.name == "tiny"]
     (entry,) = [one for one in tiny.entries if one.learner == "class-means"]
-    assert (entry.trust, entry.reproduced, name_trust(entry)) == ("re-run", False, "1 of 2 seeds run again")
+    assert (entry.trust, entry.reproduced, name_trust(entry)) == ("re-run", False, "1 of 2 seeds re-run")
     assert "scores" in entry.author_word
 
 

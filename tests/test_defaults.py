@@ -127,7 +127,9 @@ def test_a_run_of_the_papers_setting_has_it_spelled_out_and_a_search_leaves_it_a
     search = {"space": {"k": (5, 10)}}
     values = {"learner": "jl:paper,steps=20", "seeds": 1, "search": search}
     result = run(make_spec(values, "the test"), device="cpu")
-    assert result.spec.learner.options == {**dataclasses.asdict(JL(**{**JL.paper, "steps": 20})), "k": 40}
+    spelled = dataclasses.asdict(JL(**{**JL.paper, "steps": 20}))
+    del spelled["optimiser"]  # added after results were published: left out at its default
+    assert result.spec.learner.options == {**spelled, "k": 40}
     with pytest.raises(SpecError, match="has nothing to search"):
         run(make_spec({**values, "search": {"space": "own"}}, "the test"), device="cpu")
 
@@ -140,7 +142,7 @@ def test_a_score_that_a_guess_would_have_is_said_to_be_none(tmp_path: Path, caps
     values = {"learner": "class-means", "seeds": 2, "epsilon": 0.003}
     (said,) = guessing(run(make_spec(values, "the test"), device="cpu"))
     assert "the largest class's share of the test split, 14.5%:" in said
-    assert "chance 10.0%" in said
+    assert "chance: 10.0%" in said
     assert guessing(run(make_spec({**values, "epsilon": 8}, "the test"), device="cpu")) == []
     command = ("run", "--learner", "class-means", "--seeds", "2", "--epsilon", "0.003", "--out", str(tmp_path))
     assert called(*command) == 0

@@ -193,7 +193,7 @@ def test_a_busy_server_is_asked_again(server: Server, tmp_path: Path) -> None:
 
 def test_another_file_is_deleted(server: Server, tmp_path: Path) -> None:
     server.content = CONTENT[::-1]
-    assert "got another file, which is deleted" in refused(server, tmp_path)
+    assert "got another file, now deleted" in refused(server, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -208,7 +208,7 @@ def test_a_part_that_is_as_long_or_longer_but_another_file_is_deleted(
     server: Server, tmp_path: Path, extra: int
 ) -> None:
     (tmp_path / "x.bin").write_bytes(bytes(len(CONTENT) + extra))
-    assert "which is deleted" in refused(server, tmp_path)  # the server says 416
+    assert "now deleted" in refused(server, tmp_path)  # the server says 416
     assert server.asked == [f"bytes={len(CONTENT) + extra}-"]
     assert got(server, tmp_path) == CONTENT
 

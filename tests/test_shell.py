@@ -160,7 +160,7 @@ with output.stop_on_interrupt():
         time.sleep(60)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50)
-    assert done.returncode == 130 and done.stderr.startswith("dpbench: Interrupted. Workers that did not end")
+    assert done.returncode == 130 and done.stderr.startswith("dpbench: Interrupted. Unfinished workers were stopped")
 
 
 def test_seeds_of_another_code_and_lines_that_were_cut_off_are_not_taken(tmp_path: Path) -> None:

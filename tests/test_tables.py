@@ -339,4 +339,4 @@ def test_of_many_classes_the_most_frequent_errors_are_shown() -> None:
 
 def test_of_a_result_from_before_it_was_kept_no_matrix_is_shown_and_probabilities_are_said_to_be_missing() -> None:
     assert list(write_confusion(one(LOW, "pillar").result)) == []
-    assert "from before" in dict(description.describe_result(one(LOW, "pillar")))["probabilities"]
+    assert "did not record them" in dict(description.describe_result(one(LOW, "pillar")))["probabilities"]

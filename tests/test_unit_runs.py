@@ -83,7 +83,7 @@ def test_the_run_of_an_image_says_what_it_costs_a_patient() -> None:
     assert (units.largest, units.median, units.images) == (30, 1, found.task.private)
     assert units.largest_epsilon > 20 * stated
     assert math.isclose(units.median_epsilon, stated)
-    assert any("For the patient with most images (30)" in remark for remark in found.remarks)
+    assert any("with the most images (30)" in remark for remark in found.remarks)
     assert not list(check_task(found))
     forged = found.task.units.model_copy(update={"largest_epsilon": stated}) if found.task.units else None
     lying = found.model_copy(update={"task": found.task.model_copy(update={"units": forged})})

@@ -125,7 +125,7 @@ def test_images_of_a_unit_that_is_trained_on_are_counted_in_the_test_split_and_n
     mixed = roles(Owned(first_test=0), public_fraction=0.3)
     shared = {int(owner) for owner in OWNER[private_places(mixed)]} & set(range(50))
     assert mixed.compared().overlap["test in private"].units == len(shared) > 0
-    with pytest.raises(SpecError, match=r"No board takes this run"):
+    with pytest.raises(SpecError, match=r"No board accepts this run"):
         check_sharing(mixed, "board")
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from dpbench.support.folders import replace_site
 from dpbench.board.index import Index
 from dpbench.registry import Registry, load
 from dpbench.site import entry_pages, layout, pages
@@ -55,7 +56,7 @@ def build_site(
     """
     layout.check_names(index)
     site = Site.of(index, root, plugins or load(), docs=docs is not None)
-    with layout.replace_site(out) as folder:
+    with replace_site(out) as folder:
         with entry_pages.write_entries(site, folder):
             pages.write(site, folder)
         if docs is not None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from dpbench.support.folders import replace_folder
 from dpbench.errors import OutputError
-from dpbench.site.layout import replace_folder
 from dpbench.support.files import sha256, write_atomically, write_json
 
 MARKER = ".dpbench-published.json"

@@ -1,0 +1,76 @@
+"""Folders that are complete or absent: a built site, or another folder, is replaced as a whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from dpbench.errors import OutputError
+
+MARKER = ".dpbench-site"
+_MARK = b"Made by `dpbench leaderboard build`, which replaces this folder as a whole.\n"
+
+
+@contextmanager
+def replace_site(out: Path) -> Iterator[Path]:
+    """Yield a new folder beside `out` that takes its place when the block ends well, and vanishes when it does not.
+
+    Raises:
+        OutputError: `out` is something that no build made, or its place cannot be written.
+    """
+    out = out.resolve()
+    if out.exists() and not (out / MARKER).is_file() and not (out.is_dir() and not any(out.iterdir())):
+        raise OutputError(
+            f"Expected {out} to be absent, empty or a site that dpbench built, as it is replaced as a whole: it has no "
+            f"{MARKER}. Choose another folder."
+        )
+    try:
+        with replace_folder(out) as new:
+            (new / MARKER).write_bytes(_MARK)
+            yield new
+    except OSError as error:
+        raise OutputError(
+            f"Cannot write the site {out}: {error.strerror}. Choose a folder that can be written."
+        ) from error
+
+
+@contextmanager
+def replace_folder(folder: Path, kept: Sequence[str] = ()) -> Iterator[Path]:
+    """Yield a new folder beside `folder` that takes its place when the block ends well, with what is `kept` of it.
+
+    Whatever interrupts it, the old folder is there or the new one.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))  # same disk: renaming is enough
+    try:
+        yield new
+        new.chmod(0o755)  # a temporary folder is its owner's alone
+        _swap(new, folder, kept)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _swap(new: Path, folder: Path, kept: Sequence[str]) -> None:
+    old = new.with_name(f"{new.name}.old")
+    moved = [name for name in kept if os.path.lexists(folder / name)]
+    try:
+        for name in moved:
+            (folder / name).rename(new / name)
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+    except BaseException:
+        if new.exists():
+            if old.exists():
+                old.rename(folder)
+            for name in moved:
+                if os.path.lexists(new / name):
+                    (new / name).rename(folder / name)
+        raise
+    finally:
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)

@@ -109,7 +109,7 @@ class Moving(Proxy):
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
 def test_contributions_have_the_same_bits_wherever_a_row_stands(learner: Learner) -> None:
     rows, public = private_rows(N, D, CLASSES), private_rows(150, D, CLASSES, seed=1)
-    task = Task((D,), CLASSES, N, torch.device("cpu"))
+    task = Task((D,), CLASSES, N, torch.device("cpu"), public=len(public))
     learner = learner.settle(task, Budget(1.0, 1e-5))
     plan = check_plan(learner.plan(task, Budget(1.0, 1e-5)), learner.name)
     moving = Moving(curator_over(rows, plan, 2.0, CLASSES).curator)

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from dpbench.support.folders import replace_site
 from dpbench.docs.reference import Command, generate_pages
 from dpbench.errors import DocsMissing, DocsNotBuilt
 from dpbench.registry import load
+from dpbench.support.folders import replace_site
 from dpbench.support.paths import PACKAGE, cache_folder
 
 SOURCE = Path(__file__).parent

@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from dpbench.support.folders import replace_site
 from dpbench.board.index import Index
 from dpbench.registry import Registry, load
 from dpbench.site import entry_pages, layout, pages
 from dpbench.site.context import Site
+from dpbench.support.folders import replace_site
 
 __all__ = ["build_site"]
 

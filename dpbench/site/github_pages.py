@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dpbench.support.folders import replace_folder
 from dpbench.errors import OutputError
 from dpbench.support.files import sha256, write_atomically, write_json
+from dpbench.support.folders import replace_folder
 
 MARKER = ".dpbench-published.json"
 """The digests of all that was published beside it: what is not among them is somebody else's."""

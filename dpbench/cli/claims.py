@@ -95,7 +95,7 @@ def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
     console.print(table, highlight=False)
     counts = Counter(one.judgement for one in verdicts)
     told = ", ".join(f"{count} {word}" for word, count in counts.most_common())
-    console.print(f"{len(verdicts)} claims of {len(papers)} papers: {told}.", highlight=False, soft_wrap=True)
+    console.print(f"{len(verdicts)} claims from {len(papers)} papers: {told}.", highlight=False, soft_wrap=True)
     console.print(
         "A verdict says what follows from the numbers as printed, under Poisson sampling. dpbench claims PAPER shows "
         "where each number stands.", highlight=False, soft_wrap=True,

@@ -15,8 +15,8 @@ class AdamBC:
     """Adam whose second moment is rid of the noise's variance (Tang, Shpilevskiy and Lecuyer 2024, arXiv:2312.14334).
 
     `noise` is the std of the noise in each number of a gradient. What is left is at least the square of `noise` times
-    the share of it that its own estimate is uncertain by, so that no number is divided by what is noise alone. Differs from the
-    paper, whose floor is a setting.
+    the share of it that its own estimate is uncertain by, so that no number is divided by what is noise alone. Differs
+    from the paper, whose floor is a setting.
     """
 
     def __init__(self, noise: float) -> None:

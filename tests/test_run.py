@@ -425,9 +425,7 @@ def test_a_sweep_may_allow_public_images_that_are_private_ones(tmp_path: Path) -
 
 
 def test_no_board_takes_a_run_that_allows_public_images_to_be_private_ones() -> None:
-    with pytest.raises(
-        SpecError, match="the test: no board allows public images that are also private"
-    ):
+    with pytest.raises(SpecError, match="the test: no board allows public images that are also private"):
         entry_spec(find_board("digits-eps1"), {"learner": "class-means", "allow_overlap": True}, load(), "the test")
 
 

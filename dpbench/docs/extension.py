@@ -64,9 +64,7 @@ def _usable(app: Sphinx, page: str, template: str, context: dict[str, Any], doct
     body = body.replace("<pre>", '<pre tabindex="0">')
     body = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
     body = _SIGNATURE.sub(_signature, body)
-    context["body"] = (
-        _LEAF.sub(r"<details><summary>\1</summary>\2</details></section>", body) if page in FOLDED else body
-    )
+    context["body"] = _LEAF.sub(_FOLDED, body) if page in FOLDED else body
 
 
 def _signature(found: re.Match[str]) -> str:

@@ -273,7 +273,7 @@ def test_no_page_scrolls_sideways_and_the_answer_is_seen_without_scrolling(chrom
                     assert box is not None and box["y"] + box["height"] < 900, path
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_axe_finds_no_serious_fault(chromium: Browser, site: Path, theme: Theme) -> None:
     from axe_playwright_python.sync_playwright import Axe
 

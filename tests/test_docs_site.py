@@ -209,7 +209,7 @@ def test_a_page_fits_the_window_and_asks_nothing_of_elsewhere(path: str, site: P
             assert seen.complaints == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_axe_finds_no_serious_fault_and_no_page_is_endless(site: Path, chromium: Browser, theme: Theme) -> None:
     from axe_playwright_python.sync_playwright import Axe
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from dpbench.api import Extractor, PublicData, Records, Split, Task
+from dpbench.api import Extractor, Records, Split, Task
 from dpbench.data import cache
 from dpbench.data.concat import Concat
 from dpbench.errors import DataError, DataMissing, SpecError
@@ -33,11 +33,6 @@ class PublicPart:
     y: Tensor  # (m,) int64
     private: int  # private images
     classes: tuple[str, ...]
-
-    @property
-    def public(self) -> PublicData:
-        """The images with their labels."""
-        return PublicData(self.x, self.y)
 
     @property
     def task(self) -> Task:

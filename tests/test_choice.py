@@ -51,8 +51,10 @@ from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.mechanisms import private_selection
 from dpbench.privacy.mechanisms.choice import question
+from dpbench.privacy.mechanisms.choice.cells import Cells
 from dpbench.privacy.mechanisms.choice.choice_plan import divergence, eps0_of, loss_variable
-from dpbench.privacy.mechanisms.choice.question import Cells, check_matrix, choose, losses, project_totals
+from dpbench.privacy.mechanisms.choice.question import check_matrix, choose, losses
+from dpbench.privacy.mechanisms.choice.steps import project_totals
 from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.audit import Audit
 from dpbench.records.result import Result

@@ -25,14 +25,9 @@ from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.core.sum import Sum
 from dpbench.privacy.core.witness import SumObservation, Witness
-from dpbench.privacy.mechanisms.choice.question import (
-    LeastLoss,
-    Majorities,
-    counts,
-    losses,
-    number_cells,
-    project_totals,
-)
+from dpbench.privacy.mechanisms.choice.cells import counts, number_cells
+from dpbench.privacy.mechanisms.choice.question import LeastLoss, Majorities, losses
+from dpbench.privacy.mechanisms.choice.steps import project_totals
 from dpbench.privacy.mechanisms.residual.bases import DenseBasis
 from dpbench.privacy.mechanisms.residual.form import Residual
 from dpbench.privacy.mechanisms.votes import deal

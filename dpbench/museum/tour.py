@@ -96,8 +96,8 @@ EXHIBITS: tuple[Exhibit, ...] = (
         patients=patients.PatientDigits, images=patients.LARGEST,
     ),
     BrokenCore(cores.mean_over_drawn_images, _UNITS, _WHOLE, patients=patients.PatientDigits),
-    BrokenCore(cores.unbounded_losses, "mechanisms.choice.question:_steps", elections.Stumps, noise=0),
-    BrokenCore(cores.two_sided_scores, "mechanisms.choice.question:_steps", elections.Stumps),
+    BrokenCore(cores.unbounded_losses, "mechanisms.choice.steps:_steps", elections.Stumps, noise=0),
+    BrokenCore(cores.two_sided_scores, "mechanisms.choice.steps:_steps", elections.Stumps),
     BrokenCore(
         cores.losses_in_every_class, "mechanisms.choice.parts:PartLosses.integers", elections.NearestExamples,
         noise=1 / 10,

@@ -90,7 +90,7 @@ class Curator(Answerer):
         """
         from dpbench.privacy.mechanisms.choice.question import LeastLoss
 
-        chosen: int = self.answer(LeastLoss(losses, release, project, chunk_size))
+        chosen: int = self.answer(LeastLoss(losses, release, project, chunk_size=chunk_size))
         return chosen
 
     def noisy_choices(
@@ -120,10 +120,10 @@ class Curator(Answerer):
         from dpbench.privacy.mechanisms.choice.parts import LeastLosses
         from dpbench.privacy.mechanisms.choice.question import Majorities
 
-        asked = (
-            Majorities(votes, release, chunk_size) if part is None else LeastLosses(votes, part, release, chunk_size)
-        )
-        chosen: Tensor = self.answer(asked)
+        if part is None:
+            chosen: Tensor = self.answer(Majorities(votes, release, chunk_size=chunk_size))
+        else:
+            chosen = self.answer(LeastLosses(votes, release, part, chunk_size=chunk_size))
         return chosen
 
     def noisy_votes(

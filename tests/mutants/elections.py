@@ -11,12 +11,12 @@ PLANS = CHOICE + "epsilon_of_three_mixed_plans_is_that_by_hand_and_of_two_accoun
 
 MUTANTS = (
     Mutant(
-        "losses not clamped", "one row decides a choice", "mechanisms/choice/question.py",
+        "losses not clamped", "one row decides a choice", "mechanisms/choice/steps.py",
         edit(".nan_to_num(0.0).clamp_(0, 1).mul_(", ".nan_to_num(0.0).mul_("),
         (CHOICE + "a_row_moves_every_total_by_0_to_1_whatever_it_says",),
     ),
     Mutant(
-        "losses from -1 to 1", "totals move both ways, which takes twice the noise", "mechanisms/choice/question.py",
+        "losses from -1 to 1", "totals move both ways, which takes twice the noise", "mechanisms/choice/steps.py",
         edit(".clamp_(0, 1).mul_(", ".clamp_(-1, 1).mul_("),
         (CHOICE + "a_row_moves_every_total_by_0_to_1_whatever_it_says",),
     ),
@@ -43,19 +43,11 @@ MUTANTS = (
     ),
     Mutant(
         "a choice that is not spent", "it is asked without end", "mechanisms/choice/question.py",
-        edit("""        \"\"\"The one that pays.\"\"\"
-        return (self.release,)
-
-    def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> int:
-        \"\"\"Add up losses, choose.\"\"\"
-        choice: Choice = spent[0]
-""", """        \"\"\"The one that pays.\"\"\"
-        return ()
-
-    def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> int:
-        \"\"\"Add up losses, choose.\"\"\"
-        choice: Any = curator.ledger.planned(self.release)
-"""),
+        (
+            ('The one that pays."""\n        return (self.release,)', 'The one that pays."""\n        return ()'),
+            ("choice: Choice = spent[0]\n        if choice.parts",
+             "choice: Any = curator.ledger.find_release(self.release)\n        if choice.parts"),
+        ),
         (CHOICE + "a_choice_finds_what_loses_least_and_spends_its_step",),
     ),
     Mutant(
@@ -113,7 +105,7 @@ MUTANTS = (
         (PARTS + "a_unit_in_several_parts_moves_every_combination_by_at_most_1",),
     ),
     Mutant(
-        "losses rounded to the nearest", "those of a unit add up to more than 1", "mechanisms/choice/question.py",
+        "losses rounded to the nearest", "those of a unit add up to more than 1", "mechanisms/choice/steps.py",
         edit("shares.unsqueeze(1)).floor_()", "shares.unsqueeze(1)).round_()"),
         (PARTS + "a_unit_in_several_parts_moves_every_combination_by_at_most_1",),
     ),

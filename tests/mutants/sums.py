@@ -218,7 +218,7 @@ MUTANTS = (
     ),
     Mutant(
         "losses of a unit added and not averaged", "thirty images lose thirty times as much",
-        "mechanisms/choice/question.py",
+        "mechanisms/choice/steps.py",
         edit("if shares is not None:  # down", "if False:  # down"),
         (UNITS + "a_unit_loses_at_most_one_by_each_candidate_and_gains_nothing",),
     ),

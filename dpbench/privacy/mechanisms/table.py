@@ -67,7 +67,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
     from dpbench.privacy.core.map import Map
     from dpbench.privacy.core.sum import Sum
     from dpbench.privacy.mechanisms import votes
-    from dpbench.privacy.mechanisms.choice import parts, question, replay
+    from dpbench.privacy.mechanisms.choice import cells, parts, question, replay
     from dpbench.privacy.mechanisms.residual.form import Residual
 
     return (
@@ -87,7 +87,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
             "mechanisms.choice",
             Choice,
             (question.LeastLoss, question.Majorities, parts.LeastLosses),
-            (question.Cells, parts.PartLosses),
+            (cells.Cells, parts.PartLosses),
             AuditReplay(replay.replay, probe=replay.probe, laws=replay.laws),
             claims=(
                 Claim("one example moves each loss by 0 to 1, the law by eps0", ("test_choice",), "question"),

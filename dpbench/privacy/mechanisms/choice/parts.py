@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,45 +40,28 @@ from dpbench.privacy.core.chunk import Chunk, RowFn
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.blocks import blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
-from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, check_chunk_size
-from dpbench.privacy.core.plan import Planned
+from dpbench.privacy.core.ledger_curator import LedgerCurator
+from dpbench.privacy.mechanisms.choice.cells import in_bytes, whole_numbers
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
 from dpbench.privacy.mechanisms.choice.question import (
+    ChoiceQuestion,
     check_losses,
     choose_parts,
-    in_bytes,
-    loss_grid,
-    loss_steps,
     rows_held,
     single_block,
     sum_over_rows,
-    whole_numbers,
 )
+from dpbench.privacy.mechanisms.choice.steps import loss_grid, loss_steps
 
 
 @dataclass(frozen=True)
-class LeastLosses(Question):
+class LeastLosses(ChoiceQuestion):
     """A candidate for each part that loses little; see `Curator.noisy_choices`.
 
-    Raises:
-        SpecError: a chunk size that is none.
+    Rows are losses by each candidate of their part, (c, N); `part` is the part that each row touches, (c,) int64.
     """
 
-    kind: ClassVar[type[Planned]] = Choice
-
-    rows: RowFn  # what each row loses by each candidate of its part, (c, N)
-    part: Callable[[Chunk], Tensor]  # the part that each row touches, (c,) int64
-    release: str
-    chunk_size: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a chunk size that is none."""
-        check_chunk_size(self.chunk_size)
-
-    @property
-    def releases(self) -> tuple[str, ...]:
-        """The one that pays."""
-        return (self.release,)
+    part: Callable[[Chunk], Tensor]
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
         """Add up losses by part, choose for each."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,36 +39,44 @@ from dpbench.privacy.core.randomness import Draws
 from dpbench.privacy.core.rows import CHUNK_BYTES
 from dpbench.privacy.core.sum import in_turn
 from dpbench.privacy.core.witness import ChoiceObservation
+from dpbench.privacy.mechanisms.choice.cells import counts, in_bytes, number_cells
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
-
-BITS = 20  # losses are whole steps of 2^-20
-FEWER_BITS = 10  # of a loss that is multiplied by counts in steps of 2^-20: eight million units fit into 53 bits
-HELD = 2**24  # losses of a chunk that are held at once
+from dpbench.privacy.mechanisms.choice.steps import HELD, loss_grid, loss_steps, project_totals
 
 
 @dataclass(frozen=True)
-class LeastLoss(Question):
-    """A candidate that loses little; see `Curator.noisy_choice`.
+class ChoiceQuestion(Question):
+    """A question that one planned choice pays for.
 
     Raises:
-        SpecError: a chunk size that is none.
+        SpecError: a chunk size below 1.
     """
 
     kind: ClassVar[type[Planned]] = Choice
 
-    rows: RowFn  # what each row loses by each candidate, (c, N); with `project` the cell of each row, (c,) int64
+    rows: RowFn
+    """What each row loses or votes for: see the questions."""
     release: str
-    project: Tensor | None = None
-    chunk_size: int | None = None
+    chunk_size: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse a chunk size that is none."""
+        """Refuse a chunk size below 1."""
         check_chunk_size(self.chunk_size)
 
     @property
     def releases(self) -> tuple[str, ...]:
         """The one that pays."""
         return (self.release,)
+
+
+@dataclass(frozen=True)
+class LeastLoss(ChoiceQuestion):
+    """A candidate that loses little; see `Curator.noisy_choice`.
+
+    Rows are losses by each candidate, (c, N); with `project` the cell of each row, (c,) int64.
+    """
+
+    project: Tensor | None = None
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> int:
         """Add up losses, choose."""
@@ -114,27 +122,8 @@ class LeastLoss(Question):
 
 
 @dataclass(frozen=True)
-class Majorities(Question):
-    """A candidate for each part, one that got many votes; see `Curator.noisy_choices`.
-
-    Raises:
-        SpecError: a chunk size that is none.
-    """
-
-    kind: ClassVar[type[Planned]] = Choice
-
-    rows: RowFn  # what each row votes for, (c,) int64
-    release: str
-    chunk_size: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a chunk size that is none."""
-        check_chunk_size(self.chunk_size)
-
-    @property
-    def releases(self) -> tuple[str, ...]:
-        """The one that pays."""
-        return (self.release,)
+class Majorities(ChoiceQuestion):
+    """A candidate for each part, one that got many votes; see `Curator.noisy_choices`. Rows are votes, (c,) int64."""
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
         """Count votes, choose for each part."""
@@ -278,28 +267,6 @@ def losses(block: Contribution, count: int, shares: Tensor | None = None) -> Int
     return IntegerSum(steps.sum(0, dtype=torch.float64).to(torch.int64), loss_grid(block.rows))
 
 
-def loss_steps(lost: Tensor, shares: Tensor | None = None) -> Tensor:
-    """Return losses (c, N) in whole steps of 2^-20: from 0 to 2^20, or to the share of that which a row is."""
-    steps = _steps(lost)
-    if shares is not None:  # down, so that those of a unit add up to 2^20 at most
-        steps = steps.double().mul_(shares.unsqueeze(1)).floor_()
-    return steps
-
-
-def project_totals(cells: IntegerSum, matrix: Tensor) -> IntegerSum:
-    """Return the total losses (N,) of rows counted by cell, given a checked matrix of those of a row in each cell.
-
-    Sensitivity: that of `losses`: a row adds the steps of its cell. Products and sums are whole numbers below 2^53.
-    Rows that are shares of units count in steps themselves: then a loss keeps fewer, so that these fit too.
-    """
-    bits = BITS if float(cells.grid) == 1 else FEWER_BITS
-    total = torch.zeros(matrix.shape[1], dtype=torch.float64, device=cells.total.device)
-    held = max(1, HELD // matrix.shape[1])  # cells at once
-    for some, part in zip(torch.split(cells.total, held), torch.split(matrix, held), strict=True):
-        total += some.double() @ _steps(part.to(total.device).double(), bits)
-    return IntegerSum(total.to(torch.int64), cells.grid * 2.0**-bits)
-
-
 def check_matrix(project: Tensor, candidates: int) -> Tensor:
     """Return a copy of a public matrix of losses (cells, N), or refuse it.
 
@@ -314,100 +281,3 @@ def check_matrix(project: Tensor, candidates: int) -> Tensor:
     if not (low >= 0 and high <= 1):
         raise SpecError(f"Expected losses in [0, 1] in project, got {low:g} to {high:g}: divide by the largest.")
     return matrix.clone()  # nothing that runs over rows can reach it
-
-
-def _steps(numbers: Tensor, bits: int = BITS) -> Tensor:
-    return numbers.nan_to_num(0.0).clamp_(0, 1).mul_(2.0**bits).round_()
-
-
-def loss_grid(like: Tensor) -> Tensor:
-    """Return what a step of a loss is worth, where this tensor is."""
-    return torch.tensor(2.0**-BITS, dtype=torch.float64, device=like.device)
-
-
-@dataclass(frozen=True)
-class Cells(Contribution):
-    """Row i contributes the unit vector of its cell, or nothing where its index is not in [0, count)."""
-
-    index: Tensor  # (c,) int64
-    count: int
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def norms(self) -> Tensor:
-        """Return (c,) float64: 1 for a row in a cell, else 0."""
-        return self._inside().double()
-
-    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
-        """Return how many rows are in each cell, (count,): whole numbers, whatever the clip, which must be 1.
-
-        Sensitivity: adding or removing one row moves one cell by 1. With `shares` a row counts for its share of 2^20
-        steps, rounded down.
-        """
-        if clip != 1:
-            raise SpecError(f"Expected clip=1 of rows in cells, got {clip:g}: each counts once.")
-        inside = self._inside()
-        if shares is None:
-            total = torch.bincount(self.index[inside], minlength=self.count)
-            return IntegerSum(total, torch.ones((), dtype=torch.float64, device=total.device))
-        steps = (shares * 2.0**BITS).floor_()[inside]
-        total = torch.bincount(self.index[inside], steps, minlength=self.count).to(torch.int64)
-        return IntegerSum(total, loss_grid(total))
-
-    def take(self, rows: Tensor) -> Cells:
-        """Return the rows with these indices."""
-        return Cells(self.index.index_select(0, rows), self.count)
-
-    def dense(self) -> Tensor:
-        """Return the unit vectors, (c, count): of a few rows, for checks."""
-        inside = self._inside()
-        units = torch.zeros(len(self), self.count, device=self.index.device)
-        units[inside, self.index[inside]] = 1
-        return units
-
-    def _inside(self) -> Tensor:
-        return (self.index >= 0) & (self.index < self.count)
-
-
-def counts(block: Contribution, shares: Tensor | None = None) -> IntegerSum:
-    """Return how many rows of a chunk are in each cell.
-
-    Sensitivity: adding or removing one row moves one count by 1, or by its share.
-    """
-    return block.integers(1.0, shares)
-
-
-def number_cells(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:
-    """Return the row function whose whole numbers are taken for cells.
-
-    Raises:
-        SpecError: when called, if it returns anything but whole numbers, one a row.
-    """
-
-    def in_cells(chunk: Chunk) -> Cells:
-        return Cells(whole_numbers(rows(chunk), "cells"), count)
-
-    return in_cells
-
-
-def whole_numbers(index: object, over: str) -> Tensor:
-    """Return what a row function over cells, or over parts, returned.
-
-    Raises:
-        SpecError: it is anything but whole numbers, one a row.
-    """
-    if not isinstance(index, Tensor) or index.dtype != torch.int64 or index.ndim != 1:
-        kind = f"{index.dtype} {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
-        raise SpecError(f"Expected one whole number a row, int64 (c,), from a row function over {over}, got {kind}.")
-    return strip_subclass(index)
-
-
-def in_bytes(rows: RowFn) -> RowFn:
-    """Return a row function whose whole numbers are told apart by their bytes, (c, 8): none is near another."""
-
-    def apart(chunk: Chunk) -> Tensor:
-        index: Any = rows(chunk)
-        return index.long().contiguous().view(torch.uint8).reshape(len(index), 8).float()  # type: ignore[no-any-return]
-
-    return apart

@@ -1,0 +1,105 @@
+"""Rows that each count in one cell, or in none: votes, and losses that follow from a public matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpbench.errors import SpecError
+from dpbench.privacy.core.chunk import Chunk, RowFn
+from dpbench.privacy.core.exact.quantised import strip_subclass
+from dpbench.privacy.core.exact.sums import IntegerSum
+from dpbench.privacy.core.forms.contributions import Contribution
+from dpbench.privacy.mechanisms.choice.steps import BITS, loss_grid
+
+
+@dataclass(frozen=True)
+class Cells(Contribution):
+    """Row i contributes the unit vector of its cell, or nothing where its index is not in [0, count)."""
+
+    index: Tensor  # (c,) int64
+    count: int
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def norms(self) -> Tensor:
+        """Return (c,) float64: 1 for a row in a cell, else 0."""
+        return self._inside().double()
+
+    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
+        """Return how many rows are in each cell, (count,): whole numbers, whatever the clip, which must be 1.
+
+        Sensitivity: adding or removing one row moves one cell by 1. With `shares` a row counts for its share of 2^20
+        steps, rounded down.
+        """
+        if clip != 1:
+            raise SpecError(f"Expected clip=1 of rows in cells, got {clip:g}: each counts once.")
+        inside = self._inside()
+        if shares is None:
+            total = torch.bincount(self.index[inside], minlength=self.count)
+            return IntegerSum(total, torch.ones((), dtype=torch.float64, device=total.device))
+        steps = (shares * 2.0**BITS).floor_()[inside]
+        total = torch.bincount(self.index[inside], steps, minlength=self.count).to(torch.int64)
+        return IntegerSum(total, loss_grid(total))
+
+    def take(self, rows: Tensor) -> Cells:
+        """Return the rows with these indices."""
+        return Cells(self.index.index_select(0, rows), self.count)
+
+    def dense(self) -> Tensor:
+        """Return the unit vectors, (c, count): of a few rows, for checks."""
+        inside = self._inside()
+        units = torch.zeros(len(self), self.count, device=self.index.device)
+        units[inside, self.index[inside]] = 1
+        return units
+
+    def _inside(self) -> Tensor:
+        return (self.index >= 0) & (self.index < self.count)
+
+
+def counts(block: Contribution, shares: Tensor | None = None) -> IntegerSum:
+    """Return how many rows of a chunk are in each cell.
+
+    Sensitivity: adding or removing one row moves one count by 1, or by its share.
+    """
+    return block.integers(1.0, shares)
+
+
+def number_cells(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:
+    """Return the row function whose whole numbers are taken for cells.
+
+    Raises:
+        SpecError: when called, if it returns anything but whole numbers, one a row.
+    """
+
+    def in_cells(chunk: Chunk) -> Cells:
+        return Cells(whole_numbers(rows(chunk), "cells"), count)
+
+    return in_cells
+
+
+def whole_numbers(index: object, over: str) -> Tensor:
+    """Return what a row function over cells, or over parts, returned.
+
+    Raises:
+        SpecError: it is anything but whole numbers, one a row.
+    """
+    if not isinstance(index, Tensor) or index.dtype != torch.int64 or index.ndim != 1:
+        kind = f"{index.dtype} {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
+        raise SpecError(f"Expected one whole number a row, int64 (c,), from a row function over {over}, got {kind}.")
+    return strip_subclass(index)
+
+
+def in_bytes(rows: RowFn) -> RowFn:
+    """Return a row function whose whole numbers are told apart by their bytes, (c, 8): none is near another."""
+
+    def apart(chunk: Chunk) -> Tensor:
+        index: Any = rows(chunk)
+        return index.long().contiguous().view(torch.uint8).reshape(len(index), 8).float()  # type: ignore[no-any-return]
+
+    return apart

@@ -24,8 +24,9 @@ from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting import accountant, crosscheck
 from dpbench.records import provenance
 from dpbench.records.board import Board
-from dpbench.records.result import Result, SeedResult, not_covered, summarise
+from dpbench.records.result import Result, SeedResult, summarise
 from dpbench.records.spec import Spec
+from dpbench.records.stated_plan import not_covered
 from dpbench.registry.boards import entry_spec, spell_out_board
 from dpbench.registry.components import write_component
 

@@ -23,8 +23,9 @@ from dpbench.harness.run import run
 from dpbench.privacy.purity.reach import Reach
 from dpbench.records.identity import identity
 from dpbench.records.journal import Journal
-from dpbench.records.result import ComponentOrigin, state_plan
+from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec, make_spec
+from dpbench.records.stated_plan import state_plan
 from dpbench.registry import Registration, Registry, load
 from tests.worlds import curator_over, private_rows
 

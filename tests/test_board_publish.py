@@ -28,7 +28,8 @@ from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board
 from dpbench.records.rerun import Rerun, SeedRerun
-from dpbench.records.result import ComponentOrigin, CrossCheck, Interval
+from dpbench.records.result import ComponentOrigin, Interval
+from dpbench.records.stated_plan import CrossCheck
 from dpbench.registry import Registry, load
 from dpbench.site import github_pages, upload
 from dpbench.site.github_pages import Changes

@@ -25,8 +25,9 @@ from dpbench.museum.tour import EXHIBITS
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board, find_board
 from dpbench.records.protocol import Component
-from dpbench.records.result import Interval, Privacy, Result
+from dpbench.records.result import Interval, Result
 from dpbench.records.spec import make_spec
+from dpbench.records.stated_plan import Privacy
 from dpbench.registry import KINDS, load
 from dpbench.site import build_site, layout, prose, text, view
 from dpbench.site.citations import catalogue, citations

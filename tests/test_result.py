@@ -14,18 +14,9 @@ from dpbench.api import Release
 from dpbench.errors import DataError, OutputError
 from dpbench.privacy import MECHANISM
 from dpbench.records.metrics import METRICS, TITLES, Scores
-from dpbench.records.result import (
-    ComponentOrigin,
-    CrossCheck,
-    Privacy,
-    Result,
-    SeedResult,
-    TaskFacts,
-    interval,
-    state_plan,
-    summarise,
-)
+from dpbench.records.result import ComponentOrigin, Result, SeedResult, TaskFacts, interval, summarise
 from dpbench.records.spec import make_spec
+from dpbench.records.stated_plan import CrossCheck, Privacy, state_plan
 from dpbench.support.files import check_writable, write_atomically
 
 

@@ -23,7 +23,8 @@ from dpbench.analysis.tables import Row, Table, arrange
 from dpbench.cli.results import show_tables
 from dpbench.errors import DataError, SpecError
 from dpbench.records.protocol import Component
-from dpbench.records.result import Interval, PlannedRepeats, Result, summarise
+from dpbench.records.result import Interval, Result, summarise
+from dpbench.records.stated_plan import PlannedRepeats
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "leaderboard" / "results"

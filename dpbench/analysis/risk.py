@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from dpbench.analysis.formats import percent_at_most
 from dpbench.privacy.core.accounting import membership
-from dpbench.records.result import Privacy, Result
+from dpbench.records.result import Result
+from dpbench.records.stated_plan import Privacy
 
 FALSE_POSITIVE_RATES = (0.001, 0.01)
 

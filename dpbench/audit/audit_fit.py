@@ -34,8 +34,9 @@ from dpbench.privacy.mechanisms.replay import Neighbours
 from dpbench.privacy.mechanisms.table import audits_of
 from dpbench.records.audit import Audit
 from dpbench.records.provenance import current_day
-from dpbench.records.result import Privacy, Result
+from dpbench.records.result import Result
 from dpbench.records.spec import Spec
+from dpbench.records.stated_plan import Privacy
 from dpbench.registry import Registry
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest

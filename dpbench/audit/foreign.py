@@ -32,7 +32,7 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.plan import check_plan
 from dpbench.records.audit import Audit, Sensitivity
-from dpbench.records.result import state_plan
+from dpbench.records.stated_plan import state_plan
 from dpbench.support.files import canonical_digest
 
 Answers = Callable[[Tensor, Tensor, int], Sequence[Tensor]]

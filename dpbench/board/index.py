@@ -14,8 +14,9 @@ from dpbench.errors import DataError
 from dpbench.records.audit import Bound
 from dpbench.records.board import Board
 from dpbench.records.overlap import Overlap
-from dpbench.records.result import ComponentOrigin, CrossCheck, Interval
+from dpbench.records.result import ComponentOrigin, Interval
 from dpbench.records.search import SelectionRule
+from dpbench.records.stated_plan import CrossCheck
 from dpbench.support.validation import misfit
 
 Trust = Literal["submitted", "re-run", "reproduced", "audited"]

@@ -13,7 +13,8 @@ from dpbench.privacy.core.accounting import accountant, calibration, crosscheck,
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.mechanisms import private_selection
 from dpbench.privacy.mechanisms.private_selection import Repeats
-from dpbench.records.result import CrossCheck, PlannedRepeats, Privacy, UnitFacts, not_covered, state_plan
+from dpbench.records.result import UnitFacts
+from dpbench.records.stated_plan import CrossCheck, PlannedRepeats, Privacy, not_covered, state_plan
 
 if TYPE_CHECKING:
     import numpy as np

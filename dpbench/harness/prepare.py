@@ -24,9 +24,10 @@ from dpbench.harness.tuning import private, transfer
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.trials import Bench
 from dpbench.records.identity import identity
-from dpbench.records.result import ComponentOrigin, Privacy
+from dpbench.records.result import ComponentOrigin
 from dpbench.records.search import ResolvedSearch, Selection, SelectionRule
 from dpbench.records.spec import Spec
+from dpbench.records.stated_plan import Privacy
 from dpbench.registry import Registry
 from dpbench.registry.components import Parts, ResolvedSpec, resolve, selection, write_component
 from dpbench.support import malloc, progress

@@ -18,8 +18,9 @@ from dpbench.harness.roles import Sharing, SplitComparison
 from dpbench.harness.shared import SharedWork
 from dpbench.records.journal import Journal
 from dpbench.records.provenance import current_day, source_of
-from dpbench.records.result import Privacy, Result, SeedResult, TaskFacts, Tuning, result_name, summarise
+from dpbench.records.result import Result, SeedResult, TaskFacts, Tuning, result_name, summarise
 from dpbench.records.spec import Spec
+from dpbench.records.stated_plan import Privacy
 from dpbench.registry import OWN, Registry
 from dpbench.registry.components import Parts, ResolvedSpec, resolve
 from dpbench.support import progress

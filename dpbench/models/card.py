@@ -8,9 +8,10 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.records.protocol import Component
-from dpbench.records.result import ComponentOrigin, Privacy, Result
+from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.search import SelectionRule
 from dpbench.records.spec import Spec
+from dpbench.records.stated_plan import Privacy
 
 
 class _Record(BaseModel):

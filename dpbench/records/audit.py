@@ -8,8 +8,9 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.records import storage
-from dpbench.records.result import AnyUse, ComponentOrigin
+from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec
+from dpbench.records.stated_plan import AnyUse
 
 Part = Literal["sensitivity", "noise", "attack"]
 PARTS: tuple[Part, ...] = ("sensitivity", "noise", "attack")

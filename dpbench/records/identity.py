@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 
 from dpbench.privacy import MECHANISM
-from dpbench.records.result import ComponentOrigin, PlannedUse
+from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec
+from dpbench.records.stated_plan import PlannedUse
 from dpbench.support.files import canonical_digest
 
 

@@ -2,134 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union, get_type_hints
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field
 
-from dpbench.api import Planned
-from dpbench.privacy import MECHANISM
-from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.plan import sigmas
-from dpbench.privacy.mechanisms.table import PLANS
 from dpbench.records import storage
 from dpbench.records.checksums import seal_of
 from dpbench.records.metrics import METRICS, KeptPredictions, Share
 from dpbench.records.overlap import SUSPECT, Copies, Overlap, find_excess
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
-
-NOT_COVERED = (
-    "the size of the private split, public by declaration",
-    "the choice of hyperparameters, where they were chosen on this private data",
-    "how many images stand in two splits (overlap), counted on the data themselves",
-    "timing and memory",
-    "a plugin written to defeat the harness",
-)
-SEEDED = (
-    "whoever knows the seed and can run this code: research noise follows from them, and --secure-rng keeps no seed"
-)
-SEEDED_SEARCH = "whoever knows the seed: noise and the number of runs follow from it, and --secure-rng keeps no seed"
-EXACT = (
-    "less than 1e-12 of epsilon: noise is a discrete Gaussian on a fine lattice, and that of the accountants continuous"
-)
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class PlannedUse(_Record):
-    """One use in the plan, with the noise multiplier it was given; each kind of plan has a record with its fields."""
-
-    name: str
-    steps: int = Field(ge=1)
-    relative_noise: float = Field(gt=0)
-    sigma: float = Field(ge=0)
-
-    @property
-    def planned(self) -> Planned:
-        """The use as a learner plans it."""
-        kind = next(kind for kind, record in RECORDS.items() if isinstance(self, record))
-        return kind(**self.model_dump(exclude={"sigma"}))
-
-
-def _record_of(kind: type[Planned]) -> type[PlannedUse]:
-    hints, name = get_type_hints(kind), kind.__name__
-    own: dict[str, Any] = {
-        field.name: (hints[field.name], Field(**field.metadata))
-        for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # each kind is a dataclass
-        if field.name not in PlannedUse.model_fields
-    }
-    said = f"One {name.lower()} of the plan, with the noise multiplier it was given."
-    made: type[PlannedUse] = create_model(
-        f"Planned{name}", __base__=PlannedUse, __module__=__name__, __doc__=said, **own
-    )
-    return made
-
-
-RECORDS = {kind: _record_of(kind) for kind in PLANS}
-globals().update({record.__name__: record for record in RECORDS.values()})  # where other processes look for them
-if TYPE_CHECKING:
-    AnyUse = PlannedUse
-else:
-    AnyUse = Union[tuple(RECORDS.values())]  # noqa: UP007  # of as many as there are
-
-
-def state_plan(plan: Sequence[Planned], sigma: float) -> tuple[PlannedUse, ...]:
-    """Return a plan as a result states it, given its base noise multiplier."""
-    noise = sigmas(plan, sigma)
-    return tuple(RECORDS[type(one)](**one.record(), sigma=noise[one.name]) for one in plan)
-
-
-def restore_plan(plan: Sequence[PlannedUse]) -> tuple[Planned, ...]:
-    """Return a stated plan as a learner makes it."""
-    return tuple(one.planned for one in plan)
-
-
-class CrossCheck(_Record):
-    """What a second accountant says about the same plan and sigma."""
-
-    accountant: str
-    lower: float
-    upper: float
-
-
-class PlannedRepeats(_Record):
-    """A seed stands for the best of a random number of runs, and epsilon for all of them (`privacy.repeats`)."""
-
-    mean: float = Field(gt=1)
-    shape: float = Field(ge=0)
-
-
-class Privacy(_Record):
-    """The guarantee, computed from plan and sigma."""
-
-    epsilon: float = Field(ge=0)  # 0 where the plan is empty
-    delta: float = Field(ge=0, lt=1)  # 0 where the plan is one choice, which is pure
-    accountant: AccountantName
-    adjacency: Literal["add-or-remove-one"]
-    sigma: float = Field(ge=0)
-    plan: tuple[AnyUse, ...]
-    independent: CrossCheck
-    rng: Literal["research", "secure"]
-    repeats: PlannedRepeats | None = None
-    mechanism: str  # `dpbench.privacy.MECHANISM` when it ran
-    not_covered: tuple[str, ...] = NOT_COVERED
-
-    @property
-    def releases(self) -> tuple[Planned, ...]:
-        """The plan as a learner makes it."""
-        return restore_plan(self.plan)
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether this code samples, sums and adds noise as the code did that made the result."""
-        return self.mechanism == MECHANISM
+from dpbench.records.stated_plan import Privacy, Record
 
 
 class SeedResult(KeptPredictions):
@@ -143,7 +30,7 @@ class SeedResult(KeptPredictions):
     setting: dict[str, Any] | None = None  # where each seed chose its own
 
 
-class Interval(_Record):
+class Interval(Record):
     """Mean over seeds with its 95% Student t interval (none for a single seed)."""
 
     mean: float
@@ -151,7 +38,7 @@ class Interval(_Record):
     high: float | None
 
 
-class UnitFacts(_Record):
+class UnitFacts(Record):
     """Whose the private images are, and what the plan costs whoever has several, where epsilon is an image's."""
 
     word: str  # patient, lesion, track ...
@@ -164,7 +51,7 @@ class UnitFacts(_Record):
     median_epsilon: float | None = None
 
 
-class TaskFacts(_Record):
+class TaskFacts(Record):
     """What the run was about."""
 
     example_shape: tuple[int, ...]
@@ -189,7 +76,7 @@ class TaskFacts(_Record):
         return self.private if self.units is None else self.units.images
 
 
-class ComponentOrigin(_Record):
+class ComponentOrigin(Record):
     """Which plugin brings a component, of which distribution and version."""
 
     plugin: str
@@ -197,7 +84,7 @@ class ComponentOrigin(_Record):
     version: str
 
 
-class Result(_Record):
+class Result(Record):
     """One run, whole: what was asked, what it guarantees, what it scored, what it was made with."""
 
     schema_version: Literal[1] = 1
@@ -219,7 +106,7 @@ class Result(_Record):
     peak_bytes: dict[str, int]
     components: dict[str, ComponentOrigin]
     provenance: dict[str, Any]
-    seal: dict[str, str] = {}  # see `dpbench.records.checksums`
+    seal: dict[str, str] = Field(default_factory=dict)  # see `dpbench.records.checksums`
 
     def seal_result(self) -> Result:
         """Return the result with a seal over all it says."""
@@ -358,7 +245,7 @@ class Result(_Record):
         return storage.read(cls, file)
 
 
-class Tuning(_Record):
+class Tuning(Record):
     """A search for settings, whole: what was asked, what was tried, what was chosen."""
 
     schema_version: Literal[1] = 1
@@ -395,12 +282,6 @@ class Tuning(_Record):
 def result_name(spec: Spec, digest: str | None = None) -> str:
     """Return the name of the file of a spec's result: learner, dataset and digest."""
     return f"{spec.learner.name}-{spec.dataset.name}-{(digest or spec.digest)[:16]}.json"
-
-
-def not_covered(rng: Literal["research", "secure"], search: bool) -> tuple[str, ...]:
-    """Return what the guarantee leaves out, in words; `search` where it covers the choice of hyperparameters."""
-    left = tuple(line for line in NOT_COVERED if not (search and line.startswith("the choice of hyperparameters")))
-    return (*left, EXACT if rng == "secure" else SEEDED_SEARCH if search else SEEDED)
 
 
 def summarise(seeds: Sequence[SeedResult]) -> dict[str, Interval]:

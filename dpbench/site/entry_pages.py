@@ -23,7 +23,8 @@ from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Standing
 from dpbench.errors import DataError
 from dpbench.records.metrics import BINS, METRICS
-from dpbench.records.result import Privacy, Result
+from dpbench.records.result import Result
+from dpbench.records.stated_plan import Privacy
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site
 from dpbench.site.looks import Look

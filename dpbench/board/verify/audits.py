@@ -17,7 +17,8 @@ from dpbench.board.verify.expectations import Wrong
 from dpbench.errors import Complaint, MalformedFile
 from dpbench.records.audit import Attack, Audit, Figures
 from dpbench.records.checksums import record_seal
-from dpbench.records.result import Result, restore_plan
+from dpbench.records.result import Result
+from dpbench.records.stated_plan import restore_plan
 from dpbench.records.tolerance import close
 from dpbench.support.files import canonical_digest
 

@@ -35,8 +35,9 @@ from dpbench.privacy.core.accounting.accountant import is_pure
 from dpbench.records.board import Board
 from dpbench.records.checksums import broken_fields
 from dpbench.records.protocol import Component
-from dpbench.records.result import Result, not_covered
+from dpbench.records.result import Result
 from dpbench.records.spec import Spec
+from dpbench.records.stated_plan import not_covered
 from dpbench.records.tolerance import close
 from dpbench.registry.components import kind_of
 

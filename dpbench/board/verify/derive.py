@@ -12,7 +12,8 @@ from dpbench.privacy.core.accounting import accountant, crosscheck
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.mechanisms import private_selection
-from dpbench.records.result import Privacy, Result
+from dpbench.records.result import Result
+from dpbench.records.stated_plan import Privacy
 from dpbench.records.tolerance import close
 
 MAX_STEPS = 1_000_000

@@ -22,8 +22,8 @@ from dpbench.privacy.core.randomness import Randomness, selection_generator
 from dpbench.privacy.curator import handle_of
 from dpbench.privacy.mechanisms.private_selection import Repeats, draw
 from dpbench.records.metrics import count_metric
-from dpbench.records.result import Privacy
 from dpbench.records.search import ResolvedSearch, Selection
+from dpbench.records.stated_plan import Privacy
 from dpbench.support.fields import filled_fields
 
 MOST_SETTINGS = 100_000  # of a private search, whose settings are drawn

@@ -1,0 +1,131 @@
+"""The guarantee as a result states it: the plan with its noise, what it costs, and what it leaves out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Union, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from dpbench.api import Planned
+from dpbench.privacy import MECHANISM
+from dpbench.privacy.core.accounting.accountant import AccountantName
+from dpbench.privacy.core.plan import sigmas
+from dpbench.privacy.mechanisms.table import PLANS
+
+NOT_COVERED = (
+    "the size of the private split, public by declaration",
+    "the choice of hyperparameters, where they were chosen on this private data",
+    "how many images stand in two splits (overlap), counted on the data themselves",
+    "timing and memory",
+    "a plugin written to defeat the harness",
+)
+SEEDED = (
+    "whoever knows the seed and can run this code: research noise follows from them, and --secure-rng keeps no seed"
+)
+SEEDED_SEARCH = "whoever knows the seed: noise and the number of runs follow from it, and --secure-rng keeps no seed"
+EXACT = (
+    "less than 1e-12 of epsilon: noise is a discrete Gaussian on a fine lattice, and that of the accountants continuous"
+)
+
+
+class Record(BaseModel):
+    """A part of a result: frozen, and without fields that nobody knows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class PlannedUse(Record):
+    """One use in the plan, with the noise multiplier it was given; each kind of plan has a record with its fields."""
+
+    name: str
+    steps: int = Field(ge=1)
+    relative_noise: float = Field(gt=0)
+    sigma: float = Field(ge=0)
+
+    @property
+    def planned(self) -> Planned:
+        """The use as a learner plans it."""
+        kind = next(kind for kind, record in RECORDS.items() if isinstance(self, record))
+        return kind(**self.model_dump(exclude={"sigma"}))
+
+
+def _record_of(kind: type[Planned]) -> type[PlannedUse]:
+    hints, name = get_type_hints(kind), kind.__name__
+    own: dict[str, Any] = {
+        field.name: (hints[field.name], Field(**field.metadata))
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # each kind is a dataclass
+        if field.name not in PlannedUse.model_fields
+    }
+    said = f"One {name.lower()} of the plan, with the noise multiplier it was given."
+    made: type[PlannedUse] = create_model(
+        f"Planned{name}", __base__=PlannedUse, __module__=__name__, __doc__=said, **own
+    )
+    return made
+
+
+RECORDS = {kind: _record_of(kind) for kind in PLANS}
+globals().update({record.__name__: record for record in RECORDS.values()})  # where other processes look for them
+if TYPE_CHECKING:
+    AnyUse = PlannedUse
+else:
+    AnyUse = Union[tuple(RECORDS.values())]  # noqa: UP007  # of as many as there are
+
+
+def state_plan(plan: Sequence[Planned], sigma: float) -> tuple[PlannedUse, ...]:
+    """Return a plan as a result states it, given its base noise multiplier."""
+    noise = sigmas(plan, sigma)
+    return tuple(RECORDS[type(one)](**one.record(), sigma=noise[one.name]) for one in plan)
+
+
+def restore_plan(plan: Sequence[PlannedUse]) -> tuple[Planned, ...]:
+    """Return a stated plan as a learner makes it."""
+    return tuple(one.planned for one in plan)
+
+
+class CrossCheck(Record):
+    """What a second accountant says about the same plan and sigma."""
+
+    accountant: str
+    lower: float
+    upper: float
+
+
+class PlannedRepeats(Record):
+    """A seed stands for the best of a random number of runs, and epsilon for all of them (`privacy.repeats`)."""
+
+    mean: float = Field(gt=1)
+    shape: float = Field(ge=0)
+
+
+class Privacy(Record):
+    """The guarantee, computed from plan and sigma."""
+
+    epsilon: float = Field(ge=0)  # 0 where the plan is empty
+    delta: float = Field(ge=0, lt=1)  # 0 where the plan is one choice, which is pure
+    accountant: AccountantName
+    adjacency: Literal["add-or-remove-one"]
+    sigma: float = Field(ge=0)
+    plan: tuple[AnyUse, ...]
+    independent: CrossCheck
+    rng: Literal["research", "secure"]
+    repeats: PlannedRepeats | None = None
+    mechanism: str  # `dpbench.privacy.MECHANISM` when it ran
+    not_covered: tuple[str, ...] = NOT_COVERED
+
+    @property
+    def releases(self) -> tuple[Planned, ...]:
+        """The plan as a learner makes it."""
+        return restore_plan(self.plan)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether this code samples, sums and adds noise as the code did that made the result."""
+        return self.mechanism == MECHANISM
+
+
+def not_covered(rng: Literal["research", "secure"], search: bool) -> tuple[str, ...]:
+    """Return what the guarantee leaves out, in words; `search` where it covers the choice of hyperparameters."""
+    left = tuple(line for line in NOT_COVERED if not (search and line.startswith("the choice of hyperparameters")))
+    return (*left, EXACT if rng == "secure" else SEEDED_SEARCH if search else SEEDED)

@@ -64,7 +64,7 @@ def test_the_page_loads_nothing_and_runs_nothing(page: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_the_page_fits_a_phone_and_axe_finds_no_serious_fault(page: str, tmp_path: Path, theme: Theme) -> None:
     from axe_playwright_python.sync_playwright import Axe
 

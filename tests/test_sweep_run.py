@@ -181,15 +181,10 @@ def test_a_sweep_on_a_dask_cluster_gives_the_same_numbers(undisturbed: Path, tmp
     assert all(len(result.seeds) == 2 for result in results(undisturbed).values())
 
 
-@pytest.mark.serial
 @pytest.mark.slow
 def test_a_scheduler_that_cannot_be_reached_is_given_up(tmp_path: Path) -> None:
     process = sweeping(MOODS, tmp_path / "out", "--executor", "dask", "--scheduler", "tcp://127.0.0.1:1")
-    assert process.stderr is not None
-    until((tmp_path / "out" / "sweep.log").exists)
-    begin = time.monotonic()
     said = ended(process, 1)
-    assert time.monotonic() - begin < 15  # of which 10 at most are for waiting, and the rest for importing torch
     assert said.startswith("dpbench: No Dask scheduler answers at tcp://127.0.0.1:1. Start one with `dask scheduler`")
     assert said.count("\n") == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ from dpbench_plugins.extractors.randp.extractor import RandPWRN
 from dpbench_plugins.learners.networks.network_checkpoint import SHIPPED, Checkpoint
 from dpbench_plugins.learners.networks.views import normalise
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import group_norm
 
-from dpbench import DataError, DataMissing, registry
+from dpbench import DataError, DataMissing, SpecError, registry
 from dpbench.testing import ExtractorLaws
 from tests.randp import CPU, Tiny, tensors, trained
 
@@ -92,6 +93,39 @@ def test_the_one_that_is_registered_reads_32x32_with_a_wrn_16_4() -> None:
     assert isinstance(built, RandPWRN)
     assert (built.network, built.dimension) == ("wrn-16-4", 448)
     assert built.prepare(picture(40)).shape == (3, 32, 32)
+
+
+@pytest.mark.parametrize("layer", ["blocks.1", "blocks.4"])
+def test_activations_and_the_tail_behind_them_give_the_features_of_the_whole(layer: str) -> None:
+    images = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    cut = RandPWRN(layer=layer)
+    activations = cut.open(CPU)(images)
+    assert activations.shape[1:] == cut.layers()[layer] and activations.dtype == torch.float16
+    load = cut.tail()
+    assert load is not None
+    torch.testing.assert_close(
+        load()(activations.float()), RandPWRN(stages="last").open(CPU)(images), rtol=0.02, atol=0.02
+    )
+
+
+def test_the_tail_has_filters_that_any_learner_can_train() -> None:
+    load = RandPWRN(layer="blocks.4").tail()
+    assert load is not None
+    tail = load()
+    assert {type(one) for one in tail.modules() if isinstance(one, nn.Conv2d)} == {nn.Conv2d}
+    assert [name for name, _ in tail.named_parameters() if name.endswith("gain")] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"layer": "blocks.5"}, "Unknown layer 'blocks.5'"),
+        ({"layer": "blocks.4", "stages": "last"}, "Expected no stages with layer=blocks.4"),
+    ],
+)
+def test_a_layer_that_no_block_follows_and_stages_of_one_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        RandPWRN(**options)
 
 
 def test_a_missing_checkpoint_is_named_with_the_command_that_makes_one() -> None:

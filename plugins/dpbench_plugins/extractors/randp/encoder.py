@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import group_norm, normalize
 
-from dpbench_plugins.learners.networks.models import GROUPS, build, draw_parameters
+from dpbench_plugins.learners.networks.models import GROUPS, WSConv2d, build, draw_parameters, standardise
 from dpbench_plugins.learners.networks.views import normalise
 
 HIDDEN, PROJECTED = 512, 128  # widths of the projection, which is discarded
@@ -47,6 +48,17 @@ class Encoder(nn.Module):
             x = following
         return torch.cat([end.mean((2, 3)) for end in (*ends, self.norm(x))], 1)
 
+    def activations(self, images: Tensor, layers: int) -> Tensor:
+        """Return (n, channels, height, width) float16: what the trunk's first layers make of images."""
+        found: Tensor = nn.Sequential(*list(self.trunk.children())[:layers])(normalise(images))
+        return found.to(torch.float16)
+
+    def tail(self, layers: int) -> nn.Module:
+        """Return the rest of the network, from those activations to the features, its convolutions torch's own."""
+        rest = nn.Sequential(*(_with_plain_convolutions(layer) for layer in list(self.trunk.children())[layers:]))
+        parts = OrderedDict(trunk=rest, norm=self.norm, pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten())
+        return nn.Sequential(parts).eval().requires_grad_(False)
+
     def project(self, features: Tensor) -> Tensor:
         """Return (n, projected) unit vectors of features (n, width)."""
         return normalize(self.projection(features), dim=1)
@@ -74,3 +86,16 @@ def load_encoder(network: str, size: int, state: Mapping[str, Tensor]) -> Encode
     encoder.projection = nn.Sequential()
     encoder.load_state_dict({name: one.float() for name, one in state.items()}, assign=True)
     return encoder
+
+
+def _with_plain_convolutions(module: nn.Module) -> nn.Module:
+    """Return a module whose filters are standardised for good, and can be trained as any others are."""
+    if isinstance(module, WSConv2d):
+        kernel, stride = module.kernel_size[0], module.stride[0]
+        plain = nn.Conv2d(module.in_channels, module.out_channels, kernel, stride, padding=kernel // 2)
+        weight = standardise(module.weight, module.gain)
+        plain.load_state_dict({"weight": weight, "bias": module.bias})
+        return plain
+    for name, child in module.named_children():
+        setattr(module, name, _with_plain_convolutions(child))
+    return module

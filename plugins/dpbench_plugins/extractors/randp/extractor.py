@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpbench import DataError, DataMissing, Trainable
+from dpbench import DataError, DataMissing, SpecError, Trainable
 from dpbench_plugins.extractors.randp.recipe import Recipe
-from dpbench_plugins.extractors.weights import candidates, digest, first_file
+from dpbench_plugins.extractors.weights import candidates, digest, first_file, unknown_name
 
 if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from dpbench_plugins.extractors.randp.encoder import Encoder
 
@@ -27,6 +27,9 @@ class RandPWRN(Trainable):
     a transformer); `last` is the third only, which phase II of DP-RandP uses. `path` is a checkpoint of `dpbench
     pretrain`, absolute or relative to the working folder or a folder of `DPBENCH_DATA`; None is the one shipped with
     dpbench. Images are resized to 32x32 and scaled by fixed constants.
+
+    `layer` gives the activations after that residual block in place of features, in half precision, for a learner that
+    trains the blocks behind it (`dp-finetune`), as phase III of DP-RandP trains the whole network.
 
     Differs from the paper's Table 4, whose probe uses a layer of 4,096 features on top of the network from its
     pre-training.
@@ -41,6 +44,32 @@ class RandPWRN(Trainable):
 
     path: str | None = None
     stages: Literal["all", "last"] = "all"
+    layer: str | None = field(default=None, metadata={"added": True})
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown layer, and stages to pool where nothing is pooled."""
+        if self.layer is not None and self.layer not in self.layers():
+            raise SpecError(unknown_name("layer", self.layer, self.layers()))
+        if self.layer is not None and self.stages != "all":
+            raise SpecError(
+                f"Expected no stages with layer={self.layer} in extractor {self.name!r}: activations are not pooled."
+            )
+
+    def layers(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the residual blocks that others follow."""
+        widths, side = (64, 64, 128, 128, 256), self.size
+        return {
+            f"blocks.{block}": (width, side * 64 // width, side * 64 // width) for block, width in enumerate(widths)
+        }
+
+    @property
+    def _layers(self) -> int:
+        """How many layers of the trunk the activations have passed: a convolution, and blocks."""
+        return list(self.layers()).index(str(self.layer)) + 2
+
+    def tail(self) -> Callable[[], nn.Module] | None:
+        """Return what loads the blocks behind `layer`, the final normalisation and the pooling."""
+        return None if self.layer is None else lambda: self._encoder().tail(self._layers)
 
     def _candidates(self) -> list[Path]:
         if self.path is None:
@@ -78,7 +107,7 @@ class RandPWRN(Trainable):
         return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """Return the map (c, 3, size, size) -> (c, features).
+        """Return the map (c, 3, size, size) -> (c, features), or to the activations after `layer`.
 
         Raises:
             DataMissing: there is no checkpoint; the message says how to make one.
@@ -87,7 +116,9 @@ class RandPWRN(Trainable):
         import torch
 
         encoder = self._encoder().eval().requires_grad_(False).to(device)
-        features = encoder.stages if self.stages == "all" else encoder.features
+        features: Callable[[Tensor], Tensor] = encoder.stages if self.stages == "all" else encoder.features
+        if self.layer is not None:
+            features = lambda images: encoder.activations(images, self._layers)
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, size, size) -> (c, features)
             with torch.inference_mode():

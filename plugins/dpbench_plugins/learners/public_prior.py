@@ -207,7 +207,7 @@ def kernel_head(spectral: Spectrum, x: Tensor, y: Tensor, classes: int, ridge: f
 
 
 def leading_axes(form: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the eigenvectors (r, k) of a symmetric form (k, k) whose eigenvalues are largest in size, and these (r,)."""
+    """Return the eigenvectors (r, k) and eigenvalues (r,) of a symmetric form (k, k), largest absolute values first."""
     import torch
 
     values, vectors = torch.linalg.eigh(form)

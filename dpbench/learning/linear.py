@@ -214,14 +214,14 @@ def standardisation(x: Tensor) -> Standardise:
 
     if len(x) < 2:
         raise SpecError(
-            f"Expected at least 2 public examples to standardise features with, got {len(x)}. "
-            "Add --public-fraction or --public-dataset, or choose another scaling of the learner."
+            f"Expected at least 2 public examples to standardise features with, got {len(x)}. Add --public-fraction or "
+            "--public-dataset, or set another scaling for the learner."
         )
 
     flat = x.flatten(1)
     mean, deviation = flat.mean(0), flat.std(0, correction=0)
     if not bool(deviation.isfinite().all()):
-        raise SpecError("Expected finite public features to standardise with, got some that are not. Check the data.")
+        raise SpecError("Some public features are not finite, so they cannot be standardised. Check the data.")
     scale = torch.where(deviation > 1e-6 * deviation.max(), 1 / deviation, 1.0)
     return Standardise(-mean * scale, scale)
 

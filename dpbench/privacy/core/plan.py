@@ -286,12 +286,13 @@ class Ledger:
         release = self.find_release(name)
         if not isinstance(release, kind):
             raise NotPlanned(
-                f"Release {name!r} is planned as a {type(release).__name__}. Ask {release.word}, or plan a "
+                f"Release {name!r} is planned as a {type(release).__name__}. Ask for it with {release.word}, or plan a "
                 f"{kind.__name__}."
             )
         if self._spent[name] >= release.steps:
             raise NotPlanned(
-                f"All {release.steps} planned steps of release {name!r} are spent. Plan more steps; sigma follows."
+                f"All {release.steps} planned steps of release {name!r} are spent. Plan more steps; dpbench then "
+                "raises sigma to pay for them."
             )
         self._spent[name] += 1
         return release

@@ -274,7 +274,7 @@ def _opacus(plan: Sequence[Planned], sigma: float, delta: float) -> float:
 
     if others := {type(release).__name__ for release in plan if not release.gaussian}:
         raise PlanError(
-            f"Accountant 'prv' composes Gaussian releases alone, and this plan has a {min(others)}. Use 'pld'."
+            f"Accountant 'prv' can compose only Gaussian releases, but this plan has a {min(others)}. Use 'pld'."
         )
     accountant = PRVAccountant()
     accountant.history = [(sigma * r.relative_noise, r.sample_rate, r.steps) for r in plan]

@@ -90,7 +90,8 @@ class Choice(Planned):
         if self.candidates * self.parts > MOST_CANDIDATES:
             raise PlanError(
                 f"Expected at most {MOST_CANDIDATES:,} candidates over all parts {where}, got "
-                f"{self.candidates * self.parts:,}: each has a total that is held. Cover the class with fewer."
+                f"{self.candidates * self.parts:,}. dpbench keeps a total for each in memory. Cover the class with "
+                "fewer candidates."
             )
 
     def event(self, noise: float) -> Any:

@@ -85,9 +85,9 @@ def require_labels(public: PublicData, who: str) -> Tensor:
         raise SpecError(f"Learner {who!r} needs public labels of two classes or more. Add --public-labels.")
     if bool((public.y == public.y[0]).all()):
         raise SpecError(
-            f"Learner {who!r} needs public labels of two classes or more, got {len(public.y)} of class "
-            f"{int(public.y[0])} alone. Label an example of another class, or use a learner that reads no labels, such "
-            "as thrift."
+            f"Learner {who!r} needs public labels of at least two classes, but all {len(public.y)} are of class "
+            f"{int(public.y[0])}. Label an example of another class, or use a learner that reads no labels, such as "
+            "thrift."
         )
     return public.y
 

@@ -214,7 +214,7 @@ def spectrum(x: Tensor, who: str = "thrift") -> Spectrum:
         )
     mean, deviation = flat.mean(0), flat.std(0, correction=0)
     if not bool(deviation.isfinite().all()):
-        raise SpecError(f"Expected finite public features in learner {who!r}, got some that are not. Check the data.")
+        raise SpecError(f"Some public features in learner {who!r} are not finite. Check the data.")
     # A feature that hardly varies in public may vary in private: it is not blown up.
     scale = deviation.clamp(min=max(0.1 * float(deviation.mean()), 1e-12)).rsqrt()
     standardise = Standardise(-mean * scale, scale)

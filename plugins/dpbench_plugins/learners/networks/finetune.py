@@ -106,8 +106,8 @@ class DPFineTune(Learner):
         """Plan the full-batch gradients of the head, then the sampled gradients of the tail."""
         if task.tail is None:
             raise SpecError(
-                f"Learner {self.name!r} trains the network behind cached activations, and examples of shape "
-                f"{task.example_shape} are none. Use an extractor with a layer, such as --extractor "
+                f"Learner {self.name!r} trains the network behind cached activations, but examples of shape "
+                f"{task.example_shape} have no such network. Use an extractor with a layer, such as --extractor "
                 "efficientnet-lite0:layer=blocks.5 (dpbench list extractors)."
             )
         head_steps = require_setting(self.head_steps)
@@ -122,7 +122,10 @@ class DPFineTune(Learner):
         from dpbench_plugins.learners.networks.tail import Neck, TunedNetwork, pooled, predictor
 
         if curator.task.tail is None:
-            raise SpecError(f"Expected a tail in learner {self.name!r}. Ask for a plan first: it says what to use.")
+            raise SpecError(
+                f"Expected a task with a tail in learner {self.name!r}. Call plan first: it tells you which extractor "
+                "to use."
+            )
         tail = curator.task.tail().to(curator.task.device)
         neck = Neck.of(pooled(tail, public.x), require_setting(self.k))
         network = TunedNetwork(tail, neck, self._head(curator, tail, neck, generator))

@@ -67,7 +67,8 @@ class Checkpoint:
         """
         if self.network != network:
             raise SpecError(
-                f"The checkpoint is of network {self.network!r}, not {network!r}. Set network to it, or weights=random."
+                f"The checkpoint is for network {self.network!r}, not {network!r}. Set network={self.network}, or "
+                "weights=random."
             )
         wrong = [name for name in start if name not in self.state and not name.startswith(OPTIONAL)]
         wrong += [name for name in self.state if name not in start]
@@ -97,8 +98,8 @@ def find_checkpoint(path: str) -> Path:
     if found is None:
         looked = ", ".join(dict.fromkeys(map(str, places)))
         raise DataMissing(
-            f"Expected a checkpoint at weights={path}, but there is no such file (looked at {looked}). With dpbench "
-            f"comes weights={', '.join(SHIPPED)}."
+            f"Expected a checkpoint at weights={path}, but there is no such file (looked at {looked}). dpbench "
+            f"includes weights={', '.join(SHIPPED)}."
         )
     return found
 

@@ -74,8 +74,8 @@ class DPRandP(NetworkLearner):
             raise SpecError(f"Expected steps in phase II or III of learner {self.name!r}, got 0 in both.")
         if self.phase3_steps is None and self.phase2_steps >= TABLE[0][1]:
             raise SpecError(
-                f"Expected phase2_steps={self.phase2_steps} below the {TABLE[0][1]} of both phases in learner "
-                f"{self.name!r}, or phase3_steps too."
+                f"Expected phase2_steps={self.phase2_steps} below {TABLE[0][1]}, the default total of phases II and "
+                f"III, in learner {self.name!r}. Set fewer steps, or set phase3_steps too."
             )
 
     def check_task(self, task: Task) -> None:

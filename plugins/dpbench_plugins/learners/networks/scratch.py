@@ -66,8 +66,8 @@ class NetworkLearner(Learner):
         smallest = min(task.example_shape[1:])
         if self.augmult and self.padding >= smallest:
             raise SpecError(
-                f"Expected padding={self.padding} below the images' {smallest} pixels in learner {self.name!r}: there "
-                "is no more to reflect. Set padding=1, or augmult=0."
+                f"Expected padding={self.padding} below the images' {smallest} pixels in learner {self.name!r}, "
+                "because padding reflects pixels of the image. Set padding=1, or augmult=0."
             )
 
     def train(

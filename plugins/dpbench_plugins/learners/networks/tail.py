@@ -134,7 +134,7 @@ class TailGradients:
         named = dict(network.named_parameters())
         trained = _trained(network, which)
         if not any(name.startswith("tail.") for name in trained):
-            raise SpecError(f"The tail has no parameters of kind {which!r} to train. Choose others.")
+            raise SpecError(f"The tail has no parameters of kind {which!r} to train. Set parameters to another kind.")
         units = {name: max(float(named[name].square().mean().sqrt()), SMALLEST) for name in trained}
         for name in trained:  # a product's second factor is published as zeros, and moves as the first does
             if name.endswith("up.weight"):
@@ -221,7 +221,9 @@ def _rows(layer: nn.Module, given: Tensor, gradient: Tensor) -> Tensor:
 
 def _padding(layer: nn.Conv2d) -> tuple[int, int]:
     if isinstance(layer.padding, str):
-        raise SpecError(f"Expected padding in numbers in a tail that is trained, got {layer.padding!r}.")
+        raise SpecError(
+            f"Expected convolutions with numeric padding in a tail that is trained, got padding={layer.padding!r}."
+        )
     return layer.padding[0], layer.padding[1]
 
 

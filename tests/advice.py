@@ -26,9 +26,9 @@ def written(boards: Sequence[Experience]) -> str:
 
 
 def table() -> str:
-    """Return how well the boards' data sets are predicted from one another."""
+    """Return how well the boards' datasets are predicted from one another."""
     lines = [
-        "| data set left out | boards | results in their 90% interval | mean error, points "
+        "| dataset left out | boards | results in their 90% interval | mean error, points "
         "| mean width of an interval, points | the pick is behind the best by, points: mean (largest) |",
         "|---|---:|---:|---:|---:|---:|",
     ]

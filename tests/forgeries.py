@@ -288,7 +288,7 @@ def set_by_hand(scene: Scene) -> None:
 
 
 def taken_from(scene: Scene, digest: str) -> None:
-    """Submit settings that were found on these very data as those of a run on another data set."""
+    """Submit settings that were found on these very data as those of a run on another dataset."""
     source = {"digest": digest, "dataset": "mnist", "extractor": "pixels", "epsilon": 1.0, "selection": "default"}
     record = {
         "rule": "transfer", "space": {}, "possible": 1, "tried": 1, "draw": "none", "seed": 0, "private_touched": False,

@@ -1,4 +1,4 @@
-"""`dpbench advise`: it opens public images alone, and its intervals hold on data sets that it has not seen."""
+"""`dpbench advise`: it opens public images alone, and its intervals hold on datasets that it has not seen."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Later(Adaptive):
 def test_a_rerun_takes_the_numbers_of_the_result_and_refuses_those_that_did_not_follow_from_the_budget() -> None:
     result = ran(epsilon=2)
     assert rerun(result, None, registry(), device="cpu").outcome == "same predictions"
-    with pytest.raises(DataError, match=r"settles for .* those are not what followed from the budget"):
+    with pytest.raises(DataError, match=r"chooses .* here, but .* The stated settings do not follow from the budget"):
         rerun(result, None, registry(Later), device="cpu")
 
 

@@ -38,7 +38,7 @@ def test_public_data_of_which_half_are_private_images(tmp_path: Path, capsys: Ou
     assert said == (
         "dpbench: Public in private: expected at most 1% of the 40 images of the smaller split to be exact copies, got "
         "20. Epsilon does not cover what is learned from public data. Use other public data, or set allow_overlap "
-        "(--allow-overlap), with which no board accepts the result.\n"
+        "(--allow-overlap); no board accepts the result then.\n"
     )
 
 

@@ -115,7 +115,7 @@ def test_the_home_page_learners_readme_and_documentation_say_the_same_distances(
     sets = len({str(one.board.dataset) for one in FILLED})
     home = (site / "index.html").read_text(encoding="utf-8")
     first, *_ = INDEX.distances
-    assert f"it is {_distance(first)} (95% interval {_interval(first)}, from {sets} data sets) behind" in _plain(home)
+    assert f"it is {_distance(first)} (95% interval {_interval(first)}, from {sets} datasets) behind" in _plain(home)
     (table,) = re.findall(r'<table class="overall.*?</table>', home, re.DOTALL)
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in table.split("<tbody>")[1:]]
     shown = [[_plain(cell) for cell in row] for row in rows]
@@ -123,7 +123,7 @@ def test_the_home_page_learners_readme_and_documentation_say_the_same_distances(
     assert shown == [
         [
             one.learner, f"{one.points:.2f}", _interval(one),
-            str(one.boards) + (f"{one.data_sets} of {sets} data sets" if one.data_sets < sets else ""),
+            str(one.boards) + (f"{one.data_sets} of {sets} datasets" if one.data_sets < sets else ""),
             str(firsts[one.learner]),
         ]
         for one in INDEX.distances

@@ -370,7 +370,7 @@ def test_a_private_search_charges_for_choices() -> None:
 
 
 def test_opacus_does_not_compose_choices() -> None:
-    with pytest.raises(PlanError, match="composes Gaussian releases alone, and this plan has a Choice"):
+    with pytest.raises(PlanError, match="can compose only Gaussian releases, but this plan has a Choice"):
         accountant.epsilon([Choice("any", 4), Release("sum")], 2.0, DELTA, "prv")
 
 
@@ -531,7 +531,7 @@ def test_the_command_line_states_the_cost_of_a_plan_with_choices(capsys: pytest.
         main(["budget", "--choice", "candidates=9", "--release", "relative_noise=2", "--epsilon", "1", "--json"])
     rows = {row["accountant"]: row for row in json.loads(capsys.readouterr().out)}
     assert 0.999 < float(rows["pld"]["epsilon"]) <= 1
-    assert "composes Gaussian releases alone" in rows["prv"]["note"]
+    assert "can compose only Gaussian releases" in rows["prv"]["note"]
     with pytest.raises(SystemExit):
         main(["budget", "--epsilon", "1"])
     assert "Expected a plan" in capsys.readouterr().err

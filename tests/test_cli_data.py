@@ -150,8 +150,8 @@ def test_to_and_from_name_a_data_folder(capsys: Output, data_folder: Path, tmp_p
     given = ("tiny:size=3", str(tmp_path / "download.txt"))
     assert str(data_folder) in said(capsys, "import", *given, "--link", "--to", str(data_folder / "../data"))
     assert (data_folder / "tiny.txt").is_symlink()
-    assert "put nothing into" in refusal(capsys, "data", "remove", "tiny:size=3", "--yes")
-    assert "put nothing into" in refusal(capsys, "data", "remove", "tiny", "--from", str(data_folder))
+    assert "has put no files of dataset" in refusal(capsys, "data", "remove", "tiny:size=3", "--yes")
+    assert "has put no files of dataset" in refusal(capsys, "data", "remove", "tiny", "--from", str(data_folder))
     assert said(capsys, "remove", "tiny:size=3", "--yes", "--from", str(data_folder)).startswith("Deleted tiny.txt")
 
 
@@ -167,8 +167,8 @@ def test_to_and_from_name_a_data_folder(capsys: Output, data_folder: Path, tmp_p
         ("fetch pcan", "Unknown dataset 'pcan'. Did you mean 'pcam'?"),
         ("info pcam:fractio=1", "Unknown option 'fractio' of dataset 'pcam'"),
         ("info pcam", "Run `dpbench data fetch pcam` (7.2 GB"),
-        ("remove pcam", "dpbench put nothing into"),
-        ("remove pcam:fraction=0.5 --yes", "`dpbench data info pcam:fraction=0.5` says where it is"),
+        ("remove pcam", "dpbench has put no files of dataset"),
+        ("remove pcam:fraction=0.5 --yes", "`dpbench data info pcam:fraction=0.5` shows where the data are"),
         ("import tiny {folder}/gone", "No such file or directory. Check the path."),
         ("import tiny {folder}", "Expected tiny.txt in"),
         ("import tiny {folder}/bad.txt", "is not dataset 'tiny'. Expected otherwise."),
@@ -178,7 +178,7 @@ def test_to_and_from_name_a_data_folder(capsys: Output, data_folder: Path, tmp_p
         ("fetch broken", "no [source]"),
         ("info broken", "no [source]"),
         ("import broken {folder}", "no [source]"),
-        ("remove broken", "dpbench put nothing into"),
+        ("remove broken", "dpbench has put no files of dataset"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(

@@ -332,7 +332,7 @@ def test_of_boards_from_which_as_much_departs_the_nearest_has_the_nearest_epsilo
     far, near = (board.model_copy(update={"epsilon": times * result.spec.epsilon}) for times in (0.01, 3.0))
     said = [words for _, words in _nearest(result, replace(known, boards={"far": far, "near": near}))]
     assert said
-    assert all("as the nearest board near has it" in words for words in said)
+    assert all("as on the nearest board, near" in words for words in said)
 
 
 def test_add_says_which_keys_miss_on_the_nearest_board(empty: Path, capsys: Captured) -> None:
@@ -343,7 +343,7 @@ def test_add_says_which_keys_miss_on_the_nearest_board(empty: Path, capsys: Capt
     other.write_text(json.dumps(boards.resealed({**made, "digest": digest})), encoding="utf-8")
     assert ask("add", other, "--root", empty) == 1
     assert (
-        "spec.split_seed: expected 0, as the nearest board tiny has it, got 3: it matches none. "
+        "spec.split_seed: expected 0, as on the nearest board, tiny, got 3: it matches no board. "
         "Run it with --board tiny" in capsys.readouterr().err
     )
 

@@ -106,13 +106,13 @@ def test_tuning_is_a_rung_of_its_own_where_it_is_asked_for() -> None:
 def test_a_run_that_pays_no_price_is_refused(learner: str) -> None:
     epsilon = 1.0 if learner == "public-only" else "inf"
     spec = make_spec({"learner": learner, "epsilon": epsilon, "public_labels": True, "seeds": 1}, "the test")
-    with pytest.raises(SpecError, match=f"a run that pays for privacy, one fit a seed, got '{learner}'"):
+    with pytest.raises(SpecError, match=f"a private learner with one fit per seed, got '{learner}'"):
         explain([spec], device="cpu", plugins=registry.load())
 
 
 def test_the_ceiling_is_refused_before_its_epsilon_is() -> None:
     spec = make_spec({"learner": "non-private", "seeds": 1}, "the test")
-    with pytest.raises(SpecError, match="it is the ceiling that others are held against"):
+    with pytest.raises(SpecError, match="it is the baseline that others are compared with"):
         explain([spec], device="cpu", plugins=registry.load())
 
 
@@ -165,14 +165,14 @@ def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys
     assert called(*_command(tmp_path, "--seeds", "1", "--plot", str(plot))) == 0
     said = capsys.readouterr().out
     assert "none: reads private data without noise" in said
-    assert "no board takes it" in said.replace("\n", " ")
+    assert "no board accepts them" in said.replace("\n", " ")
     (file,) = (tmp_path / "not-private").glob("explanation-digits-*.json")
     assert not [*tmp_path.glob("*.json")]
     assert "without noise" in (tmp_path / "not-private" / "NOT-PRIVATE.txt").read_text(encoding="utf-8")
     assert Explanation.model_validate_json(file.read_bytes()).learners[0].learner.name == "class-means"
     drawn = plot.read_text(encoding="utf-8")
     assert "class-means" in drawn
-    assert "Guarantee of all but the private runs: none: reads private data without noise" in drawn
+    assert "Guarantee of all runs except the private ones: none: reads private data without noise" in drawn
     assert called("leaderboard", "add", str(file)) == 1
     assert called("leaderboard", "verify", str(file)) == 1
 
@@ -188,7 +188,7 @@ def test_both_tables_name_every_learner_in_full(explained: Explanation) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--epsilon", "inf"), "a run that pays for privacy"),
+        (("--epsilon", "inf"), "a private learner with one fit per seed"),
         (("--tries", "3"), "Expected --tune with --tries"),
         (("--plot", "price.gif"), "Expected --plot price.gif to end in .png, .svg or .pdf"),
         (("--board", "digits-eps1", "--epsilon", "1"), "Expected no epsilon"),

@@ -316,7 +316,7 @@ def test_crops_wider_than_the_image_are_refused() -> None:
         (DPRandP, {"phase2_steps": -1}, "phase2_steps=-1 >= 0"),
         (DPRandP, {"phase2_steps": 0, "phase3_steps": 0}, "got 0 in both"),
         (DPRandP, {"phase3_learning_rate": -1.0}, "phase3_learning_rate=-1.0 > 0"),
-        (DPRandP, {"phase2_steps": 900}, "phase2_steps=900 below the 875"),
+        (DPRandP, {"phase2_steps": 900}, "phase2_steps=900 below 875"),
     ],
 )
 def test_settings_that_cannot_train_are_refused(
@@ -377,7 +377,7 @@ def test_a_checkpoint_that_does_not_match_names_the_first_difference(
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     learner = DPRandP(**{**SMALL, "network": "wrn-10-1"}, phase2_steps=1, weights=str(_saved(tmp_path)))
-    with pytest.raises(SpecError, match="is of network 'tiny', not 'wrn-10-1'"):
+    with pytest.raises(SpecError, match="is for network 'tiny', not 'wrn-10-1'"):
         _fit(learner)
 
 

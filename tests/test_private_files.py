@@ -20,7 +20,7 @@ from dpbench.museum.strangers import run_learner
 from dpbench.privacy.purity.audit_events import judged_by
 from dpbench.support.paths import cache_folder
 
-REFUSED = "opened a file of the private dataset while it fitted"
+REFUSED = "opened a file of the private dataset during the fit"
 
 
 def reads(does: Callable[[], object]) -> type[HonestLearner]:

@@ -550,7 +550,7 @@ class TestFailures:
             scale = torch.full((3, 5), 1.0 + 1e10 * len(chunk))
             return Scaled(RankOne(nn.functional.one_hot(chunk.y, 3).float(), chunk.x), scale)
 
-        with pytest.raises(SpecError, match="does not tell which it has") as caught:
+        with pytest.raises(SpecError, match="does not show the scale") as caught:
             ask(rows)
         assert "e+11" not in str(caught.value)
 

@@ -204,7 +204,7 @@ class Brightest:
 @pytest.mark.parametrize("value", [7.5, np.uint8(9), np.ones(3), torch.ones(3), bytes(256), list(range(256))])
 def test_what_reads_a_record_may_not_hold_what_other_images_made(value: Any) -> None:
     """Such as the brightest pixel of all, by which every image is divided."""
-    with pytest.raises(NotPure, match="Expected what reads a record of a dataset to hold options alone, got a"):
+    with pytest.raises(NotPure, match="Expected the object that reads a dataset's records to hold options only, got a"):
         PerImage(Records(PLACES, lambda place: grey(0) if value is None else grey(1)), itself, "Reading")
 
 

@@ -144,12 +144,12 @@ def test_imbalance_is_that_of_public_and_test_data_too() -> None:
 @pytest.mark.parametrize("ratio", [41, 1e4])
 def test_an_imbalance_that_leaves_nothing_of_a_class_is_refused(ratio: float) -> None:
     assert sizes(roles(Sorted(), imbalance=39, public_fraction=0).private.y)[9] == 1
-    with pytest.raises(SpecError, match=rf"Expected imbalance={re.escape(f'{ratio:g}')} below 40, to leave an example"):
+    with pytest.raises(SpecError, match=rf"Expected imbalance={re.escape(f'{ratio:g}')} below 40, so that every class"):
         roles(Sorted(), imbalance=ratio)
 
 
 def test_an_imbalance_that_leaves_nothing_of_a_class_to_test_on_is_refused() -> None:
-    with pytest.raises(SpecError, match="Expected imbalance=20 below 10, to leave an example of every class"):
+    with pytest.raises(SpecError, match="Expected imbalance=20 below 10, so that every class that has examples"):
         roles(Sorted(), imbalance=20).test()
 
 

@@ -274,8 +274,8 @@ PRIVATE = "--selection private-accounted --accountant rdp"
         (f"{PRIVATE} --space steps=3,4", "needs one plan for all settings of learner 'dp-sgd', got 2 different ones"),
         (f"{PRIVATE} --repeats 1000 --epsilon 0.001", "Use fewer repeats or a larger epsilon"),
         (f"{PRIVATE} --repeats 1", "repeats"),
-        (f"{PRIVATE} --public-fraction 0", "at least 10 labelled public examples to choose settings by, got 0"),
-        ("--tune --public-fraction 0", "at least 10 labelled public examples to choose settings by, got 0"),
+        (f"{PRIVATE} --public-fraction 0", "at least 10 labelled public examples to choose settings with, got 0"),
+        ("--tune --public-fraction 0", "at least 10 labelled public examples to choose settings with, got 0"),
         ("--tune --selection public-validation", "--tune means --selection public-validation: use only one of them"),
         ("--space clip=1,2", "Expected --tune or --selection with --space"),
         ("--tries 3 --repeats 4", "Expected --tune or --selection with --tries, --repeats"),
@@ -486,7 +486,7 @@ def test_every_detail_of_a_search_changes_the_digest(change: dict[str, Any]) -> 
 
 def test_the_spec_of_a_run_with_settings_from_elsewhere_names_them(tmp_path: Path) -> None:
     file = tuned(tmp_path)
-    with pytest.raises(SpecError, match=r"Expected steps=3, as .* has it, or no steps at all, got steps=9"):
+    with pytest.raises(SpecError, match=r"Expected steps=3, as in .*, or no steps at all, got steps=9"):
         ran(settings=file, learner="dp-sgd:steps=9")
     found = ran(settings=file, learner="dp-sgd")
     assert found.spec.learner.options["steps"] == found.privacy.plan[0].steps == 3
@@ -521,5 +521,5 @@ def test_a_plan_that_raises_in_a_private_search_is_refused_by_name() -> None:
 
 
 def test_a_public_dataset_of_other_classes_cannot_choose_settings(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"public labels of 'parity' are of other classes than those of 'digits'"):
+    with pytest.raises(SpecError, match=r"classes of public dataset 'parity' differ from those of 'digits'"):
         tuned(tmp_path, public_dataset="parity")

@@ -262,7 +262,7 @@ def test_an_archive_that_is_not_the_published_one_is_not_unpacked(home: Path, pu
     zipped(published / "train.zip", {"one/a.txt": "other"})
     said = refused(DataError, lambda: store.adopt(Fold(), published, home))
     assert "or the published train.zip, test.tgz, labels.csv in" in said
-    assert said.endswith("found none of them whole. Dataset 'fold' can be had from https://x.org.")
+    assert said.endswith("but none of them is complete. You can get dataset 'fold' from https://x.org.")
 
 
 @pytest.mark.parametrize("place", ["gone", "gone/deeper", "loop", "~nobody-of-that-name/x", "x" * 300])
@@ -279,7 +279,7 @@ def test_a_wrong_thing_is_refused_and_leaves_nothing(home: Path, tmp_path: Path,
         wrong = write(tmp_path / "wrong", tree)
         wrong.mkdir(exist_ok=True)
         said = refused(DataError, lambda: store.adopt(Fold(), wrong, home, link=link))  # noqa: B023
-        assert f"Expected fold.zip or fold/{{one,test,labels.csv}} in {wrong}, found none" in said
+        assert f"Expected fold.zip or fold/{{one,test,labels.csv}} in {wrong}, but none" in said
     assert folders(home) == []
     assert [path.suffix for path in (home / ".dpbench").iterdir()] == [".lock"]
 
@@ -347,7 +347,7 @@ def test_a_copy_has_no_links_and_can_be_written(home: Path, given: Path) -> None
 def test_what_lies_where_it_belongs_is_not_put_onto_itself(home: Path, link: bool, part: str) -> None:
     write(home, FOLD)
     said = refused(DataError, lambda: store.adopt(Fold(), home / part, home, link=link))
-    assert "If it lies where dpbench looks, there is nothing to import." in said
+    assert "If the data already lie where dpbench looks, you do not need to import them." in said
     assert there(home) == FOLD
     refused(DataMissing, lambda: store.remove(Fold(), home))
 
@@ -481,7 +481,7 @@ def test_records_are_told_apart_by_every_option(home: Path) -> None:
 
 def test_removing_nothing_is_said_and_makes_nothing(home: Path) -> None:
     said = refused(DataMissing, lambda: store.remove(Fold("two"), home))
-    assert said.startswith(f"dpbench put nothing into {home} for dataset 'fold:training=two'.")
+    assert said.startswith(f"dpbench has put no files of dataset 'fold:training=two' into {home}, so")
     assert list(home.iterdir()) == []
 
 
@@ -703,7 +703,7 @@ def test_another_file_of_the_hub_is_deleted_and_fetched_again(home: Path, hub: H
 def test_what_came_from_the_hub_is_kept_when_it_no_longer_answers(home: Path, hub: Hub) -> None:
     hub.fail = {"in/test.parquet"}
     said = refused(DataError, lambda: store.fetch(Fold(), home))
-    assert "Expected in/test.parquet of who/what from the Hugging Face hub, got ConnectionError. What came is" in said
+    assert "Expected in/test.parquet of who/what from the Hugging Face hub, got ConnectionError. What was" in said
     assert there(store._own(Fold(), home, "downloads")) == {"who/what/train.parquet": "one"}
     assert folders(home) == []
 

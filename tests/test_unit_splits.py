@@ -115,7 +115,7 @@ def test_without_units_every_fold_has_the_examples_that_it_always_had() -> None:
 
 
 def test_too_few_public_units_for_the_folds_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"at least 10 labelled public units to choose settings by, got 4\."):
+    with pytest.raises(SpecError, match=r"at least 10 labelled public units to choose settings with, got 4\."):
         folds(roles(Owned(), public_fraction=4 / len(set(OWNER.tolist()))), folds=5)
 
 

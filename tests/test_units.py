@@ -232,5 +232,5 @@ def test_votes_deal_a_units_rows_to_one_shard_whatever_the_others_are() -> None:
 
 @pytest.mark.parametrize("of", [[0, 2], [-1, 0], [], [[0, 1]]])
 def test_units_that_are_no_numbering_are_refused(of: list[int]) -> None:
-    with pytest.raises(SpecError, match="from 0 on, without a gap"):
+    with pytest.raises(SpecError, match="counted from 0 without gaps"):
         Units(np.array(of, dtype=np.int64))

@@ -172,7 +172,7 @@ def test_a_teacher_that_remembers_where_nobody_looks_is_refused() -> None:
         note(len(shard))
         return torch.full((len(queries),), len(_notes()) % 3)
 
-    with pytest.raises(NotPerExample, match="gave other labels over the same shard"):
+    with pytest.raises(NotPerExample, match="gave different labels when it was called twice on the same shard"):
         votes_of(private_rows(), remembers)
 
 
@@ -228,7 +228,7 @@ def test_a_teacher_that_fails_ends_the_fit_without_a_private_value() -> None:
     ],
 )
 def test_labels_of_another_shape_are_refused(teacher: Teacher, found: str) -> None:
-    with pytest.raises(SpecError, match=rf"labels from a teacher, int64 \(12,\), one a query, got {found}"):
+    with pytest.raises(SpecError, match=rf"labels from a teacher, int64 \(12,\), one per query, got {found}"):
         votes_of(private_rows(), teacher)
 
 
@@ -250,13 +250,13 @@ def test_what_cannot_be_asked_is_refused_in_one_sentence(queries: Tensor, releas
 
 def test_the_largest_counts_have_a_release_of_their_own() -> None:
     curator = curator_over(private_rows(), [Release("votes", steps=2)])
-    with pytest.raises(SpecError, match="Expected another release for confident than 'votes'"):
+    with pytest.raises(SpecError, match="Expected two different releases, got 'votes' both"):
         curator.noisy_votes(nearest, QUERIES, release="votes", shards=4, confident="votes", threshold=2.0)
 
 
 def test_a_threshold_that_nothing_is_compared_with_is_refused_before_anything_is_spent() -> None:
     curator = curator_over(private_rows(), PLAN)
-    with pytest.raises(SpecError, match=r"a release as confident beside threshold=5\.0, got none"):
+    with pytest.raises(SpecError, match=r"a release named by confident with threshold=5\.0, got none"):
         curator.noisy_votes(nearest, QUERIES, release="votes", shards=4, threshold=5.0)
     assert curator.ledger.spent["votes"] == 0
 

@@ -128,7 +128,10 @@ def match_boards(file: Path, root: Path, known: Expectations) -> tuple[CheckedFi
 def _find_unrepeatable(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
     """Yield why this code cannot run a result again: nobody could check its plan and its scores."""
     if not result.privacy.repeatable:
-        yield "privacy.mechanism", f"expected {MECHANISM}, which can be run again: run its spec anew with this version"
+        yield (
+            "privacy.mechanism",
+            f"expected {MECHANISM}, or nobody can re-run the result: run its spec with this version",
+        )
     for role, origin in result.components.items():
         here = known.installed.get((kind_of(role), result.spec.roles[role].name))
         if origin.distribution == HARNESS and here is not None and origin.version != here.version:
@@ -144,7 +147,7 @@ def _nearest(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
         yield (
             f"spec.{key}",
             (
-                f"expected {expected}, as the nearest board {name} has it, got {got}: it matches none. Run it with "
+                f"expected {expected}, as on the nearest board, {name}, got {got}: it matches no board. Run it with "
                 f"--board {name}"
             ),
         )

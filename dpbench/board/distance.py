@@ -3,16 +3,16 @@
 - **Which boards count**: every board on which the learner has a ranked entry whose settings are its defaults. Its
   distance there is the mean of the board's best ranked entry, whatever that one's settings and whatever public data it
   reads, less its own, by the board's metric. The best entry itself has 0.
-- **How they are averaged**: over ε within a family (boards that differ in ε alone), over families within a data set,
-  and then over data sets. So a data set with many boards weighs no more than one with few.
+- **How they are averaged**: over ε within a family (boards that differ in ε alone), over families within a dataset,
+  and then over datasets. So a dataset with many boards weighs no more than one with few.
 - **What is missing** is left out and not filled in: a learner is held to the boards where it stands, and `boards` and
-  `data_sets` say on how many it does. One that lacks a data set is listed after those that have them all, because
+  `data_sets` say on how many it does. One that lacks a dataset is listed after those that have them all, because
   distances on other boards may be larger or smaller.
-- **The interval** is the 2.5th to the 97.5th percentile of that mean over 10,000 bootstrap samples of data sets. Boards
-  of one data set share images, so they are no independent evidence, however many ε they have. There is none with a
-  single data set. With few data sets the interval is rough, and usually too short.
+- **The interval** is the 2.5th to the 97.5th percentile of that mean over 10,000 bootstrap samples of datasets. Boards
+  of one dataset share images, so they are no independent evidence, however many ε they have. There is none with a
+  single dataset. With few datasets the interval is rough, and usually too short.
 
-Data sets are told apart by name and options (`medmnist:name=pathmnist`); the same images under another name count as
+Datasets are told apart by name and options (`medmnist:name=pathmnist`); the same images under another name count as
 another.
 """
 
@@ -31,11 +31,11 @@ TAIL = 0.025  # on either side of the interval
 DIGITS = 4  # of points: what libraries add in another order differs below
 
 Gaps = Mapping[str, Mapping[str, Sequence[float]]]
-"""Distances in points by data set and family."""
+"""Distances in points by dataset and family."""
 
 
 def distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
-    """Return the distance of every learner: those on all data sets first, then by distance."""
+    """Return the distance of every learner: those on all datasets first, then by distance."""
     gaps: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for standing in standings:
         data, family = str(standing.board.dataset), standing.board.family
@@ -70,7 +70,7 @@ def _distance(learner: str, gaps: Gaps) -> Distance:
 
 
 def _interval(by_data: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the percentile bootstrap interval of the mean over data sets; none for a single one."""
+    """Return the percentile bootstrap interval of the mean over datasets; none for a single one."""
     count = len(by_data)
     if count < 2:
         return None, None

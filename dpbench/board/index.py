@@ -154,7 +154,7 @@ class Distance(_Record):
 
     learner: str
     points: float = Field(ge=0)  # percentage points
-    low: float | None  # 95% bootstrap interval over data sets; None with a single one
+    low: float | None  # 95% bootstrap interval over datasets; None with a single one
     high: float | None
     boards: int  # where the learner has a ranked entry at its defaults
     data_sets: int  # of those boards

@@ -99,7 +99,9 @@ def _spec(values: dict[str, Any], board: str | None, seeds: int, plugins: Regist
 
 def _show(found: Explanation, written: list[Path], console: Console) -> None:
     spec = found.specs[0]
-    console.print(f"[bold]Guarantee[/bold] of all but the private runs: {found.guarantee}; no board takes it")
+    console.print(
+        f"[bold]Guarantee[/bold] of all runs except the private ones: {found.guarantee}; no board accepts them"
+    )
     console.print(
         f"{spec.extractor.names} on {spec.dataset.name}: {found.private:,} private, {found.test:,} test examples, "
         f"ε {spec.epsilon:g}, {len(spec.seeds)} seed(s)",
@@ -108,8 +110,8 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
     first = found.learners[0]
     stages = [lift.stage for lift in first.ladder if lift.stage != "tuning" or lift.points is not None]
     headings = ["private", *stages, "rest", found.ceiling.name]
-    ladder = Table(Column("learner", no_wrap=True), *headings, title="One on top of the other", box=None)
-    alone = Table("learner", *[lift.stage for lift in first.alone], title="Each on its own", box=None)
+    ladder = Table(Column("learner", no_wrap=True), *headings, title="Steps added one after another", box=None)
+    alone = Table("learner", *[lift.stage for lift in first.alone], title="Each step on its own", box=None)
     for one in found.learners:
         cells = [_points(lift) for lift in one.ladder if lift.stage in stages]
         ladder.add_row(

@@ -116,7 +116,7 @@ def _open(folder: Path, code: str | None, options: dict[str, Any]) -> Tensor:
             raise DamagedFile(f"The cache file {file} fails its checksum.")
         before = manifest.get("all_options", {})
         if any(before.get(name, value) != value for name, value in options.items()):
-            raise DamagedFile(f"The features in {folder} were extracted when a default of an option was another.")
+            raise DamagedFile(f"The features in {folder} were extracted with another default of an option.")
         if manifest.get("code", code) != code:
             print(f"dpbench: {CHANGED.format(name=manifest['extractor'], entry=folder.name[:12])}", file=sys.stderr)
         # Copy-on-write: pages are shared between processes, and no one can change the file through the tensor.

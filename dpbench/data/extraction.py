@@ -188,9 +188,9 @@ class Opened:
         """Refuse features that follow other images: removing a row would move others."""
         if not np.allclose(embedded, other, rtol=TOLERANCE, atol=TOLERANCE * float(np.abs(embedded).mean())):
             raise DataError(
-                f"Extractor {self.extractor.name!r} gives an image other features beside other images, or after them: "
-                "expected each image's features to follow from that image alone. Call eval() on the network, use no "
-                "statistics of a batch, and remember nothing."
+                f"The features that extractor {self.extractor.name!r} gives an image change with the other images that "
+                "it sees: expected them to follow from that image alone. Call eval() on the network, use no batch "
+                "statistics, and keep no state between images."
             )
 
 
@@ -198,8 +198,8 @@ def _expect_equal(prepared: Tensor, again: Tensor, index: int, extractor: Extrac
     same = prepared.shape == again.shape and prepared.dtype == again.dtype
     if not same or not torch.equal(prepared.nan_to_num(), again.nan_to_num()):
         raise DataError(
-            f"Image {index} comes out differently when extractor {extractor.name!r} prepares it again, in another "
-            f"order and by a fresh instance. {OWN}"
+            f"Extractor {extractor.name!r} prepares image {index} differently when a fresh instance prepares it in "
+            f"another order. {OWN}"
         )
 
 

@@ -118,7 +118,9 @@ def _refuse_data(read: Callable[[Any], Image]) -> None:
     if sum(type(one) is int for one in held) > NUMBERS:
         found.append(f"table of more than {NUMBERS} numbers")
     if found:
-        raise NotPure(f"Expected what reads a record of a dataset to hold options alone, got a {found[0]}. {OWN}")
+        raise NotPure(
+            f"Expected the object that reads a dataset's records to hold options only, got a {found[0]}. {OWN}"
+        )
 
 
 def _data_in(place: Any) -> str | None:

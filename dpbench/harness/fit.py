@@ -78,7 +78,7 @@ def fit_learner(prepared: PreparedRun, learner: Learner, curator: Curator, gener
 def _fit_best(prepared: PreparedRun, seed: int) -> tuple[Predict, dict[str, Any]]:
     """Fit a random number of times and keep the best by public labels."""
     if prepared.search is None:
-        raise ValueError("Expected a search behind a guarantee of one.")
+        raise ValueError("Expected a search in the run, because its guarantee covers one; got none.")
     won = private.best_of(
         prepared.parts.learner, prepared.who, prepared.roles, prepared.source.budget, prepared.search, prepared.privacy,
         seed, prepared.identity,

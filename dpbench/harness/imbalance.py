@@ -38,7 +38,7 @@ def subsample(labels: np.ndarray, classes: int, imbalance: float | None, split_s
     if any(len(rows) and not len(some) for rows, some in zip(found, left, strict=True)):
         limits = [math.log(2 * len(rows)) / fall for rows, fall in zip(found, falls, strict=True) if len(rows) and fall]
         raise SpecError(
-            f"Expected imbalance={imbalance:g} below {math.exp(min(limits)):.4g}, to leave an example of every class "
-            "that has any. Lower it."
+            f"Expected imbalance={imbalance:g} below {math.exp(min(limits)):.4g}, so that every class that has "
+            "examples keeps at least one. Use a smaller value."
         )
     return np.sort(np.concatenate(left))

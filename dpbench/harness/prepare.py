@@ -263,7 +263,7 @@ def _with_settings(settings: Path, resolved: ResolvedSpec) -> tuple[ResolvedSpec
     for name in resolved.named.keys() - {""}:
         here, there = getattr(asked, name), getattr(learner, name)
         if here != there:
-            raise SpecError(f"Expected {name}={there}, as {settings} has it, or no {name} at all, got {name}={here}.")
+            raise SpecError(f"Expected {name}={there}, as in {settings}, or no {name} at all, got {name}={here}.")
     return resolved.with_learner(learner), earlier
 
 
@@ -286,8 +286,9 @@ def _check_labels(asked: ResolvedSpec, public: int) -> None:
     learner, dataset, other = asked.parts.learner, asked.parts.dataset, asked.parts.public_dataset
     if other and other.classes != dataset.classes and (asked.search or learner.public == "labelled"):
         raise SpecError(
-            f"The public labels of {other.name!r} are of other classes than those of {dataset.name!r}: nothing "
-            "can be learned or chosen by them. Use --public-fraction, or a learner and a selection without labels."
+            f"The classes of public dataset {other.name!r} differ from those of {dataset.name!r}, so its labels cannot "
+            "be used to train or to choose settings. Use --public-fraction, or a learner and a selection that need no "
+            "public labels."
         )
     if learner.public == "labelled" and not asked.spec.public_labels:
         raise SpecError(

@@ -72,9 +72,9 @@ class _Refusal:
         if path and (path in self.private.files or path.startswith(self.private.below)):
             self.raised[:] = [
                 PrivacyError(
-                    "The learner opened a file of the private dataset while it fitted. It reads private rows through "
-                    "its curator alone: what it reads by itself has no noise, and no epsilon holds. Public examples "
-                    "are in `public`."
+                    "The learner opened a file of the private dataset during the fit. A learner may read private rows "
+                    "only through its curator: what it reads by itself has no noise, so the stated epsilon would not "
+                    "hold. Public examples are in `public`."
                 )
             ]
             raise self.raised[0]

@@ -93,16 +93,16 @@ def _check_same(prepared: PreparedRun, result: Result) -> None:
     """Refuse data and plans that are not those of the result: its plan and sigma would be of something else."""
     task, name = prepared.roles.task, result.file_name
     if prepared.roles.digests != result.task.digests:
-        raise DataError(f"Expected the data of {name}, digests {result.task.digests}, got others.")
+        raise DataError(f"The data differ from those of {name}: expected the digests {result.task.digests}.")
     if task.size != result.task.private:
         raise DataError(f"Expected {result.task.private} private examples, got {task.size}.")
     if (units := result.task.units) is not None:
         here = unit_facts(prepared.roles.private_units, prepared.roles.unit, None)
         if here != units.model_copy(update={"largest_epsilon": None, "median_epsilon": None}):
-            raise DataError(f"Expected the units of {name}, {units.count:,} {units.word}s, got others.")
+            raise DataError(f"The units differ from those of {name}: expected {units.count:,} {units.word}s.")
     now, then = ([one.model_dump(exclude={"sigma"}) for one in it.plan] for it in (prepared.privacy, result.privacy))
     if now != then:
-        raise PrivacyError(f"Learner {result.spec.learner.name!r} plans otherwise than {name} states.")
+        raise PrivacyError(f"Learner {result.spec.learner.name!r} makes a different plan here than the one in {name}.")
     _check_settled(prepared, result)
 
 
@@ -114,8 +114,8 @@ def _check_settled(prepared: PreparedRun, result: Result) -> None:
     now = {name: filled_fields(asked, settled).get(name) for name in result.settled}
     if now != result.settled:
         raise DataError(
-            f"Learner {spec.learner.name!r} settles for {_listed(now)} here, and {result.file_name} states "
-            f"{_listed(result.settled)}: those are not what followed from the budget."
+            f"Learner {spec.learner.name!r} chooses {_listed(now)} here, but {result.file_name} states "
+            f"{_listed(result.settled)}. The stated settings do not follow from the budget."
         )
 
 

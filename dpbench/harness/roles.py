@@ -110,7 +110,8 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     else:
         if splits.public is not None:
             raise SpecError(
-                f"Dataset {dataset.name!r} has public examples of its own: expected no public dataset beside them."
+                f"Dataset {dataset.name!r} has public examples of its own, so you cannot combine it with another "
+                "public dataset."
             )
         public, other = _other(parts, parts.public_dataset, train, device)
         _refuse_same(other.digest, splits.digest, parts.public_dataset)
@@ -210,7 +211,7 @@ def check_sharing(roles: Roles, sharing: Sharing) -> None:
         for pair, said in find_excess(overlap, len(roles.private)):
             raise SpecError(
                 f"{pair.capitalize()}: {said}. Epsilon does not cover what is learned from public data. Use other "
-                "public data, or set allow_overlap (--allow-overlap), with which no board accepts the result."
+                "public data, or set allow_overlap (--allow-overlap); no board accepts the result then."
             )
 
 
@@ -297,8 +298,8 @@ def _guaranteed(owners: np.ndarray | None, known: str, wanted: str | None, datas
     if owners is None or wanted != known:
         knows = f"it knows {known}s" if known else "it does not say whose its images are"
         raise SpecError(
-            f"Expected unit={wanted!r} to be what dataset {dataset.name!r} numbers, but {knows}. "
-            f"Use --unit {known or 'image'}."
+            f"Expected unit={wanted!r} to be the unit that dataset {dataset.name!r} numbers, but {knows}. Use --unit "
+            f"{known or 'image'}."
         )
     return Units(owners)
 

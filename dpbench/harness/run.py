@@ -94,8 +94,8 @@ def tune(spec: Spec | ResolvedSpec, *, device: str = "auto", plugins: Registry |
     search = resolved.search
     if search is None or search.rule == "private-accounted":
         raise SpecError(
-            "Expected a search whose outcome is a setting. Private selection keeps the best model itself: ask for it "
-            "with dpbench run --selection private-accounted."
+            "Private selection returns a model, not a setting. Use it in a run instead: dpbench run --selection "
+            "private-accounted."
         )
     opened = load_run(resolved, device=device)
     asked, parts, roles, phases = resolved.spec, resolved.parts, opened.roles, opened.phases

@@ -32,17 +32,18 @@ def effective_size(task: Task, budget: Budget) -> float:
 def components(task: Task, budget: Budget) -> int:
     """Return how many leading components of the public features the budget supports: 1.3 (n / sigma)^0.6.
 
-    At most a fourth as many as there are public examples, which estimate them, and no more than there are features.
+    The result is at most a quarter of the number of public examples, which the components are estimated from, and at
+    most the number of features.
     """
     most = min(max(task.public // 4, 1), math.prod(task.example_shape))
     return max(1, round(min(1.3 * math.pow(effective_size(task, budget), 0.6), most)))
 
 
 def travel(task: Task, budget: Budget) -> float:
-    """Return how far a linear head should go in all its steps, in units of the clip: n / sigma / 16.
+    """Return how far a linear head should move in all its steps together, in units of the clip: n / sigma / 16.
 
-    For features whose norm is well above 1, so that nearly all gradients are clipped. On rows of norm 1, scores need a
-    head that is larger: 16 times as far.
+    This holds for features whose norm is well above 1, so that nearly all gradients are clipped. When rows have norm 1,
+    the scores need a larger head, which moves 16 times as far.
     """
     return min(effective_size(task, budget) / 16, MOST)
 
@@ -65,12 +66,13 @@ def pace(
     way: float, *, steps: int | None, sample_rate: float = 1.0, momentum: float = 0.0, clip: float = 1.0,
     who: str = "a linear head",
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the steps, unless given, and the learning rate that move a head by `way` units of the clip.
+    """Return the learning rate that moves a head by `way` units of the clip, and the steps unless they are given.
 
-    As many passes over the data as `STEPS` has full batches; a sampled step is the share `sample_rate` of a pass.
+    Training makes as many passes over the data as `STEPS` has full batches; a sampled step counts as the share
+    `sample_rate` of a pass.
 
     Raises:
-        SpecError: a clip or momentum of `who` that no rate follows from.
+        SpecError: no learning rate follows from the clip or momentum of `who`.
     """
     check_training(momentum, clip, who=who)
     least, most = STEPS

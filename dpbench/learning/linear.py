@@ -29,15 +29,15 @@ Transform = Callable[["Tensor"], "Tensor"]
 class GaussianPrior:
     """A prior on a head from public data: normal around `mean`, with this precision.
 
-    Training starts at the mean, and each step ends with the prior's proximal step, which is stable however strong the
-    prior is: the head's distance from the mean is divided by 1 + step * precision. It reads no private row.
+    Training starts at the mean, and each step ends with the proximal step of the prior: the head's distance from the
+    mean is divided by 1 + step * precision. This is stable for a prior of any strength. It reads no private row.
     """
 
     mean: Tensor  # (k, d + 1) as the head, or (k, d) without bias
     precision: Tensor  # (d + 1,) or (d,): in examples, 1 / variance where an example's loss has curvature 1; inf: fixed
 
     def pull(self, head: Tensor, step: float) -> None:
-        """Take the proximal step of a gradient step of this size on the sum of all losses; the head is overwritten."""
+        """Take the proximal step after a gradient step of this size on the sum of all losses; overwrites the head."""
         import torch
 
         head.copy_(torch.lerp(self.mean, head, 1 / (1 + step * self.precision)))
@@ -48,8 +48,8 @@ class LinearProbe:
     """DP-SGD on a linear head: (k, d + 1) with the bias as its last column, or (k, d) without.
 
     Each step subtracts `learning_rate` times the velocity, where velocity = momentum * velocity + noisy sum of clipped
-    gradients / (sample_rate * n): the expected batch size is public, the drawn one is not. With `optimiser=adam` the
-    direction is that of `AdamBC` in place of the velocity, and `momentum` counts for nothing.
+    gradients / (sample_rate * n). The expected batch size is public; the actual size of a sample is not. With
+    `optimiser=adam`, the direction is that of `AdamBC` instead of the velocity, and `momentum` has no effect.
     """
 
     steps: int
@@ -114,10 +114,10 @@ class LinearProbe:
         return descended([self], [head], task.size, noisy_gradients, prior, [curator.sigma[release]])[0]
 
     def head_noise(self, sigma: float, size: int) -> float:
-        """Return the variance of the noise that training with momentum adds to each number of a head, at most.
+        """Return an upper bound on the variance that training with momentum adds to each number of a head.
 
-        The noise of step t goes on in the velocity, and stays in the head: (1 - momentum^j) / (1 - momentum) of it, j
-        the steps that are left. What later steps take back is not counted.
+        The noise of a step stays in the velocity, and (1 - momentum^j) / (1 - momentum) of it stays in the head when j
+        steps are left. The bound ignores that later steps may undo some of it.
 
         Args:
             sigma: the noise multiplier of the release.
@@ -214,14 +214,14 @@ def standardisation(x: Tensor) -> Standardise:
 
     if len(x) < 2:
         raise SpecError(
-            f"Expected at least 2 public examples to standardise features with, got {len(x)}. "
-            "Add --public-fraction or --public-dataset, or choose another scaling of the learner."
+            f"Expected at least 2 public examples to standardise features with, got {len(x)}. Add --public-fraction or "
+            "--public-dataset, or set another scaling for the learner."
         )
 
     flat = x.flatten(1)
     mean, deviation = flat.mean(0), flat.std(0, correction=0)
     if not bool(deviation.isfinite().all()):
-        raise SpecError("Expected finite public features to standardise with, got some that are not. Check the data.")
+        raise SpecError("Some public features are not finite, so they cannot be standardised. Check the data.")
     scale = torch.where(deviation > 1e-6 * deviation.max(), 1 / deviation, 1.0)
     return Standardise(-mean * scale, scale)
 

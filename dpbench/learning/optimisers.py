@@ -12,11 +12,11 @@ LEAST = 1e-3  # of the mean debiased second moment: what is divided by, where no
 
 
 class AdamBC:
-    """Adam whose second moment is rid of the noise's variance (Tang, Shpilevskiy and Lecuyer 2024, arXiv:2312.14334).
+    """Adam with the variance of the noise subtracted from its second moment (Tang et al. 2024, arXiv:2312.14334).
 
-    `noise` is the std of the noise in each number of a gradient. What is left is at least the square of `noise` times
-    the share of it that its own estimate is uncertain by, so that no number is divided by what is noise alone. Differs
-    from the paper, whose floor is a setting.
+    Tang, Shpilevskiy and Lecuyer call it DP-AdamBC. `noise` is the standard deviation of the noise in each number of a
+    gradient. After the subtraction, the second moment is at least the square of `noise` times the relative uncertainty
+    of that estimate, so that no number is divided by mere noise. In the paper, this floor is a setting.
     """
 
     def __init__(self, noise: float) -> None:

@@ -29,8 +29,8 @@ RAREST = 0.1  # of an even share: a class that public predictions never name may
 def calibrated(predict: Predict, public: PublicData, noise: Callable[[Tensor], float] | None = None) -> Predict:
     """Return the predictor of logits, divided by a temperature.
 
-    With public labels it is the one of least log loss on them (Guo et al. 2017). Without, it follows from the noise
-    that the logits are known to have (`noise_temperature`); where that is not known either, logits stay.
+    With public labels, it is the temperature with the lowest log loss on them (Guo et al. 2017). Without labels, it
+    follows from the noise in the logits (`noise_temperature`); if that is unknown too, the logits stay as they are.
 
     Args:
         predict: logits (c, classes), of a head that learned nothing from these labels.
@@ -54,9 +54,10 @@ def calibrated(predict: Predict, public: PublicData, noise: Callable[[Tensor], f
 
 
 def label_temperature(logits: Tensor, y: Tensor) -> float:
-    """Return the temperature of least log loss of logits (m, k) on labels (m,), between 0.02 and 50.
+    """Return the temperature between 0.02 and 50 with the lowest log loss of logits (m, k) on labels (m,).
 
-    One label counts as much as a guess that the temperature is 1, give or take a factor e: few labels say little.
+    A prior around a temperature of 1, up to a factor of e, counts as much as one label, so a few labels change the
+    temperature little.
     """
     from scipy.optimize import minimize_scalar
     from torch.nn.functional import cross_entropy
@@ -76,8 +77,8 @@ def plan_temperature(steps: float, name: str = "temperature") -> Choice:
 def choose_temperature(curator: Curator, head: Tensor, name: str = "temperature") -> float:
     """Return the temperature with the lowest Brier score on private rows, chosen by the exponential mechanism.
 
-    A row loses half its squared distance between probabilities and one-hot label by each temperature, 0 to 1, a
-    function of that row and public values to the last bit.
+    The loss of a row for a temperature is half the squared distance between its probabilities and its one-hot label,
+    from 0 to 1. Every bit of it depends on that row and public values only.
 
     Args:
         curator: over mapped rows (c, d).
@@ -114,13 +115,13 @@ def noise_temperature(logits: Tensor, noise: float) -> float:
 def aimed(predict: Predict, task: Task, public: PublicData, prior: Tensor | None = None) -> Predict:
     """Return the predictor adjusted to the task's metric, where that metric weights all classes equally.
 
-    For balanced accuracy the logarithm of the class prior is taken off the logits (Menon et al. 2021, equation 9,
-    tau = 1). For any other metric the predictor stays as it is.
+    For balanced accuracy, the logarithm of the class prior is subtracted from the logits (Menon et al. 2021, equation
+    9, tau = 1). For any other metric, the predictor does not change.
 
     Args:
         predict: calibrated logits (c, classes).
         task: says the metric.
-        public: whose predictions estimate the prior, unless it is given.
+        public: the prior is estimated from predictions on these examples, unless it is given.
         prior: (classes,) shares of the private examples.
     """
     import torch

@@ -27,10 +27,11 @@ _TRAINING = (*_OWN, "sample_rate", "init")  # what the map of the features does 
 class ProbeLearner(Learner):
     """Private softmax regression on `features`, a map that reads public values only.
 
-    A subclass defines `features`. Settings that share features and samples are tuned together: one gathered
-    batch serves all learning rates, clips and numbers of steps. Steps and learning rate follow the budget unless
-    they are set: see `learning.defaults`. `optimiser=adam` is DP-AdamBC (`AdamBC`) in place of momentum; each number of
-    the head then moves by 8 over the root of the number of features in all steps, unless a learning rate is set.
+    A subclass defines `features`. Settings that share features and samples are tuned together: one gathered batch
+    serves all learning rates, clips and numbers of steps. The number of steps and the learning rate follow from the
+    budget unless you set them (see `learning.defaults`). `optimiser=adam` is DP-AdamBC (`AdamBC`) instead of momentum.
+    Over all steps, each number of the head then moves by 8 divided by the square root of the number of features, unless
+    you set a learning rate.
     """
 
     logits: ClassVar[bool] = True
@@ -74,7 +75,7 @@ class ProbeLearner(Learner):
         return found
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """One release: the noisy gradient of every step. The map reads public data only."""
+        """Plan one release: the noisy gradient of every step. The map reads public data only."""
         return [self.probe.release()]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:

@@ -14,10 +14,10 @@ NEGLIGIBLE = 1e-12  # of the largest eigenvalue: rounding of the Gram matrix dec
 
 @dataclass(frozen=True)
 class PrincipalComponents:
-    """The eigenvalues and eigenvectors of rows.T @ rows / count; of the latter as many as are asked for.
+    """The eigenvalues and eigenvectors of rows.T @ rows / count; eigenvectors are computed only as far as you ask.
 
-    Where there are more features than rows, no (d, d) matrix is made: eigenvectors follow from those of rows @ rows.T,
-    which has the same eigenvalues but for zeros.
+    If there are more features than rows, no (d, d) matrix is made. The eigenvectors are then computed from those of
+    rows @ rows.T, which has the same eigenvalues except for zeros.
     """
 
     values: Tensor  # (min(m, d),) ascending
@@ -27,9 +27,10 @@ class PrincipalComponents:
 
     @classmethod
     def of(cls, rows: Tensor, count: int = 1) -> PrincipalComponents:
-        """Return those of public rows (m, d) in float64, which are centred already or are not to be.
+        """Return those of public rows (m, d) in float64. Centre the rows first if you want them centred.
 
-        Takes time in proportion to m d min(m, d), and memory for the rows and a square of side min(m, d).
+        The time is proportional to m d min(m, d); the memory is that of the rows and of a square matrix of side min(m,
+        d).
         """
         import torch
 
@@ -40,7 +41,8 @@ class PrincipalComponents:
     def leading(self, k: int) -> Tensor:
         """Return the eigenvectors (d, k) of the k largest eigenvalues, ascending, k <= min(m, d).
 
-        Where d > m, one whose eigenvalue is below 1e-12 of the largest is zero: the rows do not say where it points.
+        If d > m, an eigenvector whose eigenvalue is below 1e-12 of the largest is zero, because the rows do not
+        determine its direction.
         """
         vectors, values = self._vectors[:, -k:], self.values[-k:]
         if self._rows.shape[1] <= len(self._rows):
@@ -51,9 +53,9 @@ class PrincipalComponents:
 
 
 def subspace_iteration(multiply: Callable[[Tensor], Tensor], start: Tensor, rounds: int) -> Tensor:
-    """Return an orthonormal basis (m, k) of what `rounds` products with a symmetric matrix make of `start` (m, k).
+    """Return an orthonormal basis (m, k) after `rounds` products of a symmetric matrix with `start` (m, k).
 
-    It tends to the eigenvectors whose eigenvalues are largest in size. `multiply` maps (m, k) to the matrix times it.
+    It approaches the eigenvectors with the largest absolute eigenvalues. `multiply` maps (m, k) to the matrix times it.
     """
     import torch
 

@@ -50,6 +50,8 @@ def bind(
     if not 0 <= sigma < math.inf:
         raise PrivacyError(f"Expected sigma={sigma} to be finite and at least 0: the plan's base noise multiplier.")
     if witness is not NOBODY and randomness.key is None:
-        raise PrivacyError("An audit sees sums before noise: it is for research randomness, which is published anyway.")
+        raise PrivacyError(
+            "An audit sees sums before noise is added. Use it with research randomness only, which is published anyway."
+        )
     plan = check_plan(plan, "a curator")
     return LedgerCurator(rows, task, sigmas(plan, sigma), Ledger(plan), randomness, Guard(randomness.checks), witness)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Curator(Answerer):
     """The only access to private rows: it answers noisy questions within the plan.
 
-    Each word below makes a question (a class of `dpbench.privacy`, one a mechanism) and calls `answer`. Whoever stands
-    between a learner and its rows (an audit, a search on public data, a law) is a function from question to answer.
+    Each method below makes a question (a class of `dpbench.privacy`, one per mechanism) and calls `answer`. An audit, a
+    search on public data or a law can stand between a learner and its rows: each maps a question to an answer.
     """
 
     __slots__ = ("_answer", "_sigma", "_task")
@@ -38,7 +38,7 @@ class Curator(Answerer):
         return self._sigma
 
     def answer(self, question: Question) -> Any:
-        """Return the answer to a question; the words below make them."""
+        """Return the answer to a question; the methods below make questions."""
         return self._answer(question)
 
     def noisy_sum(
@@ -49,7 +49,7 @@ class Curator(Answerer):
         Args:
             rows: maps a `Chunk` to one contribution per row: a tensor (c, ...), `Joined`, `RankOne`, `Scaled`,
                 `Residual` or `Blocks`. Row i may read row i of the chunk, `seeds[i]` and public values, nothing else.
-                It is called over no rows first (c = 0): shape and grid of the answer are those.
+                It is called on no rows first (c = 0), which gives the shape and the grid of the answer.
             release: the name of a planned release with steps left; a step is spent before any private row is read.
             clip: L2 bound on one example's contribution; for `Blocks`, one bound per block.
             chunk_size: maximum rows per chunk; it affects memory only, never the distribution of the answer.
@@ -60,11 +60,11 @@ class Curator(Answerer):
 
         Raises:
             NotPlanned: the release is not in the plan, or all its steps are spent.
-            SpecError: a clip or a chunk size that is none, or a number of clips that is not that of the blocks.
-            NotPerExample: a row differs when it is evaluated beside other rows, or among fewer; or what a chunk
-                contributes has another form, shape or scale than what no rows contribute.
-            NotPure: `rows` changed what it can reach, or reaches what cannot be compared, such as an iterator.
-            ComponentFailed: `rows` failed; type and line are told, its text may hold private values.
+            SpecError: the clip or the chunk size is invalid, or there is not one clip per block.
+            NotPerExample: a row changes when it is evaluated beside other rows, or among fewer; or the contributions
+                of a chunk differ in form, shape or scale from those of no rows.
+            NotPure: `rows` changed an object that it reaches, or reaches one that cannot be compared (an iterator).
+            ComponentFailed: `rows` failed. The error names type and line only, as its text may hold private values.
         """
         from dpbench.privacy.core.sum import Sum
 

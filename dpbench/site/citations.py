@@ -1,4 +1,4 @@
-"""What to cite: BibTeX for dpbench, and for every learner, data set and extractor that is installed."""
+"""What to cite: BibTeX for dpbench, and for every learner, dataset and extractor that is installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpbench.site import prose, text
 from dpbench.site.context import Site
 from dpbench.site.render import Renderer
 
-TITLES = {"learner": "Learners", "dataset": "Data sets", "extractor": "Extractors"}
+TITLES = {"learner": "Learners", "dataset": "Datasets", "extractor": "Extractors"}
 OWN = "dpbench-vision"
 _ENTRY = re.compile(r"^@\w+\{(?P<key>[^,]+),\n.*?^\}\n", re.MULTILINE | re.DOTALL)
 _KEYWORDS = re.compile(r"^  keywords +=(?: \{(?P<names>[^}]*)\}),\n", re.MULTILINE)

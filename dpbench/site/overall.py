@@ -22,7 +22,7 @@ class Overall:
 
     @property
     def interval(self) -> str:
-        """The interval of its distance; empty with a single data set."""
+        """The interval of its distance; empty with a single dataset."""
         low, high = self.distance.low, self.distance.high
         return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
 
@@ -38,7 +38,7 @@ def count_firsts(index: Index, learner: str) -> int:
 
 
 def count_data_sets(index: Index) -> int:
-    """Return how many data sets the boards with ranked entries have."""
+    """Return how many datasets the boards with ranked entries have."""
     return len({str(found.board.dataset) for found in index.standings if any(one.rank for one in found.entries)})
 
 
@@ -47,10 +47,10 @@ def describe_distance(one: Overall, data_sets: int) -> str:
 
     >>> whole = Overall(Distance(learner="a", points=0.5, low=0.1, high=1.2, boards=9, data_sets=4), 3)
     >>> describe_distance(whole, 4)
-    '0.50 points (95% interval 0.10 to 1.20, from 4 data sets)'
+    '0.50 points (95% interval 0.10 to 1.20, from 4 datasets)'
     """
     found = one.distance
     among = f"{found.data_sets} of {data_sets}" if found.data_sets < data_sets else str(data_sets)
     interval = f"95% interval {one.interval}, " if one.interval else ""
-    noun = "data set" if data_sets == 1 else "data sets"
+    noun = "dataset" if data_sets == 1 else "datasets"
     return f"{text.points(found.points / 100)} ({interval}from {among} {noun})"

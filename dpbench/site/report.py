@@ -249,7 +249,7 @@ def _sentence(results: Sequence[Result], private: Sequence[Result], table: Table
     outside = f" ε does not cover the search for settings of {', '.join(unaccounted)}." * bool(unaccounted)
     return (
         f"{ran}All private runs are (ε, δ)-differentially private for one {whose}, with ε {epsilons} and "
-        f"δ {budget.delta:g}, for neighbouring data sets that {budget.adjacency.replace('-', ' ')}, as computed by the "
+        f"δ {budget.delta:g}, for neighbouring datasets that {budget.adjacency.replace('-', ' ')}, as computed by the "
         f"{budget.accountant.upper()} accountant of dpbench {installed_version()}, which samples, clips and adds the "
         f"noise.{outside}"
     )

@@ -26,7 +26,7 @@ CHOSEN: Mapping[SelectionRule, str] = {
 SELECTION: Mapping[SelectionRule, str] = {
     "default": "The learner's default settings; nothing was tried.",
     "by-hand": "Settings given by the user; how they were chosen is not recorded.",
-    "transfer": "Settings tuned earlier on another data set.",
+    "transfer": "Settings tuned earlier on another dataset.",
     "public-validation": "Tuned on the public split only, with its labels.",
     "private-accounted": "Tuned on private data; ε covers the whole search.",
     "private-unaccounted": "Tuned on private data; ε does not cover the search, so the result is never ranked.",

@@ -28,7 +28,7 @@ Network = Callable[[Tensor], Tensor]
 
 
 class Encoded:
-    """Encoded images, as data sets keep them: decoded each time one is asked for."""
+    """Encoded images, as datasets keep them: decoded each time one is asked for."""
 
     def __init__(self, side: int, kind: str, n: int) -> None:
         self.n = n

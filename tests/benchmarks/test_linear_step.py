@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Size:
-    """A data set's size; small when benchmarks are switched off."""
+    """A dataset's size; small when benchmarks are switched off."""
 
     n: int
     d: int

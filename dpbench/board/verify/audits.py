@@ -65,7 +65,7 @@ def find_stray_audits(stored: Iterable[ResultFile], root: Path) -> list[Complain
 def _wrong(audit: Audit, result: Result) -> Wrong:
     privacy = result.privacy
     if (audit.digest, audit.content) != (result.digest, canonical_digest(result.seal)):
-        yield "content", "it is of another result, or of this one before it changed: audit it again"
+        yield "content", "the audit is of another result, or of this one before it changed: audit it again"
         return
     stated = {"delta": privacy.delta, "sigma": privacy.sigma, "plan": privacy.plan, "mechanism": privacy.mechanism}
     stated |= {"components": result.components, "spec": result.spec}
@@ -78,7 +78,7 @@ def _wrong(audit: Audit, result: Result) -> Wrong:
         yield "seed", f"expected one of the result's, {', '.join(map(str, result.spec.seeds))}, got {audit.seed}"
     yield from _statistics(audit)
     if not audit.passed and result.status not in {"disputed", "withdrawn"}:
-        yield "figures.failed", f"{audit.figures.failed[0]}: dispute the result, or mend what made it"
+        yield "figures.failed", f"{audit.figures.failed[0]}: dispute the result, or fix what made it"
 
 
 def _statistics(audit: Audit) -> Wrong:
@@ -93,7 +93,7 @@ def _statistics(audit: Audit) -> Wrong:
         return
     found = compute_figures(audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack, audit.own)
     if not _same(found, audit.figures):
-        yield "figures", "they do not follow from the statistics beside them: audit it again"
+        yield "figures", "they do not follow from the recorded statistics: audit it again"
 
 
 def _attacked(attack: Attack, audit: Audit) -> Wrong:

@@ -246,7 +246,7 @@ def check_source(result: Result, source: Result) -> Wrong:
 def _trials(record: Selection) -> Wrong:
     if record.rule == "private-accounted":
         if record.tried is not None or record.chosen is not None or record.trials:
-            yield "search.trials", "expected no word on how many runs there were: epsilon rests on it"
+            yield "search.trials", "expected no record of the number of runs: epsilon holds only while it is secret"
         return
     if record.tried != len(record.trials):
         yield "search.tried", f"expected {len(record.trials)}, the trials on record, got {record.tried}"

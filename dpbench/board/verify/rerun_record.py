@@ -52,7 +52,7 @@ def check_records(stored: ResultFile, result: Result, root: Path) -> list[Compla
     except MalformedFile as error:
         return [Complaint(name, error.field, error.said)]
     if record is not None and record.digest != result.digest:
-        return [Complaint(name, "digest", "it is of another result: remove it")]
+        return [Complaint(name, "digest", "the record is of another result: remove it")]
     if record is None or record.content != seen(result):
         return []
     if record.seal and record.seal != record_seal(content_of(file)):
@@ -65,7 +65,7 @@ def _wrong(record: Rerun, result: Result) -> Wrong:
     if len({*seeds}) < len(seeds) or not {*seeds} <= {*result.spec.seeds}:
         yield "seeds", f"expected seeds of this result, {', '.join(map(str, result.spec.seeds))}"
     elif judge(record, result).seeds != record.seeds:
-        yield "outcome", "it does not follow from the numbers beside it: run the result again"
+        yield "outcome", "it does not follow from the recorded numbers: run the result again"
     elif not record.agrees and result.status not in {"disputed", "withdrawn"}:
         yield "outcome", f"{describe(record)}: dispute the result, or run it again"
 

@@ -35,7 +35,7 @@ def check_guesses(result: Result) -> Wrong:
     for number, seed in enumerate(result.seeds):
         same = by_guess.setdefault(seed.predictions, seed)
         if same.correct != seed.correct or not all(map(close, same.class_accuracy, seed.class_accuracy)):
-            yield f"seeds.{number}.predictions", f"the same as those of seed {same.seed}, which scored otherwise"
+            yield f"seeds.{number}.predictions", f"the same as those of seed {same.seed}, which has other scores"
 
 
 def _same_classes(result: Result) -> Wrong:
@@ -87,7 +87,7 @@ def _fit(seed: SeedResult, result: Result) -> Wrong:
     if seed.spent.keys() != planned.keys() or over:  # stopping early is allowed, and buys no smaller epsilon
         yield "spent", f"expected at most {planned}, as planned, got {seed.spent}"
     elif planned and result.privacy.sigma > 0 and not private and not any(seed.spent.values()):
-        yield "spent", "expected a step at least: a fit that asks nothing of what it planned has its answers elsewhere"
+        yield "spent", "expected at least one step: a fit that spends none of its plan has its answers from elsewhere"
     if (seed.setting is not None) != private:
         yield "setting", "expected one where each seed chose its own, and nowhere else"
 

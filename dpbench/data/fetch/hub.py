@@ -45,8 +45,9 @@ def _files(repository: str, pattern: str, downloads: Path) -> list[tuple[str, Pa
         if getattr(error, "errno", None) in {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}:
             raise
         raise DataError(
-            f"Expected {pattern} of {repository} from the Hugging Face hub, got {type(error).__name__}. What came is "
-            "kept: try again when the hub can be reached, or download it elsewhere and run `dpbench data import`."
+            f"Expected {pattern} of {repository} from the Hugging Face hub, got {type(error).__name__}. What was "
+            "downloaded is kept. Try again when you can reach the hub, or download it elsewhere and run `dpbench data "
+            "import`."
         ) from error
     if not came:
         raise DataError(f"Expected {pattern} in {repository} on the Hugging Face hub, which has no such file.")

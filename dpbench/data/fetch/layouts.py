@@ -75,8 +75,8 @@ def _unpack_published(path: Path, staging: Path, dataset: Dataset, source: Sourc
         return
     archives = f", or the published {', '.join(map(download.file_name, wanted))}" if wanted else ""
     raise DataError(
-        f"Expected {homes_of(source)}{archives} in {path}, found none of them whole. Dataset "
-        f"{dataset.name!r} can be had from {source.page or 'its publisher'}."
+        f"Expected {homes_of(source)}{archives} in {path}, but none of them is complete. You can get dataset "
+        f"{dataset.name!r} from {source.page or 'its publisher'}."
     )
 
 
@@ -109,8 +109,8 @@ def refuse_overlap(staging: Path, folder: Path, earlier: Collection[str]) -> Non
         for taken in (target, *(root / path for path in earlier)):
             if origin == taken or origin in taken.parents or taken in origin.parents:
                 raise DataError(
-                    f"Expected data from elsewhere, got {origin}, which would be put onto itself, at {taken}. "
-                    "If it lies where dpbench looks, there is nothing to import."
+                    f"Cannot import {origin}, because it would replace itself at {taken}. If the data already lie "
+                    "where dpbench looks, you do not need to import them."
                 )
 
 
@@ -161,8 +161,8 @@ def plan(
                 walk(child, f"{place}/{child.name}")
         elif not _same(staged, target):
             raise OutputError(
-                f"Expected nothing else at {target}, where this dataset belongs: what is there is yours, or another "
-                "dataset's, and is left alone. Move it away, or name another folder with --to."
+                f"{target}, where this dataset belongs, already holds other files; dpbench leaves them as they are. "
+                "Move them away, or name another folder with --to."
             )
         elif place in others:
             paths.append(place)

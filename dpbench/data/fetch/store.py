@@ -123,8 +123,8 @@ def remove(dataset: Dataset, folder: Path) -> StoreRecord:
                 return kept.model_copy(update={"paths": tuple(sorted(gone))})
     name = label(dataset)
     raise DataMissing(
-        f"dpbench put nothing into {folder} for dataset {name!r}. What lies elsewhere is yours to delete; "
-        f"`dpbench data info {shlex.quote(name)}` says where it is."
+        f"dpbench has put no files of dataset {name!r} into {folder}, so there is nothing it may delete. `dpbench data "
+        f"info {shlex.quote(name)}` shows where the data are; delete them yourself."
     )
 
 
@@ -141,8 +141,8 @@ def _read(file: Path) -> StoreRecord | None:
     except (OSError, ValidationError) as error:
         reason = error.strerror if isinstance(error, OSError) else misfit(error).said
         raise DataError(
-            f"Cannot read {file}, which says what dpbench put there: {reason}. Delete it; the data themselves then "
-            "count as yours."
+            f"Cannot read {file}, which lists the files that dpbench put there: {reason}. Delete it; dpbench then "
+            "treats the data as yours."
         ) from error
 
 
@@ -169,7 +169,7 @@ def _locked(dataset: Dataset, folder: Path) -> Iterator[None]:
     except OSError as error:
         first = error.args[0] if error.args else error
         reason = f"{error.strerror or first}{f' ({error.filename})' if error.filename else ''}"
-        raise OutputError(f"Cannot change {folder}: {reason}. Check the space that is left, and rights.") from error
+        raise OutputError(f"Cannot change {folder}: {reason}. Check the free space and your permissions.") from error
 
 
 @contextmanager

@@ -44,8 +44,8 @@ def folds_of(roles: Roles, learner: Learner, search: Search) -> list[Fold]:
     if labels is None or count < 2 * search.folds:
         counted = "examples" if units is None else "units"
         raise SpecError(
-            f"Expected at least {2 * search.folds} labelled public {counted} to choose settings by, got {count}. "
-            "Add --public-fraction, or run with the default settings."
+            f"Expected at least {2 * search.folds} labelled public {counted} to choose settings with, got {count}. Add "
+            "--public-fraction, or run with the default settings."
         )
     parts = lambda size: [len(part) for part in np.array_split(np.arange(size), search.folds)]
     held_out = deal_units(np.arange(len(labels)), units, parts, np.random.default_rng(search.seed))

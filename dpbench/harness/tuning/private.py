@@ -60,8 +60,8 @@ def candidates(learner: Learner, accountant: AccountantName, search: ResolvedSea
     """
     if accountant != "rdp":
         raise SpecError(
-            f"Expected accountant='rdp' with selection private-accounted, got {accountant!r}: the account of a "
-            "search is known for Renyi divergences only. Add --accountant rdp."
+            f"Expected accountant='rdp' with selection private-accounted, got {accountant!r}: only Renyi divergences "
+            "can account for a private search. Add --accountant rdp."
         )
     wanted, draw_ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
     if draw_ != "grid":

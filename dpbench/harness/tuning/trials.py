@@ -86,7 +86,7 @@ class Bench:
         best = max((trial for trial in trials if trial.value is not None), key=_value, default=None)
         if best is None:
             raise SpecError(
-                f"None of the {len(trials)} settings of learner {self.learner.name!r} could be tried. The first: "
+                f"Every setting of learner {self.learner.name!r} failed ({len(trials)} tried). The first error: "
                 f"{trials[0].error}"
             )
         return Selection(

@@ -60,7 +60,7 @@ class LedgerCurator:
 
         if not is_closed(type(question)):
             raise PrivacyError(
-                f"Expected a question that dpbench defines, got a {type(question).__name__}. Ask by the words of a "
+                f"Expected a question that dpbench defines, got a {type(question).__name__}. Use the methods of a "
                 "curator: noisy_sum, noisy_choice, noisy_choices, noisy_votes, map."
             )
         question.check(self)

@@ -64,10 +64,10 @@ class PureCost(ABC):
 
 
 class Planned(ABC):
-    """One planned use of the private data, of one mechanism: a frozen dataclass that says what it costs.
+    """One planned use of the private data by one mechanism: a frozen dataclass that says what it costs.
 
-    All that accountants, ledger, records and audit need of a mechanism is here, so that none of them names one. Noise
-    multipliers (`noise`) are this use's own: the plan's base sigma times its `relative_noise`.
+    It holds everything that accountants, ledger, records and audit need to know about a mechanism, so none of them has
+    to name one. Its noise multipliers (`noise`) are the plan's base sigma times its `relative_noise`.
     """
 
     name: str
@@ -149,7 +149,7 @@ class Release(Planned):
         return f"each example with chance {self.sample_rate:g}, σ {noise:.4g}"
 
     def check(self, where: str) -> None:
-        """Refuse a rate that is none."""
+        """Refuse a sample rate outside (0, 1]."""
         if not 0 < self.sample_rate <= 1:
             raise PlanError(
                 f"Expected sample_rate={self.sample_rate} in (0, 1] {where}. "
@@ -286,12 +286,13 @@ class Ledger:
         release = self.find_release(name)
         if not isinstance(release, kind):
             raise NotPlanned(
-                f"Release {name!r} is planned as a {type(release).__name__}. Ask {release.word}, or plan a "
+                f"Release {name!r} is planned as a {type(release).__name__}. Ask for it with {release.word}, or plan a "
                 f"{kind.__name__}."
             )
         if self._spent[name] >= release.steps:
             raise NotPlanned(
-                f"All {release.steps} planned steps of release {name!r} are spent. Plan more steps; sigma follows."
+                f"All {release.steps} planned steps of release {name!r} are spent. Plan more steps; dpbench then "
+                "raises sigma to pay for them."
             )
         self._spent[name] += 1
         return release

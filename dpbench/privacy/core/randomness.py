@@ -136,8 +136,8 @@ class Randomness:
         """
         if step <= self._last.get(release, 0):
             raise PrivacyError(
-                f"Step {step} of release {release!r} asked for its draws twice: noise that is used twice can be "
-                "subtracted. Make a new Randomness for each fit."
+                f"Step {step} of release {release!r} asked for its noise twice. Noise that is used twice can be "
+                "subtracted from the answers. Make a new Randomness for each fit."
             )
         self._last[release] = step
         if self.key is None:

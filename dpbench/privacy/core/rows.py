@@ -63,7 +63,7 @@ class Scratch:
             NotPerExample: they are lent already: a row function asked the curator, so rows would read other rows.
         """
         if self._lent:
-            raise NotPerExample("A row function asked the curator a question of its own. Ask outside row functions.")
+            raise NotPerExample("A row function asked the curator a question. Ask questions outside row functions.")
         buffers = self._rows(count, like, device)  # first, as they may not fit into memory
         self._lent = True
         try:
@@ -98,7 +98,7 @@ class Units:
             np.bincount(of) if of.dtype == np.int64 and of.ndim == 1 and len(of) and of.min() >= 0 else np.zeros(1, int)
         )
         if not sizes.all():
-            raise SpecError("Expected the unit of each row as whole numbers from 0 on, without a gap.")
+            raise SpecError("Expected one whole number per row as its unit, counted from 0 without gaps.")
         self.of, self.count = of, len(sizes)
         self._order = np.argsort(of, kind="stable")  # rows, unit by unit
         self._starts = np.concatenate([[0], np.cumsum(sizes)])

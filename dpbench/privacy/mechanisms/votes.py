@@ -76,14 +76,17 @@ class TeacherVotes(Question):
     def __post_init__(self) -> None:
         """Refuse what could be asked of no rows."""
         if not isinstance(self.queries, Tensor) or self.queries.ndim < 1 or not len(self.queries):
-            raise SpecError("Expected public queries (m, ...), one or more, for the teachers to vote on.")
+            raise SpecError("Expected at least one public query (m, ...) for the teachers to vote on.")
         if self.threshold and self.confident is None:
             raise SpecError(
-                f"Expected a release as confident beside threshold={self.threshold}, got none: it answers whether "
-                "votes reach the threshold. Plan one and name it, or leave the threshold out."
+                f"Expected a release named by confident with threshold={self.threshold}, got none. This release "
+                "answers whether the votes reach the threshold. Plan one and pass its name, or leave the threshold out."
             )
         if self.confident == self.release:
-            raise SpecError(f"Expected another release for confident than {self.release!r}, which answers. Plan two.")
+            raise SpecError(
+                f"Expected two different releases, got {self.release!r} both for the answers and for confident. Plan "
+                "two."
+            )
 
     @property
     def releases(self) -> tuple[str, ...]:
@@ -94,14 +97,14 @@ class TeacherVotes(Question):
         """Refuse shards that cannot be, and rows that a map may have rounded by their place."""
         if curator.mapped:
             raise SpecError(
-                "Expected votes over rows as they came, got a curator whose rows are mapped: a map may round a row by "
-                "its place, so that one row less would deal others to other shards. Map each shard inside the teacher."
+                "Expected votes over unmapped rows, got a curator whose rows are mapped. A map may round a row by its "
+                "place, so that removing one row would move others to other shards. Map each shard inside the teacher."
             )
         size = curator.task.size
         if not (isinstance(self.shards, Integral) and 1 <= self.shards <= size):
             raise SpecError(
                 f"Expected shards={self.shards!r} to be a whole number in [1, {size:,}], the number of private "
-                "examples: a teacher needs one to learn from."
+                "examples, because each teacher needs at least one example."
             )
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
@@ -239,7 +242,7 @@ def check_labels(labels: object, queries: int) -> Tensor:
     """
     if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or tuple(labels.shape) != (queries,):
         found = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-        raise SpecError(f"Expected labels from a teacher, int64 ({queries},), one a query, got {found}.")
+        raise SpecError(f"Expected labels from a teacher, int64 ({queries},), one per query, got {found}.")
     return labels.detach().as_subclass(Tensor).clone()
 
 

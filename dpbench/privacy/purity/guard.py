@@ -207,8 +207,8 @@ class GuardedFunction:
                 wipe(each.rows, each.y, each.seeds)
         if not same:
             raise NotPerExample(
-                f"{self._what} gave other labels over the same shard: it draws from a generator, or remembers. Make "
-                "generators inside it, seeded by shard.seeds."
+                f"{self._what} gave different labels when it was called twice on the same shard: it draws from a "
+                "generator or keeps state. Create its generators inside it, seeded by shard.seeds."
             )
 
     def __call__(self, chunk: Chunk, thorough: bool = False) -> Any:

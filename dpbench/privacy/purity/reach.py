@@ -126,7 +126,7 @@ class Reach:
                     ends += [(one, entry, place) for place, one in enumerate(kind.referents(thing))]
             if len(seen) > LIMIT:
                 raise NotPure(
-                    f"{_name(root)} reaches more than {LIMIT:,} things, too many to compare. Give it tensors."
+                    f"{_name(root)} reaches more than {LIMIT:,} objects, too many to compare. Give it tensors."
                 )
 
     def _kinds(self, thing: Any, parent: Entry | None, at: int) -> Sequence[Kind]:
@@ -137,8 +137,8 @@ class Reach:
         if kinds is None:
             where = parent.path_of(at) if parent else _name(thing)
             raise NotPure(
-                f"{where} is a {cls.__name__}, whose state cannot be compared: an iterator moves on, and a "
-                "foreign object may remember anything. Give a row function values, such as tensors."
+                f"{where} is a {cls.__name__}, whose state cannot be compared: an iterator advances, and an object of "
+                "another library may keep state. Give a row function values, such as tensors."
             )
         if not self._thorough:
             return kinds

@@ -4,10 +4,10 @@ A rehearsal is `class-means` with settings chosen by five-fold cross-validation 
 noise of the private run: what `dpbench tune` does. Boards have such a record each. In logits, a learner's accuracy is
 predicted as the rehearsal's plus that learner's mean distance from the rehearsals on the boards. Where there are no
 public labels, the prediction is the mean accuracy on the boards with a similar number of private images times epsilon
-per class. Either way every data set of the boards counts the same, however many boards it has.
+per class. Either way every dataset of the boards counts the same, however many boards it has.
 
-Half the width of an interval is the 90% quantile of the errors that these predictions make on the boards when the data
-set that they predict is left out: `assess` repeats all of it for each data set, intervals included.
+Half the width of an interval is the 90% quantile of the errors that these predictions make on the boards when the
+dataset that they predict is left out: `assess` repeats all of it for each dataset, intervals included.
 
 Not covered: a test set that differs from the public images, which no public number shows.
 """
@@ -101,7 +101,7 @@ class Forecaster:
 
     @cached_property
     def margin(self) -> float:
-        """Half the width of an interval, in logits: what 90% of errors on data sets that were left out stay below."""
+        """Half the width of an interval, in logits: what 90% of errors on datasets that were left out stay below."""
         errors, weights = [], []
         for learner, one, center, share in self._left_out():
             errors.append(abs(_logit(one.accuracy[learner]) - center))
@@ -111,16 +111,16 @@ class Forecaster:
         return float(np.array(errors)[order][np.searchsorted(reached, LEVEL)])
 
     def without(self, dataset: str) -> Forecaster:
-        """Return what predicts from the boards of the other data sets."""
+        """Return what predicts from the boards of the other datasets."""
         return Forecaster([one for one in self.boards if one.dataset != dataset], self.basis)
 
     def of(self, dataset: str) -> list[Experience]:
-        """Return the boards of a data set that can be predicted on this basis."""
+        """Return the boards of a dataset that can be predicted on this basis."""
         return [one for one in self._usable if one.dataset == dataset]
 
     @property
     def datasets(self) -> list[str]:
-        """The data sets, sorted."""
+        """The datasets, sorted."""
         return sorted({one.dataset for one in self._usable})
 
     def _left_out(self) -> Iterator[tuple[str, Experience, float, float]]:
@@ -145,7 +145,7 @@ class Forecaster:
 
 @dataclass(frozen=True)
 class Assessment:
-    """How predictions of one data set came out that were made from all others."""
+    """How predictions of one dataset came out that were made from all others."""
 
     dataset: str
     boards: int
@@ -157,7 +157,7 @@ class Assessment:
 
 
 def assess(boards: Sequence[Experience], basis: Basis) -> list[Assessment]:
-    """Return how each data set is predicted from the others; intervals too know nothing of it."""
+    """Return how each dataset is predicted from the others; intervals too know nothing of it."""
     whole = Forecaster(boards, basis)
     return [_assess(whole.without(dataset), dataset, whole.of(dataset)) for dataset in whole.datasets]
 

@@ -62,8 +62,8 @@ def explain(
     for spec in specs:
         if plugins.find("learner", spec.learner.name).cls.reference:
             raise SpecError(
-                f"Expected a run that pays for privacy, one fit a seed, got {spec.learner.name!r}: it is the ceiling "
-                "that others are held against."
+                f"Expected a private learner with one fit per seed, got {spec.learner.name!r}: it is the baseline "
+                "that others are compared with."
             )
     began, shared = time.monotonic(), SharedWork()
     prepared = [_checked(prepare(spec, device=device, plugins=plugins, shared=shared)) for spec in specs]
@@ -90,7 +90,7 @@ def _checked(prepared: PreparedRun) -> PreparedRun:
     learner, privacy = prepared.parts.learner, prepared.privacy
     if not privacy.plan or not privacy.sigma or privacy.repeats:
         raise SpecError(
-            f"Expected a run that pays for privacy, one fit a seed, got {learner.name!r} at epsilon "
+            f"Expected a private learner with one fit per seed, got {learner.name!r} at epsilon "
             f"{prepared.spec.epsilon:g}: it reads no private data, adds no noise, or keeps the best of several fits."
         )
     for one in privacy.releases:
@@ -108,7 +108,9 @@ def _alike(prepared: PreparedRun) -> bool:
 def _without_privacy(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spec:
     references = sorted(name for name, item in plugins.components["learner"].items() if item.cls.reference)
     if not references:
-        raise SpecError("Expected a learner that is a reference without privacy, such as non-private; none is here.")
+        raise SpecError(
+            "Expected a learner that is a reference without privacy, such as non-private, but none is installed."
+        )
     changed = {"learner": {"name": references[0]}, "epsilon": "inf", "search": None, "seeds": list(seeds)}
     return Spec(**{**spec.model_dump(), **changed, "secure_rng": False})
 
@@ -147,7 +149,7 @@ def _private(prepared: PreparedRun) -> list[float]:
 
 def _asked(tuned: PreparedRun | None, before: list[float], after: list[float]) -> Lift:
     if tuned is None:
-        return Lift(stage="tuning", accuracy=None, points=None, why="Not asked for: --tune.")
+        return Lift(stage="tuning", accuracy=None, points=None, why="Not measured; add --tune.")
     assert tuned.selection is not None
     return _lifted("tuning", before, after, f"Settings chosen by public labels: {tuned.selection.chosen}.")
 
@@ -181,7 +183,7 @@ def _lift(stage: Stage, learner: Learner, kept: Protection, base: PreparedRun) -
         raise SpecError(f"Does not apply: {learner.name} has no {name}.")
     wide = _dimensions(base) if name == "k" else MORE_STEPS * settings["steps"]
     if wide <= settings[name]:
-        raise SpecError(f"Does not apply: {name} {settings[name]} is all there is.")
+        raise SpecError(f"Does not apply: {name} {settings[name]} is the largest possible already.")
     changed: Any = dataclasses.replace(learner, **{name: wide})  # type: ignore[type-var]
     return changed, kept, f"{name} {wide} instead of {settings[name]}."
 

@@ -108,6 +108,6 @@ def _normal(like: Tensor, noise: torch.Generator) -> Tensor:
 def refuse_other_question(release: str) -> SpecError:
     """Return the refusal of a release that asks for something else."""
     return SpecError(
-        f"Expected release {release!r} to ask for sums: what noise costs a choice or a vote is not explained. Compare "
-        "runs at several epsilons, as in --epsilon 0.1,1,8,inf."
+        f"Expected release {release!r} to ask for sums: explain cannot measure the cost of noise in choices or votes. "
+        "Compare runs at several epsilons, as in --epsilon 0.1,1,8,inf."
     )

@@ -1,4 +1,4 @@
-"""AdaDPS: precondition private gradients with second moments of public ones."""
+"""AdaDPS: precondition private gradients with the second moments of public gradients."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ if TYPE_CHECKING:
 class AdaDPS(Learner):
     """AdaDPS on a linear head (Li, Zaheer, Reddi, Smith, ICML 2022, arXiv:2202.05963).
 
-    Every `refresh` steps the second moment of public per-example gradients at the current head gives
-    A = sqrt(E[g^2]) + epsilon_c, scaled to mean 1 so that learning rate and clip keep their meaning; each private
-    gradient is divided by A, then clipped, then noised. Steps and learning rate follow the budget (`travel`). Public
-    labels are needed: the protocol must give them, and results belong beside those of others that had them.
+    Every `refresh` steps, the learner computes the second moment of public per-example gradients at the current head.
+    This gives the preconditioner A = sqrt(E[g^2]) + epsilon_c, scaled to mean 1 so that the learning rate and the clip
+    keep their meaning. Each private gradient is divided by A, then clipped, and then noise is added. The number of
+    steps and the learning rate follow from the budget (`travel`). AdaDPS needs public labels, so the protocol must
+    provide them; compare its results only with others that use public labels.
 
-    Differs from the authors' code: no micro-batches (they average examples before clipping, which lets one record move
-    the sum by twice the clip), Poisson samples, moments of per-example gradients instead of mini-batch means,
-    epsilon_c outside the root as the paper writes it.
+    Differences from the authors' code: this learner has no micro-batches (they average examples before clipping, so
+    that one record can move the sum by twice the clip), draws Poisson samples, uses moments of per-example gradients
+    instead of mini-batch means, and adds epsilon_c outside the root, as in the paper.
     """
 
     name: ClassVar[str] = "adadps"
@@ -70,7 +71,7 @@ class AdaDPS(Learner):
     init: Literal["zero", "uniform"] = "zero"
 
     def __post_init__(self) -> None:
-        """Refuse a preconditioner that could divide by zero, or is never made."""
+        """Check that the preconditioner cannot divide by zero and is computed at all."""
         if not 0 < self.epsilon_c < float("inf"):
             raise SpecError(f"Expected epsilon_c={self.epsilon_c} to be positive and finite in learner 'adadps'.")
         if self.refresh < 1:
@@ -82,7 +83,7 @@ class AdaDPS(Learner):
         return pace(way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip)
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """One release: the noisy preconditioned gradient of every step."""
+        """Plan one release: the noisy preconditioned gradient of every step."""
         return [self._probe().release()]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -110,9 +111,9 @@ class AdaDPS(Learner):
 def preconditioner(head: Tensor, x: Tensor, y: Tensor, epsilon_c: float) -> Tensor:
     """Return sqrt(mean of squared per-example gradients) + epsilon_c at `head` (k, d + 1), scaled to mean 1.
 
-    The square of a rank-one gradient is rank one, so the mean is one matrix product: (r^2).T @ [x, 1]^2 / m. Entries
-    are rounded to powers of 2^(1/4): then a few standard deviations serve all coordinates, and exact noise is drawn as
-    fast as that of other learners.
+    The square of a rank-one gradient has rank one, so the mean is one matrix product: (r^2).T @ [x, 1]^2 / m. Entries
+    are rounded to powers of 2^(1/4). All coordinates then share a few standard deviations, and dpbench draws exact
+    noise as fast as for other learners.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""DP-RAFT: one full-batch recipe whose learning rate follows epsilon, so that nothing needs tuning."""
+"""DP-RAFT: a full-batch recipe whose learning rate follows from epsilon, so that you do not have to tune it."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ class DPRAFT(Learner):
 
     Sources: arXiv:2212.04486, arXiv:2306.06076.
 
-    The linear scaling rule: learning rate times steps is `travel` times mu = sqrt(steps) / sigma, the privacy that the
-    budget buys (epsilon is nearly linear in it), at most `rate_limit`. The line through table 22 of DP-RandP has travel
-    4,000 for 50,000 examples (`dp-raft:paper`); by default travel is in proportion to their number, as noise is divided
-    by it. Features are divided by their own norm and multiplied by `feature_norm`. No public data is used.
+    The learning rate follows the linear scaling rule: learning rate times steps is `travel` times mu = sqrt(steps) /
+    sigma, and the learning rate is at most `rate_limit`. mu measures the privacy budget; epsilon is nearly linear in
+    it. Table 22 of DP-RandP corresponds to a travel of 4,000 for 50,000 examples (`dp-raft:paper`). By default, travel
+    is proportional to the number of examples, because the noise is divided by that number. Each row of features is
+    divided by its own norm and multiplied by `feature_norm`. This learner uses no public data.
 
-    `private_mean` (DP-RandP, appendix G) first spends `mean_share` of the budget, measured in 1 / sigma^2, on the noisy
-    mean of the features, a release of its own, and trains on centred features; the default share is that of table 23.
+    With `private_mean` (DP-RandP, appendix G), the learner first spends the share `mean_share` of the budget, measured
+    in 1 / sigma^2, on a separate release of the noisy mean of the features, and then trains on centred features. The
+    default share is that of table 23.
 
-    Differs from the authors' code: the share is a setting, not searched by re-noising the true mean (which reads
-    private data without an account); the last head is scored, not the best on test; the mean is divided by n, which the
-    protocol declares public.
+    Differences from the authors' code: the share is a setting, and is not searched by adding new noise to the true
+    mean, which reads private data without accounting for it; the last head is scored, not the head that is best on the
+    test set; the mean is divided by n, which the protocol declares public.
     """
 
     name: ClassVar[str] = "dp-raft"
@@ -67,7 +69,7 @@ class DPRAFT(Learner):
     mean_share: float = 0.0037
 
     def __post_init__(self) -> None:
-        """Refuse a share that leaves one release without budget."""
+        """Check that the share leaves budget for both releases, and that the feature norm is positive."""
         if not 0 < self.mean_share < 1:
             raise SpecError(f"Expected mean_share={self.mean_share} in (0, 1) in learner 'dp-raft'.")
         if not self.feature_norm > 0:
@@ -78,7 +80,7 @@ class DPRAFT(Learner):
         return {"travel": float(f"{0.08 * task.size:.3g}")}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Every step's full-batch gradient, after the mean of the features where that is asked for."""
+        """Plan one full-batch gradient per step, after the mean of the features if `private_mean` is set."""
         gradient = self._probe(1.0).release()
         if not self.private_mean:
             return [gradient]
@@ -86,7 +88,7 @@ class DPRAFT(Learner):
         return [Release("mean", relative_noise=noise), gradient]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Normalise, centre if asked to, and train."""
+        """Normalise the features, centre them if `private_mean` is set, and train."""
 
         def normalise(x: Tensor) -> Tensor:  # (c, *example_shape) -> (c, d), each row of norm feature_norm
             return unit_norm(x.flatten(1)) * self.feature_norm

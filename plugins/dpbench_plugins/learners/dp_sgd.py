@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 class DPSGD(ProbeLearner):
     """Linear probe by DP-SGD (Abadi et al. 2016, arXiv:1607.00133), as PILLAR's baseline runs it.
 
-    `scaling` is applied to each example's features first: `public` standardises with the mean and deviation of public
-    features (the authors' code of PILLAR does so for this baseline too), `norm` divides by the example's own norm,
-    `none` leaves them. The defaults are full batches with momentum, which need no search over batch sizes; `steps` and
-    `learning_rate` follow the budget (`travel`).
-    `dp-sgd:paper` is a setting of the paper (batch 1,024 of 45,000), `paper_space` its grid (appendix B.1).
+    `scaling` says how each example's features are scaled first: `public` standardises them with the mean and standard
+    deviation of public features, as the authors of PILLAR do for this baseline; `norm` divides them by the example's
+    own norm; `none` leaves them as they are. By default, every step uses the full batch and momentum, so there is no
+    batch size to search for. `steps` and `learning_rate` follow from the budget (`travel`). `dp-sgd:paper` is a setting
+    of the paper (batch 1,024 of 45,000), and `paper_space` is its grid (appendix B.1).
 
-    Differs from the authors' code: Poisson samples as the accountant assumes, division by the expected batch size,
-    and public features without augmentation.
+    Differences from the authors' code: Poisson samples, as the accountant assumes; division by the expected batch size;
+    and no augmentation of public features.
     """
 
     name: ClassVar[str] = "dp-sgd"
@@ -63,12 +63,12 @@ class DPSGD(ProbeLearner):
     scaling: Literal["public", "norm", "none"] = "public"
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return steps and learning rate; on rows of norm 1 a head goes further."""
+        """Return steps and learning rate; a head moves further when rows have norm 1."""
         way = travel(task, budget) * (16 if self.scaling == "norm" else 1)
         return self.paced(way, math.prod(task.example_shape))
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
-        """Return the scaling."""
+        """Return the map that scales features."""
         return {"norm": unit_norm, "none": lambda x: x.flatten(1)}.get(self.scaling) or standardisation(public.x)
 
 

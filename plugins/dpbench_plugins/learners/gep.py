@@ -45,17 +45,17 @@ HELD = 2**18  # inner products with anchors that a chunk makes: few enough for t
 class GEP(Learner):
     """Gradient embedding perturbation on a linear head (Yu, Zhang, Chen, Liu, ICLR 2021, arXiv:2102.12677).
 
-    Every `refresh` steps, gradients of `anchors` public examples (by default 200, or
-    all if there are fewer) with random labels span a subspace, of which power
-    iteration keeps `k` orthonormal directions. Each private gradient is released as its embedding there, clipped to
-    `clip`, and as what is left of it, clipped to `residual_ratio` times that (the ratio that PILLAR used);
-    `residual=false` drops the rest, which is B-GEP. Both parts come from one sample and are accounted as one release.
-    Steps and learning rate follow the budget (`travel`); `k` is 120, or as many as there are anchors.
+    Every `refresh` steps, the learner computes gradients of `anchors` public examples with random labels (by default
+    200, or all if there are fewer). Power iteration finds `k` orthonormal directions of the subspace that these
+    gradients span. Each private gradient is released in two parts: its embedding in the subspace, clipped to `clip`,
+    and the residual, clipped to `residual_ratio` times that (the ratio that PILLAR used). `residual=false` drops the
+    residual, which is B-GEP. Both parts come from the same sample and are accounted as one release. The number of steps
+    and the learning rate follow from the budget (`travel`); `k` is 120, or the number of anchors if that is smaller.
 
-    Differs from the authors' code: Poisson samples; the two parts are one Gaussian mechanism, not twice its Renyi
-    divergence, which holds only without sampling; bases are orthonormal to 1e-4 or refused, where their Gram-Schmidt
-    divides by zero once the rank is used up; a basis is kept for several steps (it is public); a linear head is one
-    parameter group.
+    Differences from the authors' code: Poisson samples; the two parts are one Gaussian mechanism, where the authors
+    double the Renyi divergence of one part, which is valid only without sampling; bases must be orthonormal to 1e-4,
+    where the authors' Gram-Schmidt divides by zero when the gradients have too low a rank; a basis is public, so it is
+    kept for several steps; a linear head is one parameter group.
     """
 
     name: ClassVar[str] = "gep"
@@ -87,7 +87,7 @@ class GEP(Learner):
     residual_ratio: float = 0.2
 
     def __post_init__(self) -> None:
-        """Refuse a subspace that cannot be, and settings that cannot train."""
+        """Check that the subspace can exist and that the settings can train."""
         if self.k is not None and not 1 <= self.k <= (self.anchors or self.k):
             raise SpecError(
                 f"Expected k={self.k} in 1..anchors={self.anchors} in learner 'gep': that many public gradients "
@@ -108,14 +108,14 @@ class GEP(Learner):
             )
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return steps and learning rate, and k 120, or as many as there are anchors."""
+        """Return steps and learning rate, and k: 120, or the number of anchors if that is smaller."""
         k = min(120, self.anchors or task.public, task.classes * (prod(task.example_shape) + 1))
         way = travel(task, budget)
         paced = pace(way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip)
         return {"k": k, **paced}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """One release: embedding and residual of every step's sample are answered together."""
+        """Plan one release: the curator answers the embedding and the residual of each step's sample together."""
         return [Release("gradient", steps=require_setting(self.steps), sample_rate=self.sample_rate)]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -187,9 +187,10 @@ def anchors_at(head: Tensor, features: Tensor, generator: torch.Generator) -> Ra
 def subspace(anchors: RankOne, k: int, iterations: int, generator: torch.Generator) -> AnchorBasis | DenseBasis:
     """Return an orthonormal basis of (at most) `k` leading directions of the anchors, by power iteration.
 
-    With A the (s, p) matrix of anchors, `iterations` powers of A^T A on the random combination A^T N(0, 1) stay in the
-    span of the anchors, so they are taken in Gram space, s x s. Directions below a thousandth of the largest are
-    dropped: there are then fewer than k. Of the two forms the one with the cheaper embedding is made.
+    Let A be the (s, p) matrix of anchors. `iterations` powers of A^T A, applied to the random combination A^T N(0, 1),
+    stay in the span of the anchors, so they are computed in the s x s Gram space. Directions below a thousandth of the
+    largest are dropped, so there may be fewer than k. Of the two forms of a basis, the function returns the one that
+    embeds faster.
     """
     import torch
 

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 class JL(ProbeLearner):
     """Johnson-Lindenstrauss projection to `k` dimensions, then a private linear head (Nguyen et al. 2020).
 
-    The projection is a (d, k) matrix of N(0, 1/k), drawn from the learner's generator: data-independent, so it costs no
-    privacy. Features are standardised with public statistics first, as PILLAR's authors do for all their baselines;
-    `scaling=norm` needs no public data. `k` is 400, or all features where there are fewer: the noise of a score hardly
-    grows with it, and the projection distorts less. Steps and learning rate are those of dp-sgd; `jl:paper` is a
-    setting of PILLAR's comparison.
+    The projection is a (d, k) matrix of N(0, 1/k), drawn from the learner's generator. It does not depend on data, so
+    it costs no privacy. Features are first standardised with public statistics, as PILLAR's authors do for all their
+    baselines; `scaling=norm` needs no public data. `k` is 400, or the number of features if that is smaller: a larger
+    `k` hardly increases the noise of a score, and it distorts less. Steps and learning rate are those of dp-sgd.
+    `jl:paper` is a setting from PILLAR's comparison.
 
-    Differs from the authors' code as dp-sgd does; their projection is scikit-learn's, of the same distribution.
+    The differences from the authors' code are those of dp-sgd. Their projection is scikit-learn's, which has the same
+    distribution.
     """
 
     name: ClassVar[str] = "jl"
@@ -69,7 +70,7 @@ class JL(ProbeLearner):
     scaling: Literal["public", "norm", "none"] = "public"
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return steps and learning rate as dp-sgd has them, and the number of dimensions."""
+        """Return the steps and learning rate of dp-sgd, and the number of dimensions."""
         way = travel(task, budget) * (16 if self.scaling == "norm" else 1)
         return {**self.paced(way, prod(task.example_shape)), "k": min(400, prod(task.example_shape))}
 

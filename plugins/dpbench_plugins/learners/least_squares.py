@@ -1,4 +1,4 @@
-"""Least squares: labels times features, and what they leave unexplained, against a public second moment."""
+"""Least squares: ridge regression from noisy sums of residuals, with a public second moment."""
 
 from __future__ import annotations
 
@@ -36,27 +36,33 @@ UNEXPLAINED = 0.03  # share of a fit that all rounds together leave undone
 
 @dataclass(frozen=True)
 class LeastSquares(Learner):
-    """Ridge regression on centred one-hot labels from noisy sums, in few public components.
+    """Ridge regression on centred one-hot labels in a few public components, fitted from noisy sums.
 
-    n / sigma says how many examples there are to the noise of one release with the whole budget (`effective_size`).
+    The ratio n / sigma compares the number of private examples with the noise of one release that spends the whole
+    budget (`effective_size`).
 
-    1. Coordinates: the `k` leading components (`components`) of public features as `thrift` standardises them, without
-       whitening and graph: rows of norm sqrt(k), and a bias. Reads public data alone.
-    2. `rounds` noisy sums of residual times row. In the first round the residual is the centred one-hot label, so that
-       the sum is X^T Y, and its norm is sqrt(1 - 1 / classes) times the row's, which is the clip of all rounds, unless
-       `clip` (in units of a row's norm) is smaller. The curator bounds each example's contribution and adds integers,
-       so sensitivity is the clip exactly; noise is independent for every class.
-    3. After each round the head moves by 1 - 0.03^(1 / rounds) times (S + ridge n I)^-1 of the noisy sum, where S is n
-       times the second moment of public rows: post-processing. By default there are (n / sigma)^(1/4) - 1.5 rounds.
-    4. `moment` is the share of the budget, measured in 1 / sigma^2, that goes into the private second moment, a release
-       of its own whose row z z^T has norm k + 1. S is then the mean of both moments, each weighted by the inverse of
-       its variance: that of m examples' moment, and that of the noise. It is asked for, with a share of 0.1, where it
-       would have half of the weight or more; with few public examples that is at epsilon 3 and above.
+    1. Coordinates. Public features are standardised as in `thrift` and projected on their `k` leading principal
+       components (`components`), without whitening and without a graph. Rows have norm sqrt(k), and a bias of 1 is
+       appended. This step reads public data only.
+    2. Noisy sums. In each of `rounds` rounds, every example contributes the outer product of its residual and its row.
+       In the first round the residual is the centred one-hot label, so the sum is X^T Y, and the norm of a contribution
+       is sqrt(1 - 1 / classes) times the norm of the row. All rounds clip at this norm, or at `clip` times the norm of
+       a row if that is smaller. The curator bounds the contribution of each example and adds integers, so the
+       sensitivity is exactly the clip. The noise is independent for each class.
+    3. Solving. After each round, the head moves by 1 - 0.03^(1 / rounds) times (S + ridge n I)^-1 times the noisy sum.
+       S is n times the second moment of the public rows. This step is post-processing. By default, the number of rounds
+       is (n / sigma)^(1/4) - 1.5, rounded, at least 1 and at most 15.
+    4. Private second moment. `moment` is the share of the budget, measured in 1 / sigma^2, that is spent on estimating
+       the second moment from private data. This is a separate release, in which each example contributes z z^T, of norm
+       k + 1, where z is its row. S is then the mean of the public and the private estimate, each weighted by the
+       inverse of its variance: the sampling variance of m public examples, and the variance of the noise. By default,
+       the share is 0.1 if the private estimate would get at least half of the weight, and 0 otherwise. With few public
+       examples, it is 0.1 at epsilon 3 and above.
 
-    Sources: AdaSSP (Wang 2018, arXiv:1803.02596) is one round with a private second moment; Mehta et al. (TMLR 2023,
-    arXiv:2211.13403) use it for images; rounds are the boosting of Tang et al. (2023, arXiv:2303.03451). Differs from
-    them: the second moment is public or mixed, the ridge does not follow from the smallest eigenvalue, and no noise is
-    shared between classes, as it is in the code of Mehta et al.
+    Sources: AdaSSP (Wang 2018, arXiv:1803.02596) uses one round and a private second moment; Mehta et al. (TMLR 2023,
+    arXiv:2211.13403) apply it to images; the rounds are the boosting of Tang et al. (2023, arXiv:2303.03451). This
+    learner differs from them: the second moment is public or mixed, the ridge does not depend on the smallest
+    eigenvalue, and classes do not share noise, as they do in the code of Mehta et al.
     """
 
     name: ClassVar[str] = "least-squares"
@@ -74,7 +80,7 @@ class LeastSquares(Learner):
     clip: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a projection, a number of sums, a penalty, a share or a bound."""
+        """Check that the settings describe a projection, a number of rounds, a penalty, a share and a bound."""
         for name in ("k", "rounds"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise SpecError(f"Expected {name}={getattr(self, name)} >= 1 in learner 'least-squares'.")
@@ -89,7 +95,7 @@ class LeastSquares(Learner):
             )
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return as many components and rounds as the budget carries, and the share of the private second moment."""
+        """Return the components and rounds that the budget allows, and the share of the private second moment."""
         size, k = effective_size(task, budget), self.k or components(task, budget)
         weight = private_weight(size * SHARE**0.5, k, task.public)
         return {
@@ -99,7 +105,7 @@ class LeastSquares(Learner):
         }
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Declare the private second moment where it is asked for, and one full-batch sum a round."""
+        """Plan the private second moment, if it is used, and one full-batch sum per round."""
         rounds, moment = require_setting(self.rounds), require_setting(self.moment)
         residuals = Release("residuals", steps=rounds)
         if not moment:
@@ -107,7 +113,7 @@ class LeastSquares(Learner):
         return [Release("moment", relative_noise=((1 - moment) / (moment * rounds)) ** 0.5), residuals]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Ask for the second moment, if planned, then for sums of residuals, and solve after each."""
+        """Ask for the second moment if it is planned, then for sums of residuals, and solve after each sum."""
         import torch
         from torch.nn.functional import one_hot, pad
 
@@ -163,10 +169,11 @@ class LeastSquares(Learner):
 
 
 def private_weight(size: float, k: int, public: int) -> float:
-    """Return the private second moment's share in the mean of both, each weighted by its inverse variance.
+    """Return the weight of the private second moment in the mean of both, by inverse variance.
 
-    An entry of the public one, times n, has variance n^2 / m; the noise of the private one, made symmetric, has
-    sigma^2 (k + 1)^2 / 2. `size` is n over the sigma of its release, infinite without noise.
+    An entry of the public moment, times n, has variance n^2 / m. The noise in an entry of the private moment, after it
+    is made symmetric, has variance sigma^2 (k + 1)^2 / 2. `size` is n divided by the sigma of the moment's release,
+    infinite without noise.
     """
     return 1 / (1 + max(public, 1) * ((k + 1) / size) ** 2 / 2)
 

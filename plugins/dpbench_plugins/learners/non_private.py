@@ -1,4 +1,4 @@
-"""The ceiling: what the private split is worth to a learner without privacy."""
+"""Non-private: the accuracy that a learner without privacy reaches on the private split."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ SQUARE = 4096  # features of which second moments are asked for
 
 @dataclass(frozen=True)
 class NonPrivate(Learner):
-    """Logistic regression on the private rows: a reference without any guarantee, at epsilon = inf only.
+    """Logistic regression on the private rows, without any guarantee: a reference that runs at epsilon = inf only.
 
-    It asks the curator as every learner does; at epsilon = inf nothing is added to the answers. L-BFGS to convergence
-    on features standardised by the rows it learns from, minimising mean cross-entropy + |weights|^2 / (2
-    regularisation), the bias left out; two classes have one weight vector between them, as scikit-learn counts it. A
-    board shows it as a line, not as an entry.
+    The learner asks the curator like every other learner; at epsilon = inf the curator adds no noise to its answers. It
+    standardises features by the rows it learns from and runs L-BFGS to convergence, minimising mean cross-entropy +
+    |weights|^2 / (2 regularisation). The bias is not penalised. Two classes share one weight vector, as in
+    scikit-learn. A board shows this learner as a line, not as an entry.
 
-    Without a `regularisation` it is the one with the best accuracy in five-fold cross-validation on the private rows,
-    of 1, 4, 16 ... until two in a row are no better. A row's fold follows from its own features and the seed, so that
-    copies share theirs.
+    If you do not set `regularisation`, five-fold cross-validation on the private rows chooses it by accuracy: it tries
+    1, 4, 16 and so on until two values in a row bring no improvement. The fold of a row follows from its own features
+    and the seed, so identical rows are in the same fold.
     """
 
     name: ClassVar[str] = "non-private"
@@ -63,12 +63,12 @@ class NonPrivate(Learner):
     regularisation: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a strength that is none."""
+        """Check that the regularisation is positive."""
         if self.regularisation is not None and not self.regularisation > 0:
             raise SpecError(f"Expected regularisation={self.regularisation} > 0 in learner 'non-private'.")
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Ask for more than any finite epsilon would leave useful, and make no plan for one."""
+        """Plan the many questions of an optimiser; refuse any finite epsilon."""
         if budget.epsilon < math.inf:
             raise SpecError(
                 f"Learner 'non-private' has no guarantee; it runs at epsilon=inf, not at {budget.epsilon:g}. "

@@ -1,4 +1,4 @@
-"""PILLAR: project on the principal components of public features, then DP-SGD in few dimensions."""
+"""PILLAR: project features on the principal components of public features, then run DP-SGD in few dimensions."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ class Pillar(ProbeLearner):
 
     Source: arXiv:2306.03962.
 
-    `center` subtracts the public mean before the projection, as the authors' code does; without it the components are
-    those of the uncentred second moment, as algorithm 1 writes. `scaling=public` standardises first (the authors'
-    code), so that it and dp-sgd differ by the projection alone. `k`, `steps` and `learning_rate` follow the budget
-    (`components`, `travel`). `pillar:paper` is the setting of the paper at epsilon 0.1; at 0.7 its k is 200.
+    `center` subtracts the public mean before the projection, as the authors' code does; without it, the components are
+    those of the uncentred second moment, as in algorithm 1. `scaling=public` standardises features first, as the
+    authors' code does, so that the only difference from dp-sgd is the projection. `k`, `steps` and `learning_rate`
+    follow from the budget (`components`, `travel`). `pillar:paper` is the paper's setting at epsilon 0.1; at epsilon
+    0.7 its k is 200.
 
-    Differs from the authors' code: Poisson samples, the expected batch size, zero initialisation and full batches with
-    momentum by default, and neither private nor public features are augmented (theirs are, unlike the paper says).
+    Differences from the authors' code: Poisson samples; the expected batch size; by default, zero initialisation and
+    full batches with momentum; no augmentation of private or public features (the authors' code augments both, although
+    the paper says otherwise).
     """
 
     name: ClassVar[str] = "pillar"
@@ -71,12 +73,12 @@ class Pillar(ProbeLearner):
     scaling: Literal["public", "none"] = "public"
 
     def __post_init__(self) -> None:
-        """Refuse an empty projection."""
+        """Check that the projection keeps at least one dimension."""
         if self.k is not None and self.k < 1:
             raise SpecError(f"Expected k={self.k} >= 1 in learner 'pillar': the number of dimensions kept.")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return steps and learning rate, and as many components as the budget carries."""
+        """Return steps and learning rate, and as many components as the budget allows."""
         return {**super().auto(task, budget), "k": components(task, budget)}
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:

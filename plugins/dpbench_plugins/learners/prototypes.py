@@ -1,4 +1,4 @@
-"""Prototypes: public images that stand for the classes, chosen by the exponential mechanism. Pure epsilon."""
+"""Prototypes: public images chosen by the exponential mechanism to represent the classes. Pure epsilon-DP."""
 
 from __future__ import annotations
 
@@ -40,28 +40,31 @@ BALANCED = "balanced_accuracy"
 
 @dataclass(frozen=True)
 class Prototypes(Learner):
-    """Nearest prototype by cosine; each class has public prototypes that its private images are near to (DPPL-Public).
+    """Nearest-prototype classifier with public prototypes that lie close to the private images (DPPL-Public).
 
-    1. Coordinates: the `k` leading components of `thrift` on public features, whitened by a power of 0.3, rows of unit
-       norm. Candidates are public rows in these coordinates (2,000 at most), and beside each the means of its 5 and of
-       its 20 nearest public rows, brought to unit norm: a class is nearer to the middle of a cluster than to an image.
-       Reads public data alone.
-    2. A private image loses by a candidate 1 - cosine / `reach`, brought to [0, 1]: nothing from a cosine of `reach`
-       on. The private images of a class are dealt to `groups`, each by its own seed, and the exponential mechanism
-       chooses a candidate for each group of each class by their losses (`Curator.noisy_choices`). An image is in one
-       group of one class, so that all of them cost one choice: eps0 is the whole epsilon, and delta is 0.
-    3. A class is the mean of its groups' prototypes, brought to unit norm. Public data and answers: post-processing.
+    1. Coordinates. Public features are projected on the `k` leading components of `thrift`, whitened by a power of 0.3,
+       with rows of unit norm. The candidates are the public rows in these coordinates (at most 2,000) and, for each
+       row, the means of its 5 and of its 20 nearest public rows, scaled to unit norm. The means help because a class is
+       closer to the middle of a cluster than to a single image. This step reads public data only.
+    2. Choice. The loss of a candidate for a private image is 1 - cosine / `reach`, limited to [0, 1], so it is 0 when
+       the cosine is `reach` or more. Each class's private images are divided into `groups` groups, by a seed that
+       belongs to each image. For each group of each class, the exponential mechanism chooses a candidate by its losses
+       (`Curator.noisy_choices`). An image is in exactly one group of one class, so all choices together cost as much as
+       one: each spends the whole epsilon, and delta is 0.
+    3. Prediction. A class is represented by the mean of its groups' prototypes, scaled to unit norm. This step reads
+       only public data and the choices, so it is post-processing.
 
-    Every class counts alike, whatever its size, so this aims at balanced accuracy whatever a protocol compares by; no
-    count of a class is asked for. Scores are cosines and no logits.
+    Every class counts the same whatever its size, so this learner optimises balanced accuracy, even if the protocol
+    compares something else. It does not ask for class counts. Its scores are cosines, not logits.
 
-    What differs from the paper: the coordinates, the means of neighbours, and groups in place of the k best images.
+    Differences from the paper: the coordinates, the means of neighbours, and groups instead of the k best images.
 
-    Constants were chosen on training images alone, some of them held out: CIFAR-10's, 20 to 1 (efficientnet-lite0 at
-    128 pixels), and the digits', at epsilon 0.03 to 8. Points gained there, on each of the two: means of neighbours 4
-    and 6 at epsilon 1; groups 4 and 2 at epsilon 8; a `reach` of 0.6 rather than 1 3 and 9 at epsilon 0.1. Assigning
-    public images to their nearest prototype and taking the means of those lost 1 to 12 on the first, and on the second
-    gained up to 4 at epsilon 0.1 and lost up to 6 from 0.3 on. No test split had a part.
+    The constants were chosen on training images only, some of them held out for validation: CIFAR-10 with a class
+    imbalance of 20 to 1 (efficientnet-lite0 at 128 pixels) and the digits, at epsilon 0.03 to 8. No test split was
+    used. On CIFAR-10 and the digits, means of neighbours gained 4 and 6 points at epsilon 1, groups gained 4 and 2
+    points at epsilon 8, and a `reach` of 0.6 instead of 1 gained 3 and 9 points at epsilon 0.1. Assigning public images
+    to their nearest prototype and using the means of the assigned images did not help: it lost 1 to 12 points on
+    CIFAR-10; on the digits it gained up to 4 points at epsilon 0.1 and lost up to 6 points from epsilon 0.3.
 
     Source: Wahdany, Jagielski, Dziedzic and Boenisch, Differentially Private Prototypes for Imbalanced Transfer
     Learning (AAAI 2025), arXiv:2406.08039.
@@ -76,27 +79,27 @@ class Prototypes(Learner):
     reach: float = 0.6
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a number of groups or a cosine."""
+        """Check the number of groups and the cosine."""
         if self.groups is not None and not 1 <= self.groups <= 1000:
             raise SpecError(f"Expected groups={self.groups} in 1..1000 in learner 'prototypes': prototypes of a class.")
         if not 0 < self.reach <= 1:
             raise SpecError(f"Expected reach={self.reach} in (0, 1] in learner 'prototypes': a cosine.")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return 80 components, or as many as public rows carry, and as many groups as the least class fills.
+        """Return up to 80 components, and as many groups as the smallest class can fill.
 
-        A group takes some 20 / epsilon examples. Where results are compared by balanced accuracy, the least class is
-        taken to have a fifth of an even share.
+        A group needs about 20 / epsilon examples. If the protocol compares balanced accuracy, the smallest class is
+        assumed to have a fifth of an even share.
         """
         most = max(1, min(task.public // 4, math.prod(task.example_shape)))
         least = task.size / task.classes * (0.2 if task.metric == BALANCED else 1.0)
         return {"k": min(80, most), "groups": max(1, round(min(budget.epsilon * least / EXAMPLES, MOST_GROUPS)))}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
-        """One choice, for each group of each class.
+        """Plan one choice for each group of each class.
 
         Raises:
-            SpecError: no public images, or more components than they or their features carry.
+            SpecError: there are no public images, or more components than public images or features allow.
         """
         if task.public < 2:
             raise SpecError(
@@ -113,7 +116,7 @@ class Prototypes(Learner):
         return [Choice("prototypes", candidates=len(SIZES) * most_rows(task.public, parts), parts=parts)]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Choose among public rows and their neighbourhoods."""
+        """Choose prototypes among the public rows and the means of their neighbours."""
         import torch
 
         groups, classes, reach = require_setting(self.groups), curator.task.classes, self.reach
@@ -133,12 +136,12 @@ class Prototypes(Learner):
 
 
 def most_rows(public: int, parts: int) -> int:
-    """Return how many public rows candidates are made of: all, unless that are too many."""
+    """Return how many public rows become candidates: all of them, up to the limits on rows and candidates."""
     return max(1, min(public, ROWS, TOTALS // (parts * len(SIZES))))
 
 
 def neighbourhoods(rows: Tensor) -> Tensor:
-    """Return the means of each row's nearest rows (m, k), as many as `SIZES` says, each of unit norm: (3 m, k)."""
+    """Return (3 m, k): for each size in `SIZES`, the mean of that many nearest rows (m, k), of unit norm."""
     import torch
 
     nearest = (rows @ rows.T).topk(min(SIZES[-1], len(rows))).indices  # (m, 20), a row first

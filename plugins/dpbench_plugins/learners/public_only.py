@@ -1,4 +1,4 @@
-"""The control that every comparison needs: what the public labels alone are worth."""
+"""Public only: a control that shows what the public labels alone are worth."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PublicOnly(Learner):
-    """Logistic regression on the public labels, no private data at all: epsilon 0.
+    """Logistic regression on the public labels only; it reads no private data, so epsilon is 0.
 
-    Wherever a protocol lets learners or tuning read public labels, this line says what those labels are worth without
-    any private example. scikit-learn's L-BFGS on standardised features; `regularisation` is the inverse strength C
-    times the number of examples, so that it carries over to other sizes; its default is the best of five-fold
-    cross-validation on the public tenth of CIFAR-10 (efficientnet-lite0).
+    If a protocol lets learners or tuning read public labels, compare with this learner: it shows what the public labels
+    are worth without any private example. It runs scikit-learn's L-BFGS on standardised features. `regularisation` is
+    the inverse strength C times the number of examples, so the same value works for datasets of other sizes. The
+    default is the best value in five-fold cross-validation on the public tenth of CIFAR-10 (efficientnet-lite0).
     """
 
     name: ClassVar[str] = "public-only"
@@ -43,12 +43,12 @@ class PublicOnly(Learner):
     regularisation: float = 15.0
 
     def __post_init__(self) -> None:
-        """Refuse a strength that scikit-learn would."""
+        """Check that scikit-learn accepts the regularisation strength."""
         if not self.regularisation > 0:
             raise SpecError(f"Expected regularisation={self.regularisation} > 0 in learner 'public-only'.")
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Nothing private is read."""
+        """Plan nothing, because this learner reads no private data."""
         return []
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -85,9 +85,9 @@ def require_labels(public: PublicData, who: str) -> Tensor:
         raise SpecError(f"Learner {who!r} needs public labels of two classes or more. Add --public-labels.")
     if bool((public.y == public.y[0]).all()):
         raise SpecError(
-            f"Learner {who!r} needs public labels of two classes or more, got {len(public.y)} of class "
-            f"{int(public.y[0])} alone. Label an example of another class, or use a learner that reads no labels, such "
-            "as thrift."
+            f"Learner {who!r} needs public labels of at least two classes, but all {len(public.y)} are of class "
+            f"{int(public.y[0])}. Label an example of another class, or use a learner that reads no labels, such as "
+            "thrift."
         )
     return public.y
 

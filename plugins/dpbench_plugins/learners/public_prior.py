@@ -1,4 +1,4 @@
-"""Public prior: private training of the difference from a head that public labels gave."""
+"""Public prior: train on private data with a prior centred on a head that was fitted to public labels."""
 
 from __future__ import annotations
 
@@ -43,35 +43,39 @@ class _Coordinates(Thrift):
 
 @dataclass(frozen=True)
 class PublicPrior(Learner):
-    """Private softmax regression with a Gaussian prior around the head of the public labels.
+    """Private softmax regression with a Gaussian prior around a head fitted to the public labels.
 
-    1. The public head: kernel ridge regression on the public labels (`kernel_head`), whose rows are centred, scaled and
-       of unit norm as `thrift` has them. Reads public data alone.
-    2. The coordinates of `thrift` for this budget, and the public head's scores beside them, scaled so that they are
-       `SHARE` of a row's norm. Training starts at the public head: the identity on the scores, which stays as it is,
-       and zero on the coordinates. Reads public data alone.
-    3. Clipped full-batch steps as `thrift` takes them: the one use of the private data. After every step the head is
-       pulled to where it started. The precision of the prior in coordinate j is m (kappa l_j + `strength` v / n), where
-       m are the public labels, l_j is the mean square of the coordinate, kappa the mean of p (1 - p) of the public
-       head on rows that it was fitted without, and v = (sigma clip)^2 the variance of the noise of one release with the
-       whole budget. The first term is the Fisher information of the public labels. The second makes up for the noise:
-       given a gradient over n examples with noise of variance v, the posterior mean is that of a gradient without noise
-       and a precision multiplied by 1 + v / (n kappa l_j). All of it follows from public numbers: post-processing.
-       Where the pull is strong, steps are smaller, so that the head averages the noise of a third of them and does not
-       keep the last one's.
-    4. Where the protocol compares by balanced accuracy, logits are adjusted as those of `thrift` are.
+    1. Public head. The learner fits kernel ridge regression to the public labels (`kernel_head`), on rows that are
+       centred, scaled and brought to unit norm as in `thrift`. This step reads public data only.
+    2. Coordinates. A row consists of the coordinates of `thrift` for this budget and the scores of the public head,
+       which are scaled to have the share `SHARE` of the row's norm. Training starts at the public head: its weights are
+       the identity on the scores, where they stay fixed, and zero on the coordinates. This step reads public data only.
+    3. Training. The learner takes clipped full-batch gradient steps as `thrift` does; only this step uses private data.
+       After every step, the prior pulls the head back towards its start. The precision of the prior in coordinate j is
+       m (kappa l_j + `strength` v / n). Here m is the number of public labels, n is the number of private examples, and
+       l_j is the mean square of the coordinate over the public rows. kappa is the mean of p (1 - p), where p are the
+       public head's probabilities for each public row, computed without the label of that row. v = (sigma clip)^2 is
+       the noise variance of one release that spends the whole budget. The first term of the precision is the Fisher
+       information of the public labels. The second term accounts for the noise: when a gradient over n examples carries
+       noise of variance v, the posterior mean is the same as for a noiseless gradient and a precision multiplied by 1 +
+       v / (n kappa l_j). Everything in the prior follows from public numbers, so the pull is post-processing. When the
+       pull is strong, the learning rate is reduced, so that the head averages the noise of a third of the steps instead
+       of keeping that of the last step.
+    4. Balanced accuracy. If the protocol compares balanced accuracy, logits are adjusted as in `thrift`.
 
-    So the public head stands where noise is large, and where it is small this is `thrift` with a better start.
+    With much noise, the result is therefore close to the public head; with little noise, it is `thrift` with a better
+    start.
 
-    Constants were chosen on training images alone, some of them held out: CIFAR-10's (efficientnet-lite0 at 128 pixels:
-    5,000 public, 20,000 private with noise as for 45,000), HAM10000's and the digits', at epsilon 0.03 to 8. There the
-    public head is right for 77.8, 70.9 and 93.6%, where logistic regression is for 76.8, 69.7 and 91.6%. A `clip` of
-    0.3 rather than `thrift`'s 0.5 gained 0.3 on CIFAR-10 and HAM10000 at epsilon 1, and lost 0.3 on the digits at 8:
-    residuals are smaller from the start. A `strength` of 2 lost 0.2 on these two at 0.1 and gained 0.4 on the digits at
-    0.03. No test split had a part.
+    The constants were chosen on training images only, some of them held out for validation: CIFAR-10
+    (efficientnet-lite0 at 128 pixels; 5,000 public and 20,000 private images, with the noise of 45,000), HAM10000 and
+    the digits, at epsilon 0.03 to 8. No test split was used. On these three, the accuracy of the public head is 77.8%,
+    70.9% and 93.6%; that of logistic regression is 76.8%, 69.7% and 91.6%. A `clip` of 0.3 instead of the 0.5 of
+    `thrift` gained 0.3 points on CIFAR-10 and HAM10000 at epsilon 1 and lost 0.3 points on the digits at epsilon 8;
+    residuals are smaller here from the start. A `strength` of 2 lost 0.2 points on CIFAR-10 and HAM10000 at epsilon 0.1
+    and gained 0.4 points on the digits at epsilon 0.03.
 
-    Source: the posterior mean of a linear model with known noise. Public gradients as a prior of private training are
-    those of Amid et al. (2022, PDA-DPMD, arXiv:2112.00193), where their weight is a setting.
+    Source: the posterior mean of a linear model with known noise. Amid et al. (2022, PDA-DPMD, arXiv:2112.00193) also
+    use public gradients as a prior for private training, with a weight that the user sets.
     """
 
     name: ClassVar[str] = "public-prior"
@@ -93,7 +97,7 @@ class PublicPrior(Learner):
     whitening: float = 0.3
 
     def __post_init__(self) -> None:
-        """Refuse strengths that are none, and what `thrift` would refuse."""
+        """Check the strengths, and the settings that `thrift` checks."""
         for name in ("strength", "ridge"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise SpecError(
@@ -102,15 +106,15 @@ class PublicPrior(Learner):
         self._thrift()
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return k, graph, steps and learning rate as `thrift` has them."""
+        """Return the k, graph, steps and learning rate that `thrift` chooses."""
         return self._thrift().auto(task, budget)
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Every step's full-batch gradient: head, map and prior read public data, all else is post-processing."""
+        """Plan one full-batch gradient per step; everything else reads public data or is post-processing."""
         return self._thrift().plan(task, budget)
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Fit the public head, then train in private what is to be added to it."""
+        """Fit the public head, then train on private data what is added to it."""
         import torch
 
         task = curator.task
@@ -148,7 +152,7 @@ class PublicPrior(Learner):
 
 @dataclass(frozen=True)
 class PublicHead:
-    """What public labels say: logits that are a quadratic function of a row's place, and those of unseen rows."""
+    """A head fitted to public labels: its logits are a quadratic function of a row's coordinates."""
 
     place: Callable[[Tensor], Tensor]  # (c, *shape) -> (c, k), rows of unit norm
     axes: Tensor  # (classes * r, k), r of each class
@@ -157,7 +161,7 @@ class PublicHead:
     unseen: Tensor  # (m, classes): logits of each public row by a head that was fitted without it
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return logits (c, classes) of rows (c, *shape): each row's bits are a function of that row alone."""
+        """Return logits (c, classes) of rows (c, *shape); the bits of each row's logits depend on that row alone."""
         import torch
 
         places = self.place(x)
@@ -166,13 +170,14 @@ class PublicHead:
 
 
 def kernel_head(spectral: Spectrum, x: Tensor, y: Tensor, classes: int, ridge: float) -> PublicHead:
-    """Return kernel ridge regression on the labels y (m,) of public rows x (m, *shape), as logits.
+    """Fit kernel ridge regression to the labels y (m,) of public rows x (m, *shape), and return it as logits.
 
-    The kernel is ((1 + cosine) / 2)^2 in 200 components at most. Its head is a quadratic form for each class, of which
-    the 64 axes that matter most are kept: what a row costs does not depend on m. More than 5,000 rows are dealt into
-    parts, whose heads are averaged (Zhang, Duchi and Wainwright 2015). The score of a row without its own label follows
-    from the inverse of the kernel's matrix, without another fit; the temperature of least log loss on these scores
-    makes logits of them. A class without a public label has the score of one that had half an example.
+    The kernel is ((1 + cosine) / 2)^2 in at most 200 components. The fitted head is a quadratic form for each class.
+    Only the 64 axes that matter most are kept, so the cost of predicting a row does not depend on m. More than 5,000
+    rows are split into parts, and the heads of the parts are averaged (Zhang, Duchi and Wainwright 2015). The inverse
+    of the kernel matrix gives each public row's score without its own label, so no second fit is needed. Scores become
+    logits by the temperature with the least log loss on these scores. A class without a public label is scored as if it
+    had half an example.
     """
     import torch
 
@@ -202,7 +207,7 @@ def kernel_head(spectral: Spectrum, x: Tensor, y: Tensor, classes: int, ridge: f
 
 
 def leading_axes(form: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the axes (r, k) of a symmetric form (k, k) whose eigenvalues are largest in size, and these (r,)."""
+    """Return the eigenvectors (r, k) and eigenvalues (r,) of a symmetric form (k, k), largest absolute values first."""
     import torch
 
     values, vectors = torch.linalg.eigh(form)

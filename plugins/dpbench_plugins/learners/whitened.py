@@ -1,4 +1,4 @@
-"""Soft whitening and distillation: two more things that unlabelled public features are good for."""
+"""Soft whitening and distillation: two further uses of unlabelled public features."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WhitenedProbe(ProbeLearner):
-    """PILLAR's projection with softly whitened components, and a public student of the noisy head.
+    """PILLAR's projection with softly whitened components, and a student of the noisy head fitted to public data.
 
-    Standardised features are projected on the `k` leading public principal components (as many as the budget carries,
-    see `components`), and component j is divided by its public deviation to the power `whitening`: 0 is PILLAR, 1 is
-    full whitening, which makes gradient descent a Newton step with the public second moment (the Kronecker-factored
-    preconditioner of a linear head, in closed form). Between them, noise that is equal in all directions costs least:
-    small directions are learned sooner, and the noise in them is not yet magnified.
+    Standardised features are projected on the `k` leading public principal components (as many as the budget allows,
+    see `components`). Component j is divided by its public standard deviation to the power `whitening`. A power of 0
+    gives PILLAR. A power of 1 whitens fully, which turns gradient descent into a Newton step with the public second
+    moment (in closed form, the Kronecker-factored preconditioner of a linear head). Noise that is equal in all
+    directions costs least at a power in between: small directions are learned sooner, and the noise in them is not yet
+    magnified.
 
-    With `distil` the noisy head labels the public features with softened probabilities, and a student with ridge
-    penalty `ridge` is fitted to them: noise that does not agree over public examples is averaged out. Post-processing
-    of a private head by unlabelled public data: it costs no privacy. This use of both is our own; its parts are
-    known (public-data preconditioning; knowledge distillation, Hinton et al. 2015).
+    With `distil`, the noisy head labels the public features with softened probabilities, and a student with ridge
+    penalty `ridge` is fitted to them. This averages out noise that differs between public examples. It is
+    post-processing of a private head with unlabelled public data, so it costs no privacy. The combination is our own;
+    its parts are known (public-data preconditioning; knowledge distillation, Hinton et al. 2015).
     """
 
     name: ClassVar[str] = "whitened"
@@ -59,7 +60,7 @@ class WhitenedProbe(ProbeLearner):
     sharpness: float = 2.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a projection, a power or a penalty."""
+        """Check that the settings describe a projection, a power and penalties."""
         if self.k is not None and self.k < 1:
             raise SpecError(f"Expected k={self.k} >= 1 in learner 'whitened': the number of components kept.")
         if not 0 <= self.whitening <= 1:
@@ -68,7 +69,7 @@ class WhitenedProbe(ProbeLearner):
             raise SpecError(f"Expected ridge={self.ridge} and sharpness={self.sharpness} > 0 in learner 'whitened'.")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return steps and learning rate, and as many components as the budget carries."""
+        """Return steps and learning rate, and as many components as the budget allows."""
         return {**super().auto(task, budget), "k": components(task, budget)}
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:

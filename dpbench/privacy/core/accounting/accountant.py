@@ -145,9 +145,9 @@ def smallest_sigma(reached: Callable[[float], float], target: float, guess: floa
 def gaussian_sigma(budget: Budget) -> float:
     """Return the noise multiplier of one release over all examples that spends the whole budget; 0 without privacy.
 
-    The analytic Gaussian mechanism (Balle and Wang 2018, theorem 8). The noise of one sum of vectors of norm 1 has this
-    std, so n / sigma says how many examples outweigh it: what settings of a learner may follow. What a run adds is
-    calibrated to its own plan.
+    This is the analytic Gaussian mechanism (Balle and Wang 2018, theorem 8). The noise of one sum of vectors of norm 1
+    has this standard deviation, so n / sigma compares the number of examples with the noise. Default settings of a
+    learner may follow from it. The noise that a run adds is calibrated to the plan of that run.
 
     Raises:
         SpecError: epsilon is not positive, or delta is not in (0, 1).
@@ -274,7 +274,7 @@ def _opacus(plan: Sequence[Planned], sigma: float, delta: float) -> float:
 
     if others := {type(release).__name__ for release in plan if not release.gaussian}:
         raise PlanError(
-            f"Accountant 'prv' composes Gaussian releases alone, and this plan has a {min(others)}. Use 'pld'."
+            f"Accountant 'prv' can compose only Gaussian releases, but this plan has a {min(others)}. Use 'pld'."
         )
     accountant = PRVAccountant()
     accountant.history = [(sigma * r.relative_noise, r.sample_rate, r.steps) for r in plan]

@@ -114,9 +114,9 @@ def versions(*tensors: Tensor) -> list[tuple[int, int]]:
 
 
 def quantise(rows: Tensor) -> QuantisedRows:
-    """Round each of float rows (c, *shape) to integers up to 127 times its own scale.
+    """Round float rows (c, *shape) to integers of at most 127 times a scale that each row has for itself.
 
-    A row with a number that is not finite, or above 1e25, is marked: it contributes zero.
+    A row with a number that is not finite, or above 1e25, is marked and contributes zero.
     """
     import torch
 
@@ -192,15 +192,15 @@ def round_numbers(numbers: Tensor) -> tuple[Tensor, float]:
 
 
 def exact_linear(x: Tensor | QuantisedRows, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return (c, k): x @ weight.T + bias for (c, d) rows, each row's bits a function of that row and the weights alone.
+    """Return (c, k): x @ weight.T + bias for (c, d) rows; each row's bits depend on that row and the weights only.
 
-    `weight` (k, d) and `bias` (k,) are public. A library's product may round a row in another way where it stands
-    elsewhere in a chunk, so that taking one row away would move others; this one adds integers. Numbers in float32 keep
-    19 bits of the largest of their row; beside rows that are `QuantisedRows` already weights keep 12 bits of the
-    largest of all. Rows in float64, which no curator holds, are multiplied as they are.
+    `weight` (k, d) and `bias` (k,) are public. A library's matrix product may round a row differently at another place
+    in the chunk, so that removing one row would change others; this function adds integers instead. Float32 numbers
+    keep 19 bits relative to the largest number of their row. If the rows are `QuantisedRows` already, weights keep 12
+    bits relative to the largest weight. Float64 rows are multiplied by the library; no curator holds such rows.
 
     Raises:
-        SpecError: shapes that do not fit.
+        SpecError: the shapes do not fit.
     """
     import torch
     from torch.overrides import handle_torch_function, has_torch_function_unary

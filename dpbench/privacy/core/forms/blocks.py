@@ -43,6 +43,6 @@ def blocks_of(contribution: Tensor | QuantisedRows | Contribution | Blocks) -> t
         else:
             raise PrivacyError(
                 f"A row function returned a {type(part).__name__}; expected a Tensor, Joined, RankOne, Scaled, "
-                "Residual or Blocks of them and no subclass, for the harness answers for their norms."
+                "Residual or Blocks of them. Subclasses are not accepted, because dpbench computes the norms itself."
             )
     return tuple(blocks)

@@ -232,8 +232,8 @@ class Scaled(Contribution):
         low, high = _SCALES
         if self.scale.numel() and not (float(self.scale.min()) >= low and float(self.scale.max()) <= high):
             raise SpecError(
-                f"Expected every entry of a Scaled contribution's scale in [{low:g}, {high:g}]. It "
-                "does not tell which it has: a scale made of private rows would be told. Normalise it to mean 1."
+                f"Expected every entry of a Scaled contribution's scale in [{low:g}, {high:g}]. This message does not "
+                "show the scale, because it may depend on private rows. Normalise it to mean 1."
             )
         object.__setattr__(self, "scale", strip_subclass(self.scale))
 

@@ -29,8 +29,8 @@ def check_precision(*factors: Tensor) -> None:
     kinds = {factor.dtype for factor in factors}
     if kinds not in ({torch.float32}, {torch.float64}):
         raise SpecError(
-            f"Expected contributions in float32 or float64, got {', '.join(sorted(map(str, kinds)))}: the bounds on "
-            "rounding hold for these alone. Call .float()."
+            f"Expected contributions in float32 or float64, got {', '.join(sorted(map(str, kinds)))}. The bounds on "
+            "rounding hold for these two types only. Call .float()."
         )
 
 

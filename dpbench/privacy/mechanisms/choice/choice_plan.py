@@ -56,10 +56,11 @@ def eps0_of(sigma: float) -> float:
 class Choice(Planned):
     """One planned use of the private data: the exponential mechanism, asked `steps` times over all examples.
 
-    A candidate j is chosen with chance proportional to exp(-eps0 L_j), where L_j adds up what each example loses by it,
-    in [0, 1], and eps0 = 2 / (base sigma * relative_noise): as zero-concentrated as a `Release` of that noise. A plan
-    of one choice alone is pure: eps0 is the whole epsilon, and delta is 0. `parts` choices, each among `candidates`,
-    cost what one does, where each example touches one part alone.
+    A candidate j is chosen with chance proportional to exp(-eps0 L_j). L_j is the sum of the examples' losses for
+    candidate j, each in [0, 1], and eps0 = 2 / (base sigma * relative_noise). A choice satisfies the same
+    zero-concentrated DP as a `Release` of that noise. A plan of a single choice is pure: eps0 is the whole epsilon, and
+    delta is 0. `parts` choices, each among `candidates`, cost as much as one, because each example touches only one
+    part.
     """
 
     numbers: ClassVar[tuple[str, ...]] = ("candidates", "parts", "steps", "relative_noise")
@@ -90,7 +91,8 @@ class Choice(Planned):
         if self.candidates * self.parts > MOST_CANDIDATES:
             raise PlanError(
                 f"Expected at most {MOST_CANDIDATES:,} candidates over all parts {where}, got "
-                f"{self.candidates * self.parts:,}: each has a total that is held. Cover the class with fewer."
+                f"{self.candidates * self.parts:,}. dpbench keeps a total for each in memory. Cover the class with "
+                "fewer candidates."
             )
 
     def event(self, noise: float) -> Any:

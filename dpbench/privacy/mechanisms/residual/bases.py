@@ -129,8 +129,8 @@ class Basis(ABC):
         """
         if versions(*self.tensors) != self._versions:
             raise PrivacyError(
-                "Expected a basis as it was made, got one that was changed in place: norms would be those of another. "
-                f"Make a new {type(self).__name__} of the changed vectors."
+                "A basis was changed in place after it was made, so its norms are no longer known. Make a new "
+                f"{type(self).__name__} from the changed vectors."
             )
 
     def _refuse_skew(self) -> None:

@@ -46,7 +46,8 @@ class Residual(Contribution):
         if type(self.basis) not in {DenseBasis, AnchorBasis} or type(self.outer) is not RankOne:
             raise PrivacyError(
                 f"Expected a RankOne and a DenseBasis or AnchorBasis in a Residual, got {type(self.outer).__name__} "
-                f"and {type(self.basis).__name__}; no subclass, for the harness answers for their norms."
+                f"and {type(self.basis).__name__}. Subclasses are not accepted, because dpbench computes the norms "
+                "itself."
             )
         _check_fit(self.outer, self.basis)
         self.basis.check()

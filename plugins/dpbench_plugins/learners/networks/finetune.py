@@ -1,4 +1,4 @@
-"""Fine-tuning the last stages of a pre-trained network from cached activations: a head, then the tail with it."""
+"""Fine-tune the last stages of a pre-trained network from cached activations: first a head, then tail and head."""
 
 from __future__ import annotations
 
@@ -31,24 +31,27 @@ Parameters = Literal["head", "bias", "lora", "last", "all"]
 class DPFineTune(Learner):
     """Fine-tune the end of a pre-trained network from activations that are computed once.
 
-    Needs an extractor's `layer`, like efficientnet-lite0:layer=blocks.5: examples are the activations after it, and the
-    network behind it, with its published weights, is the tail (`Task.tail`). Batch statistics are folded into the
-    convolutions, so that no example is seen beside others.
+    You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.5. The examples are then the
+    activations after this layer. The tail is the rest of the network with its published weights (`Task.tail`). Batch
+    statistics are folded into the convolutions, so the result for one example does not depend on others in the batch.
 
-    First a head is trained on the pooled features, in the leading components of the public ones (the learner `thrift`
-    without its graph), with the share `head_share` of the budget, measured in 1 / sigma^2. Then `steps` noisy gradients
-    of the tail and the head, from Poisson samples of `sample_rate`. `parameters` says what of the tail is trained
-    beside the head: nothing (`head`; all of the budget goes to the first phase), its biases (`bias`; BitFit, Zaken et
-    al. 2022), adapters of rank `rank` beside its 1x1 convolutions and linear layers (`lora`; Hu et al. 2022), its last
-    part with weights (`last`), or all of its convolutions and linear layers (`all`). Each trained tensor is measured in
-    units of its own published size (root mean square), so that one clip and one rate suit all. `learning_rate` is in
-    units of the clip.
+    First, the learner trains a head on the pooled features, projected on the leading components of the public features
+    (this is `thrift` without its graph). The head gets the share `head_share` of the budget, measured in 1 / sigma^2.
+    Then the learner takes `steps` noisy gradient steps on the tail and the head, from Poisson samples of rate
+    `sample_rate`.
 
-    `optimiser=momentum` is SGD with `momentum`; `adam` is DP-AdamBC (Tang et al. 2024), which takes the variance of the
-    noise, known from sigma, out of the second moment. The mean of the last half of the iterates predicts.
+    `parameters` says which parameters of the tail are trained together with the head: `head` trains none, and the first
+    phase gets the whole budget; `bias` trains the biases (BitFit, Zaken et al. 2022); `lora` adds adapters of rank
+    `rank` to the 1x1 convolutions and linear layers (Hu et al. 2022); `last` trains the last layer that has weights;
+    `all` trains all convolutions and linear layers. Each trained tensor is measured in units of its own published size
+    (root mean square), so that one clip and one learning rate suit all of them. `learning_rate` is in units of the
+    clip.
 
-    The defaults were set on 8,000 training images of CIFAR-10 (5,000 private, 3,000 held out), without a search: a clip
-    below the median gradient, at which signal to noise was twice that at the median.
+    `optimiser=momentum` is SGD with `momentum`. `adam` is DP-AdamBC (Tang et al. 2024), which subtracts the variance of
+    the noise, known from sigma, from the second moment. Predictions use the mean of the last half of the iterates.
+
+    The defaults were set on 8,000 training images of CIFAR-10 (5,000 private, 3,000 held out), without a search. The
+    clip is below the median gradient norm, where the ratio of signal to noise was twice as high as at the median.
     """
 
     name: ClassVar[str] = "dp-finetune"
@@ -75,7 +78,7 @@ class DPFineTune(Learner):
     chunk_size: int = 16
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot train."""
+        """Check that the settings can train."""
         for name in ("rank", "steps", "chunk_size"):
             if getattr(self, name) < 1:
                 raise SpecError(f"Expected {name}={getattr(self, name)} >= 1 in learner {self.name!r}.")
@@ -87,7 +90,7 @@ class DPFineTune(Learner):
             raise SpecError(f"Expected momentum={self.momentum} in [0, 1) in learner {self.name!r}.")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return what `thrift` settles for with the head's share of the budget: it is nearly linear in epsilon."""
+        """Return the settings that `thrift` chooses for the head's share of the budget, nearly linear in epsilon."""
         from dpbench_plugins.learners.thrift import Thrift
 
         share = 1.0 if self.parameters == "head" else self.head_share**0.5
@@ -100,11 +103,11 @@ class DPFineTune(Learner):
         }
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Declare the head's full-batch gradients, then the tail's sampled ones."""
+        """Plan the full-batch gradients of the head, then the sampled gradients of the tail."""
         if task.tail is None:
             raise SpecError(
-                f"Learner {self.name!r} trains the network behind cached activations, and examples of shape "
-                f"{task.example_shape} are none. Use an extractor with a layer, such as --extractor "
+                f"Learner {self.name!r} trains the network behind cached activations, but examples of shape "
+                f"{task.example_shape} have no such network. Use an extractor with a layer, such as --extractor "
                 "efficientnet-lite0:layer=blocks.5 (dpbench list extractors)."
             )
         head_steps = require_setting(self.head_steps)
@@ -119,7 +122,10 @@ class DPFineTune(Learner):
         from dpbench_plugins.learners.networks.tail import Neck, TunedNetwork, pooled, predictor
 
         if curator.task.tail is None:
-            raise SpecError(f"Expected a tail in learner {self.name!r}. Ask for a plan first: it says what to use.")
+            raise SpecError(
+                f"Expected a task with a tail in learner {self.name!r}. Call plan first: it tells you which extractor "
+                "to use."
+            )
         tail = curator.task.tail().to(curator.task.device)
         neck = Neck.of(pooled(tail, public.x), require_setting(self.k))
         network = TunedNetwork(tail, neck, self._head(curator, tail, neck, generator))

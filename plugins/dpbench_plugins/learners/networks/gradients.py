@@ -1,7 +1,7 @@
 """Per-example gradients of a network, as rows for a curator.
 
-Differentiated by torch.func, vmap over grad: exact, and on a processor a step takes two thirds of the time of Opacus'
-engine on a WRN-16-4, and as long on a ResNet-9 (`tests/benchmarks/test_network_steps.py`).
+Gradients are exact and come from torch.func, vmap over grad. On a processor, a step takes two thirds of the time of
+Opacus' engine on a WRN-16-4, and as long on a ResNet-9 (`tests/benchmarks/test_network_steps.py`).
 """
 
 from __future__ import annotations

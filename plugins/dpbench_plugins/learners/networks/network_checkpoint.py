@@ -1,8 +1,8 @@
-"""Checkpoints: a network's parameters in a safetensors file, with a manifest of text in its metadata.
+"""Checkpoints: the parameters of a network in a safetensors file, with a text manifest in its metadata.
 
-`network` names the network, `format` this module's format; whatever else the manifest says (generator, seed, steps,
-digest) is kept and not read. Tensors have the names of the network's parameters, in any precision. `head.*` and
-`norm.*` may be absent: a pre-trained trunk has neither.
+In the manifest, `network` names the network and `format` names the format of this module. All other entries (generator,
+seed, steps, digest) are kept but not read. Tensors have the names of the network's parameters, in any precision.
+`head.*` and `norm.*` may be absent, because a pre-trained trunk has neither.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHIPPED = {"randp-wrn16-4": Path(__file__).parent / "randp-wrn16-4.safetensors"}
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds."""
+    """The content of a checkpoint file."""
 
     network: str
     state: Mapping[str, Tensor]
@@ -67,7 +67,8 @@ class Checkpoint:
         """
         if self.network != network:
             raise SpecError(
-                f"The checkpoint is of network {self.network!r}, not {network!r}. Set network to it, or weights=random."
+                f"The checkpoint is for network {self.network!r}, not {network!r}. Set network={self.network}, or "
+                "weights=random."
             )
         wrong = [name for name in start if name not in self.state and not name.startswith(OPTIONAL)]
         wrong += [name for name in self.state if name not in start]
@@ -87,7 +88,7 @@ def find_checkpoint(path: str) -> Path:
     A path is absolute, or relative to the working folder or to a folder of `DPBENCH_DATA`.
 
     Raises:
-        DataMissing: there is none; says where it looked.
+        DataMissing: there is no such file; the message says where dpbench looked.
     """
     if path in SHIPPED:
         return SHIPPED[path]
@@ -97,8 +98,8 @@ def find_checkpoint(path: str) -> Path:
     if found is None:
         looked = ", ".join(dict.fromkeys(map(str, places)))
         raise DataMissing(
-            f"Expected a checkpoint at weights={path}, but there is no such file (looked at {looked}). With dpbench "
-            f"comes weights={', '.join(SHIPPED)}."
+            f"Expected a checkpoint at weights={path}, but there is no such file (looked at {looked}). dpbench "
+            f"includes weights={', '.join(SHIPPED)}."
         )
     return found
 

@@ -1,4 +1,4 @@
-"""Steps made of noisy gradients, beside `AdamBC`: post-processing, so none costs privacy."""
+"""Optimisers that turn noisy gradients into steps, beside `AdamBC`. They are post-processing and cost no privacy."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ class Momentum:
 class Kalman:
     """DiSK: a Kalman filter with a fixed gain, over gradients taken ahead (Zhang et al. 2024, arXiv:2410.03883).
 
-    estimate = (1 - gain) * estimate + gain * gradient. Each example's gradient is taken (1 - gain) / gain of the last
-    step beyond the parameters: of the paper's two points of a step the second has no weight there, so that a step costs
-    one gradient, and its sensitivity is that of every row. The paper's experiments take both, at half the last step.
+    estimate = (1 - gain) * estimate + gain * gradient. Each example's gradient is taken at a point (1 - gain) / gain of
+    the last step beyond the parameters. The paper combines gradients at two points per step; with this distance, the
+    second point has weight 0, so a step costs one gradient and has the sensitivity of one row. The paper's experiments
+    use both points, at half the last step.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""DP-RandP, phases II and III: the head first, then the whole network, under one plan with one sigma."""
+"""DP-RandP, phases II and III: first the head, then the whole network, in one plan with one sigma."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ TABLE = ((1, 875, 0.4), (2, 1125, 1.0), (3, 1593, 1.0), (4, 1687, 1.2), (6, 1843
 
 @dataclass(frozen=True)
 class DPRandP(NetworkLearner):
-    """Head, then whole network, from weights that saw no data (Tang et al., NeurIPS 2023, arXiv:2306.06076).
+    """Train a head, then the whole network, from weights that saw no data (Tang et al. 2023, arXiv:2306.06076).
 
-    `weights` is the checkpoint of phase I: a file, or the one that comes with dpbench, which is a small one (see the
-    extractor `randp-wrn16-4`); `random` is the cold start of Table 25. It must come from nothing private: no account is
-    kept of it. Phase II takes `phase2_steps` with `phase2_learning_rate`, phase III `phase3_steps` with
-    `phase3_learning_rate`; all steps share one sigma. 0 steps leave a phase out (Table 24).
+    `weights` is the checkpoint of phase I: your own file, or the small one that comes with dpbench (see the extractor
+    `randp-wrn16-4`). `random` is the cold start of Table 25. The checkpoint must not depend on private data, because
+    dpbench does not account for it. Phase II takes `phase2_steps` steps with `phase2_learning_rate`, and phase III
+    takes `phase3_steps` steps with `phase3_learning_rate`; all steps share one sigma. 0 steps leave a phase out (Table
+    24).
 
-    The allocation of section 3.3 is the default: below epsilon `probe_below` all goes to phase II; from there on phase
-    II is fixed and phase III grows with epsilon along Table 13, planned as instalments, one for each row of the table
-    that epsilon reaches; its steps are the row's total less those of phase II. The learning rate of phase III is that
-    of the last row reached.
+    The default allocation is that of section 3.3. Below an epsilon of `probe_below`, the whole budget goes to phase II.
+    From there on, phase II is fixed and phase III grows with epsilon along Table 13. It is planned in instalments, one
+    for each row of the table that epsilon reaches. The steps of phase III are the total of the last row reached less
+    the steps of phase II, and its learning rate is also that of the last row reached.
 
-    `phase2_trains`: the paper says the head; the authors' code trains the final GroupNorm with it, and so does the
-    default. Differs from that code: a sample rate of 4,096 / 50,000 as accounted (its loader had to be patched), images
-    normalised by constants and not by the private set's statistics, standardised convolutions (theirs are plain,
-    though the paper follows De et al.), and the last averaged weights scored, not the best epoch on test.
+    `phase2_trains` says what phase II trains. The paper trains the head; the authors' code also trains the final
+    GroupNorm, and so does the default. Differences from that code: the sample rate is 4,096 / 50,000 as accounted
+    (their loader had to be patched); images are normalised by constants and not by statistics of the private set;
+    convolutions are standardised (theirs are plain, although the paper follows De et al.); the last averaged weights
+    are scored, not the epoch that is best on the test set.
     """
 
     name: ClassVar[str] = "dp-randp"
@@ -58,7 +60,7 @@ class DPRandP(NetworkLearner):
     probe_below: float = 0.5
 
     def __post_init__(self) -> None:
-        """Refuse phases that cannot be."""
+        """Check that the phases have steps and learning rates that can train."""
         super().__post_init__()
         for name in ("phase2_steps", "phase3_steps"):
             steps = getattr(self, name)
@@ -72,12 +74,12 @@ class DPRandP(NetworkLearner):
             raise SpecError(f"Expected steps in phase II or III of learner {self.name!r}, got 0 in both.")
         if self.phase3_steps is None and self.phase2_steps >= TABLE[0][1]:
             raise SpecError(
-                f"Expected phase2_steps={self.phase2_steps} below the {TABLE[0][1]} of both phases in learner "
-                f"{self.name!r}, or phase3_steps too."
+                f"Expected phase2_steps={self.phase2_steps} below {TABLE[0][1]}, the default total of phases II and "
+                f"III, in learner {self.name!r}. Set fewer steps, or set phase3_steps too."
             )
 
     def check_task(self, task: Task) -> None:
-        """Refuse examples that the network or the checkpoint that comes with dpbench cannot read.
+        """Refuse examples that the network, or the checkpoint that comes with dpbench, cannot read.
 
         Raises:
             SpecError: says which examples it reads.
@@ -92,7 +94,7 @@ class DPRandP(NetworkLearner):
             )
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Phase II's steps and phase III's instalments, by epsilon."""
+        """Plan the steps of phase II, and the instalments of phase III that epsilon reaches."""
         self.check_task(task)
         return [release for phase in self._phases(self._reached(budget.epsilon)) for release in phase.releases]
 
@@ -103,7 +105,7 @@ class DPRandP(NetworkLearner):
         return self.train(curator, self._phases(reached), weights, generator)
 
     def _reached(self, epsilon: float) -> int:
-        """Return how many instalments of phase III there are; without phase II, or with own steps, always one."""
+        """Return the number of instalments of phase III; one if phase II is left out or the steps are set by hand."""
         if self.phase3_steps == 0 or (epsilon < self.probe_below and self.phase2_steps and self.phase3_steps is None):
             return 0
         return 1 if self.phase3_steps else max(1, sum(row[0] <= epsilon for row in TABLE))

@@ -1,4 +1,4 @@
-"""Private training of whole networks, and the baseline that starts at random: De et al.'s recipe."""
+"""Private training of whole networks, and the baseline that starts from random weights: De et al.'s recipe."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ NetworkName = Literal["wrn-16-4", "wrn-40-4", "wrn-10-1", "resnet-9", "tiny"]
 
 @dataclass(frozen=True)
 class NetworkLearner(Learner):
-    """What learners that train a network share: the network, its views, and the steps' settings.
+    """The base of learners that train a network: the network, its augmented views, and the settings of the steps.
 
-    `augmult` is the number of views whose gradients are averaged before clipping (0: the image itself), each a crop
-    after reflecting `padding` pixels, mirrored at random where `flip`. `chunk_size` is how many examples' gradients are
-    held at once (None: what fits); only memory depends on it.
+    `augmult` is the number of views whose gradients are averaged before clipping (0 uses the image itself). Each view
+    is a crop of the image after `padding` pixels are reflected at its borders; with `flip`, half of the views are
+    mirrored at random. `chunk_size` is the number of examples whose gradients are in memory at once (None: as many as
+    fit). It affects only memory use.
     """
 
     logits: ClassVar[bool] = True
@@ -40,7 +41,7 @@ class NetworkLearner(Learner):
     chunk_size: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot train."""
+        """Check that the settings can train."""
         for name, least in (("augmult", 0), ("padding", 0), ("momentum", 0), ("ema", 0)):
             if not getattr(self, name) >= least:
                 raise SpecError(f"Expected {name}={getattr(self, name)} >= {least} in learner {self.name!r}.")
@@ -49,10 +50,10 @@ class NetworkLearner(Learner):
                 raise SpecError(f"Expected {name}={getattr(self, name)} < 1 in learner {self.name!r}.")
 
     def check_task(self, task: Task) -> None:
-        """Refuse examples that the network cannot read, before any is read.
+        """Refuse examples that the network cannot read, before any of them is read.
 
         Raises:
-            SpecError: not images, or too small for the network or its views.
+            SpecError: the examples are not images, or they are too small for the network or its views.
         """
         from dpbench_plugins.learners.networks.models import build
 
@@ -65,8 +66,8 @@ class NetworkLearner(Learner):
         smallest = min(task.example_shape[1:])
         if self.augmult and self.padding >= smallest:
             raise SpecError(
-                f"Expected padding={self.padding} below the images' {smallest} pixels in learner {self.name!r}: there "
-                "is no more to reflect. Set padding=1, or augmult=0."
+                f"Expected padding={self.padding} below the images' {smallest} pixels in learner {self.name!r}, "
+                "because padding reflects pixels of the image. Set padding=1, or augmult=0."
             )
 
     def train(
@@ -102,18 +103,19 @@ class NetworkLearner(Learner):
 
 @dataclass(frozen=True)
 class DPSGDNet(NetworkLearner):
-    """DP-SGD on a whole network from a random start (De et al. 2022, section 3 and appendix C).
+    """DP-SGD on a whole network from random weights (De et al. 2022, section 3 and appendix C).
 
-    Weight standardisation, GroupNorm, large batches, augmentation multiplicity, averaged weights, no momentum. The
-    defaults are CIFAR-10 at epsilon 1: 875 steps, batch 4,096 of 50,000. It needs --extractor pixels:flat=false.
+    The recipe uses weight standardisation, GroupNorm, large batches, augmentation multiplicity, averaged weights and no
+    momentum. The defaults are those for CIFAR-10 at epsilon 1: 875 steps with batches of 4,096 of 50,000. You need
+    --extractor pixels:flat=false.
 
-    `optimiser=momentum` is SGD with `momentum`. `adam` is DP-AdamBC (Tang et al. 2024, arXiv:2312.14334), which takes
-    the variance of the noise, known from sigma, out of the second moment; each weight moves by about `learning_rate` a
-    step, so that it wants about 0.01. `disk` is DiSK (Zhang et al. 2024, arXiv:2410.03883), a filter over gradients
-    that are taken ahead of the weights. All three are post-processing of the same release.
+    `optimiser=momentum` is SGD with `momentum`. `adam` is DP-AdamBC (Tang et al. 2024, arXiv:2312.14334), which
+    subtracts the variance of the noise, known from sigma, from the second moment; each weight then moves by about
+    `learning_rate` a step, so use a learning rate of about 0.01. `disk` is DiSK (Zhang et al. 2024, arXiv:2410.03883),
+    which filters gradients that are taken ahead of the weights. All three post-process the same release.
 
-    Differs from the authors' code: sigma is calibrated, not rounded up to 10 (whose epsilon is 0.90); images are
-    normalised by constants and not by the private set's statistics; the last average is scored.
+    Differences from the authors' code: sigma is calibrated and not rounded up to 10 (whose epsilon is 0.90); images are
+    normalised by constants and not by statistics of the private set; the last average is scored.
     """
 
     name: ClassVar[str] = "dp-sgd-net"
@@ -127,13 +129,13 @@ class DPSGDNet(NetworkLearner):
     optimiser: OptimiserName = field(default="momentum", metadata={"added": True})
 
     def __post_init__(self) -> None:
-        """Refuse a rate that does not learn."""
+        """Check that the learning rate is positive."""
         super().__post_init__()
         if not self.learning_rate > 0:
             raise SpecError(f"Expected learning_rate={self.learning_rate} > 0 in learner {self.name!r}.")
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """One release: the noisy gradient of every step."""
+        """Plan one release: the noisy gradient of every step."""
         self.check_task(task)
         return [Release("gradient", self.steps, self.sample_rate)]
 

@@ -1,13 +1,13 @@
-"""The end of a pre-trained network as it is fine-tuned: tail, public projection, head, and their gradients.
+"""The end of a pre-trained network that is fine-tuned (tail, public projection and head), and its gradients.
 
-Per-example gradients come from one backward pass over a chunk: convolutions and linear layers are noted as they are
-called, the gradient by what each gives is asked of autograd, and its product with what each was given, example by
-example, is that layer's gradient. On the last stage of efficientnet-lite0, on a processor, vmap over grad takes 1.1 to
-1.4 times as long, and Opacus' hooks, which lay depthwise convolutions out in full, 11 times
-(`tests/benchmarks/test_finetune_steps.py`).
+Per-example gradients come from one backward pass over a chunk. The network records the input and output of each trained
+convolution and linear layer. Autograd returns the gradient with respect to each output, and its product with the input,
+example by example, is the gradient of that layer. On the last stage of efficientnet-lite0, on a processor, vmap over
+grad takes 1.1 to 1.4 times as long; the hooks of Opacus, which expand depthwise convolutions in full, take 11 times as
+long (`tests/benchmarks/test_finetune_steps.py`).
 
-Covered: a row follows from its example, its label and public values, up to a library's rounding beside other rows
-(`privacy.core.sum` states that assumption); nothing looks at a batch.
+Covered: a row follows from its example, its label and public values, up to rounding that a library may do differently
+beside other rows (`privacy.core.sum` states that assumption). No layer uses statistics of a batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SMALLEST = 1e-3  # the unit of a tensor that is published as zeros
 
 @dataclass(frozen=True)
 class Neck:
-    """The public map from pooled features (c, d) to what the head reads (c, k), rows of norm sqrt(k)."""
+    """The public map from pooled features (c, d) to the inputs of the head (c, k), whose rows have norm sqrt(k)."""
 
     scale: Tensor  # (d,)
     shift: Tensor  # (d,)
@@ -64,7 +64,7 @@ class Neck:
 
 
 class TunedNetwork(nn.Module):
-    """Activations to logits: the tail, the neck and a linear head."""
+    """A network from activations to logits: the tail, the neck and a linear head."""
 
     def __init__(self, tail: nn.Module, neck: Neck, head: Tensor) -> None:
         """Take a head (classes, k + 1), its bias in the last column."""
@@ -82,7 +82,7 @@ class TunedNetwork(nn.Module):
 
 
 class Adapter(nn.Module):
-    """A frozen layer plus a product of two narrow ones, which is zero at first (Hu et al. 2022)."""
+    """A frozen layer plus a product of two narrow layers, which starts at zero (Hu et al. 2022)."""
 
     def __init__(self, layer: nn.Module, down: nn.Module, up: nn.Module) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ def pooled(tail: nn.Module, x: Tensor) -> Tensor:
 
 
 def predictor(network: TunedNetwork) -> Predict:
-    """Return the map of activations to logits, a limited number at once."""
+    """Return the map from activations to logits, which processes a limited number of examples at once."""
 
     def predict(x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -112,7 +112,7 @@ def predictor(network: TunedNetwork) -> Predict:
 
 @dataclass(frozen=True)
 class TailGradients:
-    """The row function of fine-tuning: row i is example i's gradient by the trained tensors, in units of their sizes.
+    """The row function of fine-tuning: row i is example i's gradient of the trained tensors, in units of their sizes.
 
     Sensitivity: the curator clips a row as one vector, whatever tensors it consists of.
     """
@@ -123,7 +123,7 @@ class TailGradients:
 
     @classmethod
     def of(cls, network: TunedNetwork, which: str, rank: int, generator: torch.Generator) -> TailGradients:
-        """Return the gradients of what `which` names; adapters are put into the network, which changes.
+        """Return the gradients of the parameters that `which` names; `lora` adds adapters to the network in place.
 
         Raises:
             SpecError: the tail has no such parameters.
@@ -134,7 +134,7 @@ class TailGradients:
         named = dict(network.named_parameters())
         trained = _trained(network, which)
         if not any(name.startswith("tail.") for name in trained):
-            raise SpecError(f"The tail has no parameters of kind {which!r} to train. Choose others.")
+            raise SpecError(f"The tail has no parameters of kind {which!r} to train. Set parameters to another kind.")
         units = {name: max(float(named[name].square().mean().sqrt()), SMALLEST) for name in trained}
         for name in trained:  # a product's second factor is published as zeros, and moves as the first does
             if name.endswith("up.weight"):
@@ -180,7 +180,7 @@ class TailGradients:
 
 
 class Calls:
-    """What layers with trained parameters were given and gave, in a copy of the network that lives for one chunk."""
+    """The inputs and outputs of layers with trained parameters, recorded in a copy of the network for one chunk."""
 
     def __init__(self, shapes: TunedNetwork, trained: Mapping[str, Tensor]) -> None:
         """Copy a network on the meta device, whose parameters come with each call; its neck is shared."""
@@ -221,7 +221,9 @@ def _rows(layer: nn.Module, given: Tensor, gradient: Tensor) -> Tensor:
 
 def _padding(layer: nn.Conv2d) -> tuple[int, int]:
     if isinstance(layer.padding, str):
-        raise SpecError(f"Expected padding in numbers in a tail that is trained, got {layer.padding!r}.")
+        raise SpecError(
+            f"Expected convolutions with numeric padding in a tail that is trained, got padding={layer.padding!r}."
+        )
     return layer.padding[0], layer.padding[1]
 
 

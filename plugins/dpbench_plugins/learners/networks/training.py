@@ -1,4 +1,4 @@
-"""The training loop: noisy gradients, momentum SGD, and the average of the weights that predicts."""
+"""The training loop: noisy gradients, an optimiser, and the averaged weights that predict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALLOCATORS = ("out of memory", "allocate memory", "not enough memory")  # what t
 
 @dataclass(frozen=True)
 class Phase:
-    """Steps that train one part of a network with one learning rate, by one release or several in turn."""
+    """Steps that train one part of a network with one learning rate, paid for by one or several releases in turn."""
 
     trains: Trains
     learning_rate: float
@@ -35,13 +35,14 @@ class Phase:
 class Training:
     """DP-SGD on a network's parameters.
 
-    Each step: parameters -= learning rate * direction, which an optimiser makes of the noisy sum of clipped gradients /
-    (sample_rate * n): a velocity, the ratio of moments of DP-AdamBC, or what DiSK's filter makes of it. Each phase
-    begins with a new one. The expected batch size is public, the drawn one is not.
+    Each step subtracts learning rate * direction from the parameters. An optimiser computes the direction from the
+    noisy sum of clipped gradients, divided by sample_rate * n: a velocity, the ratio of moments of DP-AdamBC, or the
+    output of DiSK's filter. Each phase starts with a new optimiser. The expected batch size is public; the actual size
+    of a sample is not.
 
-    The weights that predict are their exponential moving average with decay min(ema, (1 + t) / (10 + t)) after step t,
-    which begins at the first weights and goes on through all phases (De et al. 2022, section 3; so in the code of Tang
-    et al.). It is made of noisy answers alone. `ema` 0 is the last weights.
+    Predictions use an exponential moving average of the weights, with decay min(ema, (1 + t) / (10 + t)) after step t.
+    It starts at the initial weights and continues through all phases (De et al. 2022, section 3; the code of Tang et
+    al. does the same). It depends on noisy answers only. With `ema` 0, the last weights predict.
     """
 
     gradients: Gradients
@@ -106,7 +107,7 @@ def predictor(network: Network, named: dict[str, Tensor]) -> Predict:
 
 @contextmanager
 def _room_for(chunk_size: int) -> Iterator[None]:
-    """Turn what allocators say, on a processor or a GPU, into what to do."""
+    """Turn out-of-memory errors, on a processor or a GPU, into advice."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

@@ -1,4 +1,4 @@
-"""Augmented views of images: each a function of its image, its row's seed and its own number, of nothing else."""
+"""Augmented views of images; each depends only on its image, the seed of its row and its own number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BITS = 20  # of each draw; 2^20 is far above any number of places
 
 
 def normalise(x: Tensor) -> Tensor:
-    """Return pixels in [0, 1] as numbers of about mean 0 and deviation 1, by constants that no data has set.
+    """Shift and scale pixels in [0, 1] to about mean 0 and standard deviation 1, by constants that depend on no data.
 
     Differs from the code of Tang et al. and of De et al., which normalises by the private training set's statistics.
     """

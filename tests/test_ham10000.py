@@ -72,6 +72,14 @@ def test_a_fifth_of_the_lesions_of_each_class_is_tested_on_and_no_lesion_is_in_b
     assert Counter(label for _, label in of_class) == dict.fromkeys(range(7), 2)
 
 
+def test_a_cut_by_image_tests_on_a_fifth_of_the_images_and_lesions_are_in_both_splits(data_folder: Path) -> None:
+    put(data_folder)
+    splits = Few(cut="image").load()
+    assert (len(splits.train.labels), len(splits.test.labels)) == (77, 21)  # 14 images of each class
+    train, test = lesions(splits)
+    assert train & test
+
+
 def test_labels_and_lesions_are_those_of_the_table(data_folder: Path) -> None:
     put(data_folder)
     splits = Few().load()

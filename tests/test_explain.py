@@ -164,7 +164,7 @@ def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys
     plot = tmp_path / "price.svg"
     assert called(*_command(tmp_path, "--seeds", "1", "--plot", str(plot))) == 0
     said = capsys.readouterr().out
-    assert "none: reads private data without noise" in said
+    assert "none: reads private data without noise" in " ".join(said.split())
     assert "no board accepts them" in said.replace("\n", " ")
     (file,) = (tmp_path / "not-private").glob("explanation-digits-*.json")
     assert not [*tmp_path.glob("*.json")]

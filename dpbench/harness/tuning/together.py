@@ -60,14 +60,11 @@ class MappedPublic:
         return self._mapped[: len(x)].clone()
 
     def _begins_with(self, x: Tensor) -> bool:
-        own = self._x
-        same = (x.data_ptr(), x.dtype, x.shape[1:], x.stride()) == (
-            own.data_ptr(),
-            own.dtype,
-            own.shape[1:],
-            own.stride(),
-        )
-        return same and 0 < len(x) <= len(own)
+        return _place(x) == _place(self._x) and 0 < len(x) <= len(self._x)
+
+
+def _place(x: Tensor) -> Hashable:
+    return x.data_ptr(), x.dtype, x.shape[1:], x.stride()
 
 
 def fit_together(

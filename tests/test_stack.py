@@ -26,7 +26,7 @@ from dpbench.api import Chunk, Predict, PublicData, Release, Task
 from dpbench.errors import NotPlanned, SpecError
 from dpbench.harness.tuning.simulated import simulated
 from dpbench.harness.tuning.stack import Stack, StackedOuterProducts
-from dpbench.harness.tuning.together import MappedRows, fit_together
+from dpbench.harness.tuning.together import MappedPublic, MappedRows, fit_together
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.ledger_curator import LedgerCurator
@@ -127,6 +127,23 @@ def test_rows_that_one_group_has_mapped_serve_the_next_group_of_the_same_map(mon
         together(probes(base, rate), rows, maps=maps)
     assert mapped == [90, 90]
     assert_same(together(probes(Pillar(k=3)), rows, maps=maps), alone(probes(Pillar(k=3)), rows))
+
+
+def test_public_rows_are_mapped_once_for_all_settings_and_a_copy_written_to_reaches_no_other() -> None:
+    asked, x = list[int](), PUBLIC.x.clone()
+
+    def doubled(rows: Tensor) -> Tensor:
+        asked.append(len(rows))
+        return rows * 2
+
+    shown = MappedPublic(doubled, x)
+    shown(x).zero_()
+    assert torch.equal(shown(x), x * 2)
+    assert torch.equal(shown(x[:3]), x[:3] * 2)
+    assert asked == [len(x)]
+    for other in (x[1:], x.clone(), x[:, :2]):
+        assert torch.equal(shown(other), other * 2)
+    assert len(asked) == 4
 
 
 @pytest.mark.parametrize("base", BASES, ids=lambda base: f"{base.name}-{base.init}")

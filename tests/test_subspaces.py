@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dpbench import Budget, Learner, PrincipalComponents, PublicData, Task, subspace_iteration
+from dpbench import Budget, Chunk, Learner, PrincipalComponents, PublicData, Release, Task, subspace_iteration
+from dpbench.learning import subspaces
 from dpbench.registry import load
 from tests.test_gep import Largest
 from tests.worlds import curator_over, private_rows
@@ -46,6 +50,54 @@ def test_where_features_are_more_than_rows_components_are_those_of_the_second_mo
     explained = leading * found.values[-known:] @ leading.T  # whatever the signs
     exact = vectors[:, -known:] * values[-known:] @ vectors[:, -known:].T
     torch.testing.assert_close(explained, exact, rtol=0, atol=1e-7 * float(values[-1]))
+
+
+@pytest.fixture
+def decompositions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sides of the matrices that are decomposed in a test."""
+    sides, eigh = [], torch.linalg.eigh
+    subspaces._kept.cache_clear()
+
+    def counted(matrix: Tensor) -> Any:
+        sides.append(len(matrix))
+        return eigh(matrix)
+
+    monkeypatch.setattr(torch.linalg, "eigh", counted)
+    return sides
+
+
+def test_the_same_rows_are_decomposed_once_and_what_a_caller_writes_reaches_no_other(decompositions: list[int]) -> None:
+    rows = drawn(9, 4, 5)
+    first = PrincipalComponents.of(rows.clone())
+    expected = first.values.clone(), first.leading(3).clone()
+    first.values.zero_()
+    first.leading(4).zero_()
+    other = PrincipalComponents.of(rows)
+    assert torch.equal(other.values, expected[0])
+    assert torch.equal(other.leading(3), expected[1])
+    assert decompositions == [4]
+
+
+@pytest.mark.parametrize("changed", [lambda x: x[:-1], lambda x: x.reshape(-1, 4), lambda x: x.nextafter(x + 1)])
+def test_other_rows_are_decomposed_on_their_own(changed: Callable[[Tensor], Tensor], decompositions: list[int]) -> None:
+    rows = drawn(8, 5, 6)
+    PrincipalComponents.of(rows)
+    PrincipalComponents.of(rows, 8)
+    PrincipalComponents.of(changed(rows))
+    assert len(decompositions) == 3
+
+
+def test_of_what_a_row_function_is_called_with_nothing_is_kept(decompositions: list[int]) -> None:
+    world = curator_over(private_rows(20, 4, 2), [Release("sum", steps=2)])
+
+    def rows(chunk: Chunk) -> Tensor:
+        of_row = lambda row: PrincipalComponents.of(row.double().unsqueeze(0)).values
+        return torch.stack([chunk.x.new_zeros(1).double(), *map(of_row, chunk.x)])[1:]
+
+    world.noisy_sum(rows, release="sum", clip=1.0)
+    once = len(decompositions)
+    world.noisy_sum(rows, release="sum", clip=1.0)
+    assert len(decompositions) >= once + 20
 
 
 def test_a_direction_in_which_few_rows_do_not_vary_is_zero_and_the_others_stay() -> None:

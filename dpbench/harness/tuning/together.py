@@ -44,6 +44,29 @@ class MappedRows:
         return stack.with_rows(self._latest[1])
 
 
+class MappedPublic:
+    """A public map that maps public rows once: what refines and calibrates a head asks for them, setting by setting."""
+
+    def __init__(self, features: Transform, x: Tensor) -> None:
+        self._features, self._x = features, x
+        self._mapped: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the mapped rows; of the public rows, or of the first few of them, a copy of what was made before."""
+        if type(x) is not Tensor or not self._begins_with(x):
+            return self._features(x)
+        if self._mapped is None:
+            self._mapped = self._features(self._x)
+        return self._mapped[: len(x)].clone()
+
+    def _begins_with(self, x: Tensor) -> bool:
+        return _place(x) == _place(self._x) and 0 < len(x) <= len(self._x)
+
+
+def _place(x: Tensor) -> Hashable:
+    return x.data_ptr(), x.dtype, x.shape[1:], x.stride()
+
+
 def fit_together(
     learners: Sequence[ProbeLearner],
     stack: Stack,
@@ -58,9 +81,9 @@ def fit_together(
     first, mapped = learners[0], mapped or MappedRows()
     features = mapped.maps.of(first, stack.task, public, generator)
     heads = _trained([learner.probe for learner in learners], mapped.of(first, stack, features), generator)
-    pairs = zip(learners, heads, strict=True)
+    pairs, shown = zip(learners, heads, strict=True), MappedPublic(features, public.x)
     return [
-        learner.finish(_predictor(learner.probe, head, features), features, stack.task, public, sigma)
+        learner.finish(_predictor(learner.probe, head, shown), shown, stack.task, public, sigma)
         for (learner, head), sigma in zip(pairs, stack.sigmas("gradient"), strict=True)
     ]
 

@@ -118,7 +118,7 @@ def _column(table: Table) -> tuple[int, float]:
 
 def _chart(key: str, table: Table) -> Chart | None:
     def points(row: Row) -> dict[float, Interval]:
-        return {_epsilon(table, place): cell.score for place, cell in enumerate(row.cells) if cell}
+        return {epsilon: cell.score for epsilon, cell in zip(table.epsilons, row.cells, strict=True) if cell}
 
     series = {row.label: points(row) for row in table.rows if not row.reference}
     references = {row.label: points(row) for row in table.rows if row.reference}
@@ -134,11 +134,6 @@ def _chart(key: str, table: Table) -> Chart | None:
         series, {one: finite[one] for one in references if finite[one]}, "ε (log scale)", f"{name.lower()} (%)"
     )
     return lines_chart(shown, looks(series, references), key, f"{name} against ε", "Bars: 95% intervals over seeds.")
-
-
-def _epsilon(table: Table, place: int) -> float:
-    word = table.columns[place].removeprefix("ε ")
-    return math.inf if word == "∞" else float(word)
 
 
 def _price(table: Table) -> Iterator[tuple[str, tuple[str, ...]]]:

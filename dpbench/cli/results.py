@@ -124,7 +124,7 @@ def compare(
     if len(found) != 2:
         shown = "; ".join(map(description.name_result, found[:MOST])) + "; ..." * (len(found) > MOST)
         raise SpecError(f"Expected two result files to compare, got {len(found)}: {shown}.")
-    for line in description.describe_difference(*found, metric_of(metric)):
+    for line in description.describe_difference(found[0], found[1], metric_of(metric)):
         print(line)
 
 

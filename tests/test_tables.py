@@ -210,7 +210,6 @@ def test_every_form_has_every_cell() -> None:
     assert {row["target_epsilon"] for row in rows} == {"0.1", "0.7", "inf"}
 
 
-
 def test_html_of_a_strangers_names_runs_nothing() -> None:
     row = Row("<script>x</script>", (None,), reference=False)
     text = formats.render_html([Table("<img src=x>", "accuracy", (1.0,), (row,))])

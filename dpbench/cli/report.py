@@ -24,6 +24,7 @@ def report(
     from dpbench.registry import load
     from dpbench.registry.components import shorten_component
     from dpbench.site.report import default_file, render_report
+    from dpbench.support.charts import MISSING, can_draw
     from dpbench.support.files import write_atomically
 
     chosen = places or [Path("dpbench-results")]
@@ -32,5 +33,7 @@ def report(
     page = render_report(
         filed, metric_of(metric), shorten_component(load()), title or f"Results in {chosen[0].resolve().name}"
     )
+    if not can_draw():
+        typer.echo(f"dpbench: The report has no charts. {MISSING}", err=True)
     write_atomically(file, lambda stream: stream.write(page))
     print(f"Wrote {file}: {len(filed)} results, {len(page):,} bytes.")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from dpbench.analysis.formats import percent_at_most
 from dpbench.analysis.risk import membership_risk
@@ -35,6 +36,8 @@ from dpbench.site.entry_pages import RAW
 from dpbench.site.lines import epsilon_charts, k_chart
 from dpbench.site.looks import DARK, LIGHT, SHAPES, looks
 from dpbench.site.picture import Chart
+from dpbench.site.preview import map_preview
+from dpbench.site.words import describe_model
 from dpbench.studies.explain.explanation import STAGES, Explanation, LearnerExplanation, Lift
 from tests.boards import synthetic, write
 
@@ -685,6 +688,38 @@ def test_every_epsilon_has_a_map_and_each_leads_to_the_others(results: list[Resu
     assert broken(tmp_path / "site") == []
 
 
+def test_an_empty_cell_of_the_map_says_why_and_so_does_its_caption(results: list[Result], tmp_path: Path) -> None:
+    boards = [(find_board("cifar10-lite0-eps1"), results), (find_board("digits-eps1"), results[:-1])]
+    standings = tuple(filed(tmp_path, board, some) for board, some in boards)
+    build_site(Index(ranking="", distances=distances(standings), standings=standings), tmp_path, tmp_path / "site")
+    (table,) = re.findall(r'<table class="heat.*?</table>', (tmp_path / "site" / "index.html").read_text(), re.DOTALL)
+    assert "Empty: nobody has entered that learner on that board yet." in table
+    missing = {entry.learner for entry in standings[0].entries} - {entry.learner for entry in standings[1].entries}
+    rows = [
+        row for row in table.split("<tr>") if '<td class="none"><span class="hidden">no entry yet</span></td>' in row
+    ]
+    assert [name for name in missing if any(f">{name}</a>" in row for row in rows)] == [*missing]
+
+
+def test_the_home_pages_preview_shows_its_map(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    home = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    (place,) = re.findall(r'og:image" content="([^"]+)"', home)
+    card = (tmp_path / "site" / place).read_bytes()
+    assert card != map_preview(None)
+    assert Image.open(io.BytesIO(card)).size == (1200, 630)
+
+
+def test_an_entry_says_whether_its_model_may_be_published(results: list[Result]) -> None:
+    standing = standing_of(find_board("digits-eps1"), results)
+    private = next(one for one in standing.entries if one.reads_private)
+    said = {rng: describe_model(private.model_copy(update={"rng": rng})) for rng in ("research", "secure")}
+    assert said["research"].startswith("None to download: the noise comes from published seeds")
+    assert said["secure"].startswith("The model may be published by whoever ran this")
+    without = private.model_copy(update={"reads_private": False})
+    assert describe_model(without).startswith("You may publish a model of this run")
+
+
 def test_all_entries_begin_with_the_boards_of_the_home_page(results: list[Result], tmp_path: Path) -> None:
     boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "1", "0.7")]
     standings = tuple(filed(tmp_path, board, results) for board in boards)
@@ -754,7 +789,7 @@ OUR_OWN = {f"learner/{name}" for name in (
 
 def test_entries_of_bibtex_are_whole_and_have_distinct_keys() -> None:
     keys = [re.match(r"@\w+\{([\w-]+),\n", one.bibtex) for one in catalogue()]
-    assert len({key[1] for key in keys if key}) == len(catalogue()) == 35
+    assert len({key[1] for key in keys if key}) == len(catalogue()) == 39
     for one in catalogue():
         assert one.bibtex.count("{") == one.bibtex.count("}")
         assert all(f"  {field} " in one.bibtex for field in ("author", "title", "year"))

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.analysis.plots import Position
+from dpbench.analysis.reader import read_results
+from dpbench.analysis.tables import arrange
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result
-from dpbench.studies.figures import ready_made_sweeps
+from dpbench.studies.figures import collect, ready_made_sweeps
+from dpbench.studies.figures.collect import collect_tables
+from dpbench.studies.figures.draw import draw
 from tests import readme
 from tests.test_cli import Output, called, refusal
 
@@ -76,3 +81,32 @@ def test_help_lists_the_ready_sweeps(capsys: Output, monkeypatch: pytest.MonkeyP
     assert called("plot", "--help") == 0
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert all(name in said for name in ready_made_sweeps.names())
+
+
+def test_a_folder_of_results_is_drawn_against_epsilon(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    boards = [readme.LEADERBOARD / "results" / f"digits-eps{epsilon}" for epsilon in ("1", "8")]
+    tables = arrange(read_results(boards)[0])
+    drawn = collect_tables("digits", tables)
+    axes = draw(drawn).axes
+    assert [(one.get_xscale(), [tick.get_text() for tick in one.get_xticklabels()]) for one in axes] == [
+        ("log", ["1", "8"])
+    ]
+    assert drawn.measured[Position((), "thrift", 8.0)] == next(
+        cell.score for row in tables[0].rows if row.label == "thrift" and (cell := row.cells[1])
+    )
+    assert called("plot", str(boards[0])) == 0
+    assert capsys.readouterr().out == "Wrote digits-eps1.png\n"
+    assert (tmp_path / "digits-eps1.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_cannot_be_drawn_of_a_folder_is_one_sentence(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = str(readme.LEADERBOARD / "results" / "digits-eps1")
+    assert f"Expected --results with a sweep: {board} is a folder" in refusal(capsys, "plot", board, "--results", board)
+    assert f"Expected results in {tmp_path}, found none." in refusal(capsys, "plot", str(tmp_path))
+    monkeypatch.setattr(collect, "PANELS", 0)
+    assert "Expected results of up to 0 protocols in digits-eps1, got 1." in refusal(capsys, "plot", board)

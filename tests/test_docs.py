@@ -102,7 +102,7 @@ def test_the_commands_of_a_page_run_one_after_the_other(
 
 def test_the_readmes_commands_are_those_of_the_tutorial_which_run() -> None:
     tutorial = [words for page in RUN if page.name.startswith("tutorial/") for words in commands(page)]
-    assert len(commands(readme.README)) == 3
+    assert len(commands(readme.README)) == 4
     assert all(words in tutorial for words in commands(readme.README))
 
 

@@ -310,7 +310,7 @@ def test_without_the_generator_one_sentence_says_how_to_install_it(
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
-    monkeypatch.setattr(building, "build_cached", lambda command, *, root: tmp_path)
+    monkeypatch.setattr(building, "build_cached", lambda command, *, root: pytest.fail("built for nothing"))
     with pytest.raises(OutputError, match="absent, empty or a site"):
         docs.build(tmp_path, None)
     assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"

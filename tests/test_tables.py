@@ -213,8 +213,8 @@ def test_every_form_has_every_cell() -> None:
 
 def test_html_of_a_strangers_names_runs_nothing() -> None:
     row = Row("<script>x</script>", (None,), reference=False)
-    text = formats.render_html([Table("<img src=x>", "accuracy", ("<b>",), (row,))])
-    assert "<script" not in text and "<img" not in text and "<b>" not in text
+    text = formats.render_html([Table("<img src=x>", "accuracy", (1.0,), (row,))])
+    assert "<script" not in text and "<img" not in text
 
 
 def test_the_difference_of_two_results_has_its_interval_and_a_verdict() -> None:
@@ -292,6 +292,18 @@ def test_bad_requests_are_one_sentence(arguments: list[str], expected: str, caps
         cli.main(["results", str(LOW), *arguments])
     assert ended.value.code == 1
     assert expected in capsys.readouterr().err
+
+
+def test_files_to_compare_are_named_with_learner_and_epsilon_where_there_are_not_two(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = [str(one(LOW, learner).file) for learner in ("jl", "pillar", "dp-sgd")]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["compare", *files])
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert "Expected two result files to compare, got 3: " in said
+    assert f"{files[0]} (jl, ε " in said
 
 
 def with_loss(learner: str, loss: float) -> StoredResult:

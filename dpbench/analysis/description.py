@@ -129,11 +129,19 @@ def describe_difference(first: StoredResult, second: StoredResult, metric: Metri
     """
     found = compare_results(first, second, metric)
     for name, filed in (("A", first), ("B", second)):
-        result = filed.result
-        score = f"{write_score(metric, result.metrics[metric])}{unit_of(metric)}"
-        yield f"{name}: {label(result)}, ε {result.spec.epsilon:g}: {score}"
+        score = f"{write_score(metric, filed.result.metrics[metric])}{unit_of(metric)}"
+        yield f"{name}: {_contender(filed.result)}: {score}"
     yield f"A - B: {_difference(found, metric)}, p {found.p:.2g}"
     yield "More than noise, at 5%." if found.differs else "Not more than noise, at 5%."
+
+
+def name_result(filed: StoredResult) -> str:
+    """Say which result a file holds, as its name does not tell ε."""
+    return f"{filed.file} ({_contender(filed.result)})"
+
+
+def _contender(result: Result) -> str:
+    return f"{label(result)}, ε {result.spec.epsilon:g}"
 
 
 def _difference(found: paired.PairedComparison, metric: Metric) -> str:

@@ -51,8 +51,13 @@ class Table:
 
     title: str
     metric: Metric
-    columns: tuple[str, ...]
+    epsilons: tuple[float, ...]
     rows: tuple[Row, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The heads of its columns."""
+        return tuple(f"ε {'∞' if math.isinf(one) else f'{one:g}'}" for one in self.epsilons)
 
 
 Named = Callable[[Kind, Component], str]
@@ -137,9 +142,7 @@ def _table(title: str, filed: Sequence[StoredResult], metric: Metric) -> Table:
     rows = sorted(rows, key=lambda row: _behind(row, rows, metric))
     beside = [_reference(label, ones, columns, metric) for label, ones in _by_label(lines).items()]
     beside.sort(key=lambda row: max(_merit(metric, cell.score) for cell in row.cells if cell))
-    return Table(
-        title, metric, tuple(f"ε {'∞' if math.isinf(one) else f'{one:g}'}" for one in columns), (*rows, *beside)
-    )
+    return Table(title, metric, tuple(columns), (*rows, *beside))
 
 
 def _only_without_privacy(filed: Sequence[StoredResult]) -> set[str]:

@@ -1,4 +1,4 @@
-"""`dpbench plot`: the results of a sweep as a figure, beside those that papers report."""
+"""`dpbench plot`: results as a figure: a folder's against ε, or a sweep's beside those that papers report."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpbench.cli.results import read_intact
+from dpbench.errors import SpecError
 from dpbench.studies.figures import ready_made_sweeps
 
 if TYPE_CHECKING:
+    from dpbench.registry import Registry
     from dpbench.studies.figures.collect import FigureData
 
 
@@ -17,7 +20,8 @@ def plot(
     sweep: Annotated[
         Path,
         typer.Argument(
-            help=f"Sweep file with a \\[plot] table, or a ready-made sweep: {', '.join(ready_made_sweeps.names())}."
+            help="Folder of results, to plot accuracy against ε; sweep file with a \\[plot] table; or a ready-made "
+            f"sweep: {', '.join(ready_made_sweeps.names())}."
         ),
     ],
     results: Annotated[Path | None, typer.Option(help="Results folder. \\[default: dpbench-results/NAME]")] = None,
@@ -25,7 +29,7 @@ def plot(
         list[Path] | None, typer.Option(help="PNG, SVG or PDF file to write; repeat for several. \\[default: NAME.png]")
     ] = None,
 ) -> None:
-    """Plot the results that a sweep has so far, next to those that papers report."""
+    """Plot a folder of results against ε, or the results that a sweep has so far next to those that papers report."""
     from dpbench.studies.figures.draw import write_figure
     from dpbench.support.charts import check_file
     from dpbench.support.files import check_writable
@@ -35,15 +39,32 @@ def plot(
         check_writable(file.parent)
 
     from dpbench.registry import load
-    from dpbench.studies.figures.collect import collect
 
     plugins = load()
     plugins.report_broken()
-    collected = collect(sweep, results, plugins)
+    folder = sweep.is_dir() and str(sweep) not in ready_made_sweeps.names()
+    collected = _folder(sweep, results, plugins) if folder else _sweep(sweep, results, plugins)
     for file in out or [Path(f"{collected.name}.png")]:
         write_figure(collected, file)
         print(f"Wrote {file}")
-    print(_drawn(collected, sweep, results))
+    if not folder:
+        print(_drawn(collected, sweep, results))
+
+
+def _folder(folder: Path, results: Path | None, plugins: Registry) -> FigureData:
+    from dpbench.analysis.tables import arrange
+    from dpbench.registry.components import shorten_component
+    from dpbench.studies.figures.collect import collect_tables
+
+    if results:
+        raise SpecError(f"Expected --results with a sweep: {folder} is a folder of results itself.")
+    return collect_tables(folder.resolve().name, arrange(read_intact([folder]), named=shorten_component(plugins)))
+
+
+def _sweep(sweep: Path, results: Path | None, plugins: Registry) -> FigureData:
+    from dpbench.studies.figures.collect import collect
+
+    return collect(sweep, results, plugins)
 
 
 def _drawn(collected: FigureData, sweep: Path, results: Path | None) -> str:

@@ -16,6 +16,7 @@ from dpbench.learning.trainable import Trainable
 from dpbench.records.protocol import Component
 from dpbench.registry import Registry, fields_from, load
 from dpbench.support import progress
+from dpbench.support.files import check_writable
 from dpbench.support.plugin_calls import call_plugin
 
 LINES = 20  # roughly how many progress lines to print
@@ -36,6 +37,7 @@ def pretrain(
     from dpbench.support.device import find_device
 
     chosen = find_device(device)
+    check_writable(out.parent)
     kept = "The last saved step is kept; repeat the command with --resume to continue."
     with report_interrupt(kept), progress.meter(f"Pre-training {cls.name}", recipe.steps) as advance:
         report = _teller(recipe.steps, advance)

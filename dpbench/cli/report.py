@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli.results import ScoredBy
+from dpbench.cli.results import ScoredBy, metric_of, read_intact
 
 
 def report(
@@ -21,20 +21,19 @@ def report(
     metric: Annotated[ScoredBy, typer.Option(help="Metric of the first table.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
 ) -> None:
     """Write a self-contained HTML page about results: scores, charts, cost, data, and the guarantee in words."""
-    from dpbench.analysis.reader import read_results
-    from dpbench.cli.results import metric_of
     from dpbench.registry import load
     from dpbench.registry.components import shorten_component
     from dpbench.site.report import default_file, render_report
+    from dpbench.support.charts import MISSING, can_draw
     from dpbench.support.files import write_atomically
 
     chosen = places or [Path("dpbench-results")]
-    filed, damaged = read_results(chosen)
-    for said in damaged:
-        typer.echo(f"dpbench: {said} Left out.", err=True)
+    filed = read_intact(chosen)
     file = out or default_file(chosen)
     page = render_report(
         filed, metric_of(metric), shorten_component(load()), title or f"Results in {chosen[0].resolve().name}"
     )
+    if not can_draw():
+        typer.echo(f"dpbench: The report has no charts. {MISSING}", err=True)
     write_atomically(file, lambda stream: stream.write(page))
     print(f"Wrote {file}: {len(filed)} results, {len(page):,} bytes.")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dpbench.analysis.tables import Table as Tables
     from dpbench.records.metrics import Metric
 
+MOST = 12  # results that a message names
 ScoredBy = StrEnum("ScoredBy", list(METRICS))  # type: ignore[misc]
 
 
@@ -57,16 +58,13 @@ def table(
 ) -> None:
     """Show results in tables of learners by ε, one table per protocol. Best first; ties with the best are bold."""
     from dpbench.analysis import formats
-    from dpbench.analysis.reader import read_results
     from dpbench.analysis.tables import arrange
     from dpbench.registry import load
     from dpbench.registry.components import shorten_component
 
     if csv + markdown + latex > 1:
         raise SpecError("Expected at most one of --csv, --markdown and --latex.")
-    filed, damaged = read_results(places or [Path("dpbench-results")])
-    for said in damaged:
-        typer.echo(f"dpbench: {said} Left out.", err=True)
+    filed = read_intact(places or [Path("dpbench-results")])
     chosen = [one for one in filed if _wanted(one, learner, dataset, epsilon)]
     if not chosen:
         raise SpecError(f"Expected results of {_asked(learner, dataset, epsilon)}: none of the {len(filed)} found is.")
@@ -113,17 +111,31 @@ def pack(
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(help="A result file.")],
-    second: Annotated[Path, typer.Argument(help="Another result file, with the same test examples and seeds.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE FILE", help="Two results on the same test examples and seeds.")
+    ],
     metric: Annotated[ScoredBy, typer.Option(help="Metric.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
 ) -> None:
     """Compare two results: the difference, its interval, and whether it is significant by the boards' paired test."""
     from dpbench.analysis import description
     from dpbench.analysis.reader import read_results
 
-    one, other = (read_results([_file(file)])[0][0] for file in (first, second))
-    for line in description.describe_difference(one, other, metric_of(metric)):
+    found = [read_results([_file(file)])[0][0] for file in files]
+    if len(found) != 2:
+        shown = "; ".join(map(description.name_result, found[:MOST])) + "; ..." * (len(found) > MOST)
+        raise SpecError(f"Expected two result files to compare, got {len(found)}: {shown}.")
+    for line in description.describe_difference(found[0], found[1], metric_of(metric)):
         print(line)
+
+
+def read_intact(places: Sequence[Path]) -> list[StoredResult]:
+    """Return the results in some places; those that cannot be read are named on standard error."""
+    from dpbench.analysis.reader import read_results
+
+    filed, damaged = read_results(places)
+    for said in damaged:
+        typer.echo(f"dpbench: {said} Left out.", err=True)
+    return filed
 
 
 def show_tables(tables: Sequence[Tables], console: Console) -> None:

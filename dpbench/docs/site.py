@@ -37,9 +37,8 @@ def build(out: Path, command: Command, *, root: str | None = None) -> None:
         DocsNotBuilt: a page, a link or a notebook is broken; says which.
         OutputError: `out` is something else, or cannot be written.
     """
-    site = build_cached(command, root=root)
-    with replace_site(out) as folder:
-        shutil.copytree(site, folder, dirs_exist_ok=True)
+    with replace_site(out) as folder:  # refuses a place before anything is built
+        shutil.copytree(build_cached(command, root=root), folder, dirs_exist_ok=True)
 
 
 def build_cached(command: Command, *, root: str | None = None) -> Path:

@@ -20,6 +20,7 @@ from dpbench.privacy.core.accounting.accountant import gaussian_sigma
 
 MOST = 500.0  # units of travel: further gained nothing, whatever the budget
 STEPS = (30, 100)  # at least, at most
+FURTHEST = 1e9  # in one step: beyond that, no score means anything
 UNITS = 3.0  # of travel in a step, between them
 
 
@@ -58,8 +59,8 @@ def check_training(momentum: float, clip: float, rate: float | None = None, who:
         raise SpecError(f"Expected clip={clip} of {who} to be positive and finite: the L2 bound on one gradient.")
     if not 0 <= momentum < 1:
         raise SpecError(f"Expected momentum={momentum} of {who} in [0, 1).")
-    if rate is not None and not rate > 0:
-        raise SpecError(f"Expected learning_rate={rate} > 0 of {who}.")
+    if rate is not None and not 0 < rate * clip <= FURTHEST:
+        raise SpecError(f"Expected learning_rate={rate} of {who} to be positive and at most {FURTHEST / clip:g}.")
 
 
 def pace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from dpbench.analysis.reader import check_seal
 from dpbench.api import Choice, Planned
 from dpbench.errors import SpecError
 from dpbench.privacy.mechanisms.choice.choice_plan import eps0_of
@@ -20,10 +21,11 @@ def from_result(file: Path) -> Receipt:
     """Return the receipt of a result of dpbench: its plan as events, its guarantee, and the result's own hash.
 
     Raises:
-        DataError: the file is no result.
+        DataError: the file is no result, or was changed after it was written.
         SpecError: it states no epsilon: the run was not private.
     """
     result = Result.read(file)
+    check_seal(file, result)
     privacy = result.privacy
     if not math.isfinite(privacy.epsilon):
         raise SpecError(f"Expected a private run in {file}, got one at epsilon=inf, which has nothing to state.")

@@ -26,7 +26,7 @@ from dpbench.site.looks import looks
 from dpbench.site.picture import Chart
 from dpbench.site.render import ALONE, Renderer, renderer, stylesheet
 from dpbench.site.settings import Settings, installed_repository, installed_version
-from dpbench.support.charts import check_drawing
+from dpbench.support.charts import can_draw
 from dpbench.support.messages import bytes_in_words
 
 CLASSES = 60  # of more, the ones with the lowest accuracy are shown
@@ -56,12 +56,11 @@ class Section:
 
 
 def render_report(filed: Sequence[StoredResult], metric: Metric, named: Named, title: str) -> bytes:
-    """Return the page of some results.
+    """Return the page of some results, with charts where matplotlib is installed.
 
     Raises:
-        SpecError: no result has the metric; or matplotlib, which draws the charts, is missing.
+        SpecError: no result has the metric.
     """
-    check_drawing()
     tables = arrange(filed, metric, named)
     if not tables:
         raise SpecError(f"Expected results with {metric}: none of the {len(filed)} found has it.")
@@ -118,7 +117,7 @@ def _column(table: Table) -> tuple[int, float]:
 
 def _chart(key: str, table: Table) -> Chart | None:
     def points(row: Row) -> dict[float, Interval]:
-        return {_epsilon(table, place): cell.score for place, cell in enumerate(row.cells) if cell}
+        return {epsilon: cell.score for epsilon, cell in zip(table.epsilons, row.cells, strict=True) if cell}
 
     series = {row.label: points(row) for row in table.rows if not row.reference}
     references = {row.label: points(row) for row in table.rows if row.reference}
@@ -127,18 +126,13 @@ def _chart(key: str, table: Table) -> Chart | None:
         for name, line in (*series.items(), *references.items())
     }
     series = {name: finite[name] for name in series if finite[name]}
-    if len({x for line in series.values() for x in line}) < 2:
+    if len({x for line in series.values() for x in line}) < 2 or not can_draw():
         return None
     name = view.metric_name(table.metric)
     shown = Lines(
         series, {one: finite[one] for one in references if finite[one]}, "ε (log scale)", f"{name.lower()} (%)"
     )
     return lines_chart(shown, looks(series, references), key, f"{name} against ε", "Bars: 95% intervals over seeds.")
-
-
-def _epsilon(table: Table, place: int) -> float:
-    word = table.columns[place].removeprefix("ε ")
-    return math.inf if word == "∞" else float(word)
 
 
 def _price(table: Table) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -49,11 +49,19 @@ def write_chart(file: Path, draw: Callable[[], Figure]) -> None:
         write_atomically(file, lambda out: figure.savefig(out, format=kind, metadata=metadata))
 
 
+MISSING = "Expected matplotlib, which draws figures. Run: pip install 'dpbench-vision[plot]'"
+
+
+def can_draw() -> bool:
+    """Return whether what draws is installed."""
+    return find_spec("matplotlib") is not None
+
+
 def check_drawing() -> None:
     """Refuse to begin where what draws is missing.
 
     Raises:
         SpecError: matplotlib is not installed; says how to install it.
     """
-    if find_spec("matplotlib") is None:
-        raise SpecError("Expected matplotlib, which draws figures. Run: pip install 'dpbench-vision[plot]'")
+    if not can_draw():
+        raise SpecError(MISSING)

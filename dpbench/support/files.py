@@ -41,11 +41,20 @@ def check_writable(folder: Path) -> None:
     Raises:
         OutputError: the folder cannot be created or written.
     """
-    if folder.exists() and not folder.is_dir():
-        raise OutputError(f"Expected a folder to write into, got {folder}, which is a file. Name another one.")
+    check_folder(folder)
     probe = folder / ".dpbench-probe"
     write_atomically(probe, lambda file: file.write(b""))
     probe.unlink()
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a file where a folder of results is named, which may not exist yet.
+
+    Raises:
+        OutputError: it is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"Expected a folder, got {folder}, which is a file. Name another one.")
 
 
 def write_json(path: Path, content: object) -> None:

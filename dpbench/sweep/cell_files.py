@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from dpbench.errors import DataError, OutputError
 from dpbench.records.packed import read_packed
 from dpbench.records.result import Result
-from dpbench.support.files import check_writable, write_json
+from dpbench.support.files import check_folder, check_writable, write_json
 from dpbench.sweep.grid import Cell
 
 State = Literal["done", "other code", "other data", "failed", "to do"]
@@ -38,6 +38,10 @@ class Folder:
     """The folder of one sweep, or of several: digests tell cells apart."""
 
     path: Path
+
+    def __post_init__(self) -> None:
+        """Refuse a file."""
+        check_folder(self.path)
 
     @property
     def log_file(self) -> Path:

@@ -98,12 +98,12 @@ class GEP(Learner):
                 f"Expected refresh={self.refresh} and power_iterations={self.power_iterations} >= 1 in learner 'gep'."
             )
         if not (
-            (self.learning_rate is None or self.learning_rate > 0)
+            (self.learning_rate is None or 0 < self.learning_rate <= 1e9)
             and 0 <= self.momentum < 1
             and self.residual_ratio > 0
         ):
             raise SpecError(
-                f"Expected learning_rate={self.learning_rate} > 0, momentum={self.momentum} in [0, 1) and "
+                f"Expected learning_rate={self.learning_rate} in (0, 1e9], momentum={self.momentum} in [0, 1) and "
                 f"residual_ratio={self.residual_ratio} > 0 in learner 'gep'."
             )
 

@@ -95,7 +95,7 @@ class Patches(Extractor):
 
         def embed(images: Tensor) -> Tensor:
             with torch.inference_mode():
-                return torch.cat([features(some) for some in images.to(device).split(AT_ONCE)])
+                return torch.cat([features(some) for some in torch.split(images.to(device), AT_ONCE)])
 
         return embed
 
@@ -107,7 +107,7 @@ class Patches(Extractor):
         exceeding = softshrink(responses.permute(0, 3, 1, 2), self.threshold)  # (c, filters, h, w)
         total = adaptive_avg_pool2d(exceeding, self.pool).float()
         above = adaptive_avg_pool2d(exceeding.relu_(), self.pool).float()
-        halves = [mean.split(self.filters // 2, 1) for mean in (above, above - total)]
+        halves = [torch.split(mean, self.filters // 2, 1) for mean in (above, above - total)]
         means = torch.cat([((own + mirrored.flip(3)) / 2).flatten(1) for own, mirrored in halves], 1)
         return means.clamp(min=0).pow(self.power).half()
 

@@ -17,6 +17,7 @@ WITH_DEFAULTS = {
     "efficientnet-lite0",
     "efficientnet-lite1",
     "efficientnet-lite2",
+    "patches",
     "pixels",
     "randp-wrn16-4",
     "resnet50",
@@ -57,6 +58,7 @@ def test_presence_is_told_without_importing_anything_heavy() -> None:
 @pytest.mark.parametrize(
     ("name", "licence", "megabytes", "dimension"),
     [
+        ("patches", "", 0, None),
         ("pixels", "", 0, None),
         ("scatternet", "", 0, None),
         ("efficientnet-lite0", "Apache-2.0", 19, 1280),

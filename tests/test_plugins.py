@@ -273,6 +273,10 @@ class TestPixelsResized(ExtractorLaws):
     extractor = _built("extractor", "pixels", size=16, flat=False)  # type: ignore[assignment]
 
 
+class TestPatches(ExtractorLaws):
+    extractor = _built("extractor", "patches", filters=16, images=2, size=16)  # type: ignore[assignment]
+
+
 class TestEfficientNetLite0(ExtractorLaws):
     extractor = _built("extractor", "efficientnet-lite0")  # type: ignore[assignment]
 

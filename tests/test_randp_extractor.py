@@ -74,6 +74,23 @@ def test_every_stage_is_read_before_the_resolution_halves() -> None:
         assert torch.allclose(found[:, columns], group_norm(x.relu(), 16).mean((2, 3)))
 
 
+def test_pooling_takes_the_means_of_equal_parts_of_every_stage() -> None:
+    encoder = start_encoder("wrn-16-4", 32, 0, CPU).requires_grad_(False)
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    whole, parts = encoder.stages(images), encoder.stages(images, 2)
+    assert parts.shape == (2, 4 * 448)
+    assert torch.allclose(parts.view(2, 448, 4).mean(2), whole, atol=1e-5)
+    assert torch.equal(parts[:, -4 * 256 :], encoder.features(images, 2))
+    last = encoder.norm(encoder.trunk(normalise(images)))  # (2, 256, 8, 8)
+    assert torch.allclose(parts[:, -2], last[:, -1, 4:, :4].mean((1, 2)), atol=1e-5)
+
+
+@pytest.mark.parametrize("pool", [0, 3, 16])
+def test_parts_that_a_map_does_not_have_are_refused(pool: int) -> None:
+    with pytest.raises(SpecError, match=f"Expected pool={pool} of extractor 'randp-wrn16-4' to divide 8"):
+        RandPWRN(pool=pool)
+
+
 def test_another_checkpoint_has_another_digest_and_other_features(folder: Path) -> None:
     other = trained(folder / "other.safetensors", seed=1)
     image = picture()
@@ -120,7 +137,7 @@ def test_the_tail_has_filters_that_any_learner_can_train() -> None:
     ("options", "said"),
     [
         ({"layer": "blocks.5"}, "Unknown layer 'blocks.5'"),
-        ({"layer": "blocks.4", "stages": "last"}, "Expected no stages with layer=blocks.4"),
+        ({"layer": "blocks.4", "stages": "last"}, "Expected no stages and no pool with layer=blocks.4"),
     ],
 )
 def test_a_layer_that_no_block_follows_and_stages_of_one_are_refused(options: dict[str, Any], said: str) -> None:

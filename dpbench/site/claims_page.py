@@ -121,8 +121,9 @@ def _best(family: Sequence[Standing]) -> dict[float, float]:
 
 def scenario(standing: Standing) -> PublicData:
     """Return what a board's features were made of: pixels and random processes need no images of anybody."""
-    name = standing.board.extractor.name
-    return "nothing" if name in {"pixels", "scatternet"} or name.startswith("randp") else "imagenet"
+    names = [part.name for part in standing.board.extractor.parts]
+    without = all(name in {"patches", "pixels", "scatternet"} or name.startswith("randp") for name in names)
+    return "nothing" if without else "imagenet"
 
 
 def _plain(name: str) -> str:

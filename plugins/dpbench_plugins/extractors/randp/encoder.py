@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import group_norm, normalize
+from torch.nn.functional import avg_pool2d, group_norm, normalize
 
 from dpbench_plugins.learners.networks.models import GROUPS, WSConv2d, build, draw_parameters, standardise
 from dpbench_plugins.learners.networks.views import normalise
@@ -29,13 +29,14 @@ class Encoder(nn.Module):
         with torch.device("meta"):
             self.projection = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, PROJECTED))
 
-    def features(self, images: Tensor) -> Tensor:
-        """Return (n, width): means over positions, as the head of the network reads them."""
-        mean: Tensor = self.norm(self.trunk(normalise(images))).mean((2, 3))
-        return mean
+    def features(self, images: Tensor, pool: int = 1) -> Tensor:
+        """Return (n, width * pool * pool): means over pool x pool parts of the map; 1 is what the head reads."""
+        return _means(self.norm(self.trunk(normalise(images))), pool)
 
-    def stages(self, images: Tensor) -> Tensor:
-        """Return (n, width of all stages): also the means before each halving of the resolution, each normalised.
+    def stages(self, images: Tensor, pool: int = 1) -> Tensor:
+        """Return (n, width of all stages * pool * pool): also the means before each halving of the resolution.
+
+        Each stage is normalised first. `pool` divides the side of the last stage's map.
 
         Source: Tang et al. 2023, appendix G: probes of representations along a network approximate training the whole
         network.
@@ -46,7 +47,7 @@ class Encoder(nn.Module):
             if following.shape[2:] != x.shape[2:] and x.shape[1] % GROUPS == 0:
                 ends.append(group_norm(x.relu(), GROUPS))
             x = following
-        return torch.cat([end.mean((2, 3)) for end in (*ends, self.norm(x))], 1)
+        return torch.cat([_means(end, pool) for end in (*ends, self.norm(x))], 1)
 
     def activations(self, images: Tensor, layers: int) -> Tensor:
         """Return (n, channels, height, width) float16: what the trunk's first layers make of images."""
@@ -66,6 +67,11 @@ class Encoder(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return (n, projected) unit vectors of images."""
         return self.project(self.features(images))
+
+
+def _means(maps: Tensor, pool: int) -> Tensor:
+    """Return (n, channels * pool * pool): means of maps (n, channels, side, side) over pool x pool equal parts."""
+    return maps.mean((2, 3)) if pool == 1 else avg_pool2d(maps, maps.shape[2] // pool).flatten(1)
 
 
 def start_encoder(network: str, size: int, seed: int, device: torch.device) -> Encoder:

@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 
     from dpbench_plugins.extractors.randp.encoder import Encoder
 
+LAST = 4  # the side of images to that of the last stage's map
+
 
 @dataclass(frozen=True)
 class RandPWRN(Trainable):
     """Pooled features of a WRN-16-4 that has seen no data at all (DP-RandP, phase I; Tang et al. 2023).
 
     `stages=all` concatenates the means of the network's three stages, 64 + 128 + 256 (as appendix G does with blocks of
-    a transformer); `last` is the third only, which phase II of DP-RandP uses. `path` is a checkpoint of `dpbench
+    a transformer); `last` is the third only, which phase II of DP-RandP uses. `pool=2` takes the means of each quarter
+    of a stage's map, and so four times as many features. `path` is a checkpoint of `dpbench
     pretrain`, absolute or relative to the working folder or a folder of `DPBENCH_DATA`; None is the one shipped with
     dpbench. Images are resized to 32x32 and scaled by fixed constants.
 
@@ -44,15 +47,22 @@ class RandPWRN(Trainable):
 
     path: str | None = None
     stages: Literal["all", "last"] = "all"
+    pool: int = field(default=1, metadata={"added": True})
     layer: str | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self) -> None:
-        """Refuse an unknown layer, and stages to pool where nothing is pooled."""
+        """Refuse an unknown layer, parts that the last stage's map does not have, and pooling where nothing is."""
         if self.layer is not None and self.layer not in self.layers():
             raise SpecError(unknown_name("layer", self.layer, self.layers()))
-        if self.layer is not None and self.stages != "all":
+        if self.layer is not None and (self.stages, self.pool) != ("all", 1):
             raise SpecError(
-                f"Expected no stages with layer={self.layer} in extractor {self.name!r}: activations are not pooled."
+                f"Expected no stages and no pool with layer={self.layer} in extractor {self.name!r}: activations are "
+                "not pooled."
+            )
+        if self.pool < 1 or self.size // LAST % self.pool:
+            raise SpecError(
+                f"Expected pool={self.pool} of extractor {self.name!r} to divide {self.size // LAST}, the side of the "
+                "last stage's map: it cuts each map into pool x pool parts."
             )
 
     def layers(self) -> Mapping[str, tuple[int, ...]]:
@@ -122,7 +132,7 @@ class RandPWRN(Trainable):
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, size, size) -> (c, features)
             with torch.inference_mode():
-                return features(images.to(device))
+                return features(images.to(device), self.pool)
 
         return embed
 

@@ -1,0 +1,61 @@
+"""Filters of extractor `patches`: how they are drawn and whitened, and how an image's patches respond to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from dpbench_plugins.extractors.randp.generators import generator
+
+if TYPE_CHECKING:
+    from dpbench_plugins.extractors.patches import Patches
+
+PROCESSES = ("stylegan-oriented", "dead-leaves")
+DRAWN = 40_000  # patches whose second moment is whitened and that filters are taken from
+CONTRAST = 10 / 255**2  # added to the variance of a patch, of pixels in [0, 1] (Coates and Ng: 10, of pixels to 255)
+RIDGE = 0.1  # added to the eigenvalues of normalised patches (Coates and Ng)
+CHANNELS = 3
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Filters of norm 1 among whitened patches, and what whitens a patch of p = 3 * patch * patch numbers."""
+
+    whiten: Tensor  # (p, p), symmetric
+    filters: Tensor  # (filters, p); the second half mirrors the first
+
+    def respond(self, patches: Tensor) -> Tensor:
+        """Return the cosines (n, filters) between filters and whitened patches (n, p), in the precision of filters."""
+        units = normalize(normalise(patches) @ self.whiten, dim=1)
+        return units.to(self.filters.dtype) @ self.filters.T
+
+
+def draw_filters(options: Patches) -> Filters:
+    """Return the filters that an extractor's options ask for, float32, drawn on the CPU: the same for every device."""
+    side, draws = options.patch, torch.Generator().manual_seed(options.seed)
+    made = [generator(name, options.seed, options.size)(torch.arange(options.images)) for name in PROCESSES]
+    windows = patches_of(torch.cat(made), side)  # (all patches, p)
+    patches = normalise(windows[torch.randint(len(windows), (DRAWN,), generator=draws)])
+    mirrored = patches.view(-1, CHANNELS, side, side).flip(3).flatten(1)
+    both = torch.cat([patches, mirrored]).double()
+    values, vectors = torch.linalg.eigh(both.T @ both / len(both))
+    whiten = vectors * (values + RIDGE).rsqrt() @ vectors.T
+    half = options.filters // 2
+    chosen = torch.cat([patches[:half], mirrored[:half]]).double()
+    return Filters(whiten.float(), normalize(chosen @ whiten, dim=1).float())
+
+
+def patches_of(images: Tensor, side: int) -> Tensor:
+    """Return the patches (n * places * places, p) of images (n, 3, size, size), row by row."""
+    windows = images.unfold(2, side, 1).unfold(3, side, 1)  # (n, 3, places, places, side, side)
+    return windows.permute(0, 2, 3, 1, 4, 5).reshape(-1, CHANNELS * side * side)
+
+
+def normalise(patches: Tensor) -> Tensor:
+    """Return patches (n, p) with mean 0, each divided by its contrast."""
+    centred = patches - patches.mean(1, keepdim=True)
+    return centred / (centred.square().sum(1, keepdim=True) / (patches.shape[1] - 1) + CONTRAST).sqrt()

@@ -126,13 +126,13 @@ class RandPWRN(Trainable):
         import torch
 
         encoder = self._encoder().eval().requires_grad_(False).to(device)
-        features: Callable[[Tensor], Tensor] = encoder.stages if self.stages == "all" else encoder.features
-        if self.layer is not None:
-            features = lambda images: encoder.activations(images, self._layers)
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, size, size) -> (c, features)
             with torch.inference_mode():
-                return features(images.to(device), self.pool)
+                images = images.to(device)
+                if self.layer is not None:
+                    return encoder.activations(images, self._layers)
+                return (encoder.stages if self.stages == "all" else encoder.features)(images, self.pool)
 
         return embed
 

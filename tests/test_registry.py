@@ -168,7 +168,7 @@ def test_an_option_of_another_type_is_refused(install: Install, option: str, tex
 @pytest.mark.parametrize("given", ["nan", " nan", math.nan])
 def test_what_is_no_number_is_refused_as_one(install: Install, given: object) -> None:
     install(GOOD)
-    with pytest.raises(SpecError, match=r"^Expected noise= ?nan in dataset 'shapes' to be a number: nan is none"):
+    with pytest.raises(SpecError, match=r"^Expected noise= ?nan in dataset 'shapes' to be a number, got nan"):
         load().build("dataset", "shapes", {"noise": given})
 
 

@@ -151,7 +151,7 @@ def _fit(prepared: PreparedRun, seed: int, ears: FitEvidence, canaries: Canaries
 def _one_of_many(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
     search, learner = prepared.search, prepared.parts.learner
     if search is None:
-        raise ValueError("Expected a search behind a guarantee of one.")
+        raise ValueError("The guarantee covers a search, but the run has none.")
     wanted, _ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
     setting = wanted[random.Random(f"{prepared.identity} {seed}").randrange(len(wanted))]
     fold = folds_of(prepared.roles, learner, search)[0]

@@ -44,7 +44,7 @@ def reproduce(
     if name is None and (out or workers or compare_only):
         raise SpecError("Expected a name with --out, --workers or --compare-only. dpbench reproduce --list names all.")
     if root != LEADERBOARD and not root.is_dir():
-        raise SpecError(f"Expected --root as a leaderboard's folder, got {root}, which is none.")
+        raise SpecError(f"--root {root} is not a leaderboard's folder.")
     plugins = load()
     plugins.report_broken()
     if name is None:

@@ -195,7 +195,7 @@ def _operation(name: str) -> Callable[..., Any]:
     packet, _, overload = rest.partition(".")
     operation = getattr(getattr(torch.ops.aten, packet, None), overload, None) if space == "aten" else None
     if not isinstance(operation, torch._ops.OpOverload):
-        raise DataError(f"it has an operation that is none of torch: {str(name)[:60]!r}")
+        raise DataError(f"it has an operation that torch does not have: {str(name)[:60]!r}")
     draws = torch.Tag.nondeterministic_seeded in operation.tags
     if draws or packet == "from_file":
         raise DataError(f"it has an operation that draws or opens files: {name!r}")

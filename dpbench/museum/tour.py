@@ -129,7 +129,7 @@ def find(name: str) -> Exhibit:
     """Return the exhibit of this name.
 
     Raises:
-        UnknownName: there is none; lists those there are.
+        UnknownName: there is no such exhibit. The message lists those that exist.
     """
     named = {one.name: one for one in EXHIBITS}
     if name not in named:

@@ -118,7 +118,7 @@ def check(component: str | type[Dataset | Extractor | Learner]) -> dict[str, str
         component: by name with its options ("pillar:k=8"), or a class of your own, which need not be installed.
 
     Raises:
-        DpbenchError: there is none of this name, or the class is not what a plugin may bring.
+        DpbenchError: no component has this name, or the class is not one that a plugin may register.
     """
     from dpbench.testing.checking import check_laws as laws
 

@@ -116,7 +116,7 @@ def find_board(name: str) -> Board:
     Boards lie in `leaderboard/boards/` of the current folder, and with dpbench itself.
 
     Raises:
-        SpecError: there is none; lists those there are.
+        SpecError: there is no such board. The message lists those that exist.
     """
     if name.endswith(".toml") or os.sep in name:
         return Board.read(Path(name))

@@ -195,7 +195,7 @@ def _typed(what: str, value: object, hint: Any, adapter: TypeAdapter[Any]) -> An
     except ValidationError as error:
         raise SpecError(f"Expected {what} to be {_said(hint)}: {misfit(error).said}.") from None
     if isinstance(typed, float) and math.isnan(typed):  # no comparison refuses it, so a component would take it
-        raise SpecError(f"Expected {what} to be a number: nan is none.")
+        raise SpecError(f"Expected {what} to be a number, got nan.")
     return typed
 
 

@@ -51,7 +51,7 @@ def build_site(
 
     Raises:
         DataError: a name that is no file's; a result that cannot be read.
-        SpecError: the environment names an address that is none; see `settings`.
+        SpecError: the environment names a malformed address; see `settings`.
         OutputError: `out` holds what no build made, or cannot be written.
     """
     layout.check_names(index)

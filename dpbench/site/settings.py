@@ -37,7 +37,7 @@ class Settings:
         """Return what the environment and the results say.
 
         Raises:
-            SpecError: an address that is none, or a time that is no number of seconds.
+            SpecError: an address is malformed, or a time is not a number of seconds.
         """
         dates = [entry.made.date for standing in index.standings for entry in standing.entries if entry.made.date]
         address = _address(ADDRESS)

@@ -84,7 +84,7 @@ def _wrong(audit: Audit, result: Result) -> Wrong:
 def _statistics(audit: Audit) -> Wrong:
     attack, chosen = audit.attack, not any(one.gaussian for one in restore_plan(audit.plan))
     if audit.sensitivity is None or audit.noise is None or (attack is None) != chosen:
-        yield "attack", "expected all three parts of an audit of dpbench's own, and no attack on choices alone"
+        yield "attack", "expected all three parts of dpbench's own audit (no attack if the plan has choices only)"
         return
     wrong = [*_attacked(attack, audit)] if attack else []
     wrong += [*_counted(audit.own, "own")] if audit.own else []

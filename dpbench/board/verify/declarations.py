@@ -78,7 +78,7 @@ def _units(result: Result) -> Wrong:
     if not (units.median <= units.largest and least <= units.images <= most) or (
         unit is None and units.images != result.task.private
     ):
-        yield "task.units", f"expected {result.task.private} private images of units that are no larger together"
+        yield "task.units", f"expected as many private images as the stated sizes of units allow, {result.task.private}"
         return
     for name, size in (("largest", units.largest), ("median", units.median)):
         stated = getattr(units, f"{name}_epsilon")

@@ -55,7 +55,8 @@ def _map(shown: HeatMap | None) -> Figure:
         return figure
     lines = shown.lines[:ROWS]
     figure.text(
-        0.04, 0.05, f"Scores in percent at ε {shown.epsilon:g}. Dark: tied with the best entry of the board. Empty: no entry.",
+        0.04, 0.05,
+        f"Scores in percent at ε {shown.epsilon:g}. Dark: tied with the best entry of the board. Empty: no entry.",
         fontsize=15, va="center", color=QUIET,
     )  # fmt: skip
     columns = shown.columns[:COLUMNS]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dpbench.board.index import Standing
 from dpbench.site import text, view
-from dpbench.site.home_page import Cell, HeatMap
+from dpbench.site.home_page import Cell, Column, HeatMap
 from dpbench.site.looks import LIGHT, Look
 from dpbench.site.picture import INK, LINE, PAPER, QUIET, use_site_style
 
@@ -54,11 +55,12 @@ def _map(shown: HeatMap | None) -> Figure:
         return figure
     lines = shown.lines[:ROWS]
     figure.text(
-        0.04, 0.05, f"Scores in percent at ε {shown.epsilon:g}. Dark: tied with the best entry of the board.",
+        0.04, 0.05,
+        f"Scores in percent at ε {shown.epsilon:g}. Dark: tied with the best entry of the board. Empty: no entry.",
         fontsize=15, va="center", color=QUIET,
     )  # fmt: skip
     columns = shown.columns[:COLUMNS]
-    axes = figure.add_axes((0.15, 0.12, 0.78, 0.46))
+    axes = figure.add_axes((0.15, 0.12, 0.69, 0.46))
     axes.set(xlim=(0, len(columns)), ylim=(len(lines), 0))
     axes.grid(visible=False)
     for row, line in enumerate(lines):
@@ -66,12 +68,20 @@ def _map(shown: HeatMap | None) -> Figure:
             if cell:
                 _cell(axes, place, row, cell)
     axes.set_yticks([row + 0.5 for row in range(len(lines))], [text.shorten_string(one.name, 16) for one in lines])
-    names = [text.shorten_string(one.data, 22) for one in columns]
-    axes.set_xticks([place + 0.5 for place in range(len(columns))], names, rotation=24, ha="left")
+    places = [place + 0.5 for place in range(len(columns))]
+    axes.set_xticks(places, _heads(columns), rotation=24, ha="left")
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelsize=15)
     axes.spines[:].set_visible(False)
     return figure
+
+
+def _heads(columns: Sequence[Column]) -> list[str]:
+    """Return what stands above each column: its data, with more of its title where boards are of the same data."""
+    often = Counter(one.data for one in columns)
+    return [
+        text.shorten_string(f"{one.data}, {one.features}" if often[one.data] > 1 else one.data, 22) for one in columns
+    ]
 
 
 def _cell(axes: Axes, place: int, row: int, cell: Cell) -> None:

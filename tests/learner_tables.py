@@ -21,18 +21,6 @@ def least_squares(results: Sequence[Result], said: Said) -> str:
     return _against_epsilon(results, said, name)
 
 
-def fine_tuning(results: Sequence[Result], said: Said) -> str:
-    """Return the same from the results of `fine-tuning`: what is trained, beside `thrift` and the ceiling."""
-
-    def name(result: Result) -> str:
-        learner = result.spec.learner
-        if learner.name != "dp-finetune":
-            return f"`{learner.name}` on pooled features"
-        return f"`dp-finetune`, `{learner.options['parameters']}`"
-
-    return _against_epsilon(results, said, name)
-
-
 def _against_epsilon(results: Sequence[Result], said: Said, name: Callable[[Result], str]) -> str:
     found: dict[tuple[str, str], dict[float, str]] = {}
     for result in results:

@@ -433,7 +433,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "extractors": extractors_table,
     "theory-prediction": prediction_table,
     "theory-pillar-tail": tail_table,
-    "fine-tuning": lambda: learner_tables.fine_tuning(_results("fine-tuning"), _said),
     "least-squares": lambda: learner_tables.least_squares(_results("least-squares"), _said),
     "theory-verdicts": verdicts_table,
     "public-labels": lambda: label_tables.scores(_results("public-labels"), "accuracy", _said),

@@ -251,7 +251,8 @@ def test_the_heat_map_is_that_of_the_committed_results() -> None:
 @pytest.mark.parametrize("image", sorted((readme.DOCS / "images").glob("*.png")), ids=lambda file: file.stem)
 def test_an_image_of_a_page_is_that_of_the_leaderboard(image: Path) -> None:
     (origin,) = (file for file in readme.LEADERBOARD.rglob(image.name) if "site" not in file.parts)  # what was built
-    assert image.read_bytes() == origin.read_bytes()
+    same = image.read_bytes() == origin.read_bytes()  # by itself: pytest would compare two images line by line
+    assert same, f"copy it from {origin.relative_to(readme.LEADERBOARD)}"
 
 
 def test_every_board_that_was_run_has_our_learners_by_the_code_as_it_stands() -> None:

@@ -79,6 +79,13 @@ def test_a_seed_draws_filters_of_its_own_and_always_the_same(drawn: Filters) -> 
     assert not torch.allclose(draw_filters(replace(SMALL, seed=1)).filters, drawn.filters)
 
 
+@pytest.mark.parametrize("size", [2, 7, 20])
+def test_images_may_have_any_size(size: int) -> None:
+    extractor = Patches(filters=4, patch=2, pool=1, images=2, size=size)
+    found = features(extractor, weights.image())
+    assert found.shape == (4,) and bool(found.isfinite().all())
+
+
 def test_eight_bits_of_precision_are_close() -> None:
     image = weights.image()
     exact, fast = features(SMALL, image), features(replace(SMALL, precision="bfloat16"), image)

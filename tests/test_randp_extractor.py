@@ -125,6 +125,14 @@ def test_activations_and_the_tail_behind_them_give_the_features_of_the_whole(lay
     )
 
 
+def test_a_fit_that_loads_the_tail_leaves_the_global_generator_as_it_was() -> None:
+    load = RandPWRN(layer="blocks.1").tail()
+    assert load is not None
+    before = torch.get_rng_state()
+    load()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_the_tail_has_filters_that_any_learner_can_train() -> None:
     load = RandPWRN(layer="blocks.4").tail()
     assert load is not None

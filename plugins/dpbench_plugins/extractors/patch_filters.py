@@ -19,6 +19,7 @@ DRAWN = 40_000  # patches whose second moment is whitened and that filters are t
 CONTRAST = 10 / 255**2  # added to the variance of a patch, of pixels in [0, 1] (Coates and Ng: 10, of pixels to 255)
 RIDGE = 0.1  # added to the eigenvalues of normalised patches (Coates and Ng)
 CHANNELS = 3
+SMALLEST = 8  # side of an image of the random processes
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Filters:
 def draw_filters(options: Patches) -> Filters:
     """Return the filters that an extractor's options ask for, float32, drawn on the CPU: the same for every device."""
     side, draws = options.patch, torch.Generator().manual_seed(options.seed)
-    made = [generator(name, options.seed, options.size)(torch.arange(options.images)) for name in PROCESSES]
+    canvas = max(SMALLEST, 1 << (options.size - 1).bit_length())  # generators double their images
+    made = [generator(name, options.seed, canvas)(torch.arange(options.images)) for name in PROCESSES]
     windows = patches_of(torch.cat(made), side)  # (all patches, p)
     patches = normalise(windows[torch.randint(len(windows), (DRAWN,), generator=draws)])
     mirrored = patches.view(-1, CHANNELS, side, side).flip(3).flatten(1)
@@ -50,7 +52,7 @@ def draw_filters(options: Patches) -> Filters:
 
 
 def patches_of(images: Tensor, side: int) -> Tensor:
-    """Return the patches (n * places * places, p) of images (n, 3, size, size), row by row."""
+    """Return the patches (n * places * places, p) of square images (n, 3, size, size), row by row."""
     windows = images.unfold(2, side, 1).unfold(3, side, 1)  # (n, 3, places, places, side, side)
     return windows.permute(0, 2, 3, 1, 4, 5).reshape(-1, CHANNELS * side * side)
 

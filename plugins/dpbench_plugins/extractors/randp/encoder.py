@@ -98,9 +98,10 @@ def _with_plain_convolutions(module: nn.Module) -> nn.Module:
     """Return a module whose filters are standardised for good, and can be trained as any others are."""
     if isinstance(module, WSConv2d):
         kernel, stride = module.kernel_size[0], module.stride[0]
-        plain = nn.Conv2d(module.in_channels, module.out_channels, kernel, stride, padding=kernel // 2)
-        weight = standardise(module.weight, module.gain)
-        plain.load_state_dict({"weight": weight, "bias": module.bias})
+        with torch.device("meta"):  # draws no weights: a fit that loads the tail may not touch the global generator
+            plain = nn.Conv2d(module.in_channels, module.out_channels, kernel, stride, padding=kernel // 2)
+        weight = standardise(module.weight, module.gain).detach()
+        plain.load_state_dict({"weight": weight, "bias": module.bias}, assign=True)
         return plain
     for name, child in module.named_children():
         setattr(module, name, _with_plain_convolutions(child))

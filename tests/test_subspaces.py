@@ -94,14 +94,6 @@ def test_rows_whose_content_cannot_be_read_are_decomposed_all_the_same() -> None
         torch.testing.assert_close(values, PrincipalComponents.of(rows).values)
 
 
-def test_the_same_bytes_of_another_type_are_other_rows() -> None:
-    rows = drawn(6, 4, 7)
-    PrincipalComponents.of(rows)
-    numbers = (rows * 1000).long()
-    found = PrincipalComponents.of(numbers.view(torch.float64)), PrincipalComponents.of(numbers)
-    assert (found[0].values.dtype, found[1].values.dtype) == (torch.float64, torch.float32)
-
-
 def test_of_what_a_row_function_is_called_with_nothing_is_kept(decompositions: list[int]) -> None:
     world = curator_over(private_rows(20, 4, 2), [Release("sum", steps=2)])
 

@@ -87,6 +87,13 @@ def test_other_rows_are_decomposed_on_their_own(changed: Callable[[Tensor], Tens
     assert len(decompositions) == 3
 
 
+def test_rows_whose_content_cannot_be_read_are_decomposed_all_the_same() -> None:
+    stack = torch.stack([drawn(6, 4, seed) for seed in range(3)])
+    found = torch.vmap(lambda rows: PrincipalComponents.of(rows).values)(stack)
+    for values, rows in zip(found, stack, strict=True):
+        torch.testing.assert_close(values, PrincipalComponents.of(rows).values)
+
+
 def test_of_what_a_row_function_is_called_with_nothing_is_kept(decompositions: list[int]) -> None:
     world = curator_over(private_rows(20, 4, 2), [Release("sum", steps=2)])
 

@@ -38,9 +38,8 @@ class PrincipalComponents:
         The time is proportional to m d min(m, d); the memory is that of the rows and of a square matrix of side min(m,
         d). Those of a few matrices are kept, since seeds and settings ask for the same ones. Each caller gets a copy.
         """
-        # What a row function is called with is nothing to keep.
-        small = rows.device.type == "cpu" and min(rows.shape) <= WIDEST and not rows.requires_grad
-        if small and JUDGE.get() is None:
+        # Nothing that a row function sees may be kept.
+        if JUDGE.get() is None and _keepable(rows):
             values, vectors = (part.clone() for part in _kept(_digest(rows, count)))
         else:
             values, vectors = _decomposed(rows, count)
@@ -69,6 +68,15 @@ class _Digest:
     threads: int
     count: int
     rows: weakref.ref[Tensor] = field(compare=False)
+
+
+def _keepable(rows: Tensor) -> bool:
+    """Say whether the content of rows can be read, is small, and determines the decomposition."""
+    import torch
+
+    own = type(rows) is torch.Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(rows)
+    exact = rows.device.type == "cpu" and rows.dtype == torch.float64 and not rows.requires_grad
+    return own and exact and min(rows.shape) <= WIDEST
 
 
 def _digest(rows: Tensor, count: int) -> _Digest:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST = 40_000  # filters
+LARGEST = 16  # side of a patch: whitening takes time in proportion to its sixth power
 AT_ONCE = 16  # images whose responses are in memory together
 
 
@@ -59,9 +60,11 @@ class Patches(Extractor):
                 f"Expected filters={self.filters} of extractor 'patches' to be even, 2 to {MOST}: half of the filters "
                 "are mirror images of the others."
             )
-        if not 2 <= self.patch <= self.size:
+        largest = min(self.size, LARGEST)
+        if not 2 <= self.patch <= largest:
             raise SpecError(
-                f"Expected patch={self.patch} of extractor 'patches' in 2..{self.size}, the side of an image (size)."
+                f"Expected patch={self.patch} of extractor 'patches' in 2..{largest}: at most the side of an image "
+                f"(size), and at most {LARGEST}."
             )
         if not 1 <= self.pool <= self.size - self.patch + 1:
             raise SpecError(
@@ -72,6 +75,8 @@ class Patches(Extractor):
             raise SpecError(f"Expected threshold={self.threshold} of extractor 'patches' in [0, 1): it cuts a cosine.")
         if not 0 < self.power <= 1:
             raise SpecError(f"Expected power={self.power} of extractor 'patches' in (0, 1]: 0.5 takes square roots.")
+        if not 0 <= self.seed < 2**63:
+            raise SpecError(f"Expected seed={self.seed} of extractor 'patches' in [0, 2^63).")
         if self.images < 1:
             raise SpecError(f"Expected images={self.images} >= 1 of extractor 'patches', of each random process.")
 

@@ -103,7 +103,7 @@ Change = tuple[str, Any, str]
         ("plan.0.sigma", lambda sigma: sigma * 1.01, "plan: expected what the result states"),
         ("mechanism", "floats-0", "mechanism: expected what the result states"),
         ("components.learner.version", "0.0", "components: expected what the result states"),
-        ("content", "0" * 64, "content: it is of another result"),
+        ("content", "0" * 64, "content: the audit is of another result"),
         ("seed", 99, "seed: expected one of the result's"),
         ("noise.squares", lambda squares: squares * 1.02, "figures: they do not follow"),
         ("attack.correct", 60, "figures: they do not follow"),

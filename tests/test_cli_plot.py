@@ -63,8 +63,8 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_read(capsys: Outpu
 
 @pytest.mark.parametrize("command", ["plot", "sweep"])
 def test_a_name_that_is_neither_file_nor_ready_is_refused_with_those_that_are(command: str, capsys: Output) -> None:
-    said = refusal(capsys, command, "pillar-figure-6")
-    assert "No file pillar-figure-6. Unknown ready-made sweep 'pillar-figure-6'. Did you mean" in said
+    said = refusal(capsys, command, "pillar-figure-60")
+    assert "No file pillar-figure-60. Unknown ready-made sweep 'pillar-figure-60'. Did you mean" in said
     assert ", ".join(ready_made_sweeps.names()) in said
 
 

@@ -141,7 +141,7 @@ def test_it_aims_for_balanced_accuracy_where_the_protocol_does() -> None:
 
 @pytest.mark.parametrize("learner", [PublicPrior(), PublicOnly()])
 @pytest.mark.parametrize(
-    ("labels", "said"), [(None, "--public-labels"), (torch.full((60,), 2), "got 60 of class 2 alone")]
+    ("labels", "said"), [(None, "--public-labels"), (torch.full((60,), 2), "all 60 are of class 2")]
 )
 def test_public_labels_of_two_classes_are_asked_for(
     learner: PublicPrior | PublicOnly, labels: Tensor | None, said: str

@@ -238,7 +238,7 @@ def test_labels_of_another_shape_are_refused(teacher: Teacher, found: str) -> No
         (QUERIES, "votes", 41, r"shards=41 .* in \[1, 40\]"),
         (QUERIES, "votes", 0, "shards=0"),
         (QUERIES, "votes", "4", "shards='4' to be a whole number"),
-        (QUERIES[:0], "votes", 4, "one or more"),
+        (QUERIES[:0], "votes", 4, "at least one public query"),
         (QUERIES, "some", 4, "sample_rate=1 of votes, got 0.5 in release 'some'"),
     ],
 )

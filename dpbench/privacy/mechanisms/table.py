@@ -90,7 +90,9 @@ def mechanisms() -> tuple[Mechanism, ...]:
             (cells.Cells, parts.PartLosses),
             AuditReplay(replay.replay, probe=replay.probe, laws=replay.laws),
             claims=(
-                Claim("one example moves each loss by 0 to 1, the law by eps0", ("test_choice",), "steps"),
+                Claim("one example moves each loss by 0 to 1, the law by eps0", ("test_choice", "test_units"), "steps"),
+                Claim("a row counts in one cell, once, or for its share of a unit", ("test_units",), "cells"),
+                Claim("candidates are chosen with the chances of the law", ("test_choice",), "question"),
                 Claim("parts cost one choice, however a unit's rows are spread", ("test_part_losses",), "parts"),
                 Claim("no choice of one eps0 loses more than one pair of laws", ("test_choice",), "choice_plan"),
                 Claim("a choice is put again, and drawn as its law has it", ("test_choice",), "replay"),

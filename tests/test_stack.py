@@ -155,13 +155,10 @@ def test_a_map_made_for_other_settings_serves_these_too(base: ProbeLearner) -> N
 
 
 @pytest.mark.parametrize("base", [DPSGD(), Pillar(k=4), WhitenedProbe(k=4)])
-def test_a_setting_that_diverges_does_not_disturb_the_others(base: ProbeLearner) -> None:
+def test_a_setting_with_the_largest_steps_does_not_disturb_the_others(base: ProbeLearner) -> None:
     learners, rows = probes(base), private_rows(n=90, d=WIDTH)
-    learners[3] = dataclasses.replace(learners[3], clip=1e4)  # and sigma 20
-    object.__setattr__(learners[3], "learning_rate", 3e38)  # which is refused from a user
-    fits = together(learners, rows)
-    assert not bool(fits.pop()(rows.x).isfinite().all())
-    assert_same(fits, alone(probes(base), rows)[:3])
+    learners[3] = dataclasses.replace(learners[3], learning_rate=1e5, clip=1e4)  # 1e9 a step, and sigma 20
+    assert_same(together(learners, rows)[:3], alone(probes(base), rows)[:3])
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30])

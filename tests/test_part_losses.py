@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 from torch import Tensor
@@ -121,6 +121,7 @@ def test_a_row_moves_its_own_part_by_0_to_1_whatever_it_says(rows: list[tuple[in
 
 
 @given(st.lists(st.integers(1, 60), min_size=2, max_size=4), st.integers(0, 10**6))
+@example([1, 6], 1)  # a sixth of 2^20 steps rounds up: six of them are too many
 @settings(max_examples=40, deadline=None)
 def test_a_unit_in_several_parts_moves_every_combination_by_at_most_1(sizes: list[int], seed: int) -> None:
     draw = np.random.default_rng(seed)

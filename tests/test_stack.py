@@ -26,7 +26,8 @@ from dpbench.api import Chunk, Predict, PublicData, Release, Task
 from dpbench.errors import NotPlanned, SpecError
 from dpbench.harness.tuning.simulated import simulated
 from dpbench.harness.tuning.stack import Stack, StackedOuterProducts
-from dpbench.harness.tuning.together import MappedPublic, MappedRows, fit_together
+from dpbench.harness.tuning.together import MappedRows, PublicMap, fit_together
+from dpbench.learning import defaults
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.ledger_curator import LedgerCurator
@@ -136,7 +137,7 @@ def test_public_rows_are_mapped_once_for_all_settings_and_a_copy_written_to_reac
         asked.append(len(rows))
         return rows * 2
 
-    shown = MappedPublic(doubled, x)
+    shown = PublicMap(doubled, x)
     shown(x).zero_()
     assert torch.equal(shown(x), x * 2)
     assert torch.equal(shown(x[:3]), x[:3] * 2)
@@ -155,10 +156,15 @@ def test_a_map_made_for_other_settings_serves_these_too(base: ProbeLearner) -> N
 
 
 @pytest.mark.parametrize("base", [DPSGD(), Pillar(k=4), WhitenedProbe(k=4)])
-def test_a_setting_with_the_largest_steps_does_not_disturb_the_others(base: ProbeLearner) -> None:
+def test_a_setting_that_diverges_does_not_disturb_the_others(
+    base: ProbeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(defaults, "FURTHEST", math.inf)  # such a rate is refused
     learners, rows = probes(base), private_rows(n=90, d=WIDTH)
-    learners[3] = dataclasses.replace(learners[3], learning_rate=1e5, clip=1e4)  # 1e9 a step, and sigma 20
-    assert_same(together(learners, rows)[:3], alone(probes(base), rows)[:3])
+    learners[3] = dataclasses.replace(learners[3], learning_rate=3e38, clip=1e4)  # and sigma 20
+    fits = together(learners, rows)
+    assert not bool(fits.pop()(rows.x).isfinite().all())
+    assert_same(fits, alone(probes(base), rows)[:3])
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30])

@@ -44,7 +44,7 @@ class MappedRows:
         return stack.with_rows(self._latest[1])
 
 
-class MappedPublic:
+class PublicMap:
     """A public map that maps public rows once: what refines and calibrates a head asks for them, setting by setting."""
 
     def __init__(self, features: Transform, x: Tensor) -> None:
@@ -81,7 +81,7 @@ def fit_together(
     first, mapped = learners[0], mapped or MappedRows()
     features = mapped.maps.of(first, stack.task, public, generator)
     heads = _trained([learner.probe for learner in learners], mapped.of(first, stack, features), generator)
-    pairs, shown = zip(learners, heads, strict=True), MappedPublic(features, public.x)
+    pairs, shown = zip(learners, heads, strict=True), PublicMap(features, public.x)
     return [
         learner.finish(_predictor(learner.probe, head, shown), shown, stack.task, public, sigma)
         for (learner, head), sigma in zip(pairs, stack.sigmas("gradient"), strict=True)

@@ -24,9 +24,7 @@ def least_squares(results: Sequence[Result], said: Said) -> str:
 def without_photographs(results: Sequence[Result], said: Said) -> str:
     """Return the same, a line for each extractor and learner, from the results of `without-photographs`."""
     columns = ("features", "learner")
-    return _against_epsilon(
-        results, said, columns, lambda one: (f"`{_extractors(one)}`", f"`{one.spec.learner.name}`")
-    )
+    return _against_epsilon(results, said, columns, lambda one: (f"`{_extractors(one)}`", f"`{one.spec.learner.name}`"))
 
 
 def fine_tuning(results: Sequence[Result], said: Said) -> str:

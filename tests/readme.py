@@ -270,13 +270,13 @@ def figure_table() -> str:
 
 def public_table() -> str:
     """Return accuracy against the amount of public data, from the results of `pillar-table-2b`."""
-    found = {result.spec.public_fraction: result for result in _results("pillar-table-2b")}
     series = literature.read().series["pillar-table-2b-supervised"]
-    printed = {one.at["public_fraction"]: one.percent for one in series.points if one.at["dataset"] == "cifar10"}
-    lines = ["| public images | measured | published |", "|---|---|---|"]
-    for share, result in sorted(found.items()):
-        measured = _said(result.metrics["accuracy"])
-        lines.append(f"| {result.task.public:,} ({share:.0%}) | {measured} | {printed[share]:.2f} |")
+    printed = {(one.at["dataset"], one.at["public_fraction"]): f"{one.percent:.2f}" for one in series.points}
+    lines = ["| dataset | public images | measured | published |", "|---|---|---|---|"]
+    for result in sorted(_results("pillar-table-2b"), key=lambda one: (one.spec.dataset.name, one.spec.public_fraction)):
+        dataset, share = result.spec.dataset.name, result.spec.public_fraction
+        measured, published = _said(result.metrics["accuracy"]), printed.get((dataset, share), "")
+        lines.append(f"| {dataset} | {result.task.public:,} ({share:.0%}) | {measured} | {published} |")
     return "\n".join(lines)
 
 

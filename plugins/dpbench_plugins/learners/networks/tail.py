@@ -133,7 +133,7 @@ class TailGradients:
             network.requires_grad_(False)
         named = dict(network.named_parameters())
         trained = _trained(network, which)
-        if not any(name.startswith("tail.") for name in trained):
+        if not trained:
             raise SpecError(f"The tail has no parameters of kind {which!r} to train. Set parameters to another kind.")
         units = {name: max(float(named[name].square().mean().sqrt()), SMALLEST) for name in trained}
         for name in trained:  # a product's second factor is published as zeros, and moves as the first does
@@ -241,19 +241,20 @@ def _depthwise_rows(layer: nn.Conv2d, given: Tensor, gradient: Tensor) -> Tensor
 
 
 def _trained(network: TunedNetwork, which: str) -> list[str]:
-    """Return the names of the trained parameters: convolutions' and linear layers' alone, the head's last."""
-    layers = {name: one for name, one in network.named_modules() if isinstance(one, nn.Conv2d | nn.Linear)}
+    """Return the names of the tail's trained parameters: convolutions' and linear layers' alone."""
+    found = {name: one for name, one in network.named_modules() if isinstance(one, nn.Conv2d | nn.Linear)}
+    layers = {name: one for name, one in found.items() if name != "head"}
     kept: Mapping[str, Callable[[str, str], bool]] = {
         "bias": lambda name, kind: kind == "bias",
         "lora": lambda name, kind: name.rpartition(".")[2] in {"down", "up"},
-        "last": lambda name, kind: name == [one for one in layers if one != "head"][-1],
+        "last": lambda name, kind: name == list(layers)[-1],
         "all": lambda name, kind: True,
     }
     return [
         f"{name}.{kind}"
         for name, layer in layers.items()
         for kind, _ in layer.named_parameters()
-        if name == "head" or kept[which](name, kind)
+        if kept[which](name, kind)
     ]
 
 

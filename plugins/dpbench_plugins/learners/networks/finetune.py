@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Parameters = Literal["head", "bias", "lora", "last", "all"]
 RATES = {"adam": 0.02, "momentum": 2.0}
-ENOUGH = 40_000  # private examples over sigma, from which on the rate is one of those
+ENOUGH = 20_000  # private examples over sigma, from which on the rate is one of those
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class DPFineTune(Learner):
     the second moment; `learning_rate` is then about the share of its size that a parameter moves in a step.
     `momentum` is SGD with `momentum`, on gradients in units of the clip. Predictions use the mean of the last half of
     the iterates. By default, `learning_rate` is 0.02 (2 with `momentum`), and less where the private examples are few
-    compared with the noise: it is proportional to n / sigma below 40,000 (`effective_size`).
+    compared with the noise: it is proportional to n / sigma below 20,000 (`effective_size`).
 
     The defaults were set on training images of CIFAR-10 (10,000 private and 3,000 held out) and HAM10000, in a few runs
     without a search.

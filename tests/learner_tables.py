@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from dpbench.records.result import Interval, Result
@@ -37,6 +38,25 @@ def fine_tuning(results: Sequence[Result], said: Said) -> str:
         return result.spec.dataset.name, f"`dp-finetune`, `{learner.options['parameters']}`"
 
     return _against_epsilon(results, said, ("data", "what is trained"), line)
+
+
+def by_steps(one: Sequence[Result], two: Sequence[Result], said: Said) -> str:
+    """Return accuracy against learning rate and steps, of `pillar-figure-4-steps` and `pillar-figure-4-dimensions`."""
+    found: dict[tuple[float, int], dict[tuple[int, str], str]] = {}
+    for networks, results in enumerate((one, two)):
+        for result in results:
+            options = result.spec.learner.options
+            at = (options["learning_rate"] or math.inf, options["steps"] or 0)
+            found.setdefault(at, {})[networks, result.spec.learner.name] = said(result.metrics["accuracy"])
+    columns = [(networks, learner) for networks in (0, 1) for learner in ("dp-sgd", "pillar")]
+    lines = [
+        "| learning rate | steps | `dp-sgd`, 1,280 | `pillar`, 1,280 | `dp-sgd`, 2,560 | `pillar`, 2,560 |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (rate, steps), by in sorted(found.items()):
+        setting = f"{rate:g} | {steps:,}" if steps else "dpbench's defaults | "
+        lines.append(f"| {setting} | {' | '.join(by.get(column, '') for column in columns)} |")
+    return "\n".join(lines)
 
 
 def _extractors(result: Result) -> str:

@@ -273,7 +273,9 @@ def public_table() -> str:
     series = literature.read().series["pillar-table-2b-supervised"]
     printed = {(one.at["dataset"], one.at["public_fraction"]): f"{one.percent:.2f}" for one in series.points}
     lines = ["| dataset | public images | measured | published |", "|---|---|---|---|"]
-    for result in sorted(_results("pillar-table-2b"), key=lambda one: (one.spec.dataset.name, one.spec.public_fraction)):
+    for result in sorted(
+        _results("pillar-table-2b"), key=lambda one: (one.spec.dataset.name, one.spec.public_fraction)
+    ):
         dataset, share = result.spec.dataset.name, result.spec.public_fraction
         measured, published = _said(result.metrics["accuracy"]), printed.get((dataset, share), "")
         lines.append(f"| {dataset} | {result.task.public:,} ({share:.0%}) | {measured} | {published} |")
@@ -428,6 +430,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "lead": lead_table,
     **{family: partial(ladder_table, family) for family in (*LADDERS, *OTHERS)},
     "pillar-figure-4": figure_table,
+    "pillar-figure-4-steps": lambda: learner_tables.by_steps(
+        _results("pillar-figure-4-steps"), _results("pillar-figure-4-dimensions"), _said
+    ),
     "pillar-table-2b": public_table,
     "dp-randp-table-4": without_data_table,
     "extractors": extractors_table,

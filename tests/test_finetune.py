@@ -152,6 +152,11 @@ def test_the_head_has_its_share_of_the_budget() -> None:
     assert spent[0] / sum(spent) == pytest.approx(0.2)
 
 
+def test_no_more_components_than_the_tail_pools_features_to() -> None:
+    settled = DPFineTune().settle(a_task(100_000), BUDGET)
+    assert settled.k == 16
+
+
 def fitted(learner: DPFineTune, sigma: float = 0.0) -> Any:
     task = a_task(200)
     learner = learner.settle(task, BUDGET)

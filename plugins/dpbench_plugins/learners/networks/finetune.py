@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -102,7 +103,7 @@ class DPFineTune(Learner):
         thrift = Thrift(k=self.k, graph=0.0, steps=self.head_steps)
         settled = thrift.auto(task, Budget(budget.epsilon * share, budget.delta, budget.adjacency))
         return {
-            "k": settled["k"],
+            "k": min(settled["k"], _pooled_features(task)),
             "head_steps": settled["steps"],
             "head_learning_rate": settled["learning_rate"],
             "learning_rate": float(f"{RATES[self.optimiser] * min(1.0, effective_size(task, budget) / ENOUGH):.2g}"),
@@ -179,3 +180,14 @@ class DPFineTune(Learner):
                 taken += 1
                 average.lerp_(position, 1 / taken)
         return gradients.network_at(average)
+
+
+def _pooled_features(task: Task) -> int:
+    """Return how many features the tail pools to, which its activations do not tell."""
+    import torch
+
+    if task.tail is None:
+        return math.prod(task.example_shape)
+    with torch.no_grad():
+        found: int = task.tail()(torch.zeros(1, *task.example_shape)).shape[1]
+    return found

@@ -4,21 +4,25 @@ A submission brings new results, and new boards for them. Everything else in `le
 audits and records of re-runs above all, as they say what the project has seen. Code comes in a pull request of its own,
 so that no submission is checked by code that it brings. `leaderboard.json` and its schema follow from results and are
 checked by `dpbench leaderboard build --check`; a pull request that changes nothing else there, or claims of the
-literature, is no submission.
+literature, is no submission. A result that is packed is there as one in a file is: a new file of its name would
+supersede it.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator, Sequence
 
 MADE = {"leaderboard/leaderboard.json", "leaderboard/schema.json"}
 RESULT = re.compile(r"leaderboard/results/[^/]+/[^/]+\.json")
 BOARD = re.compile(r"leaderboard/boards/[^/]+\.toml")
 RECORD = re.compile(r"leaderboard/(audits|reruns)/.*")
+ARCHIVE = "records.tar.xz"
 CLAIMS = re.compile(r"leaderboard/claims/.*")
 
 Change = tuple[str, str]
@@ -56,10 +60,23 @@ def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout
 
 
+def _packed(base: str) -> set[str]:
+    """Return the paths that packed results had as files in `base`, which nobody but the project has written."""
+    found: set[str] = set()
+    for path in _git("ls-tree", "-r", "-z", "--name-only", base, "leaderboard/results").split("\0"):
+        folder, _, name = path.rpartition("/")
+        if name == ARCHIVE:
+            content = subprocess.run(["git", "show", f"{base}:{path}"], capture_output=True, check=True).stdout
+            with tarfile.open(fileobj=io.BytesIO(content), mode="r:xz") as tar:
+                found.update(f"{folder}/{one}" for one in tar.getnames())
+    return found
+
+
 def main(base: str) -> int:
     """Print what is wrong with the commits since `base`; return the exit code."""
     fields = _git("diff", "--name-status", "--no-renames", "-z", f"{base}...HEAD").split("\0")
-    changes = list(zip(fields[::2], fields[1::2], strict=False))
+    there = _packed(base)
+    changes = [("M" if path in there else one, path) for one, path in zip(fields[::2], fields[1::2], strict=False)]
     found = list(complaints(changes, lambda path: _git("show", f"HEAD:{path}")))
     print("\n".join(found) or "ok")
     return int(bool(found))

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dpbench.records.packed import find_records
 from dpbench.records.result import Result
 from dpbench.studies.advise.forecast import EXPERIENCE, LEARNERS, Assessment, Basis, Experience, assess, read_experience
 
@@ -60,7 +61,7 @@ def _row(title: str, found: Sequence[Assessment]) -> str:
 
 
 def _of_board(folder: Path) -> Experience:
-    results = [Result.read(file) for file in sorted(folder.glob("*.json"))]
+    results = [Result.read(file) for file in find_records(folder)]
     private = [one for one in results if one.spec.learner.name in LEARNERS]
     first = private[0]
     defaults = [one for one in private if one.selection == "default"]

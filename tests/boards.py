@@ -24,6 +24,7 @@ from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting import accountant, crosscheck
 from dpbench.records import provenance
 from dpbench.records.board import Board
+from dpbench.records.packed import find_records
 from dpbench.records.result import Result, SeedResult, summarise
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import not_covered
@@ -217,7 +218,8 @@ def enter(root: Path, learner: str) -> None:
 
 def file_of(root: Path, learner: str, board: str = "tiny") -> Path:
     """Return the file of a learner's result."""
-    (file,) = (root / "results" / board).glob(f"{learner}-digits-*.json")
+    found = find_records(root / "results" / board)
+    (file,) = (file for file in found if file.name.startswith(f"{learner}-digits-"))
     return file
 
 

@@ -31,6 +31,7 @@ from dpbench.privacy.core import randomness
 from dpbench.privacy.core.accounting import accountant, crosscheck
 from dpbench.records.board import Board
 from dpbench.records.checksums import record_seal
+from dpbench.records.packed import pack, read_record
 from dpbench.records.result import Result, SeedResult, summarise
 from dpbench.registry import Registry
 from dpbench.registry.boards import entry_spec
@@ -320,9 +321,20 @@ def index_by_hand(scene: Scene) -> None:
 
 def worse_result(scene: Scene) -> None:
     """Replace somebody else's result by the same with lower scores."""
-    content = read(boards.file_of(scene.root, "public-only"))
+    content = json.loads(read_record(boards.file_of(scene.root, "public-only")))
     scene.submit(summed({**content, "seeds": content["seeds"]}) | {"seconds": {"fit": 1.0}})
     scene.file = None
+
+
+def packed(scene: Scene) -> None:
+    """Have the results of the board in one archive."""
+    pack(scene.root / "results" / "tiny")
+
+
+def other_archive(scene: Scene) -> None:
+    """Put a worse result into the archive, in place of somebody else's."""
+    worse_result(scene)
+    packed(scene)
 
 
 def easier_board(scene: Scene) -> None:
@@ -392,6 +404,10 @@ FORGERIES: tuple[Forgery, ...] = (
     Forgery("Somebody else's result is removed", "workflow",
             lambda scene: boards.file_of(scene.root, "public-only").unlink(), "changes and removes nothing"),
     Forgery("Somebody else's result is replaced", "workflow", worse_result, "changes and removes nothing"),
+    Forgery("A file with other scores supersedes somebody else's packed result", "workflow", worse_result,
+            "changes and removes nothing", before=packed),
+    Forgery("Somebody else's result is replaced inside an archive", "workflow", other_archive,
+            "made by the project; a submission brings results and boards", before=packed),
     Forgery("A board is changed so that it ranks more results", "verify", easier_board, "must not change"),
     Forgery("A submission also changes the code of the checks", "workflow", with_code, "changes leaderboard/ alone"),
 )  # fmt: skip

@@ -244,7 +244,7 @@ OTHERS = ("cifar10-randp", "cifar10-lite012")
 
 def compute_table() -> str:
     """Return the processor hours that all results on boards took together, each result once."""
-    results = {result.digest: result for file in LEADERBOARD.glob("results/*/*.json") for result in [Result.read(file)]}
+    results = {result.digest: result for result in map(Result.read, find_records(LEADERBOARD / "results"))}
     hours: dict[str, float] = {}
     for result in results.values():
         for phase, seconds in result.cpu_seconds.items():

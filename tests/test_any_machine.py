@@ -18,6 +18,7 @@ import pytest
 from dpbench import registry
 from dpbench.board.build import index_of
 from dpbench.board.index import Index
+from dpbench.records.packed import find_records, read_record
 from tests import boards, readme
 
 GIVEN = {"spec", "space", "chosen", "setting", "repeats", "delta", "sample_rate", "relative_noise", "provenance"}
@@ -50,12 +51,11 @@ def test_the_last_bits_of_all_that_was_computed_change_no_verdict_and_no_rank(co
     shutil.rmtree(copied / "audits")  # an audit is of a result as it was written, to the last bit
     chance = random.Random(0)
     changed = 0
-    for file in sorted(copied.glob("[rf]*/*/*.json")):
-        if file.parts[-3] != "reruns":
-            before = json.loads(file.read_text(encoding="utf-8"))
-            after = boards.resealed(nudged(before, chance))
-            changed += after["metrics"] != before["metrics"]
-            file.write_text(json.dumps(after), encoding="utf-8")
+    for file in find_records(copied / "results"):
+        before = json.loads(read_record(file))
+        after = boards.resealed(nudged(before, chance))
+        changed += after["metrics"] != before["metrics"]
+        file.write_text(json.dumps(after), encoding="utf-8")
     assert changed > 190
     assert standings(index_of(copied, registry.load())) == standings(readme.index())
 

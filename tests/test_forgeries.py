@@ -22,7 +22,7 @@ from dpbench.records import provenance
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from tests import boards, readme
-from tests.forgeries import FORGERIES, SCRIPT, Forgery, Scene, best_of_many, find, read, secure_with_less_noise
+from tests.forgeries import FORGERIES, SCRIPT, Forgery, Scene, best_of_many, find, packed, read, secure_with_less_noise
 
 LEARNER = "class-means"
 
@@ -96,9 +96,12 @@ def honest(scene: Scene) -> None:
     scene.submit(scene.honest)
 
 
-SUBMISSIONS = [Forgery("an honest result", "nobody", honest, "")] + [
+SUBMISSIONS = [
+    Forgery("an honest result", "nobody", honest, ""),
+    Forgery("an honest result on a packed board", "nobody", honest, "", before=packed),
+] + [
     one for one in FORGERIES if (one.found_by in {"verify", "workflow"} and one.forge.__name__ in
-    {"made_up_rerun", "dropped_seed", "index_by_hand", "with_code"}) or "earlier code" in one.what
+    {"made_up_rerun", "dropped_seed", "index_by_hand", "other_archive", "with_code"}) or "earlier code" in one.what
 ]  # fmt: skip
 
 

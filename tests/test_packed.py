@@ -65,7 +65,7 @@ def test_packing_replaces_files_and_every_reader_finds_the_same_results(
 ) -> None:
     before = [one.result for one in read_results([folder])[0]]
     assert called("results", "pack", str(folder)) == 0
-    assert "2 results" in capsys.readouterr().out
+    assert "2 records" in capsys.readouterr().out
     assert [file.name for file in folder.iterdir()] == [packed.ARCHIVE]
     filed, damaged = read_results([folder])
     assert ([one.result for one in filed], damaged) == (before, [])

@@ -40,6 +40,7 @@ from dpbench.receipts import (
 from dpbench.receipts.accounting import opinions
 from dpbench.receipts.events import Event, Term, flatten
 from dpbench.receipts.receipt import Adjacency
+from dpbench.records.packed import find_records, read_record
 from tests.readme import LEADERBOARD, ROOT
 
 FEW = gaussian_steps(sigma=4.0, steps=4)
@@ -399,7 +400,7 @@ def test_a_receipt_of_a_file_that_is_not_there_is_refused(tmp_path: Path) -> Non
 def test_committed_results_are_receipts_that_pass() -> None:
     board = LEADERBOARD / "results" / "digits-eps1"
     for learner in ("pillar", "class-means"):
-        file = next(iter(sorted(board.glob(f"{learner}-*.json"))))
+        (file, *_) = (file for file in find_records(board) if file.name.startswith(f"{learner}-"))
         checked = check(from_result(file), file.parent)
         assert checked.passed, checked.mismatches
 
@@ -407,9 +408,9 @@ def test_committed_results_are_receipts_that_pass() -> None:
 def test_a_receipt_of_a_result_lies_apart_from_results_and_finds_its_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (file, *_) = sorted((LEADERBOARD / "results" / "digits-eps1").glob("pillar-*.json"))
+    file = next(file for file in find_records(LEADERBOARD / "results" / "digits-eps1") if file.name[:6] == "pillar")
     copy = tmp_path / file.name
-    copy.write_bytes(file.read_bytes())
+    copy.write_bytes(read_record(file))
     assert called("receipt", "from", str(copy)) == 0
     made = tmp_path / "receipt" / file.name
     assert capsys.readouterr().out.strip() == str(made)

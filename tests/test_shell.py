@@ -21,6 +21,7 @@ from dpbench.harness import run as running
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.prepare import PreparedRun
 from dpbench.records import museum
+from dpbench.records.packed import find_records
 from dpbench.records.result import Interval, Result
 from dpbench.registry import load
 from dpbench.support import charts, progress
@@ -323,7 +324,7 @@ def test_a_learner_that_imports_its_own_modules_as_it_fits_runs_in_a_fresh_proce
 
 
 def _committed() -> Path:
-    return min((LEADERBOARD / "results" / "digits-eps1").glob("*.json"))
+    return min(find_records(LEADERBOARD / "results" / "digits-eps1"))
 
 
 def test_a_result_is_checked_without_a_checkout(

@@ -22,6 +22,7 @@ from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.tables import Row, Table, arrange
 from dpbench.cli.results import show_tables
 from dpbench.errors import DataError, SpecError
+from dpbench.records.packed import find_records
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Result, summarise
 from dpbench.records.stated_plan import PlannedRepeats
@@ -29,7 +30,7 @@ from dpbench.records.stated_plan import PlannedRepeats
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "leaderboard" / "results"
 LOW, HIGH = RESULTS / "pneumonia-lite0-eps0.1", RESULTS / "pneumonia-lite0-eps0.7"
-COUNT = len(list(LOW.glob("*.json")))
+COUNT = len(find_records(LOW))
 DIGITS = RESULTS / "digits-eps1"
 
 
@@ -207,7 +208,7 @@ def test_every_form_has_every_cell() -> None:
         assert all(cell in text for cell in cells)
     assert all(cell.replace("±", r"$\pm$") in formats.render_latex([found]) for cell in cells)
     rows = list(csv.DictReader(io.StringIO(formats.render_csv(read_results([LOW, HIGH])[0]))))
-    assert len(rows) == len({file.name for folder in (LOW, HIGH) for file in folder.iterdir()})
+    assert len(rows) == len({file.name for folder in (LOW, HIGH) for file in find_records(folder)})
     assert {row["target_epsilon"] for row in rows} == {"0.1", "0.7", "inf"}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpbench.board.folder import ResultFile, content_of, results_of
+from dpbench.board.folder import ResultFile, content_of, find_content, results_of
 from dpbench.board.verify.audits import audit_file
 from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
 from dpbench.board.verify.declarations import HARNESS
@@ -16,6 +16,7 @@ from dpbench.board.verify.rerun_record import record_of
 from dpbench.board.verify.review import review_of
 from dpbench.errors import ChecksFailed, Complaint, MalformedFile
 from dpbench.privacy import MECHANISM
+from dpbench.records.packed import is_record, remove
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry.components import kind_of
@@ -54,7 +55,7 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
             held = find_taken_places(file, checked.result, boards, root)
             for board in boards:
                 target = _target(board, checked.result)
-                new = target in held or not (root / target).exists()
+                new = target in held or not is_record(root / target)
                 removed = _records(root, board, target) if target in held else ()
                 wanted.append((Filing(file, target, new, target in held, removed), content))
             if not replace:
@@ -65,7 +66,7 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
         if filed.new:
             write_json(root / filed.file, content)
             for record in filed.removed:
-                record.unlink()
+                remove(record)
     return [filed for filed, _ in wanted]
 
 
@@ -98,7 +99,7 @@ def _target(board: str, result: Result) -> str:
 
 def _records(root: Path, board: str, target: str) -> tuple[Path, ...]:
     stored = ResultFile(root / target, target, board)
-    return tuple(file for file in (audit_file(stored, root), record_of(stored, root)) if file.exists())
+    return tuple(file for file in (audit_file(stored, root), record_of(stored, root)) if is_record(file))
 
 
 def _submitted(file: Path) -> dict[str, Any]:
@@ -159,9 +160,8 @@ def _times(one: float, other: float) -> float:
 
 
 def _content_there(file: Path) -> dict[str, Any] | None:
-    if not file.exists():
-        return None
     try:
-        return _submitted(file)
+        content = find_content(file)
+        return None if content is None else {**content, "status": "submitted"}
     except MalformedFile as error:
         return {"unfit": str(error)}

@@ -4,7 +4,7 @@ Layout::
 
     boards/NAME.toml             one frozen protocol a file
     results/<board>/<id>.json    one result a file, named by `Result.file_name`
-    figures/<sweep>/<id>.json    results that belong to a figure and to no board; those here are packed (`packed.py`)
+    figures/<sweep>/<id>.json    results that belong to a figure and to no board
     reruns/<board>/<id>.json     what came out when a seed of that result was run again
     audits/<board>/<id>.json     what came out when it was audited (`dpbench audit`)
     curves/<board>.json          what public labels alone score there (`dpbench leaderboard exchange`)
@@ -14,6 +14,8 @@ Layout::
     explanations/<id>.json       what `dpbench explain` found, which the page of a learner shows
     inspections/<id>.json        what `dpbench inspect` found, which `dpbench reproduce` reads
     schema.json                  of `leaderboard.json` and of a result
+
+Results, re-runs and audits may be packed, one archive a folder, and go by the same paths then (`records/packed.py`).
 
 A file is looked at before it is parsed and again before it is believed: its kind and size, then depth, strings and
 numbers. What does not fit is a complaint, never a crash.
@@ -33,7 +35,7 @@ from pydantic import BaseModel, ValidationError
 
 from dpbench.errors import Complaint, DataError, MalformedFile, SpecError
 from dpbench.records.board import NAME, Board, board_files
-from dpbench.records.packed import ARCHIVE, names_in, read_packed
+from dpbench.records.packed import ARCHIVE, is_record, names_in, read_packed
 from dpbench.support.validation import misfit
 
 Read = TypeVar("Read", bound=BaseModel)
@@ -132,6 +134,19 @@ def content_of(path: Path) -> dict[str, Any]:
         raise MalformedFile("file", f"expected a JSON object, got {type(content).__name__}")
     _bounded(content)
     return content
+
+
+def find_content(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in a record, packed or not; None if there is no such record.
+
+    Raises:
+        MalformedFile: as `content_of`; or the archive is malformed.
+    """
+    try:
+        there = is_record(path)
+    except DataError as error:
+        raise MalformedFile("file", str(error)) from None
+    return content_of(path) if there else None
 
 
 def validate_content(kind: type[Read], content: dict[str, Any]) -> Read:

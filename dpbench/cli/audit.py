@@ -16,6 +16,7 @@ from dpbench.cli import flags
 from dpbench.cli.output import print_if_unwritable, report_interrupt
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.audit import PARTS, Audit, Bound, Part
+from dpbench.records.packed import find_records
 from dpbench.records.spec import Spec, make_spec, read_toml
 from dpbench.support.messages import unknown_name
 
@@ -127,7 +128,7 @@ def _targets(name: str, root: Path) -> Iterator[Target]:
         raise SpecError(
             f"{said} Or name a spec (.toml) or a result (.json), or with --root another folder than {root}."
         )
-    entries = sorted((root / "results" / board).glob("*.json"))
+    entries = find_records(root / "results" / board)
     chosen = [one for one in entries if entry in {"", one.stem}]
     if not chosen:
         raise SpecError(unknown_name(f"entry of board {board}", entry, [one.stem for one in entries]))

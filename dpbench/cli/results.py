@@ -98,16 +98,16 @@ def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
 
 @app.command()
 def pack(
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of results.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of results, audits or re-runs.")],
 ) -> None:
-    """Put the result files of each folder into one compressed file, records.tar.xz, which all commands read."""
+    """Put the JSON files of each folder into one compressed file, records.tar.xz, which all commands read."""
     from dpbench.records import packed
 
     for folder in folders:
         if not folder.is_dir():
-            raise SpecError(f"Expected a folder of results, got {folder}, which is not one.")
+            raise SpecError(f"Expected a folder, got {folder}, which is not one.")
         held = packed.pack(folder)
-        print(f"{folder / packed.ARCHIVE}: {held:,} results" if held else f"{folder} has no results.")
+        print(f"{folder / packed.ARCHIVE}: {held:,} records" if held else f"{folder} has no JSON files.")
 
 
 def compare(

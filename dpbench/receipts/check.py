@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbench.errors import SpecError
+from dpbench.errors import DataError, SpecError
 from dpbench.receipts.accounting import Opinion, opinions
 from dpbench.receipts.events import BestOf, Composed, Gaussian, Repeated, Term, flatten
 from dpbench.receipts.receipt import Drawn, Receipt
-from dpbench.support.files import sha256
+from dpbench.records.packed import hash_record
 
 TOLERANCE = 0.01
 """By how much rates and noise may differ: loaders round, and the noise of some is measured."""
@@ -259,9 +259,11 @@ def _compare(file: Path, digest: str) -> str | None:
     try:
         if file.exists() and not file.is_file():
             return "cannot be read: it is no regular file"
-        return None if sha256(file) == digest else "is not the file that the receipt is about: its SHA-256 differs"
+        return None if hash_record(file) == digest else "is not the file that the receipt is about: its SHA-256 differs"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
+    except DataError as error:
+        return f"cannot be read: {error}".rstrip(".")
 
 
 def _remarks(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[str]:

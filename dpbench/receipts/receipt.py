@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from dpbench.errors import DataError, SpecError
 from dpbench.receipts.events import LARGEST, Event, Record, Text
 from dpbench.records import storage
-from dpbench.support.files import sha256
+from dpbench.records.packed import hash_record
 from dpbench.support.validation import misfit
 
 Adjacency: TypeAlias = Literal["add-or-remove-one", "replace-one", "zero-out"]
@@ -209,7 +209,7 @@ def hash_file(path: Path) -> HashedFile:
         DataError: it cannot be read.
     """
     try:
-        return HashedFile(path=str(path.absolute()), sha256=sha256(path))
+        return HashedFile(path=str(path.absolute()), sha256=hash_record(path))
     except OSError as error:
         raise DataError(
             f"Cannot read {path}: {error.strerror}. A receipt hashes the files that it is about."

@@ -1,12 +1,14 @@
 """Many records in one compressed file, for folders that nobody edits by hand. No torch here.
 
 A packed record goes by the path that it had as a file, `FOLDER/NAME.json`, and is read through `read_record`. A file of
-that name comes first: what is run again supersedes what is packed, until the folder is packed anew.
+that name comes first: what is run again supersedes what is packed, until the folder is packed anew. So one new record
+changes no byte of the others.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
 import lzma
 import os
@@ -17,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dpbench.errors import DataError
-from dpbench.support.files import write_atomically
+from dpbench.support.files import sha256, write_atomically
 
 ARCHIVE = "records.tar.xz"
 MOST_PACKED = 50_000_000  # bytes of an archive
@@ -75,6 +77,26 @@ def read_packed(file: Path) -> bytes | None:
     return _members(archive).get(file.name) if os.path.lexists(archive) else None
 
 
+def is_record(file: Path) -> bool:
+    """Return whether there is a record of this name, packed or not; a link is one, whatever it leads to.
+
+    Raises:
+        DataError: the archive is malformed.
+    """
+    return os.path.lexists(file) or read_packed(file) is not None
+
+
+def hash_record(file: Path) -> str:
+    """Return the SHA-256 of a record, packed or not, or of any other file.
+
+    Raises:
+        FileNotFoundError, OSError: there is no such file, or it cannot be read.
+        DataError: the archive is malformed.
+    """
+    content = None if os.path.lexists(file) else read_packed(file)
+    return sha256(file) if content is None else hashlib.sha256(content).hexdigest()
+
+
 def time_of(file: Path) -> int:
     """Return when a record, or the archive that it is in, was last changed, in nanoseconds."""
     return (file if file.exists() else file.parent / ARCHIVE).stat().st_mtime_ns
@@ -98,11 +120,32 @@ def pack(folder: Path) -> int:
         if not _NAME.fullmatch(name):
             raise DataError(f"Expected the name of a result, got {folder / name}. Move it elsewhere.")
     if whole != held:
-        content = lzma.compress(_tar(whole), preset=PRESET)
-        write_atomically(archive, lambda file: file.write(content))
+        _write(archive, whole)
     for file in files:
         file.unlink()
     return len(whole)
+
+
+def remove(file: Path) -> None:
+    """Remove a record, packed or not; an archive goes with the last one in it.
+
+    Raises:
+        DataError: the archive is malformed.
+        OutputError: the archive cannot be written.
+    """
+    archive = file.parent / ARCHIVE
+    held = dict(_members(archive)) if os.path.lexists(archive) else {}
+    if held.pop(file.name, None) is not None:
+        _write(archive, held)
+    file.unlink(missing_ok=True)
+
+
+def _write(archive: Path, records: Mapping[str, bytes]) -> None:
+    if not records:
+        archive.unlink()
+        return
+    content = lzma.compress(_tar(records), preset=PRESET)
+    write_atomically(archive, lambda file: file.write(content))
 
 
 def _tar(records: Mapping[str, bytes]) -> bytes:

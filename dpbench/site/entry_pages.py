@@ -23,6 +23,7 @@ from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Standing
 from dpbench.errors import DataError
 from dpbench.records.metrics import BINS, METRICS
+from dpbench.records.packed import read_record
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import Privacy
 from dpbench.site import layout, text, view
@@ -127,8 +128,7 @@ def _place(batch: Batch, row: view.Row) -> str:
 
 def _read(file: Path) -> bytes:
     try:
-        with file.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
+        raw = read_record(file)
     except OSError as error:
         raise DataError(f"Cannot read result {file}: {error.strerror}. Build the index again.") from error
     if len(raw) > MAX_BYTES:

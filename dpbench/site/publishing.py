@@ -11,6 +11,7 @@ from dpbench.board.exchange import FOLDER as CURVES
 from dpbench.board.index import Index
 from dpbench.errors import ChecksFailed, DataError
 from dpbench.records.board import board_files
+from dpbench.records.packed import read_record
 from dpbench.registry import Registry
 from dpbench.site import build_site, github_pages, upload
 from dpbench.site.github_pages import Changes
@@ -68,9 +69,9 @@ def _files(index: Index, root: Path) -> dict[str, bytes]:
     boards = [f"boards/{standing.board.name}.toml" for standing in index.standings]
     curves = [f"{CURVES}/{standing.board.name}.json" for standing in index.standings]
     curves = [path for path in curves if (root / path).exists()]
-    files = {path: (root / path).read_bytes() for path in (build.INDEX, build.SCHEMA, *reruns, *audits, *curves)}
+    files = {path: read_record(root / path) for path in (build.INDEX, build.SCHEMA, *reruns, *audits, *curves)}
     files |= {path: _board(root / path).read_bytes() for path in boards}
-    return {**files, **{entry.file: source(root, entry).read_bytes() for entry in entries}, "README.md": card(index)}
+    return {**files, **{entry.file: read_record(source(root, entry)) for entry in entries}, "README.md": card(index)}
 
 
 def _board(file: Path) -> Path:

@@ -21,7 +21,7 @@ from typing import Literal, get_args
 from filelock import FileLock, Timeout
 
 from dpbench.errors import DataError, OutputError
-from dpbench.records.packed import read_packed
+from dpbench.records.packed import is_record
 from dpbench.records.result import Result
 from dpbench.support.files import check_folder, check_writable, write_json
 from dpbench.sweep.grid import Cell
@@ -74,7 +74,7 @@ class Folder:
         try:
             result = Result.read(file)
         except DataError as error:
-            if file.exists() or read_packed(file):
+            if is_record(file):
                 self.log(f"damaged  {cell.file_name}: {error} The cell will be run again.")
             return None
         return result if result.digest == cell.digest else None

@@ -6,17 +6,17 @@ What the statistics are rests on who ran the audit; anybody can run it again (`d
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from dpbench.audit.attack import count_guesses
 from dpbench.audit.figures import compute_figures
-from dpbench.board.folder import ResultFile, content_of, validate_content
+from dpbench.board.folder import ResultFile, find_content, validate_content
 from dpbench.board.verify.expectations import Wrong
-from dpbench.errors import Complaint, MalformedFile
+from dpbench.errors import Complaint, DataError, MalformedFile
 from dpbench.records.audit import Attack, Audit, Figures
 from dpbench.records.checksums import record_seal
+from dpbench.records.packed import ARCHIVE, names_in
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import restore_plan
 from dpbench.records.tolerance import close
@@ -34,8 +34,8 @@ def find_audit(stored: ResultFile, root: Path) -> Audit | None:
     Raises:
         MalformedFile: it cannot be read.
     """
-    file = audit_file(stored, root)
-    audit = validate_content(Audit, content_of(file)) if os.path.lexists(file) else None
+    content = find_content(audit_file(stored, root))
+    audit = None if content is None else validate_content(Audit, content)
     return audit if audit and audit.seal else None
 
 
@@ -43,7 +43,7 @@ def check_audits(stored: ResultFile, result: Result, root: Path) -> list[Complai
     """Return what is wrong with the audit of a result: unreadable, of another result, or not passed."""
     name = audit_file(stored, root).relative_to(root).as_posix()
     try:
-        content = content_of(audit_file(stored, root)) if os.path.lexists(audit_file(stored, root)) else None
+        content = find_content(audit_file(stored, root))
         found = None if content is None else validate_content(Audit, content)
     except MalformedFile as error:
         return [Complaint(name, error.field, error.said)]
@@ -55,11 +55,17 @@ def check_audits(stored: ResultFile, result: Result, root: Path) -> list[Complai
 
 
 def find_stray_audits(stored: Iterable[ResultFile], root: Path) -> list[Complaint]:
-    """Return the audits that no result belongs to."""
+    """Return the audits that no result belongs to, and the archives that nobody can read."""
+    found, wrong = set((root / "audits").glob("*/*")), []
+    for archive in (root / "audits").glob(f"*/{ARCHIVE}"):
+        found.remove(archive)
+        try:
+            found.update(archive.parent / name for name in names_in(archive.parent))
+        except DataError as error:
+            wrong.append(Complaint(archive.relative_to(root).as_posix(), "file", str(error)))
     known = {audit_file(one, root) for one in stored}
-    found = sorted(file for file in (root / "audits").glob("*/*") if file not in known)
     said = "there is no such result on this board: remove it"
-    return [Complaint(file.relative_to(root).as_posix(), "file", said) for file in found]
+    return wrong + [Complaint(one.relative_to(root).as_posix(), "file", said) for one in sorted(found - known)]
 
 
 def _wrong(audit: Audit, result: Result) -> Wrong:

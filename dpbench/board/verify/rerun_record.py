@@ -11,11 +11,10 @@ the outcome from these once more, so that a record says nothing of a result that
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpbench.board.folder import ResultFile, content_of, validate_content
+from dpbench.board.folder import ResultFile, content_of, find_content, validate_content
 from dpbench.board.verify.expectations import Wrong
 from dpbench.board.verify.verdict import agreement_of, compared_scores, judge, reproduces, tolerance_of
 from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible, SpecError
@@ -166,7 +165,8 @@ def _same(one: SeedRerun) -> bool:
 
 
 def _read(file: Path) -> Rerun | None:
-    return validate_content(Rerun, content_of(file)) if os.path.lexists(file) else None
+    content = find_content(file)
+    return None if content is None else validate_content(Rerun, content)
 
 
 def _stated(result: Result, seeds: Sequence[int] | None) -> list[SeedResult]:

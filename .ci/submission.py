@@ -4,7 +4,7 @@ A submission brings new results, and new boards for them. Everything else in `le
 audits and records of re-runs above all, as they say what the project has seen. Code comes in a pull request of its own,
 so that no submission is checked by code that it brings. `leaderboard.json` and its schema follow from results and are
 checked by `dpbench leaderboard build --check`; a pull request that changes nothing else there, or claims of the
-literature, is no submission. A result that is packed is there as one in a file is: a new file of its name would
+literature, is no submission. A packed result counts as existing, because a new file of the same name would
 supersede it.
 """
 

@@ -439,7 +439,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "theory-prediction": prediction_table,
     "theory-pillar-tail": tail_table,
     "least-squares": lambda: learner_tables.least_squares(_results("least-squares"), _said),
-    "fine-tuning": lambda: learner_tables.fine_tuning(_results("fine-tuning"), _said),
     "without-photographs": lambda: learner_tables.without_photographs(_results("without-photographs"), _said),
     "theory-verdicts": verdicts_table,
     "public-labels": lambda: label_tables.scores(_results("public-labels"), "accuracy", _said),

@@ -108,6 +108,20 @@ def test_a_leaderboard_takes_packed_figures(folder: Path, made: dict[str, bytes]
     assert [content_of(one.path) for one in stored] == [json.loads(made[name]) for name in sorted(made)]
 
 
+def sparse() -> bytes:
+    """Return an archive with a file of ten bytes' content, which claims to be of five million."""
+    holes = b"1\n5000000\n0\n".ljust(512, b"\0")
+    member = tarfile.TarInfo("a.json")
+    member.size = len(holes)
+    member.pax_headers = {
+        "GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "a.json", "GNU.sparse.realsize": "5000000"
+    }  # fmt: skip
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member, io.BytesIO(holes))
+    return lzma.compress(out.getvalue())
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -119,8 +133,9 @@ def test_a_leaderboard_takes_packed_figures(folder: Path, made: dict[str, bytes]
         (archive_of(("a.json", b"{}"), ("a.json", b"{}")), "each once"),
         (archive_of(("a.txt", b"{}")), "hold JSON files"),
         (linking(), "hold JSON files"),
+        (sparse(), "hold JSON files"),
     ],
-    ids=["not xz", "not tar", "cut", "longer", "outside", "twice", "no JSON", "link"],
+    ids=["not xz", "not tar", "cut", "longer", "outside", "twice", "no JSON", "link", "sparse"],
 )
 def test_a_broken_archive_is_refused_in_a_sentence(tmp_path: Path, content: bytes, said: str) -> None:
     place = tmp_path / "figures" / "a-figure"
@@ -151,6 +166,6 @@ def test_an_archive_that_is_a_link_is_not_followed(folder: Path, tmp_path: Path)
 
 def test_an_odd_name_is_not_packed_and_nothing_is_removed(folder: Path) -> None:
     (folder / "my notes.json").write_text("{}")
-    with pytest.raises(DataError, match="Expected the name of a result"):
+    with pytest.raises(DataError, match="Expected the name of a record"):
         packed.pack(folder)
     assert len(list(folder.glob("*.json"))) == 3

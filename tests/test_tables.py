@@ -7,7 +7,6 @@ import dataclasses
 import io
 import math
 import os
-import shutil
 from pathlib import Path
 from typing import cast
 
@@ -22,7 +21,7 @@ from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.tables import Row, Table, arrange
 from dpbench.cli.results import show_tables
 from dpbench.errors import DataError, SpecError
-from dpbench.records.packed import find_records
+from dpbench.records.packed import find_records, read_record
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Result, summarise
 from dpbench.records.stated_plan import PlannedRepeats
@@ -39,6 +38,11 @@ def table(*places: Path) -> Table:
     (only,) = arrange(found)
     assert damaged == []
     return only
+
+
+def extract(file: Path, folder: Path) -> None:
+    """Put a committed result into a folder as a file."""
+    (folder / file.name).write_bytes(read_record(file))
 
 
 def one(folder: Path, learner: str) -> StoredResult:
@@ -104,7 +108,7 @@ def test_options_in_another_order_are_the_same_protocol() -> None:
 
 def test_two_settings_of_a_learner_are_told_apart_by_what_differs(tmp_path: Path) -> None:
     original = one(DIGITS, "pillar")
-    shutil.copy(original.file, tmp_path)
+    extract(original.file, tmp_path)
     spec = original.result.spec
     learner = spec.learner.model_copy(update={"options": {**spec.learner.options, "k": 7}})
     changed = original.result.model_copy(
@@ -167,7 +171,7 @@ def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> Non
     original = one(DIGITS, "pillar")
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
-    shutil.copy(original.file, tmp_path / "old")
+    extract(original.file, tmp_path / "old")
     os.utime(tmp_path / "old" / original.file.name, (0, 0))
     new = original.result.model_copy(update={"metrics": {"accuracy": Interval(mean=0.25, low=None, high=None)}})
     new.seal_result().write(tmp_path / "new")
@@ -177,8 +181,8 @@ def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> Non
 
 def test_a_result_that_was_changed_is_named_and_left_out(tmp_path: Path) -> None:
     original = one(DIGITS, "pillar")
-    shutil.copy(original.file, tmp_path)
-    text = original.file.read_text(encoding="utf-8")
+    extract(original.file, tmp_path)
+    text = read_record(original.file).decode()
     (tmp_path / "changed.json").write_text(text.replace('"epsilon": 1.0', '"epsilon": 0.1', 1), encoding="utf-8")
     found, damaged = read_results([tmp_path])
     assert [filed.file.name for filed in found] == [original.file.name]
@@ -186,7 +190,7 @@ def test_a_result_that_was_changed_is_named_and_left_out(tmp_path: Path) -> None
 
 
 def test_damaged_files_are_named_and_other_files_passed_over(tmp_path: Path) -> None:
-    shutil.copy(one(DIGITS, "pillar").file, tmp_path)
+    extract(one(DIGITS, "pillar").file, tmp_path)
     (tmp_path / "half.json").write_text('{"spec":', encoding="utf-8")
     (tmp_path / "settings.json").write_text('{"other": 1}', encoding="utf-8")
     found, damaged = read_results([tmp_path])

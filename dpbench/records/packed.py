@@ -1,8 +1,8 @@
 """Many records in one compressed file, for folders that nobody edits by hand. No torch here.
 
-A packed record goes by the path that it had as a file, `FOLDER/NAME.json`, and is read through `read_record`. A file of
-that name comes first: what is run again supersedes what is packed, until the folder is packed anew. So one new record
-changes no byte of the others.
+A packed record is addressed by the path that it had as a file, `FOLDER/NAME.json`, and is read through `read_record`. A
+loose file of that name takes precedence: what is run again supersedes what is packed, until the folder is packed anew.
+So one new record changes no byte of the others.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def pack(folder: Path) -> int:
         raise DataError(f"Cannot read {error.filename}: {error.strerror}.") from error
     for name in whole:
         if not _NAME.fullmatch(name):
-            raise DataError(f"Expected the name of a result, got {folder / name}. Move it elsewhere.")
+            raise DataError(f"Expected the name of a record, got {folder / name}. Move it elsewhere.")
     if whole != held:
         _write(archive, whole)
     for file in files:
@@ -194,7 +194,7 @@ def _records(archive: Path, content: bytes) -> Iterator[tuple[str, bytes]]:
     seen: set[str] = set()
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
         for one in tar:
-            file = tar.extractfile(one) if one.isreg() else None
+            file = tar.extractfile(one) if one.isreg() and not one.issparse() else None
             if file is None or not _NAME.fullmatch(one.name) or one.name in seen:
                 raise DataError(f"Expected {archive} to hold JSON files, each once, got {one.name[:80]!r}.")
             seen.add(one.name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench.api import Learner, Task
 from dpbench.board.verify.expectations import Wrong
-from dpbench.errors import DpbenchError
+from dpbench.errors import DataMissing, DpbenchError
 from dpbench.harness.plans import plan_of, settle
 from dpbench.harness.tuning.space import candidate
 from dpbench.records.result import Result
@@ -22,7 +22,8 @@ def check_plan_of(result: Result, plugins: Registry) -> Wrong:
     """Yield where the learner, of the very version, settles or plans otherwise for the task that a result states.
 
     A learner that is not installed, or in another version, is not asked; nor one without privacy, whose plan costs
-    nothing, nor one whose settings a private search chose, which plans for all of them at once.
+    nothing, nor one whose settings a private search chose, which plans for all of them at once, nor one that trains the
+    network behind activations where its weights are missing.
     """
     spec, name = result.spec, result.spec.learner.name
     item, brought = plugins.components["learner"].get(name), result.components.get("learner")
@@ -32,9 +33,11 @@ def check_plan_of(result: Result, plugins: Registry) -> Wrong:
         return
     try:
         asked = candidate(_chosen(result, plugins), dict.fromkeys(result.settled))
-        who, task = lambda doing: f"{doing} of {name!r}", _task(result)
+        who, task = lambda doing: f"{doing} of {name!r}", _task(result, plugins)
         learner = settle(asked, who, task, spec.budget)
         plan = plan_of(learner, who, task, spec.budget)
+    except DataMissing:  # the weights behind activations, which settings may follow from
+        return
     except DpbenchError as error:
         yield "privacy.plan", f"learner {name!r} does not plan for this task: {error}"
         return
@@ -54,13 +57,14 @@ def _chosen(result: Result, plugins: Registry) -> Learner:
     return built
 
 
-def _task(result: Result) -> Task:
+def _task(result: Result, plugins: Registry) -> Task:
     import torch
 
-    task = result.task
+    task, extractor = result.task, result.spec.extractor
+    tail = build(plugins, "extractor", extractor).tail() if extractor.options.get("layer") else None
     return Task(
         task.example_shape, len(task.classes), task.private, torch.device("cpu"), task.public,
-        same_source=result.spec.public_dataset is None, metric=result.spec.metric,
+        same_source=result.spec.public_dataset is None, metric=result.spec.metric, tail=tail,
     )  # fmt: skip
 
 

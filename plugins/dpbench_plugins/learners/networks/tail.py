@@ -244,10 +244,11 @@ def _trained(network: TunedNetwork, which: str) -> list[str]:
     """Return the names of the tail's trained parameters: convolutions' and linear layers' alone."""
     found = {name: one for name, one in network.named_modules() if isinstance(one, nn.Conv2d | nn.Linear)}
     layers = {name: one for name, one in found.items() if name != "head"}
+    *_, last = ("", *layers)
     kept: Mapping[str, Callable[[str, str], bool]] = {
         "bias": lambda name, kind: kind == "bias",
         "lora": lambda name, kind: name.rpartition(".")[2] in {"down", "up"},
-        "last": lambda name, kind: name == list(layers)[-1],
+        "last": lambda name, kind: name == last,
         "all": lambda name, kind: True,
     }
     return [

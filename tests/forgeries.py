@@ -302,16 +302,28 @@ def from_a_run_that_is_there(scene: Scene) -> None:
     taken_from(scene, read(boards.file_of(scene.root, "pillar"))["digest"])
 
 
+def secure(scene: Scene) -> Content:
+    """Return a run with secure noise whose two seeds differ by four test images or more.
+
+    What a re-run may differ by follows from how far the seeds lie apart: nothing, if by chance they agree.
+    """
+    while True:
+        found = scene.ran({"learner": "class-means"}, secure_rng=True)
+        one, other = (seed["accuracy"] for seed in found["seeds"])
+        if abs(one - other) > 0.01:
+            return found
+
+
 def best_of_many(scene: Scene) -> None:
     """Run with secure noise until the scores please: one that pleases is like any other."""
-    scene.submit(scene.ran({"learner": "class-means"}, secure_rng=True))
+    scene.submit(secure(scene))
 
 
 def secure_with_less_noise(scene: Scene) -> None:
     plain = randomness._SecureDraws.noise
     with scene.patch.context() as patch:
         patch.setattr(randomness._SecureDraws, "noise", lambda self, shape, std: plain(self, shape, std * 0.8))
-        scene.submit(scene.ran({"learner": "class-means"}, secure_rng=True))
+        scene.submit(secure(scene))
 
 
 def index_by_hand(scene: Scene) -> None:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import json
@@ -17,9 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from dpbench import registry
 from dpbench.api import Budget, Release
+from dpbench.board.folder import locate_result
+from dpbench.board.verify.rerun_record import keep, rerun
+from dpbench.cli import main
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting import accountant, crosscheck
 from dpbench.records import provenance
@@ -214,6 +219,25 @@ def enter(root: Path, learner: str) -> None:
     result = run(spec, device="cpu", plugins=_plugins())
     clean = {**result.provenance, "commit": "0" * 40, "dirty": False}
     result.model_copy(update={"provenance": clean}).seal_result().write(root / "results" / "tiny")
+
+
+@contextlib.contextmanager
+def clean_commit() -> Iterator[None]:
+    """Have runs and re-runs be of one clean commit, whatever the tree of this repository is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provenance, "read_tree", lambda root=None: ("0" * 40, False))
+        yield
+
+
+def proven(root: Path, learners: Iterable[str]) -> Path:
+    """Make the same leaderboard, where the entries of `learners` are reproduced and audited."""
+    world(root)
+    for file in (file_of(root, learner) for learner in learners):
+        keep(rerun(Result.read(file), None, _plugins(), "cpu"), locate_result(file, root), root)
+        with pytest.raises(SystemExit) as ended:
+            main(["audit", f"tiny/{file.stem}", "--root", str(root), "--canaries", "1000", "--device", "cpu"])
+        assert ended.value.code in (0, None)
+    return root
 
 
 def file_of(root: Path, learner: str, board: str = "tiny") -> Path:

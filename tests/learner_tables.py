@@ -28,18 +28,6 @@ def without_photographs(results: Sequence[Result], said: Said) -> str:
     return _against_epsilon(results, said, columns, lambda one: (f"`{_extractors(one)}`", f"`{one.spec.learner.name}`"))
 
 
-def fine_tuning(results: Sequence[Result], said: Said) -> str:
-    """Return the same, a line for each dataset and what is trained, from the results of `fine-tuning`."""
-
-    def line(result: Result) -> tuple[str, str]:
-        learner = result.spec.learner
-        if learner.name != "dp-finetune":
-            return result.spec.dataset.name, f"`{learner.name}` on pooled features"
-        return result.spec.dataset.name, f"`dp-finetune`, `{learner.options['parameters']}`"
-
-    return _against_epsilon(results, said, ("data", "what is trained"), line)
-
-
 def by_steps(one: Sequence[Result], two: Sequence[Result], said: Said) -> str:
     """Return accuracy against learning rate and steps, of `pillar-figure-4-steps` and `pillar-figure-4-dimensions`."""
     found: dict[tuple[float, int], dict[tuple[int, str], str]] = {}
@@ -59,20 +47,60 @@ def by_steps(one: Sequence[Result], two: Sequence[Result], said: Said) -> str:
     return "\n".join(lines)
 
 
+def fine_tuning(results: Sequence[Result], said: Said) -> str:
+    """Return the same, a line for each dataset and what is trained, from the results of `fine-tuning`."""
+    return _against_epsilon(
+        results,
+        said,
+        ("data", "private images", "what is trained"),
+        lambda one: (one.spec.dataset.name, f"{one.task.private:,}", _trained(one)),
+    )
+
+
+def third_phase(results: Sequence[Result], said: Said) -> str:
+    """Return the same, a line for what is trained, from the results of `dp-randp-phase-3`."""
+    return _against_epsilon(results, said, ("what is trained",), lambda one: (_trained(one),))
+
+
+def _trained(result: Result) -> str:
+    learner = result.spec.learner
+    which = learner.options.get("parameters")
+    return f"{PARTS[which]} (`{which}`)" if which else f"head on pooled features (`{learner.name}`)"
+
+
+PARTS = {
+    "head": "head",
+    "bias": "head, then biases",
+    "lora": "head, then adapters",
+    "last": "head, then the last layer",
+    "all": "head, then everything",
+}
+
+
 def _extractors(result: Result) -> str:
     """Return the names of what is side by side, without options."""
     return "+".join(part.partition(":")[0] for part in str(result.spec.extractor).split("+"))
 
 
 def _against_epsilon(
-    results: Sequence[Result], said: Said, columns: tuple[str, str], line: Callable[[Result], tuple[str, str]]
+    results: Sequence[Result], said: Said, columns: tuple[str, ...], line: Callable[[Result], tuple[str, ...]]
 ) -> str:
-    found: dict[tuple[str, str], dict[float, str]] = {}
-    for result in results:
+    found: dict[tuple[str, ...], dict[float, str]] = {}
+    for result in sorted(results, key=_place):
         found.setdefault(line(result), {})[result.spec.epsilon] = said(result.metrics["accuracy"])
     epsilons = sorted({result.spec.epsilon for result in results})
-    lines = [f"| {' | '.join(columns)} | {' | '.join(f'ε {epsilon:g}' for epsilon in epsilons)} |"]
-    lines.append("|---|---|" + "---|" * len(epsilons))
-    for (first, second), by in sorted(found.items()):
-        lines.append(f"| {first} | {second} | {' | '.join(by.get(epsilon, '') for epsilon in epsilons)} |")
+    named = ["ε ∞" if math.isinf(epsilon) else f"ε {epsilon:g}" for epsilon in epsilons]
+    lines = [f"| {' | '.join([*columns, *named])} |", "|" + "---|" * len([*columns, *named])]
+    lines += [
+        f"| {' | '.join([*which, *(by.get(epsilon, '') for epsilon in epsilons)])} |" for which, by in found.items()
+    ]
     return "\n".join(lines)
+
+
+def _place(result: Result) -> tuple[str, int, str, str, bool]:
+    """Return what lines are ordered by: data, how much of a network is trained, features, learner, its rounds."""
+    learner = result.spec.learner
+    which = learner.options.get("parameters")
+    part = 1 + list(PARTS).index(which) if which else 0
+    one_round = ONE_ROUND.items() <= learner.options.items()
+    return result.spec.dataset.name, part, _extractors(result), learner.name, one_round

@@ -288,12 +288,18 @@ def without_data_table() -> str:
     for result in _results("dp-randp-table-4"):
         extractor = result.spec.extractor.name
         found.setdefault(result.spec.epsilon, {})[extractor] = _said(result.metrics["accuracy"])
-    points = literature.read().series["dp-randp-table-4"].points
-    printed = {one.at["epsilon"]: f"{one.percent:.2f}" for one in points}
-    lines = ["| ε | pixels | `randp-wrn16-4` | published |", "|---|---|---|---|"]
+    series = literature.read().series
+    theirs = {one.at["epsilon"]: f"{one.percent:.2f}" for one in series["dp-randp-table-4"].points}
+    others = {
+        one.at["epsilon"]: f"{one.percent:.2f}"
+        for one in series["dp-randp-table-1"].points
+        if one.at["learner"] == "scatternet"
+    }
+    lines = ["| ε | pixels | `randp-wrn16-4` | published | `scatternet` | published |", "|---|---|---|---|---|---|"]
     for epsilon, by_extractor in sorted(found.items()):
-        cells = [by_extractor.get(name, "") for name in ("pixels", "randp-wrn16-4")]
-        lines.append(f"| {epsilon:g} | {' | '.join(cells)} | {printed[epsilon]} |")
+        pixels, network, wavelets = (by_extractor.get(name, "") for name in ("pixels", "randp-wrn16-4", "scatternet"))
+        cells = [f"{epsilon:g}", pixels, network, theirs[epsilon], wavelets, others.get(epsilon, "")]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -439,6 +445,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "theory-prediction": prediction_table,
     "theory-pillar-tail": tail_table,
     "least-squares": lambda: learner_tables.least_squares(_results("least-squares"), _said),
+    "fine-tuning": lambda: learner_tables.fine_tuning(_results("fine-tuning"), _said),
+    "dp-randp-phase-3": lambda: learner_tables.third_phase(_results("dp-randp-phase-3"), _said),
     "without-photographs": lambda: learner_tables.without_photographs(_results("without-photographs"), _said),
     "theory-verdicts": verdicts_table,
     "public-labels": lambda: label_tables.scores(_results("public-labels"), "accuracy", _said),

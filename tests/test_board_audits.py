@@ -157,6 +157,12 @@ def test_an_entry_is_audited_with_a_seed_of_its_own(root: Path, capsys: pytest.C
     assert f"Expected --seed 7 to be one of tiny/{entry}, which has 0, 1." in capsys.readouterr().err
 
 
-def test_an_audit_without_a_result_is_a_stray(root: Path, plugins: Registry) -> None:
-    shutil.copy(audit_of(root, "pillar"), root / "audits" / "tiny" / "nothing.json")
-    assert any("there is no such result on this board" in line for line in complaints(root, plugins))
+@pytest.mark.parametrize("kind", ["audits", "reruns"])
+def test_what_belongs_to_no_result_is_a_stray(root: Path, plugins: Registry, kind: str) -> None:
+    stray = root / kind / "tiny" / "nothing.json"
+    stray.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(audit_of(root, "pillar"), stray)
+    (line,) = complaints(root, plugins)
+    assert line.startswith(f"{kind}/tiny/nothing.json") and line.endswith(
+        "there is no such result on this board: remove it"
+    )

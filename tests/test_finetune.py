@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
@@ -11,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
+from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite
 from dpbench_plugins.learners.networks import DPFineTune
 from dpbench_plugins.learners.networks.finetune import Parameters
 from dpbench_plugins.learners.networks.optimisers import Momentum
@@ -23,7 +25,10 @@ from torch.nn.functional import cross_entropy
 import dpbench
 from dpbench import AdamBC, Budget, Chunk, Joined, PublicData, SpecError, Task, registry
 from dpbench.audit.audit_fit import audit
+from dpbench.board.verify.plan_check import check_plan_of
+from dpbench.errors import DataMissing
 from dpbench.harness.prepare import prepare
+from dpbench.harness.run import run
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
@@ -137,6 +142,13 @@ def test_a_tail_without_such_parameters_is_refused() -> None:
     network = TunedNetwork(tail, a_network().neck, torch.randn(3, 7))
     with pytest.raises(SpecError, match="no parameters of kind 'bias'"):
         TailGradients.of(network, "bias", 2, torch.Generator())
+
+
+def test_adapters_where_none_fits_are_refused_before_anything_is_trained() -> None:
+    task = replace(a_task(), tail=lambda: nn.Sequential(nn.Conv2d(4, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+    assert DPFineTune().settle(task, BUDGET).learning_rate
+    with pytest.raises(SpecError, match="no parameters of kind 'lora'"):
+        DPFineTune(parameters="lora").settle(task, BUDGET)
 
 
 def test_features_that_are_no_activations_are_refused_with_what_to_use() -> None:
@@ -260,6 +272,29 @@ class TestWithANetwork:
         found = audit(self._spec(), canaries=20)
         assert found.sensitivity is not None and found.attack is not None
         assert found.figures.failed == ()
+
+    def test_its_plan_is_checked_where_the_network_is_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plugins = registry.load()
+        result = run(self._spec(), device="cpu", plugins=plugins)
+        assert list(check_plan_of(result, plugins)) == []
+        other = {**result.settled, "learning_rate": 0.5}
+        assert [field for field, _ in check_plan_of(result.model_copy(update={"settled": other}), plugins)] == [
+            "settled.learning_rate"
+        ]
+
+        def absent(*_: object) -> None:
+            raise DataMissing("There is no such file.")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DPFineTune, "plan", absent)  # a learner that says so is not believed
+            assert [field for field, _ in check_plan_of(result, plugins)] == ["privacy.plan"]
+        with monkeypatch.context() as patch:
+            patch.setattr(EfficientNetLite, "_tail", absent)
+            assert list(check_plan_of(result, plugins)) == []
+        found = dict(plugins.components["extractor"])
+        del found["efficientnet-lite0"]
+        without = replace(plugins, components={**plugins.components, "extractor": found})
+        assert list(check_plan_of(result, without)) == []
 
     def _spec(self) -> Spec:
         named = {"learner": self.SETTINGS, "extractor": self.EXTRACTOR, "epsilon": 8, "seeds": 1, "dataset": "digits"}

@@ -15,10 +15,7 @@ import yaml  # type: ignore[import-untyped]
 
 from dpbench import registry
 from dpbench.board import build
-from dpbench.board.folder import locate_result
-from dpbench.board.verify.rerun_record import keep, rerun
-from dpbench.cli import main
-from dpbench.records import provenance
+from dpbench.board.verify.rerun_record import rerun
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from tests import boards, readme
@@ -34,23 +31,14 @@ def plugins() -> Registry:
 
 @pytest.fixture(scope="module", autouse=True)
 def clean_commit() -> Iterator[None]:
-    """Runs and re-runs are of one clean commit, whatever the tree of this repository is."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(provenance, "read_tree", lambda root=None: ("0" * 40, False))
+    with boards.clean_commit():
         yield
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, plugins: Registry, clean_commit: None) -> Path:
+def world(tmp_path_factory: pytest.TempPathFactory, clean_commit: None) -> Path:
     """A leaderboard two of whose entries were reproduced and audited."""
-    root = boards.world(tmp_path_factory.mktemp("world") / "leaderboard")
-    for learner in (LEARNER, "pillar"):
-        file = boards.file_of(root, learner)
-        keep(rerun(Result.read(file), None, plugins, "cpu"), locate_result(file, root), root)
-        with pytest.raises(SystemExit) as end:
-            main(["audit", f"tiny/{file.stem}", "--root", str(root), "--canaries", "1000", "--device", "cpu"])
-        assert end.value.code in (0, None)
-    return root
+    return boards.proven(tmp_path_factory.mktemp("world") / "leaderboard", (LEARNER, "pillar"))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from dpbench.board.folder import locate_result
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import keep, record_of, rerun
 from dpbench.cli import main
-from dpbench.records import packed, provenance
+from dpbench.records import packed
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.site import build_site
@@ -34,19 +34,14 @@ def plugins() -> Registry:
 
 @pytest.fixture(scope="module", autouse=True)
 def clean_commit() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(provenance, "read_tree", lambda root=None: ("0" * 40, False))
+    with boards.clean_commit():
         yield
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, plugins: Registry, clean_commit: None) -> Path:
     """A leaderboard two of whose entries were reproduced and audited, in loose files."""
-    root = boards.world(tmp_path_factory.mktemp("world") / "leaderboard")
-    for learner in (LEARNER, "pillar"):
-        file = boards.file_of(root, learner)
-        keep(rerun(Result.read(file), None, plugins, "cpu"), locate_result(file, root), root)
-        assert called("audit", f"tiny/{file.stem}", "--root", root, "--canaries", 1000, "--device", "cpu") == 0
+    root = boards.proven(tmp_path_factory.mktemp("world") / "leaderboard", (LEARNER, "pillar"))
     build.write(build.index_of(root, plugins), root)
     return root
 

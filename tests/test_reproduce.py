@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dpbench.errors import DataError
 from dpbench.records.result import Interval
 from dpbench.studies.figures import literature, ready_made_sweeps
 from dpbench.studies.reproduce.catalogue import Study, find, studies
-from dpbench.studies.reproduce.document import coverage, page, remarks
+from dpbench.studies.reproduce.document import cells, coverage, page, remarks
 from dpbench.studies.reproduce.measurements import Measurement, Rate
 from dpbench.studies.reproduce.verdict import Comparison, compare
 from tests import readme
@@ -35,6 +36,7 @@ def _measured(accuracies: dict[str, float], half: float = 0.1) -> list[Measureme
             {"dataset": "cifar10", "epsilon": 0.7, "learner": learner},
             Interval(mean=percent / 100, low=(percent - half) / 100, high=(percent + half) / 100),
             True,
+            tested=10_000,
         )
         for learner, percent in accuracies.items()
     ]
@@ -89,6 +91,21 @@ def test_a_stated_order_holds_or_does_not() -> None:
     assert compare(study, _measured({"a": 50, "b": 60})).verdict == "holds"
     assert compare(study, _measured({"a": 60, "b": 50})).verdict == "does not hold"
     assert compare(study, _measured({"a": 60})).verdict == "not run"
+
+
+def test_an_order_that_chance_could_have_put_so_does_not_hold_and_says_why() -> None:
+    order = {"says": "b above a", "higher": {"learner": "b"}, "lower": {"learner": "a"}}
+    study = _study(orders=[order])
+    found = compare(study, _measured({"a": 59.8, "b": 60.1}, half=0.3))
+    assert found.verdict == "does not hold"
+    assert cells(found)[-1][2] == "60.10 ± 0.30 and 59.80 ± 0.30: too close to tell"
+    assert compare(study, _measured({"a": 59.8, "b": 60.3}, half=0.3)).verdict == "holds"
+    alone = [
+        replace(one, interval=Interval(mean=one.interval.mean, low=None, high=None))
+        for one in _measured({"a": 59.8, "b": 60.1})
+    ]
+    assert compare(study, alone).verdict == "does not hold"  # 10,000 test images tell 1.4 points apart
+    assert compare(study, [replace(one, tested=1_000_000) for one in alone]).verdict == "holds"
 
 
 def test_the_best_value_of_an_axis_that_the_paper_leaves_open_is_compared() -> None:

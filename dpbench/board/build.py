@@ -25,11 +25,11 @@ from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.ranking import SENTENCE, order_of, ranks, uncorrected_ranks
 from dpbench.board.stability import stability
 from dpbench.board.verify.audits import check_audits, find_audit
-from dpbench.board.verify.audits import find_stray_audits as stray_audits
 from dpbench.board.verify.checks import CheckedFile
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import check_records, find_record
 from dpbench.board.verify.review import Review, review
+from dpbench.board.verify.strays import find_strays
 from dpbench.errors import ChecksFailed, Complaint, DpbenchError
 from dpbench.records.board import Board
 from dpbench.records.result import Result
@@ -47,7 +47,7 @@ def verify_leaderboard(root: Path, known: Expectations) -> Review:
     """
     found = review(root, known)
     strays = list(found.strays) + find_edited_boards(root, boards_of(root))
-    strays += stray_audits([one.stored for one in found.results], root)
+    strays += find_strays([one.stored for one in found.results], root)
     for one in found.results:
         if one.result is not None:
             strays += check_records(one.stored, one.result, root) + check_audits(one.stored, one.result, root)

@@ -20,7 +20,7 @@ from dpbench.site.render import Renderer
 from dpbench.studies.figures import literature, ready_made_sweeps
 from dpbench.studies.figures.collect import FigureData, Place, assemble
 from dpbench.studies.figures.draw import draw
-from dpbench.studies.reproduce.document import FIGURES, cells, count_compared, coverage, remarks
+from dpbench.studies.reproduce.document import cells, count_compared, coverage, folder_of, remarks
 from dpbench.studies.reproduce.measurements import Measurement, axes
 from dpbench.studies.reproduce.verdict import Comparison, compare
 
@@ -49,7 +49,7 @@ def pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
 
 def _shown(site: Site, comparison: Comparison) -> FigureView:
     study = comparison.study
-    folder = site.root / FIGURES / study.name
+    folder = folder_of(site.root, study)
     chart = None
     if study.sweep in ready_made_sweeps.names() and folder.is_dir():
         results = [Result.read(file) for file in find_records(folder)]
@@ -57,7 +57,8 @@ def _shown(site: Site, comparison: Comparison) -> FigureView:
         chart = _chart(figure) if figure.measured else None
         if not comparison.compared:  # of other defaults than those of today, or by the code before
             comparison = compare(
-                study, [Measurement(axes(one.spec), one.metrics["accuracy"], False) for one in results]
+                study,
+                [Measurement(axes(one.spec), one.metrics["accuracy"], False, tested=one.task.test) for one in results],
             )
     rows = [row for row in cells(comparison) if row[2]]
     return FigureView(comparison, chart, rows, remarks(comparison), count_compared(comparison))

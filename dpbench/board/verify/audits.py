@@ -6,17 +6,15 @@ What the statistics are rests on who ran the audit; anybody can run it again (`d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 
 from dpbench.audit.attack import count_guesses
 from dpbench.audit.figures import compute_figures
 from dpbench.board.folder import ResultFile, find_content, validate_content
 from dpbench.board.verify.expectations import Wrong
-from dpbench.errors import Complaint, DataError, MalformedFile
+from dpbench.errors import Complaint, MalformedFile
 from dpbench.records.audit import Attack, Audit, Figures
 from dpbench.records.checksums import record_seal
-from dpbench.records.packed import ARCHIVE, names_in
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import restore_plan
 from dpbench.records.tolerance import close
@@ -52,20 +50,6 @@ def check_audits(stored: ResultFile, result: Result, root: Path) -> list[Complai
     changed = found.seal and found.seal != record_seal(content)
     said = "changed after it was written: audit the result again"
     return [Complaint(name, "seal", said)] * bool(changed) + [Complaint(name, *one) for one in _wrong(found, result)]
-
-
-def find_stray_audits(stored: Iterable[ResultFile], root: Path) -> list[Complaint]:
-    """Return the audits that no result belongs to, and the archives that nobody can read."""
-    found, wrong = set((root / "audits").glob("*/*")), []
-    for archive in (root / "audits").glob(f"*/{ARCHIVE}"):
-        found.remove(archive)
-        try:
-            found.update(archive.parent / name for name in names_in(archive.parent))
-        except DataError as error:
-            wrong.append(Complaint(archive.relative_to(root).as_posix(), "file", str(error)))
-    known = {audit_file(one, root) for one in stored}
-    said = "there is no such result on this board: remove it"
-    return wrong + [Complaint(one.relative_to(root).as_posix(), "file", said) for one in sorted(found - known)]
 
 
 def _wrong(audit: Audit, result: Result) -> Wrong:

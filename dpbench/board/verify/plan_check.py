@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from dpbench.api import Learner, Task
 from dpbench.board.verify.expectations import Wrong
@@ -17,13 +17,30 @@ from dpbench.registry import Registry
 from dpbench.registry.components import build
 from dpbench.support.fields import filled_fields
 
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class _Tail:
+    """The network behind activations, which remembers whether it was looked for and is not here."""
+
+    def __init__(self, load: Callable[[], nn.Module]) -> None:
+        self.load, self.missing = load, False
+
+    def __call__(self) -> nn.Module:
+        try:
+            return self.load()
+        except DataMissing:
+            self.missing = True
+            raise
+
 
 def check_plan_of(result: Result, plugins: Registry) -> Wrong:
     """Yield where the learner, of the very version, settles or plans otherwise for the task that a result states.
 
-    A learner that is not installed, or in another version, is not asked; nor one without privacy, whose plan costs
-    nothing, nor one whose settings a private search chose, which plans for all of them at once, nor one that trains the
-    network behind activations where its weights are missing.
+    Not asked are a learner that is not installed, or in another version; one without privacy, whose plan costs nothing;
+    one whose settings a private search chose, which plans for all of them at once; and one that looks at the network
+    behind activations, where that network is not here.
     """
     spec, name = result.spec, result.spec.learner.name
     item, brought = plugins.components["learner"].get(name), result.components.get("learner")
@@ -31,14 +48,16 @@ def check_plan_of(result: Result, plugins: Registry) -> Wrong:
         return
     if (item.distribution, item.version) != (brought.distribution, brought.version):
         return
+    tail = None
     try:
+        tail = _tail(result, plugins)
         asked = candidate(_chosen(result, plugins), dict.fromkeys(result.settled))
-        who, task = lambda doing: f"{doing} of {name!r}", _task(result, plugins)
+        who, task = lambda doing: f"{doing} of {name!r}", _task(result, tail)
         learner = settle(asked, who, task, spec.budget)
         plan = plan_of(learner, who, task, spec.budget)
-    except DataMissing:  # the weights behind activations, which settings may follow from
-        return
     except DpbenchError as error:
+        if tail is not None and tail.missing:
+            return
         yield "privacy.plan", f"learner {name!r} does not plan for this task: {error}"
         return
     settled = filled_fields(asked, learner)
@@ -57,15 +76,29 @@ def _chosen(result: Result, plugins: Registry) -> Learner:
     return built
 
 
-def _task(result: Result, plugins: Registry) -> Task:
+def _task(result: Result, tail: _Tail | None) -> Task:
     import torch
 
-    task, extractor = result.task, result.spec.extractor
-    tail = build(plugins, "extractor", extractor).tail() if extractor.options.get("layer") else None
+    task = result.task
     return Task(
         task.example_shape, len(task.classes), task.private, torch.device("cpu"), task.public,
         same_source=result.spec.public_dataset is None, metric=result.spec.metric, tail=tail,
     )  # fmt: skip
+
+
+def _tail(result: Result, plugins: Registry) -> _Tail | None:
+    """Return what loads the network behind activations, or says that it is not here; None for other examples."""
+    extractor = result.spec.extractor
+    if not extractor.options.get("layer"):
+        return None
+    if extractor.name not in plugins.components["extractor"]:
+        return _Tail(_not_installed)
+    load: Callable[[], nn.Module] | None = build(plugins, "extractor", extractor).tail()
+    return None if load is None else _Tail(load)
+
+
+def _not_installed() -> nn.Module:
+    raise DataMissing("The extractor is not installed. Install the package that brings it.")
 
 
 def _same(one: Any, other: Any) -> bool:

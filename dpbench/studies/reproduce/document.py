@@ -22,8 +22,8 @@ def coverage(root: Path, plugins: Registry) -> tuple[Comparison, ...]:
 
 
 def folder_of(root: Path, study: Study) -> Path:
-    """Return the leaderboard's folder of a study."""
-    return root / INSPECTIONS if study.inspection else root / FIGURES / study.name
+    """Return the leaderboard's folder of a study, which those of one sweep share."""
+    return root / INSPECTIONS if study.inspection else root / FIGURES / (study.sweep or study.name)
 
 
 def cells(comparison: Comparison) -> list[tuple[str, str, str, str]]:
@@ -63,10 +63,11 @@ def page(comparisons: Iterable[Comparison]) -> str:
         "reproduce` lists all of them.",
         "",
         "A study *holds* if every measured number is within 2 points of the paper's, and every ordering that the paper "
-        "states without numbers is found. It *holds in order only* if the pairs that are more than 1 point apart in "
-        "the paper are ordered in the same way: none is reversed beyond both 95% intervals, and for at least half the "
-        "difference exceeds both intervals. Otherwise it *does not hold*. Our features differ from the papers' nearly "
-        "everywhere, so orderings mean more than distances.",
+        "states without numbers is found, with a difference larger than its 95% interval (where seeds do not differ, "
+        "that of drawing the test examples). It *holds in order only* if the pairs that are more than 1 point apart "
+        "in the paper are ordered in the same way: none is reversed beyond both 95% intervals, and for at least half "
+        "the difference exceeds both intervals. Otherwise it *does not hold*. Our features differ from the papers' "
+        "nearly everywhere, so orderings mean more than distances.",
         "",
         "For a theorem, the measured error is compared with the theorem's rate times one constant, which is fitted at "
         "one cell. The theorem *does not hold* if the error of a cell that meets its conditions is more than twice the "
@@ -108,9 +109,10 @@ def _row(row: NumberComparison) -> tuple[str, str, str, str]:
 def _order(found: OrderComparison) -> tuple[str, str, str, str]:
     if found.higher is None or found.lower is None:
         return found.order.says, "stated", "", ""
-    inspected = found.higher.interval.low is None
-    ends = [f"{one.interval.mean:.3f}" if inspected else _percent(one) for one in (found.higher, found.lower)]
-    return found.order.says, "stated", f"{ends[0]} {'>' if found.holds else '<='} {ends[1]}", ""
+    ends = [_percent(one) if one.tested else f"{one.interval.mean:.3f}" for one in (found.higher, found.lower)]
+    if found.doubtful:
+        return found.order.says, "stated", f"{ends[0]} and {ends[1]}: too close to tell", ""
+    return found.order.says, "stated", f"{ends[0]} {'>' if found.holds else '<'} {ends[1]}", ""
 
 
 def _rate(comparison: Comparison) -> list[tuple[str, str, str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from dpbench.studies.inspect.report import Inspection
 from dpbench.studies.reproduce.catalogue import Study
 from dpbench.sweep import Cell, overview
 
-FIXED = ("dataset", "epsilon", "public_fraction", "train_fraction", "learner", "public_dataset")
+FIXED = ("dataset", "extractor", "epsilon", "public_fraction", "train_fraction", "learner", "public_dataset")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,15 @@ class Measurement:
     interval: Interval  # of the accuracy, a share; of the error, beside a rate; or of what an inspection measures
     today: bool  # whether this code sums and adds noise as the code did that measured it
     rate: Rate | None = None
+    tested: int = 0  # test examples that one seed was scored on; 0 for what is not a share of any
+
+    @property
+    def margin(self) -> float:
+        """Half of its 95% interval: over seeds; where they do not differ, of a share of the test examples."""
+        one = self.interval
+        if one.low is not None and one.high is not None and one.high > one.low:
+            return (one.high - one.low) / 2
+        return 1.96 * math.sqrt(one.mean * (1 - one.mean) / self.tested) if self.tested else 0.0
 
 
 def read_measurements(study: Study, folder: Path, plugins: Registry) -> list[Measurement]:
@@ -58,7 +68,8 @@ def _swept(sweep: str, folder: Path, plugins: Registry) -> list[Measurement]:
             rate = _rate(found.grid.plot, cell, result)
             score = metric(result, "error" if rate else "accuracy")
             varied = {axis: one for axis, one in cell.values.items() if "." in axis}  # options of components
-            kept.append(Measurement(varied | axes(cell.spec), score, result.privacy.repeatable, rate))
+            at, today = varied | axes(cell.spec), result.privacy.repeatable
+            kept.append(Measurement(at, score, today, rate, result.task.test))
     return kept
 
 

@@ -1,7 +1,8 @@
 """Ours beside theirs, and the verdict by one rule.
 
 The rule: a study *holds* if every number of the paper that was measured here is met within 2 points (at least met,
-less 2 points, where the paper says "more than"), and every order that it states without numbers is found here.
+less 2 points, where the paper says "more than"), and every order that it states without numbers is found here, by a
+difference beyond its 95% interval.
 It *holds in order only* if, of all pairs that lie more than 1 point apart in the paper, none is reversed beyond both
 95% intervals, and at least half lie the paper's way round beyond them.
 Otherwise it *does not hold*. Numbers that nobody measured here decide nothing; without any, it was *not run*.
@@ -10,13 +11,13 @@ A study of a theorem's rate has the verdict of `rates`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
 
 from dpbench.analysis.plots import axis_text
-from dpbench.records.result import Interval
 from dpbench.studies.figures import literature
 from dpbench.studies.figures.literature import Point
 from dpbench.studies.reproduce.catalogue import At, Order, Study
@@ -60,10 +61,24 @@ class OrderComparison:
 
     @property
     def holds(self) -> bool | None:
-        """Whether ours lie the same way round."""
+        """Whether ours lie the same way round, further apart than chance would put them."""
+        return None if self.difference is None else self.difference > self._margin
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether chance alone could put ours as far apart as they lie."""
+        return self.difference is not None and abs(self.difference) <= self._margin
+
+    @property
+    def difference(self) -> float | None:
+        """What the paper says is higher, less the other."""
         if self.higher is None or self.lower is None:
             return None
-        return self.higher.interval.mean > self.lower.interval.mean
+        return self.higher.interval.mean - self.lower.interval.mean
+
+    @property
+    def _margin(self) -> float:
+        return math.hypot(*(one.margin for one in (self.higher, self.lower) if one))
 
 
 @dataclass(frozen=True)
@@ -110,13 +125,13 @@ def _found(order: Order, ours: Sequence[Measurement]) -> OrderComparison:
 
 
 def _matches(at: At, axes: set[str], ours: Sequence[Measurement]) -> list[Measurement]:
+    if at.get("extractor") not in {one.at.get("extractor") for one in ours}:
+        axes = axes - {"extractor"}  # another stands for the paper's, as the study says
     return [one for one in ours if all(_same(at.get(axis), one.at, axis) for axis in axes)]
 
 
 def _same(theirs: float | str | None, ours: Mapping[str, Any], axis: str) -> bool:
     mine = ours.get(axis)
-    if axis == "extractor" and mine is None:
-        return True  # one stands for the paper's, as the study says
     if theirs == "best":  # of the values of an axis that the paper does not name
         return mine is not None
     return axis_text(theirs) == axis_text(mine)
@@ -156,5 +171,5 @@ def _clearly_above(high: NumberComparison, low: NumberComparison) -> bool:
 
 
 def _interval(row: NumberComparison) -> tuple[float, float]:
-    one: Interval = row.ours.interval  # type: ignore[union-attr]
-    return (one.mean if one.low is None else one.low), (one.mean if one.high is None else one.high)
+    one: Measurement = row.ours  # type: ignore[assignment]
+    return one.interval.mean - one.margin, one.interval.mean + one.margin

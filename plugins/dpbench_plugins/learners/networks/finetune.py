@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -97,14 +96,24 @@ class DPFineTune(Learner):
             raise SpecError(f"Expected momentum={self.momentum} in [0, 1) in learner {self.name!r}.")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return what `thrift` chooses for the head's share of the budget, and the learning rate of the tail."""
+        """Return what `thrift` chooses for the head's share of the budget, and the learning rate of the tail.
+
+        Raises:
+            SpecError: the tail has no such parameters as `parameters` says.
+        """
+        import torch
+
+        from dpbench_plugins.learners.networks.tail import choose_parameters
         from dpbench_plugins.learners.thrift import Thrift
 
+        tail = None if task.tail is None else task.tail()
+        if tail is not None and self.parameters != "head":
+            choose_parameters(tail, self.parameters, self.rank, torch.Generator())
         share = 1.0 if self.parameters == "head" else self.head_share**0.5
         thrift = Thrift(k=self.k, graph=0.0, steps=self.head_steps)
         settled = thrift.auto(task, Budget(budget.epsilon * share, budget.delta, budget.adjacency))
         return {
-            "k": min(settled["k"], _pooled_features(task)),
+            "k": settled["k"] if tail is None else min(settled["k"], _pooled_features(tail, task.example_shape)),
             "head_steps": settled["steps"],
             "head_learning_rate": settled["learning_rate"],
             "learning_rate": float(f"{RATES[self.optimiser] * min(1.0, effective_size(task, budget) / ENOUGH):.2g}"),
@@ -183,12 +192,10 @@ class DPFineTune(Learner):
         return gradients.network_at(average)
 
 
-def _pooled_features(task: Task) -> int:
+def _pooled_features(tail: torch.nn.Module, shape: Sequence[int]) -> int:
     """Return how many features the tail pools to, which its activations do not tell."""
-    if task.tail is None:
-        return math.prod(task.example_shape)
     import torch
 
     with torch.no_grad():
-        found: int = task.tail()(torch.zeros(1, *task.example_shape)).shape[1]
+        found: int = tail(torch.zeros(1, *shape)).shape[1]
     return found

@@ -128,13 +128,9 @@ class TailGradients:
         Raises:
             SpecError: the tail has no such parameters.
         """
-        if which == "lora":
-            _adapt(network.tail, rank, generator)
-            network.requires_grad_(False)
+        trained = [f"tail.{name}" for name in choose_parameters(network.tail, which, rank, generator)]
+        network.requires_grad_(False)
         named = dict(network.named_parameters())
-        trained = _trained(network, which)
-        if not trained:
-            raise SpecError(f"The tail has no parameters of kind {which!r} to train. Set parameters to another kind.")
         units = {name: max(float(named[name].square().mean().sqrt()), SMALLEST) for name in trained}
         for name in trained:  # a product's second factor is published as zeros, and moves as the first does
             if name.endswith("up.weight"):
@@ -240,10 +236,17 @@ def _depthwise_rows(layer: nn.Conv2d, given: Tensor, gradient: Tensor) -> Tensor
     return torch.stack(taps, 2)
 
 
-def _trained(network: TunedNetwork, which: str) -> list[str]:
-    """Return the names of the tail's trained parameters: convolutions' and linear layers' alone."""
-    found = {name: one for name, one in network.named_modules() if isinstance(one, nn.Conv2d | nn.Linear)}
-    layers = {name: one for name, one in found.items() if name != "head"}
+def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.Generator) -> list[str]:
+    """Return the names of what is trained: parameters of convolutions and linear layers alone.
+
+    `lora` adds adapters to the tail in place.
+
+    Raises:
+        SpecError: the tail has no such parameters.
+    """
+    if which == "lora":
+        _adapt(tail, rank, generator)
+    layers = {name: one for name, one in tail.named_modules() if isinstance(one, nn.Conv2d | nn.Linear)}
     *_, last = ("", *layers)
     kept: Mapping[str, Callable[[str, str], bool]] = {
         "bias": lambda name, kind: kind == "bias",
@@ -251,12 +254,15 @@ def _trained(network: TunedNetwork, which: str) -> list[str]:
         "last": lambda name, kind: name == last,
         "all": lambda name, kind: True,
     }
-    return [
+    chosen = [
         f"{name}.{kind}"
         for name, layer in layers.items()
         for kind, _ in layer.named_parameters()
         if kept[which](name, kind)
     ]
+    if not chosen:
+        raise SpecError(f"The tail has no parameters of kind {which!r} to train. Set parameters to another kind.")
+    return chosen
 
 
 def _adapt(tail: nn.Module, rank: int, generator: torch.Generator) -> None:

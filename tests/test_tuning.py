@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
@@ -19,9 +20,25 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from dpbench import Blocks, Budget, Chunk, Curator, Learner, Predict, ProbeLearner, PublicData, Release, SpecError, Task
+from dpbench import (
+    Blocks,
+    Budget,
+    Chunk,
+    Curator,
+    Learner,
+    Predict,
+    ProbeLearner,
+    PublicData,
+    Release,
+    SpecError,
+    Task,
+    registry,
+)
 from dpbench.errors import PrivacyError
+from dpbench.harness.rerun import search_again
 from dpbench.harness.roles import Roles
+from dpbench.harness.run import run
+from dpbench.harness.shared import SharedWork
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning import trials
 from dpbench.harness.tuning.folds import folds_of
@@ -29,6 +46,7 @@ from dpbench.harness.tuning.simulated import simulated
 from dpbench.harness.tuning.together import fit_together
 from dpbench.harness.tuning.trials import Bench
 from dpbench.privacy.core.rows import PrivateRows
+from dpbench.records.result import Result
 from dpbench.records.search import ResolvedSearch, Search, Selection
 from dpbench.records.spec import make_spec
 from dpbench.registry.components import resolve_search
@@ -147,14 +165,23 @@ def chosen(learner: Learner, space: dict[str, Any], rule: str = "public-validati
 
 @given(SPACES, st.integers(1, 20), st.integers(0, 9))
 def test_a_space_is_tried_whole_and_in_order_or_drawn_from(space: dict[str, list[int]], tries: int, seed: int) -> None:
-    whole = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+    names = sorted(space)
+    whole = [dict(zip(names, values, strict=True)) for values in itertools.product(*(space[name] for name in names))]
     found, draw = spaces.list_settings(space, tries, seed)
-    assert (found, draw) == spaces.list_settings(space, tries, seed)
+    assert (found, draw) == spaces.list_settings(dict(reversed(space.items())), tries, seed)
     if len(whole) <= tries:
         assert (found, draw) == (whole, "grid")
         return
     places = [whole.index(setting) for setting in found]
     assert (places, len(places), draw) == (sorted(set(places)), tries, "random")
+
+
+def test_a_search_is_made_again_from_a_written_result_to_the_same_scores(tmp_path: Path) -> None:
+    space = {"steps": [20, 60], "k": [10, 20]}  # a file of JSON sorts them
+    search = {"rule": "public-validation", "space": space}
+    spec = make_spec({"learner": "whitened", "dataset": "digits", "seeds": 1, "search": search}, "the test")
+    written = Result.read(run(spec, device="cpu", sharing="board").write(tmp_path))
+    assert search_again(written, registry.load(), "cpu", SharedWork()) == written.search
 
 
 def test_another_seed_draws_other_settings_even_of_a_huge_space() -> None:

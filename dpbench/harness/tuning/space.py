@@ -19,9 +19,13 @@ Space = Mapping[str, Sequence[Any]]
 def list_settings(space: Space, tries: int, seed: int) -> tuple[list[Setting], Literal["grid", "random"]]:
     """Return the whole grid, or `tries` different settings of it drawn at random, in the grid's order.
 
+    Names vary in alphabetical order, the last one fastest: the noise of a setting follows from its place, and a result
+    that was written and read again has its names in that order.
+
     >>> list_settings({"k": (10, 40), "steps": (30, 60)}, 10, 0)[0][1]
     {'k': 10, 'steps': 60}
     """
+    space = {name: space[name] for name in sorted(space)}
     total = count_settings(space)
     if total <= tries:
         return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())], "grid"

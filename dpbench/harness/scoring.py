@@ -40,7 +40,8 @@ def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
     scores = torch.cat(parts)
     if not bool(scores.isfinite().all()):
         raise ComponentFailed(
-            "The predictor returned scores that are not finite: training diverged. Lower its learning rate."
+            "The predictor returned scores that are not finite: training diverged. If the learner has a learning rate, "
+            "lower it."
         )
     if not torch.allclose(scores[:few], alone, rtol=TOLERANCE, atol=TOLERANCE * float(scores.abs().mean())):
         raise ComponentFailed(

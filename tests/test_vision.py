@@ -9,7 +9,7 @@ from typing import ClassVar, get_args
 import numpy as np
 import pytest
 import torch
-from dpbench_plugins.extractors.vision import Photographs, Views
+from dpbench_plugins.extractors.vision import Photographs, Views, round_to_bfloat16
 from PIL import Image
 from torch import Tensor
 
@@ -109,3 +109,26 @@ def test_images_have_the_size_that_is_asked_for(name: str, options: dict[str, ob
 def test_a_size_that_a_network_does_not_take_is_refused(name: str, options: dict[str, object], says: str) -> None:
     with pytest.raises(SpecError, match=says):
         built(name, options)
+
+
+def test_a_processor_without_bfloat16_rounds_what_layers_read_and_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = features(images())
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    rounded = Tiny(precision="bfloat16").open(CPU)(images())
+    assert rounded.dtype == torch.float32
+    assert 0 < (rounded - exact).norm() / exact.norm() < 0.02
+    layer = torch.nn.Linear(64, 5)
+    seen, (weight, bias) = torch.randn(3, 64), (one.detach().bfloat16().float() for one in layer.parameters())
+    expected = (seen.bfloat16().float() @ weight.T + bias).bfloat16().float()
+    assert torch.equal(round_to_bfloat16(layer)(seen), expected)
+
+
+def test_many_images_are_seen_a_few_at_once() -> None:
+    many = images().repeat(20, 1, 1, 1)
+    seen: list[int] = []
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.AdaptiveAvgPool2d(1))
+    network.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    embed = Tiny().features_of(network, CPU)
+    wide = torch.nn.functional.interpolate(many, 224)
+    assert torch.allclose(embed(wide), torch.cat([embed(one[None]) for one in wide]), atol=1e-5)
+    assert max(seen) == 4

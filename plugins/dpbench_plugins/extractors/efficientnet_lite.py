@@ -107,11 +107,13 @@ class EfficientNetLite(Photographs):
         """Return the network (c, 3, size, size) -> (c, 1280), or up to `layer`, in evaluation mode."""
         from torch import nn
 
-        network = self._network()
-        if self.layer is None:
-            return self.features_of(network, device)
+        from dpbench_plugins.extractors.folding import fold
+
+        network, size = self._network().eval(), self.size or self.side
+        if self.layer is None:  # padding of one size is made constant: a second scale has another
+            return self.features_of(network if self._scaled else fold(network, (3, size, size)), device)
         first = nn.Sequential(network.conv_stem, network.bn1, *network.blocks[: self._stages])
-        return self.activations_of(first, device)
+        return self.activations_of(fold(first, (3, size, size)), device)
 
     def tail(self) -> Callable[[], nn.Module] | None:
         """Return what loads the stages behind `layer`, the last convolution and the pooling, statistics folded."""

@@ -20,6 +20,7 @@ Views = Literal["one", "mirror", "scales", "both"]
 Precision = Literal["float32", "bfloat16"]
 SMALLEST = 32  # pixels: most networks halve the side five times
 SMALLER = 0.75  # the side of the second scale, as a part of the first
+AT_ONCE = 4 * 224**2  # pixels that a processor's network sees at once: the layers of more leave its cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +30,9 @@ class Photographs(Extractor):
     `size` is the side of the square that it sees, in pixels (without: that of the weights). `views` averages the
     features of each image over several views of it: the image and its `mirror` image, two `scales` (the second three
     quarters of the first), or `both` (four views). `precision=bfloat16` computes with 8 bits of precision: three times
-    as fast where the processor has such instructions, and features a few percent off those of `float32`, by other bits
-    on other processors.
+    as fast where the processor has such instructions, and features a few percent off those of `float32`. Processors
+    without them compute in float32 and round what convolutions and linear layers read and return, so features differ
+    between processors in their last bits only.
     """
 
     size: int | None = None
@@ -71,14 +73,12 @@ class Photographs(Extractor):
         """Return the map (c, 3, h, w) -> (c, d) of a network in evaluation mode: batch norm uses stored statistics."""
         import torch
 
-        network = network.eval().requires_grad_(False).to(device).to(memory_format=torch.channels_last)
-        fast = self.precision == "bfloat16"
+        network, fast = self._laid_out(network, device)
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, h, w) -> (c, d)
             with torch.inference_mode():
-                views = [view.to(memory_format=torch.channels_last) for view in self._seen(images.to(device))]
                 with torch.autocast(device.type, torch.bfloat16, enabled=fast):
-                    features = [network(view).flatten(1).float() for view in views]
+                    features = [_in_parts(network, view).flatten(1).float() for view in self._seen(images.to(device))]
                 return torch.stack(features).mean(0)
 
         return embed
@@ -90,15 +90,23 @@ class Photographs(Extractor):
         """
         import torch
 
-        network = network.eval().requires_grad_(False).to(device).to(memory_format=torch.channels_last)
-        fast = self.precision == "bfloat16"
+        network, fast = self._laid_out(network, device)
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, h, w) -> (c, channels, h', w')
             with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=fast):
-                found: Tensor = network(images.to(device).to(memory_format=torch.channels_last))
-                return found.to(torch.float16).contiguous()
+                return _in_parts(network, images.to(device)).to(torch.float16).contiguous()
 
         return embed
+
+    def _laid_out(self, network: torch.nn.Module, device: torch.device) -> tuple[torch.nn.Module, bool]:
+        """Return the network on its device, in evaluation mode, and whether torch is to compute in bfloat16."""
+        import torch
+
+        network = network.eval().requires_grad_(False).to(device).to(memory_format=torch.channels_last)
+        fast = self.precision == "bfloat16"
+        if fast and device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            return round_to_bfloat16(network), False  # torch's own convolutions take ten times as long as float32's
+        return network, fast
 
     def _seen(self, images: Tensor) -> Iterator[Tensor]:
         """Yield the views of images (c, 3, h, w), each (c, 3, h', w')."""
@@ -112,3 +120,34 @@ class Photographs(Extractor):
             yield scale
             if self.views in {"mirror", "both"}:
                 yield scale.flip(3)
+
+
+def _in_parts(network: torch.nn.Module, images: Tensor) -> Tensor:
+    """Return what a network makes of images (c, 3, h, w), of few at once on a processor."""
+    import torch
+
+    height, width = images.shape[2:]
+    few = max(1, AT_ONCE // (height * width)) if images.device.type == "cpu" else len(images)
+    parts = images.to(memory_format=torch.channels_last).split(few)
+    return torch.cat([network(part) for part in parts])
+
+
+def round_to_bfloat16(network: torch.nn.Module) -> torch.nn.Module:
+    """Have a network's convolutions and linear layers round as bfloat16 ones do, in float32 and in place.
+
+    Their weights, what they read and what they return are rounded; sums are float32's, as bfloat16 instructions have
+    them.
+    """
+    from torch import nn
+
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            for weight in layer.parameters():
+                weight.data = _rounded(weight.data)
+            layer.register_forward_pre_hook(lambda _, given: tuple(map(_rounded, given)))
+            layer.register_forward_hook(lambda _, given, gave: _rounded(gave))
+    return network
+
+
+def _rounded(values: Tensor) -> Tensor:
+    return values.bfloat16().float()

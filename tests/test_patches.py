@@ -86,7 +86,9 @@ def test_images_may_have_any_size(size: int) -> None:
     assert found.shape == (4,) and bool(found.isfinite().all())
 
 
-def test_eight_bits_of_precision_are_close() -> None:
+@pytest.mark.parametrize("instructions", [False, True])
+def test_eight_bits_of_precision_are_close(instructions: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: instructions)
     image = weights.image()
     exact, fast = features(SMALL, image), features(replace(SMALL, precision="bfloat16"), image)
     assert not torch.equal(exact, fast)

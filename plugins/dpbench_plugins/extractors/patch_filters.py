@@ -28,10 +28,13 @@ class Filters:
 
     whiten: Tensor  # (p, p), symmetric
     filters: Tensor  # (filters, p); the second half mirrors the first
+    rounds: bool = False  # float32 products of numbers with 8 bits of precision, in place of bfloat16 ones
 
     def respond(self, patches: Tensor) -> Tensor:
         """Return the cosines (n, filters) between filters and whitened patches (n, p), in the precision of filters."""
         units = normalize(normalise(patches) @ self.whiten, dim=1)
+        if self.rounds:
+            return _rounded(_rounded(units) @ _rounded(self.filters).T)
         return units.to(self.filters.dtype) @ self.filters.T
 
 
@@ -49,6 +52,10 @@ def draw_filters(options: Patches) -> Filters:
     half = options.filters // 2
     chosen = torch.cat([patches[:half], mirrored[:half]]).double()
     return Filters(whiten.float(), normalize(chosen @ whiten, dim=1).float())
+
+
+def _rounded(values: Tensor) -> Tensor:
+    return values.bfloat16().float()
 
 
 def patches_of(images: Tensor, side: int) -> Tensor:

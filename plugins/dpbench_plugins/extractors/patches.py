@@ -36,7 +36,7 @@ class Patches(Extractor):
 
     Images are resized to `size` x `size`; those of the random processes have the next power of two as their side, 8 at
     least. `precision=bfloat16` computes the responses with 8 bits of precision: extraction is 1.4 times as fast where
-    the processor has such instructions.
+    the processor has such instructions. Where it has none, responses are computed in float32 and rounded.
 
     Differs from the papers, whose filters are patches or clusters of the training images.
     """
@@ -90,9 +90,10 @@ class Patches(Extractor):
 
         from dpbench_plugins.extractors.patch_filters import Filters, draw_filters, patches_of
 
-        drawn = draw_filters(self)
-        kind = torch.bfloat16 if self.precision == "bfloat16" else torch.float32
-        filters = Filters(drawn.whiten.to(device), drawn.filters.to(device, kind))
+        drawn, short = draw_filters(self), self.precision == "bfloat16"
+        rounds = short and device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        kind = torch.bfloat16 if short and not rounds else torch.float32
+        filters = Filters(drawn.whiten.to(device), drawn.filters.to(device, kind), rounds)
         places = self.size - self.patch + 1
 
         def features(images: Tensor) -> Tensor:  # (c, 3, size, size) -> (c, d)

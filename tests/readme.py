@@ -161,8 +161,9 @@ def ladder_table(family: str) -> str:
             found.setdefault((entry.learner, entry.selection), {})[standing.board.epsilon] = entry
     epsilons = [standing.board.epsilon for standing in standings]
     lines = [f"| learner | {' | '.join(f'ε {epsilon:g}' for epsilon in epsilons)} |", "|---|" + "---|" * len(epsilons)]
-    best = {epsilon: max(_points(at[epsilon]) for at in found.values() if epsilon in at) for epsilon in epsilons}
-    for name, at in sorted(found.items(), key=lambda row: _place(row[1], best)):
+    metric = standings[0].board.metric
+    best = {epsilon: max(_points(at[epsilon], metric) for at in found.values() if epsilon in at) for epsilon in epsilons}
+    for name, at in sorted(found.items(), key=lambda row: _place(row[1], best, metric)):
         cells = [_both(at[epsilon]) if epsilon in at else "" for epsilon in epsilons]
         lines.append(f"| {_row(*name, at)} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -179,18 +180,18 @@ def lead_table() -> str:
         ahead: dict[str, list[float]] = {rule: [] for rule in RULES}
         behind, first, boards = [(0.0, "")], 0, 0  # nobody is ahead
         for standing in _family(family):
-            by_rule = {rule: _of(standing, rule) for rule in RULES}
+            by_rule, metric = {rule: _of(standing, rule) for rule in RULES}, standing.board.metric
             ours = by_rule["default"].get("thrift")
             if ours is None:
                 continue
             boards, first = boards + 1, first + (ours.rank == 1)
             for rule, entries in by_rule.items():
                 if standing.board.epsilon <= 1 and "pillar" in entries:
-                    ahead[rule].append(_points(ours) - _points(entries["pillar"]))
+                    ahead[rule].append(_points(ours, metric) - _points(entries["pillar"], metric))
                 for entry in entries.values():
                     if entry.role == "entry" and entry is not ours and entry.reads != "features and labels":
                         named = f"`{entry.learner}`, {RULES[rule]}, ε {standing.board.epsilon:g}"
-                        behind.append((_points(entry) - _points(ours), named))
+                        behind.append((_points(entry, metric) - _points(ours, metric), named))
         worst, who = max(behind)
         means = [f"{sum(points) / len(points):+.1f}" if points else "" for points in ahead.values()]
         lines.append(
@@ -204,10 +205,10 @@ def _family(family: str) -> list[Standing]:
     return sorted(found, key=lambda standing: standing.board.epsilon)
 
 
-def _place(at: Mapping[float, Entry], best: Mapping[float, float]) -> tuple[bool, float]:
+def _place(at: Mapping[float, Entry], best: Mapping[float, float], metric: Metric) -> tuple[bool, float]:
     """Return where a row stands: references last, then by how far it is behind the best, over the epsilons it has."""
     reference = next(iter(at.values())).role != "entry"
-    return reference, sum(best[epsilon] - _points(entry) for epsilon, entry in at.items()) / len(at)
+    return reference, sum(best[epsilon] - _points(entry, metric) for epsilon, entry in at.items()) / len(at)
 
 
 def _row(learner: str, selection: str, at: Mapping[float, Entry]) -> str:
@@ -219,8 +220,8 @@ def _row(learner: str, selection: str, at: Mapping[float, Entry]) -> str:
     return f"`{learner}`" + (f" ({', '.join(words)})" if words else "")
 
 
-def _points(entry: Entry) -> float:
-    return 100 * entry.metrics["accuracy"].mean
+def _points(entry: Entry, metric: Metric) -> float:
+    return 100 * entry.metrics[metric].mean
 
 
 def _both(entry: Entry) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dpbench.board.distance import behind
 from dpbench.board.index import Entry, Standing
 
 COLUMN, ROW, LEFT, TOP = 13, 20, 108, 62  # pixels
@@ -47,11 +48,11 @@ def draw(groups: Iterable[Group]) -> str:
 
 def _learners(standings: Iterable[Standing]) -> list[str]:
     """Return the learners by how far they are behind on average, the closest first."""
-    behind: dict[str, list[float]] = {}
+    gaps: dict[str, list[float]] = {}
     for standing in standings:
         for entry in _defaults(standing):
-            behind.setdefault(entry.learner, []).append(_behind(standing, entry))
-    return sorted(behind, key=lambda name: sum(behind[name]) / len(behind[name]))
+            gaps.setdefault(entry.learner, []).append(behind(standing, entry))
+    return sorted(gaps, key=lambda name: sum(gaps[name]) / len(gaps[name]))
 
 
 def _group(group: Group, left: int, learners: list[str]) -> Iterator[str]:
@@ -66,10 +67,10 @@ def _group(group: Group, left: int, learners: list[str]) -> Iterator[str]:
 
 
 def _cell(x: int, y: int, standing: Standing, entry: Entry) -> str:
-    behind = _behind(standing, entry)
-    shade = SHADES[sum(behind > step for step in STEPS)]
+    gap = 100 * behind(standing, entry)
+    shade = SHADES[sum(gap > step for step in STEPS)]
     box = f'<rect x="{x}" y="{y}" width="{COLUMN - 1}" height="{ROW - 1}" fill="{shade}"/>'
-    dot = PAPER if behind <= STEPS[1] else INK
+    dot = PAPER if gap <= STEPS[1] else INK
     return box + (f'<circle cx="{x + 6}" cy="{y + 9.5}" r="2" fill="{dot}"/>' if entry.rank == 1 else "")
 
 
@@ -88,9 +89,3 @@ def _text(x: float, y: float, said: str, anchor: str = "start", size: int = 11) 
 
 def _defaults(standing: Standing) -> list[Entry]:
     return [one for one in standing.entries if one.role == "entry" and one.selection == "default"]
-
-
-def _behind(standing: Standing, entry: Entry) -> float:
-    """Return how many points an entry is behind the best one of its board, by the board's metric."""
-    scores = [one.metrics[standing.board.metric].mean for one in standing.entries if one.role == "entry"]
-    return 100 * (max(scores) - entry.metrics[standing.board.metric].mean)

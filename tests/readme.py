@@ -92,11 +92,14 @@ PAGES = [README, *(Page(file) for file in sorted(DOCS.rglob("*.md")))]
 
 def head_table() -> str:
     """Return one line a board of epsilon 1 that has results: who is first, and what no privacy would give."""
-    lines = ["| board | rank 1 | best private score | `non-private` |", "|---|---|---|---|"]
+    lines = [
+        "| board | rank 1 | best private score | rank 1 with public labels | `non-private` |",
+        "|---|---|---|---|---|",
+    ]
     for standing in (one for one in _filled() if one.board.epsilon == 1):
         first, _, ceiling = _told(standing)
         scores = [_percent(standing, found) for found in (first, ceiling)]
-        cells = [standing.board.title, _names(first), *scores]
+        cells = [standing.board.title, _names(first), scores[0], _with_labels(standing), scores[1]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -105,15 +108,15 @@ def boards_table() -> str:
     """Return one line a board that has results: who is first, beside public labels alone and no privacy."""
     lines = [
         "| board | entries | rank 1 | best private score | best on how many of 1,000 random halves "
-        "| worth in public labels | all public labels alone | `non-private` |",
-        "|---|---|---|---|---|---|---|---|",
+        "| worth in public labels | rank 1 with public labels | all public labels alone | `non-private` |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for standing in _filled():
         first, *_ = found = _told(standing)
         scores = [_percent(standing, entries) for entries in found]
         cells = [standing.board.title, str(len(_of_role(standing, "entry"))), _names(first)]
         halves = f"{standing.stability.first:,}" if standing.stability else ""
-        cells += [scores[0], halves, str(first[0].worth or ""), *scores[1:]]
+        cells += [scores[0], halves, str(first[0].worth or ""), _with_labels(standing), *scores[1:]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -133,12 +136,17 @@ def distances_table() -> str:
 
 
 def _told(standing: Standing) -> tuple[list[Entry], list[Entry], list[Entry]]:
-    """Return who is on rank 1, who reads public labels alone, and the ceiling."""
-    ranked = _of_role(standing, "entry")
-    first = [entry for entry in ranked if entry.rank == ranked[0].rank]
+    """Return who is on rank 1 without public labels, who reads these alone, and the ceiling."""
+    first = [entry for entry in _of_role(standing, "entry") if entry.rank == 1 and not entry.reads_labels]
     alone = _of_role(standing, "control")
     alone.sort(key=lambda entry: entry.selection != "default")  # whose learning curve it is
     return first, alone, _of_role(standing, "ceiling")
+
+
+def _with_labels(standing: Standing) -> str:
+    """Return who reads public labels and is on rank 1 of all entries, with the best of their scores."""
+    first = [entry for entry in _of_role(standing, "entry") if entry.rank == 1 and entry.reads_labels]
+    return f"{_names(first)}: {_percent(standing, first)}" if first else ""
 
 
 def _of_role(standing: Standing, role: str) -> list[Entry]:
@@ -162,7 +170,9 @@ def ladder_table(family: str) -> str:
     epsilons = [standing.board.epsilon for standing in standings]
     lines = [f"| learner | {' | '.join(f'ε {epsilon:g}' for epsilon in epsilons)} |", "|---|" + "---|" * len(epsilons)]
     metric = standings[0].board.metric
-    best = {epsilon: max(_points(at[epsilon], metric) for at in found.values() if epsilon in at) for epsilon in epsilons}
+    best = {
+        epsilon: max(_points(at[epsilon], metric) for at in found.values() if epsilon in at) for epsilon in epsilons
+    }
     for name, at in sorted(found.items(), key=lambda row: _place(row[1], best, metric)):
         cells = [_both(at[epsilon]) if epsilon in at else "" for epsilon in epsilons]
         lines.append(f"| {_row(*name, at)} | {' | '.join(cells)} |")
@@ -239,6 +249,8 @@ LADDERS = {
     "pneumonia-lite0": "Chest X-rays",
     "fashion-mnist-lite0-128": "Fashion-MNIST",
     "digits": "Digits",
+    "ham10000-lesion-lite0-128": "Skin lesions, ε for a lesion",
+    "ham10000-image-lite0-128": "Skin lesions, ε for an image",
 }
 OTHERS = ("cifar10-randp", "cifar10-lite012")
 

@@ -43,8 +43,10 @@ def _plain(page: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", "", page)).strip()
 
 
-def _first(standing: Standing) -> list[str]:
-    return list(dict.fromkeys(entry.learner for entry in standing.entries if entry.rank == 1))
+def _first(standing: Standing, *, labels: bool | None = None) -> list[str]:
+    """Return who is on rank 1, of those who read public labels or do not where `labels` says so."""
+    first = [entry for entry in standing.entries if entry.rank == 1]
+    return list(dict.fromkeys(one.learner for one in first if labels is None or one.reads_labels is labels))
 
 
 def _ranked(standing: Standing) -> int:
@@ -94,9 +96,21 @@ def test_a_board_says_how_stable_its_first_entry_is_and_draws_what_entries_cost(
     best = standing.entries[0].learner
     assert f"On {found.halves:,} random halves of the test set, {best} has the highest mean on {found.first:,}" in page
     assert found.first <= found.shared <= found.halves == 1000
-    tied = sum(entry.rank == 1 for entry in standing.entries)
+    tied = sum(entry.rank == 1 and not entry.reads_labels for entry in standing.entries)
     said = f"one of the {tied} entries on rank 1 has it on {found.shared:,}"
     assert said in page if tied > 1 else "entries on rank 1" not in page
+
+
+@pytest.mark.parametrize("standing", FILLED, ids=lambda one: one.board.name)
+def test_entries_that_read_public_labels_are_ranked_among_all_and_the_others_without_them(standing: Standing) -> None:
+    ranked = [entry for entry in standing.entries if entry.rank]
+    assert ranked == sorted(ranked, key=lambda one: (one.reads_labels, one.rank))
+    for entry in ranked:
+        rivals = [one for one in ranked if entry.reads_labels or not one.reads_labels]
+        scores = [one.metrics[standing.board.metric].mean for one in rivals]
+        mine = entry.metrics[standing.board.metric].mean
+        assert 1 <= (entry.rank or 0) <= 1 + sum(score > mine for score in scores)
+        assert entry.rank == 1 or mine < max(scores)
 
 
 def test_the_index_has_the_distances_of_its_boards_and_says_how_it_ranks() -> None:
@@ -159,7 +173,7 @@ def test_the_map_marks_as_tied_whom_the_index_ranks_first_and_counts_as_it_does(
         assert of_it == set(_first(standing))
     page = maps[0]
     results = sum(len(standing.entries) for standing in FILLED)
-    assert f"Of all {results} results" in " ".join(page.split())
+    assert f"Of all {results:,} results" in " ".join(page.split())
     assert f"{sum(map(_ranked, FILLED))} entries on {len(FILLED)} boards" in " ".join(page.split())
 
 
@@ -183,15 +197,19 @@ def test_readme_and_documentation_say_the_same() -> None:
             shown = [one for one in FILLED if page is not readme.README or one.board.epsilon == 1]
             assert set(said) == {standing.board.title for standing in shown}
             for standing in shown:
-                row, ranks = said[standing.board.title], dict.fromkeys(_first(standing), 0)
+                row = said[standing.board.title]
+                first = {labels: dict.fromkeys(_first(standing, labels=labels), 0) for labels in (False, True)}
                 for entry in reversed(standing.entries):
                     if entry.rank == 1:
-                        ranks[entry.learner] = entry.uncorrected_rank or 0
-                names = [f"`{name}`" + (f" ({rank})" if rank != 1 else "") for name, rank in ranks.items()]
-                assert row["rank 1"] == ", ".join(names)
+                        first[entry.reads_labels][entry.learner] = entry.uncorrected_rank or 0
+                without, with_labels = (
+                    ", ".join(f"`{name}`" + (f" ({rank})" if rank != 1 else "") for name, rank in found.items())
+                    for found in first.values()
+                )
+                assert row["rank 1"] == without
+                assert row["rank 1 with public labels"].partition(":")[0] == with_labels
                 halves = f"{standing.stability.first:,}" if standing.stability else ""
                 assert row.get("best on how many of 1,000 random halves", halves) == halves
-                assert re.findall("`([^`]+)`", row["rank 1"]) == _first(standing)
                 assert row.get("entries", str(_ranked(standing))) == str(_ranked(standing))
     assert tables == 2
 

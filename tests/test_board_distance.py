@@ -69,6 +69,18 @@ def test_a_board_without_the_learner_is_left_out_of_its_mean() -> None:
     assert found.points == pytest.approx(10) and found.boards == 1
 
 
+def test_only_entries_that_read_public_labels_are_compared_with_those_that_do() -> None:
+    reads = entry("reader", 0.9).model_copy(update={"reads": "features and labels"})
+    other = entry("poor-reader", 0.7).model_copy(update={"reads": "features and labels"})
+    whole = board({"a": 0.8, "b": 0.75})
+    whole = whole.model_copy(update={"entries": (*whole.entries, reads, other)})
+    assert [of(name, whole).points for name in ("a", "b", "reader", "poor-reader")] == pytest.approx([0, 5, 0, 20])
+    poor = whole.model_copy(update={"entries": (*whole.entries[:2], other)})
+    assert of("poor-reader", poor).points == pytest.approx(10)
+    alone = whole.model_copy(update={"entries": (reads, other)})
+    assert of("poor-reader", alone).points == pytest.approx(20)
+
+
 def test_lines_and_unranked_results_neither_count_nor_are_the_best() -> None:
     one = board({"a": 0.8, "b": 0.7})
     line = entry("non-private", 0.99).model_copy(update={"role": "ceiling", "rank": None})

@@ -18,7 +18,7 @@ from dpbench.analysis.paired import (
     holm,
     scores_of,
 )
-from dpbench.board.ranking import order_of, ranks, uncorrected_ranks
+from dpbench.board.ranking import order_of, rank_groups, ranks, uncorrected_ranks
 from dpbench.records.board import find_board
 from tests import boards
 
@@ -123,6 +123,13 @@ def scored(*means: float, spread: float = 0.01) -> list[Scores]:
 def test_ranks_are_places_shared_with_the_best_entry_that_does_not_differ() -> None:
     entries = scored(0.9, 0.899, 0.8, 0.799, 0.798, 0.5)
     assert ranks(entries) == uncorrected_ranks(entries) == [1, 1, 3, 3, 3, 6]
+
+
+def test_only_entries_that_read_public_labels_are_ranked_among_those_that_do() -> None:
+    entries = scored(0.9, 0.899, 0.8, 0.799, 0.5)
+    assert rank_groups(entries, [True, False, False, True, False]) == [(1, 1), (1, 1), (2, 2), (3, 3), (3, 3)]
+    assert rank_groups(entries, [False] * 5) == rank_groups(entries, [True] * 5)
+    assert rank_groups([], []) == []
 
 
 def test_holm_refuses_what_the_textbook_refuses() -> None:

@@ -22,7 +22,7 @@ from dpbench.board.entry import entry_of
 from dpbench.board.exchange import check_curves, curve_of, worth
 from dpbench.board.folder import boards_of
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.ranking import SENTENCE, order_of, ranks, uncorrected_ranks
+from dpbench.board.ranking import SENTENCE, order_of, rank_groups
 from dpbench.board.stability import stability
 from dpbench.board.verify.audits import check_audits, find_audit
 from dpbench.board.verify.checks import CheckedFile
@@ -156,18 +156,25 @@ def _standing(board: Board, results: list[CheckedFile], known: Expectations, roo
     entries.sort(key=lambda pair: (-order_of(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     scores = [scores_of(result, board.metric) for _, result in ranked]
-    places, uncorrected = ranks(scores), uncorrected_ranks(scores)
+    places = rank_groups(scores, [entry.reads_labels for entry, _ in ranked])
     first = [
         entry.model_copy(update={"rank": rank, "uncorrected_rank": other})
-        for (entry, _), rank, other in zip(ranked, places, uncorrected, strict=True)
+        for (entry, _), (rank, other) in zip(ranked, places, strict=True)
     ]
+    first.sort(key=lambda entry: entry.reads_labels)  # stable: each group stays in order
     rest = [entry for entry, _ in entries if entry.role != "entry"]
     facts = _facts(results[0].result) if results and results[0].result else _facts_of_none(board, plugins)
     above = _above(entries, board, plugins)
+    alone = [one for one, (entry, _) in zip(scores, ranked, strict=True) if not entry.reads_labels]
+    tied = sum(entry.rank == 1 and not entry.reads_labels for entry in first)
     return Standing(
-        board=board, digest=board.digest, entries=(*first, *rest), above=above,
-        stability=stability(scores, places.count(1)), **facts,
-    )  # fmt: skip
+        board=board,
+        digest=board.digest,
+        entries=(*first, *rest),
+        above=above,
+        stability=stability(alone, tied),
+        **facts,
+    )
 
 
 def _above(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Registry) -> str:

@@ -1,8 +1,9 @@
 """One number a learner over all boards: how far it is behind the best entry at its defaults, in points.
 
 - **Which boards count**: every board on which the learner has a ranked entry whose settings are its defaults. Its
-  distance there is the mean of the board's best ranked entry, whatever that one's settings and whatever public data it
-  reads, less its own, by the board's metric. The best entry itself has 0.
+  distance there is the mean of the best ranked entry that reads no more than it does, whatever that one's settings,
+  less its own, by the board's metric: a learner that reads no public labels is compared with entries that read none,
+  and one that does with all. The best entry itself has 0.
 - **How they are averaged**: over ε within a family (boards that differ in ε alone), over families within a dataset,
   and then over datasets. So a dataset with many boards weighs no more than one with few.
 - **What is missing** is left out and not filled in: a learner is held to the boards where it stands, and `boards` and
@@ -40,7 +41,7 @@ def distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
     for standing in standings:
         data, family = str(standing.board.dataset), standing.board.family
         for entry in _at_defaults(standing):
-            gaps[entry.learner][data][family].append(_behind(standing, entry))
+            gaps[entry.learner][data][family].append(100 * behind(standing, entry))
     found = [_distance(learner, by_data) for learner, by_data in gaps.items()]
     return tuple(sorted(found, key=lambda one: (-one.data_sets, one.points, one.learner)))
 
@@ -55,10 +56,16 @@ def _at_defaults(standing: Standing) -> list[Entry]:
     return list(found.values())
 
 
-def _behind(standing: Standing, entry: Entry) -> float:
+def behind(standing: Standing, entry: Entry) -> float:
+    """Return how far a ranked entry is behind the best one that reads no more than it does, in shares of 1."""
     metric = standing.board.metric
-    best = max(one.metrics[metric].mean for one in standing.entries if one.role == "entry")
-    return 100 * (best - entry.metrics[metric].mean)
+    return best_score(standing, labels=entry.reads_labels) - entry.metrics[metric].mean
+
+
+def best_score(standing: Standing, *, labels: bool) -> float:
+    """Return the best mean of a board with ranked entries, by its metric: of all, or of those that read no labels."""
+    ranked = [one for one in standing.entries if one.role == "entry"]
+    return max(one.metrics[standing.board.metric].mean for one in ranked if labels or not one.reads_labels)
 
 
 def _distance(learner: str, gaps: Gaps) -> Distance:

@@ -101,7 +101,7 @@ class Entry(_Record):
     id: str  # the result file's name without its ending: unique on its board, safe as a file name
     file: str  # the result, relative to the leaderboard's folder: results/<board>/<id>.json
     role: Role
-    rank: int | None  # shared by entries that are tied with the best of them; None unless the role is entry
+    rank: int | None  # among those that read no more; shared by ties with the best; None unless the role is entry
     uncorrected_rank: int | None = None  # where every comparison is taken by itself; see `Index.ranking`
     why: str = ""  # it is not ranked
     learner: str
@@ -135,13 +135,18 @@ class Entry(_Record):
     plugin: ComponentOrigin
 
     @property
+    def reads_labels(self) -> bool:
+        """Whether the learner reads public labels: it is then compared with all entries, and others without it."""
+        return self.reads == "features and labels"
+
+    @property
     def compute(self) -> float:
         """Seconds of one fit: of processors where it ran on those, which neighbours do not slow; else on the clock."""
         return self.seconds if self.cpu_seconds is None else self.cpu_seconds
 
 
 class Stability(_Record):
-    """On how many random halves of the test set the winner wins; see `board.stability`."""
+    """On how many random halves of the test set the winner of the first group wins; see `board.stability`."""
 
     halves: int = Field(gt=0)
     seed: int  # that drew them
@@ -161,7 +166,11 @@ class Distance(_Record):
 
 
 class Standing(_Record):
-    """One board, its task and its entries: ranked ones first, best first; then unranked ones and ceilings."""
+    """One board, its task and its entries.
+
+    Ranked ones come first, each group with its best first: those that read no public labels, then those that do. Then
+    come unranked ones and ceilings.
+    """
 
     board: Board
     digest: str  # of the protocol: a board that has results is never edited

@@ -4,6 +4,9 @@ A board makes many comparisons, so ranks are corrected for their number: at each
 every entry below it, and Holm's method keeps the chance of any false difference in that family at 5%. The uncorrected
 ranks, which take every comparison by itself, are kept beside them.
 
+Public labels can be worth more than private images, so an entry is compared with those that read no more than it does:
+entries that read no public labels among themselves, and entries that read them with all (`rank_groups`).
+
 What the correction does not cover: the best entry is the best on this test set, and was not named before. How often
 other test examples would have named another is `board.stability`.
 """
@@ -26,7 +29,8 @@ SENTENCE = (
     "(1, 1, 3): a paired two-sided test at 5% over the same test examples and seeds, with Holm's correction for "
     "comparing that best entry with every entry below it. The test is Student's t, whose variance is that over "
     "examples plus that over seeds, less their interaction, which both contain; for metrics other than accuracy, "
-    "Student's t over paired seeds. Uncorrected ranks take each comparison by itself."
+    "Student's t over paired seeds. Uncorrected ranks take each comparison by itself. Entries that read no public "
+    "labels are ranked among themselves, and entries that read them among all entries of the board."
 )
 
 
@@ -66,6 +70,19 @@ def uncorrected_ranks(entries: Sequence[Scores]) -> list[int]:
             rank, best = place, _unpacked_once(entry)
         found.append(rank)
     return found
+
+
+def rank_groups(entries: Sequence[Scores], reads_labels: Sequence[bool]) -> list[tuple[int, int]]:
+    """Return rank and uncorrected rank of each of `entries`, which are sorted, best first, among those of its group.
+
+    The group of an entry that reads no public labels is all that read none; the group of one that does is all entries.
+    """
+    alone = [entry for entry, labels in zip(entries, reads_labels, strict=True) if not labels]
+    among_alone = iter(zip(ranks(alone), uncorrected_ranks(alone), strict=True))
+    if len(alone) == len(entries):
+        return list(among_alone)
+    among_all = zip(ranks(entries), uncorrected_ranks(entries), strict=True)
+    return [found if labels else next(among_alone) for found, labels in zip(among_all, reads_labels, strict=True)]
 
 
 def _unpacked_once(entry: Scores) -> Scores:

@@ -18,10 +18,12 @@ def board_page(site: Site, standing: Standing, against: Sequence[Chart], rendere
     table = view.table(standing)
     family = site.family(standing)
     rows = (*table.rows, *table.unranked)
-    k = k_chart(standing, site.looks)
+    k, best = k_chart(standing, site.looks), view.best(standing)
+    labels = best is not None and best.reads_labels  # as all entries do
     values = {
         "standing": standing, "table": table, "family": family, "looks": site.looks, "learners": site.learners,
-        "best": view.best(standing), "first": view.first(standing), "count": view.count(standing),
+        "best": best, "first": view.first(standing, labels=labels), "with_labels": view.first(standing, labels=True),
+        "count": view.count_rivals(standing, labels=labels), "all": view.count(standing),
         "worthy": next((one for one in standing.entries if one.rank == 1 and one.worth), None),
         "control": view.control(standing), "ceiling": view.ceiling(standing),
         "epsilon_charts": against, "k_chart": k, "cost_chart": cost_chart(standing, site.looks),
@@ -29,7 +31,7 @@ def board_page(site: Site, standing: Standing, against: Sequence[Chart], rendere
         "rules": sorted({row.entry.selection for row in rows} | set(standing.board.selection)),
         "before": sum(view.is_by_other_code(row.entry) for row in rows),
         "read": sum(row.entry.reads_private for row in rows),
-        "tied": sum(entry.rank == 1 for entry in standing.entries),
+        "tied": sum(entry.rank == 1 and entry.reads_labels is labels for entry in standing.entries),
         "corrected": any(view.uncorrected(row.entry) for row in rows),
     }  # fmt: skip
     path = f"boards/{standing.board.name}"

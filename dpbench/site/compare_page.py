@@ -21,7 +21,7 @@ class Score:
     page: str
     shown: str
     mean: float
-    rank: int | None
+    rank: str  # one that reads public labels is ranked among others
 
 
 def compare_page(site: Site, renderer: Renderer) -> bytes:
@@ -41,4 +41,5 @@ def _score(standing: Standing, learner: str) -> Score | None:
     if entry is None:
         return None
     score = entry.metrics[metric]
-    return Score(layout.page(standing, entry), text.spread(score), round(score.mean, 6), entry.rank)
+    place = f"{entry.rank} with labels" if entry.reads_labels else str(entry.rank)
+    return Score(layout.page(standing, entry), text.spread(score), round(score.mean, 6), place)

@@ -48,8 +48,8 @@ class Batch:
 
     standing: Standing
     rows: tuple[view.Row, ...]  # of some of its entries
-    count: int  # of ranked entries on the board
-    tied: frozenset[int]  # ranks that several share
+    rivals: Mapping[bool, int]  # among how many entries one is ranked that reads no public labels, or does
+    tied: frozenset[tuple[bool, int | None]]  # ranks that several share in one of these groups
     looks: Mapping[str, Look]  # of their learners
     learners: Mapping[str, str]  # the pages of those
     root: Path
@@ -95,14 +95,15 @@ def write_batch(batch: Batch) -> None:
 def _batches(site: Site, folder: Path) -> Iterator[Batch]:
     for standing in site.index.standings:
         rows, bare = view.lines(standing), standing.model_copy(update={"entries": ()})
-        shared = Counter(row.entry.rank for row in rows if row.entry.rank)
-        tied = frozenset(rank for rank, count in shared.items() if count > 1)
+        shared = Counter((row.entry.reads_labels, row.entry.rank) for row in rows if row.entry.rank)
+        tied = frozenset(place for place, count in shared.items() if count > 1)
+        rivals = {labels: view.count_rivals(standing, labels=labels) for labels in (False, True)}
         for start in range(0, len(rows), BATCH):
             some = tuple(rows[start : start + BATCH])
             names = {row.entry.learner for row in some}
             looks = {name: site.looks[name] for name in names}
             pages = {name: site.learners[name] for name in names}
-            yield Batch(bare, some, shared.total(), tied, looks, pages, site.root, folder, site.settings)
+            yield Batch(bare, some, rivals, tied, looks, pages, site.root, folder, site.settings)
 
 
 def _write(batch: Batch, shared: Renderer) -> None:
@@ -123,7 +124,9 @@ def _place(batch: Batch, row: view.Row) -> str:
         return view.LINES.get(entry.role, "not ranked")
     other = view.uncorrected(entry)
     without = f" ({other} without correction for the number of comparisons)" if other else ""
-    return f"rank {entry.rank}{' (tied)' if entry.rank in batch.tied else ''} of {batch.count}{without}"
+    tied = " (tied)" if (entry.reads_labels, entry.rank) in batch.tied else ""
+    whom = " among all entries" if entry.reads_labels else " among entries that read no public labels"
+    return f"rank {entry.rank}{tied} of {batch.rivals[entry.reads_labels]}{whom}{without}"
 
 
 def _read(file: Path) -> bytes:
@@ -156,7 +159,7 @@ def _page(batch: Batch, row: view.Row, raw: bytes, risk: Risk, shared: Renderer)
         "raw": text.show_string(raw.decode("utf-8", "replace"), RAW),
         "tree": batch.settings.code("", entry.made.commit) if entry.made.commit else "",
     }  # fmt: skip
-    preview = f"boards/{board.name}.png" if batch.count else PREVIEW
+    preview = f"boards/{board.name}.png" if batch.rivals[True] else PREVIEW
     return shared.page("entry", layout.page(batch.standing, entry), "entries", values, preview)
 
 

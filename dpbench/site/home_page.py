@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dpbench.board.distance import behind
 from dpbench.board.index import Entry, Standing
 from dpbench.records.museum import read as read_museum
 from dpbench.records.result import Interval
@@ -160,14 +161,24 @@ def _lines(site: Site, columns: Sequence[Standing]) -> list[Line]:
 
 
 def _cell(standing: Standing, entry: Entry) -> Cell:
-    metric, top, limit = standing.board.metric, view.best(standing), view.ceiling(standing)
+    metric, limit = standing.board.metric, view.ceiling(standing)
     score = entry.metrics[metric]
-    behind = top.metrics[metric].mean - score.mean if top else 0.0
-    heat = 0 if entry.rank == 1 else 1 + sum(behind > step for step in STEPS)
+    gap = _behind(standing, entry)
+    heat = 0 if entry.rank == 1 else 1 + sum(gap > step for step in STEPS)
     above = limit.metrics[metric].mean - score.mean if limit else None
-    place = f", rank {entry.rank} of {view.count(standing)}" if entry.rank else ""
+    place = f", rank {entry.rank} of {view.count_rivals(standing, labels=entry.reads_labels)}" if entry.rank else ""
     said = f"{text.spread(score)}%{place}"
-    return Cell(layout.page(standing, entry), score, behind, above, entry.rank == 1, heat, said)
+    return Cell(layout.page(standing, entry), score, gap, above, entry.rank == 1, heat, said)
+
+
+def _behind(standing: Standing, entry: Entry) -> float:
+    """Return how far a result is behind the best entry: one that reads no more, for an entry; for a line, the first."""
+    top = view.best(standing)
+    if top is None:
+        return 0.0
+    if entry.role == "entry":
+        return behind(standing, entry)
+    return top.metrics[standing.board.metric].mean - entry.metrics[standing.board.metric].mean
 
 
 def _reference(columns: Sequence[Standing], role: str) -> Reference:

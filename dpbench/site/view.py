@@ -7,8 +7,10 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import ClassVar
 
+from dpbench.board.distance import best_score
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.privacy import MECHANISM
 from dpbench.records.metrics import TITLES, Metric
@@ -64,13 +66,16 @@ class Row:
     differs: str  # settings that tell it from other entries of its learner
     label: str  # learner, and how its settings were chosen
     score: Interval | None
-    behind: float | None  # the best entry, in shares of 1; below 0 for a line above it
+    behind: float | None  # the best entry that reads no more, in shares of 1; below 0 for a line above the first entry
     above: float | None  # the ceiling less this, in shares of 1
 
 
 @dataclass(frozen=True)
 class Table:
-    """A board's lines, best first: entries with a rank, and the references among them where their scores put them."""
+    """A board's lines: entries with a rank, and the references where their scores put them among the first group.
+
+    The first group, of entries that read no public labels, and then that of those that do; the best of each first.
+    """
 
     rows: tuple[Row, ...]
     unranked: tuple[Row, ...]
@@ -89,7 +94,8 @@ def table(standing: Standing) -> Table:
     beside = [*_once(roles["control"]), *_once(roles["ceiling"])]
     rows = ranked[:MOST]
     for line in beside:
-        rows.insert(sum(_at_least(row, line) for row in rows), line)
+        first_group = takewhile(lambda row: row.entry.role != "entry" or not row.entry.reads_labels, rows)
+        rows.insert(sum(_at_least(row, line) for row in first_group), line)
     ruled = tuple((row.entry.role, row.score) for row in beside if row.score)
     left_out = sum(max(len(found) - MOST, 0) for found in (ranked, unranked))
     axis = Axis.of(row.score for row in rows)
@@ -100,10 +106,11 @@ def lines(standing: Standing) -> list[Row]:
     """Return all results of a board, in its order."""
     metric, varied = standing.board.metric, _varied(standing.entries)
     top, limit = best(standing), ceiling(standing)
+    tops = {labels: best_score(standing, labels=labels or top.reads_labels) for labels in (False, True)} if top else {}
     found = []
     for entry in standing.entries:
         score = entry.metrics.get(metric)
-        behind = top.metrics[metric].mean - score.mean if top and score else None
+        behind = tops[entry.role == "entry" and entry.reads_labels] - score.mean if tops and score else None
         above = limit.metrics[metric].mean - score.mean if limit and score else None
         found.append(Row(entry, _differs(entry, varied), name(entry), score, behind, above))
     return found
@@ -124,15 +131,21 @@ def best(standing: Standing) -> Entry | None:
     return next((entry for entry in standing.entries if entry.role == "entry"), None)
 
 
-def first(standing: Standing) -> list[Entry]:
-    """Return all entries of rank 1, each learner once, in order."""
-    found = {entry.learner: entry for entry in reversed(standing.entries) if entry.rank == 1}
+def first(standing: Standing, *, labels: bool = False) -> list[Entry]:
+    """Return all entries of rank 1 that read no public labels, or that do, each learner once, in order."""
+    tied = [entry for entry in standing.entries if entry.rank == 1 and entry.reads_labels is labels]
+    found = {entry.learner: entry for entry in reversed(tied)}
     return sorted(found.values(), key=standing.entries.index)
 
 
 def count(standing: Standing) -> int:
     """Return how many entries are ranked."""
     return sum(entry.role == "entry" for entry in standing.entries)
+
+
+def count_rivals(standing: Standing, *, labels: bool) -> int:
+    """Return among how many entries one is ranked that reads public labels, or that does not."""
+    return sum(one.role == "entry" and (labels or not one.reads_labels) for one in standing.entries)
 
 
 def ceiling(standing: Standing) -> Entry | None:

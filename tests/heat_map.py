@@ -12,7 +12,7 @@ COLUMN, ROW, LEFT, TOP = 13, 20, 108, 62  # pixels
 STEPS = (1, 2, 4, 8, 16)  # points behind the best: each a paler colour
 SHADES = ("#124e78", "#5384a6", "#83a8c1", "#adc6d7", "#d2e0e9", "#eaf1f5")
 PAPER, INK = "#ffffff", "#1a1c1f"
-TITLE = "Points behind the best entry of each board, for each learner at its default settings"
+TITLE = "Points behind the best comparable entry of each board, for each learner at its default settings"
 
 
 @dataclass(frozen=True)

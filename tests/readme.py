@@ -116,7 +116,7 @@ def boards_table() -> str:
         scores = [_percent(standing, entries) for entries in found]
         cells = [standing.board.title, str(len(_of_role(standing, "entry"))), _names(first)]
         halves = f"{standing.stability.first:,}" if standing.stability else ""
-        cells += [scores[0], halves, str(first[0].worth or ""), _with_labels(standing), *scores[1:]]
+        cells += [scores[0], halves, str(first[0].worth or "") if first else "", _with_labels(standing), *scores[1:]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

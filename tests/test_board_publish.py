@@ -641,6 +641,20 @@ def test_the_card_shows_a_board_with_its_entries_and_names_one_without() -> None
     assert "Boards without results yet: `digits-eps1`." in card(index()).decode()
 
 
+def test_the_card_shows_the_best_that_reads_public_labels_however_many_entries_come_before() -> None:
+    readers = [
+        entry("digits-eps1", f"reader{place}", place).model_copy(update={"reads": "features and labels"})
+        for place in (1, 2, 3)
+    ]
+    many = [entry("digits-eps1", f"learner{place}", place) for place in range(1, 15)]
+    shown = card(index(*many, *readers)).decode()
+    assert [name in shown for name in ("learner8", "learner9", "reader1", "reader2", "reader3")] == [
+        True, False, True, True, False
+    ]  # fmt: skip
+    assert "| 1 with labels | reader1 |" in shown and "7 more in `leaderboard.json`" in shown
+    assert card(index(*readers)).decode().count("with labels |") == 3
+
+
 def test_the_card_of_a_large_board_stays_short() -> None:
     shown = card(index(*(entry("digits-eps1", f"learner{place}") for place in range(1000))))
     assert b"990 more in `leaderboard.json`" in shown

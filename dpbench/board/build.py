@@ -165,14 +165,15 @@ def _standing(board: Board, results: list[CheckedFile], known: Expectations, roo
     rest = [entry for entry, _ in entries if entry.role != "entry"]
     facts = _facts(results[0].result) if results and results[0].result else _facts_of_none(board, plugins)
     above = _above(entries, board, plugins)
-    alone = [one for one, (entry, _) in zip(scores, ranked, strict=True) if not entry.reads_labels]
-    tied = sum(entry.rank == 1 and not entry.reads_labels for entry in first)
+    labels = bool(first) and first[0].reads_labels  # as all do
+    group = [one for one, (entry, _) in zip(scores, ranked, strict=True) if entry.reads_labels is labels]
+    tied = sum(entry.rank == 1 and entry.reads_labels is labels for entry in first)
     return Standing(
         board=board,
         digest=board.digest,
         entries=(*first, *rest),
         above=above,
-        stability=stability(alone, tied),
+        stability=stability(group, tied),
         **facts,
     )
 
@@ -190,7 +191,8 @@ def _above(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Regis
     differs = plugins.find("dataset", board.dataset.name).cls.test_differs
     metric = board.metric.replace("_", " ")
     other = f"it is fitted for accuracy, and the board ranks by {metric}" if board.metric != "accuracy" else ""
-    why = differs or other or "nothing is on record that would explain it"
+    labels = f"it reads public labels, and {ceiling.learner} does not" if best.reads_labels else ""
+    why = differs or other or labels or "nothing is on record that would explain it"
     return f"{best.learner} is {100 * gap:.1f} points above {ceiling.learner}, fitted without privacy: {why}."
 
 

@@ -1,4 +1,4 @@
-"""One number a learner over all boards: how far it is behind the best entry at its defaults, in points.
+"""One number a learner over all boards: how far it is behind the best at its defaults, in points.
 
 - **Which boards count**: every board on which the learner has a ranked entry whose settings are its defaults. Its
   distance there is the mean of the best ranked entry that reads no more than it does, whatever that one's settings,

@@ -11,7 +11,7 @@ COLUMNS = (
     "second_accountant", "second_lower", "second_upper", "sigma", "steps", "seconds", "cpu_seconds", "peak_bytes",
     "plugin", "distribution", "version", "date", "commit", "dirty", "command", "file",
     "uncorrected_rank", "unmeasured",
-    "rng", "reproduced",
+    "rng", "reproduced", "reads",
 )  # fmt: skip
 
 

@@ -150,12 +150,15 @@ class Stability(_Record):
 
     halves: int = Field(gt=0)
     seed: int  # that drew them
-    first: int  # halves on which no entry has a higher mean than the first one
-    shared: int  # halves on which no entry has a higher mean than the best of those that share rank 1
+    first: int  # halves on which no entry of that group has a higher mean than the first one
+    shared: int  # halves on which none has a higher mean than the best of those that share rank 1
 
 
 class Distance(_Record):
-    """How far a learner at its defaults is behind the best entry, on average over all boards; see `board.distance`."""
+    """How far a learner at its defaults is behind the best entry that reads no more, on average over all boards.
+
+    See `board.distance`.
+    """
 
     learner: str
     points: float = Field(ge=0)  # percentage points
@@ -182,7 +185,7 @@ class Standing(_Record):
     overlap: dict[str, Overlap] = {}
     chance: float  # accuracy of a uniform guess
     above: str = ""  # why an entry with noise is above the ceiling, where one is
-    stability: Stability | None = None  # None with fewer than two ranked entries, or a metric other than accuracy
+    stability: Stability | None = None  # None with fewer than two such entries, or a metric other than accuracy
     entries: tuple[Entry, ...]
 
 

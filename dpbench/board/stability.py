@@ -1,7 +1,7 @@
-"""Stability of rank 1: how often the board's best entry is also the best on half of the test examples.
+"""Stability of rank 1: how often the best entry without public labels is also the best on half of the test examples.
 
 The test set is cut in half at random 1,000 times, without replacement and from a published seed. On each half, every
-ranked entry has the mean of its correct answers over the examples of the half and over seeds; the same halves serve all
+such entry has the mean of its correct answers over the examples of the half and over seeds; the same halves serve all
 entries. Counts are of whole answers, so every machine finds the same.
 
 What it says: whether a board of half the size would have named the same winner. What it does not say: how seeds of the

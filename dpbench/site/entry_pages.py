@@ -49,7 +49,7 @@ class Batch:
     standing: Standing
     rows: tuple[view.Row, ...]  # of some of its entries
     rivals: Mapping[bool, int]  # among how many entries one is ranked that reads no public labels, or does
-    tied: frozenset[tuple[bool, int | None]]  # ranks that several share in one of these groups
+    tied: frozenset[int | None]  # ranks that several share of those that read no public labels
     looks: Mapping[str, Look]  # of their learners
     learners: Mapping[str, str]  # the pages of those
     root: Path
@@ -95,8 +95,8 @@ def write_batch(batch: Batch) -> None:
 def _batches(site: Site, folder: Path) -> Iterator[Batch]:
     for standing in site.index.standings:
         rows, bare = view.lines(standing), standing.model_copy(update={"entries": ()})
-        shared = Counter((row.entry.reads_labels, row.entry.rank) for row in rows if row.entry.rank)
-        tied = frozenset(place for place, count in shared.items() if count > 1)
+        shared = Counter(row.entry.rank for row in rows if row.entry.rank and not row.entry.reads_labels)
+        tied = frozenset(rank for rank, count in shared.items() if count > 1)
         rivals = {labels: view.count_rivals(standing, labels=labels) for labels in (False, True)}
         for start in range(0, len(rows), BATCH):
             some = tuple(rows[start : start + BATCH])
@@ -124,9 +124,11 @@ def _place(batch: Batch, row: view.Row) -> str:
         return view.LINES.get(entry.role, "not ranked")
     other = view.uncorrected(entry)
     without = f" ({other} without correction for the number of comparisons)" if other else ""
-    tied = " (tied)" if (entry.reads_labels, entry.rank) in batch.tied else ""
-    whom = " among all entries" if entry.reads_labels else " among entries that read no public labels"
-    return f"rank {entry.rank}{tied} of {batch.rivals[entry.reads_labels]}{whom}{without}"
+    count = batch.rivals[entry.reads_labels]
+    if entry.reads_labels:  # others that are tied with it have a rank among fewer
+        return f"rank {entry.rank}, alone or tied, of all {count} entries{without}"
+    tied = " (tied)" if entry.rank in batch.tied else ""
+    return f"rank {entry.rank}{tied} of {count} whose learner reads no public labels{without}"
 
 
 def _read(file: Path) -> bytes:

@@ -28,7 +28,7 @@ class Cell:
 
     page: str
     score: Interval
-    behind: float  # the best of the board, in shares
+    behind: float  # the best of the board that reads no more, in shares
     above: float | None  # the ceiling, less this
     tied: bool  # it cannot be told from the best
     heat: int  # 0: tied with the best; then ever paler

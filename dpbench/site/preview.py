@@ -56,7 +56,7 @@ def _map(shown: HeatMap | None) -> Figure:
     lines = shown.lines[:ROWS]
     figure.text(
         0.04, 0.05,
-        f"Scores in percent at ε {shown.epsilon:g}. Dark: tied with the best entry of the board. Empty: no entry.",
+        f"Scores in percent at ε {shown.epsilon:g}. Dark: rank 1, alone or tied. Empty: no entry.",
         fontsize=15, va="center", color=QUIET,
     )  # fmt: skip
     columns = shown.columns[:COLUMNS]
@@ -100,7 +100,7 @@ def _board(standing: Standing, looks: Mapping[str, Look]) -> Figure:
     figure = _titled(text.shorten_string(standing.board.title, 62))
     axes = figure.add_axes((0.28, 0.14, 0.66, 0.6))
     metric = standing.board.metric
-    rows = [entry for entry in standing.entries if entry.role == "entry"][:ROWS]
+    rows = view.some(standing, ROWS)
     for place, entry in enumerate(rows):
         score, look = entry.metrics[metric], looks[entry.learner]
         colour = LIGHT[look.colour or 0]

@@ -20,8 +20,8 @@ Which private learner is best on this data, at this ε? Every number here comes 
 passed `dpbench leaderboard verify`, which computes ε from plan and noise with two accountants. A board is a frozen
 protocol in `boards/`, and only results of the same board are ranked together. `leaderboard.json` holds all boards and
 entries at full precision; `schema.json` describes its keys. A rank in brackets is the one without correction for the
-number of comparisons. CPU is the processor time of one fit, and memory is the peak of the whole run. An empty cell
-means that the result does not record the value.
+number of comparisons; one "with labels" is that of a learner that reads public labels. CPU is the processor time of
+one fit, and memory is the peak of the whole run. An empty cell means that the result does not record the value.
 """
 
 
@@ -50,7 +50,9 @@ def _board(standing: Standing) -> str:
     board, entries = standing.board, standing.entries
     if not entries:
         return ""
-    rows = [_row(entry, board.metric) for entry in entries[:SHOWN]]
+    first = view.some(standing, SHOWN)
+    rest = [] if len(first) == SHOWN else entries[len(first) : SHOWN]
+    rows = [_row(entry, board.metric) for entry in (*first, *rest)]
     more = f"\n{len(entries) - SHOWN} more in `leaderboard.json`.\n" if len(entries) > SHOWN else ""
     facts = f"`{board.name}`: {_plain(str(board.dataset))}, {_plain(str(board.extractor))}, ε {board.epsilon:g}"
     columns = ("rank", "learner", f"{board.metric.replace('_', ' ')}, %", "ε", "trust", "CPU, s", "memory")
@@ -61,6 +63,7 @@ def _board(standing: Standing) -> str:
 def _row(entry: Entry, metric: str) -> str:
     other, spent = view.uncorrected(entry), cost(entry)
     rank = entry.role if entry.rank is None else f"{entry.rank} ({other})" if other else str(entry.rank)
+    rank += " with labels" * bool(entry.rank and entry.reads_labels)
     value = percent(entry.metrics[metric]) if metric in entry.metrics else ""
     cells = (rank, _plain(entry.learner), value, f"{entry.epsilon:.4g}", _trust(entry), spent.seconds, spent.memory)
     return f"| {' | '.join(cells)} |\n"

@@ -93,8 +93,9 @@ def table(standing: Standing) -> Table:
     ranked, unranked = roles["entry"], roles["unranked"]
     beside = [*_once(roles["control"]), *_once(roles["ceiling"])]
     rows = ranked[:MOST]
+    labels = bool(ranked) and ranked[0].entry.reads_labels  # as all do
     for line in beside:
-        first_group = takewhile(lambda row: row.entry.role != "entry" or not row.entry.reads_labels, rows)
+        first_group = takewhile(lambda row: row.entry.role != "entry" or row.entry.reads_labels is labels, rows)
         rows.insert(sum(_at_least(row, line) for row in first_group), line)
     ruled = tuple((row.entry.role, row.score) for row in beside if row.score)
     left_out = sum(max(len(found) - MOST, 0) for found in (ranked, unranked))
@@ -136,6 +137,16 @@ def first(standing: Standing, *, labels: bool = False) -> list[Entry]:
     tied = [entry for entry in standing.entries if entry.rank == 1 and entry.reads_labels is labels]
     found = {entry.learner: entry for entry in reversed(tied)}
     return sorted(found.values(), key=standing.entries.index)
+
+
+def some(standing: Standing, limit: int) -> list[Entry]:
+    """Return the first ranked entries of a board: of a longer list, its best, the best that read labels among them."""
+    ranked = [entry for entry in standing.entries if entry.role == "entry"]
+    if len(ranked) <= limit:
+        return ranked
+    others = [entry for entry in ranked if not entry.reads_labels]
+    readers = [entry for entry in ranked if entry.reads_labels][: 2 if others else limit]
+    return [*others[: limit - len(readers)], *readers]
 
 
 def count(standing: Standing) -> int:

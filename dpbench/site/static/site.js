@@ -107,6 +107,7 @@
       const names = selects.map((one) => one.selectedOptions[0].text);
       const gaps = [];
       let tied = 0;
+      let mixed = false; // ranks of a learner that reads public labels, and of one that does not
       for (const row of [table.tHead.rows[0], ...[...table.tBodies].map((body) => body.rows[0])]) {
         [...row.cells].forEach((cell, place) => (cell.hidden = ![0, a, b, gap, ranks].includes(place)));
         if (row.parentElement === table.tHead) continue;
@@ -118,11 +119,13 @@
         row.cells[ranks].textContent = both ? `${first.rank} and ${second.rank}` : "\u2013";
         if (both) gaps.push(difference);
         tied += both && first.rank === second.rank;
+        mixed ||= both && first.rank.endsWith("with labels") !== second.rank.endsWith("with labels");
       }
       const higher = gaps.filter((one) => one > 0).length;
       const mean = gaps.reduce((sum, one) => sum + one, 0) / gaps.length;
       answer.textContent = gaps.length
-        ? `${names[0]} scores higher than ${names[1]} on ${higher} of the ${gaps.length} boards that have both. They share a rank on ${tied}. ` +
+        ? `${names[0]} scores higher than ${names[1]} on ${higher} of the ${gaps.length} boards that have both. ` +
+          (mixed ? "" : `They share a rank on ${tied}. `) +
           `On average ${names[0]} is ${points(mean)} points ${mean < 0 ? "lower" : "higher"}.`
         : `No board has both ${names[0]} and ${names[1]}.`;
     };

@@ -35,7 +35,7 @@ def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
         **listed,
         "reference/commands.md": commands(command),
         "reference/names.rst": list_names(),
-        "reference/privacy.rst": _titled("The closed middle: claims, modules, tests")
+        "reference/privacy.rst": _titled("The privacy core: claims, modules, tests")
         + _module("dpbench.privacy")
         + mechanism_claims(),
         "reference/errors.rst": _titled("Errors") + _module("dpbench.errors"),

@@ -192,6 +192,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_else(capsys:
     [
         ("learner = ", "Cannot read the spec"),
         ("learner = 'dp-sgd'\nepsilom = 1\n", "Unknown key 'epsilom'"),
+        ("learner = 'dp-sgd'\nrisk = true\n", "train_fraction, tries, tune, unit."),
         (None, "Cannot read the spec"),
     ],
 )

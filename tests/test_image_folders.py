@@ -403,8 +403,9 @@ def test_a_zip_has_the_units_of_its_folder_and_val_is_named_as_it_lies(data_fold
         (LINES[:-2], r"it misses images: test/dog/e_0\.jpg \(2 in all\)"),
         ([*LINES, LINES[1]], r"it names images more than once: train/cat/a_0\.jpg"),
         ([*LINES[:-1], f"{list(NAMED)[-1]},"], r"it has no unit for images: test/dog/e_1\.jpg"),
-        (["image,patient"], r"Expected a CSV file with the columns file and unit .*owners\.csv|it misses images"),
-        (["image,patient", "a,b"], r"Expected a CSV file with the columns file and unit in .*owners\.csv: KeyError"),
+        (["image,patient"], r"Expected a CSV file whose first line is file,unit in .*owners\.csv, got image,patient\."),
+        (["file;unit", "a;b"], r"whose first line is file,unit in .*owners\.csv, got file;unit\."),
+        ([], r"whose first line is file,unit in .*owners\.csv, got an empty file\."),
     ],
 )
 def test_a_table_that_does_not_fit_the_images_is_refused_in_one_sentence(

@@ -210,6 +210,13 @@ def test_other_arrays_of_one_name_are_other_data(tmp_path: Path) -> None:
     assert len({each.file for each in [*one, *two]}) == 4
 
 
+@pytest.mark.parametrize("name", ["learner", "dataset", "extractor", "epsilon", "train_fraction"])
+def test_an_empty_list_is_no_default(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=f"Expected at least one value for '{name}', got \\[\\]"):
+        dpbench.run(**{"learner": "class-means", "out": tmp_path, name: []})
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -217,7 +224,9 @@ def test_other_arrays_of_one_name_are_other_data(tmp_path: Path) -> None:
         ({"x": np.full((200, 6, 6), 300)}, "from 300 to 300"),
         ({"x": np.zeros((200, 2, 6, 6), np.uint8)}, "or vectors"),
         ({"x": np.full((200, 6), np.nan)}, "finite"),
-        ({"x": np.zeros((200, 6))}, "of one kind"),
+        ({"x": np.zeros((200, 6))}, "rows of one shape"),
+        ({"x": np.zeros((200, 6, 5), np.uint8)}, r"got shapes \(200, 6, 5\) and"),
+        ({"y": np.full(200, 0.5)}, "Expected a class for each row in x and y, .* got 0.5"),
         ({"y": np.zeros(5, int)}, "one label a row in x and y, got 200 rows"),
         ({"y": np.zeros(200, int), "y_test": np.zeros(100, int)}, "two classes or more"),
         ({"classes": [0, 1]}, "Expected labels among the classes"),

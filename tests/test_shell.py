@@ -226,6 +226,8 @@ def test_intervals_of_accuracy_stay_within_0_and_100() -> None:
 def test_two_seeds_get_a_word_of_caution(tmp_path: Path, capsys: Output) -> None:
     assert called("run", "--learner", "class-means:k=5", "--seeds", "2", "--out", tmp_path) == 0
     assert "Warning: Two seeds are too few for a reliable interval" in capsys.readouterr().out
+    assert called("run", "--learner", "class-means:k=5", "--epsilon", "1,2", "--seeds", "2", "--out", tmp_path) == 0
+    assert "Warning: Two seeds are too few for a reliable interval" in capsys.readouterr().out
     assert called("run", "--learner", "class-means:k=5", "--seeds", "3", "--out", tmp_path) == 0
     assert "Warning" not in capsys.readouterr().out
 
@@ -335,6 +337,7 @@ def test_a_result_is_checked_without_a_checkout(
     assert f"ok {_committed()}: for board digits-eps1" in capsys.readouterr().out
     assert called("leaderboard", "verify", _committed()) == 0
     assert called("leaderboard", "add", _committed()) == 0
+    assert "leaderboard does not exist, so this starts a leaderboard of your own" in capsys.readouterr().err
     assert (tmp_path / "leaderboard" / "results" / "digits-eps1" / _committed().name).exists()
     assert called("leaderboard", "build", "--no-site") == 0
 

@@ -128,7 +128,7 @@ def _said(result: Result, names: Iterable[str]) -> Iterable[str]:
         value = getattr(result.spec, name)
         words = WORDS.get(name, name.replace("_", " "))
         if value is None:
-            yield f"no {words}"
+            yield "unit image" if name == "unit" else f"no {words}"
         else:
             yield f"{words} {f'{value:g}' if isinstance(value, float) else value}"
 

@@ -135,6 +135,12 @@ def add(
     from dpbench.board.add import add as file_under
     from dpbench.records.result import Result
 
+    if not root.is_dir():
+        print(
+            f"dpbench: {root} does not exist, so this starts a leaderboard of your own there. To submit a result, run the "
+            "command in a clone of dpbench.",
+            file=sys.stderr,
+        )
     for one in file_under(files, root, _plugins(), replace=replace):
         said = (
             "is there already as"

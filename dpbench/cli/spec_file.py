@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dpbench.errors import SpecError
-from dpbench.records.spec import read_toml
+from dpbench.records.spec import Spec, read_toml
+from dpbench.support.messages import unknown_name
 from dpbench.support.validation import sentence
 
 SWEEP = {"fixed", "grid", "grids", "plot"}  # what a sweep file has, and a spec has not
@@ -36,11 +37,15 @@ def read(file: Path | None, command: str) -> tuple[dict[str, Any], RunOptions]:
     """Return the keys of a spec in a TOML file, and what else it says; without a file nothing.
 
     Raises:
-        SpecError: it cannot be read, it is a sweep, or a value is not of its type.
+        SpecError: it cannot be read, it is a sweep, a key is unknown, or a value is not of its type.
     """
     values = read_toml(file) if file else {}
     if SWEEP & values.keys():
         raise SpecError(f"Expected the spec of one {command} in {file}, got a sweep. Run it with: dpbench sweep {file}")
+    known = sorted({*Spec.model_fields, *RunOptions.model_fields})
+    for name in values:
+        if name not in known:
+            raise SpecError(unknown_name("key", name, known, str(file)))
     also = {name: values.pop(name) for name in RunOptions.model_fields if name in values}
     try:
         return values, RunOptions(**also)

@@ -21,6 +21,7 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
     """
     from dpbench.analysis.tables import arrange
     from dpbench.cli.results import show_tables
+    from dpbench.records.result import TWO_SEEDS
     from dpbench.registry import load
     from dpbench.registry.components import shorten_component
 
@@ -29,6 +30,8 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
     filed = list(_filed(summary))
     if filed:
         show_tables(arrange(filed, named=shorten_component(load())), console)
+        if any(TWO_SEEDS in one.result.remarks for one in filed):
+            console.print(f"Warning: {TWO_SEEDS}", soft_wrap=True)
     console.print(
         f"{summary.grid.name}: {summary.ran} cells run, {summary.skipped} done before, {len(summary.failed)} failed"
         + (f"; {advice}" if summary.failed else ""),

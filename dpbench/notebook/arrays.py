@@ -80,8 +80,8 @@ def dataset(
     for (images, labels), what in zip(pairs, ("x and y", "x_test and y_test"), strict=True):
         _check(images, labels, what)
     (train, labels), (test, test_labels) = pairs
-    if train.ndim != test.ndim:
-        raise DataError(f"Expected x and x_test of one kind, got shapes {train.shape} and {test.shape}.")
+    if train.shape[1:] != test.shape[1:]:
+        raise DataError(f"Expected rows of one shape in x and x_test, got shapes {train.shape} and {test.shape}.")
     known = np.unique(np.concatenate([labels, test_labels])) if classes is None else np.asarray(classes)
     named, data_licence = name, licence
     splits = Splits(
@@ -157,6 +157,11 @@ def _check(images: np.ndarray, labels: np.ndarray, what: str) -> None:
     if labels.shape != (len(images),) or not len(images):
         raise DataError(
             f"Expected one label a row in {what}, got {len(images)} rows and labels of shape {labels.shape}."
+        )
+    if labels.dtype.kind == "f" and len(broken := labels[labels != np.floor(labels)]):
+        raise DataError(
+            f"Expected a class for each row in {what}, such as a whole number or a text, got {broken[0]}. "
+            "Regression is no task of dpbench."
         )
 
 

@@ -18,6 +18,8 @@ from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy, Record
 
+TWO_SEEDS = "Two seeds are too few for a reliable interval. Use five or more."
+
 
 class SeedResult(KeptPredictions):
     """One fit, scored on the test split at full precision."""
@@ -218,9 +220,7 @@ class Result(Record):
 
     def _few(self) -> list[str]:
         """Say where an interval rests on two seeds alone."""
-        if len(self.seeds) != 2:
-            return []
-        return ["Two seeds are too few for a reliable interval. Use five or more."]
+        return [TWO_SEEDS] if len(self.seeds) == 2 else []
 
     @property
     def file_name(self) -> str:

@@ -93,13 +93,18 @@ def _in_table(table: Path, files: Sequence[ImageFile]) -> dict[str, str]:
 def _rows(table: Path) -> list[tuple[str, str]]:
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
-            return [(row["file"], (row["unit"] or "").strip()) for row in csv.DictReader(file, strict=True)]
+            rows = csv.DictReader(file, strict=True)
+            if not {"file", "unit"} <= {*(rows.fieldnames or ())}:
+                raise DataError(
+                    f"Expected a CSV file whose first line is file,unit in {table}, got "
+                    f"{','.join(rows.fieldnames or ())[:80] or 'an empty file'}."
+                )
+            return [(row["file"], (row["unit"] or "").strip()) for row in rows]
     except FileNotFoundError:
         raise DataMissing(
             f"Expected a table of file and unit in {table}, which does not exist. Check the path."
         ) from None
-    except (OSError, ValueError, KeyError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise DataError(
-            f"Expected a CSV file with the columns file and unit in {table}: {type(error).__name__}: {error}. "
-            "Its first line is file,unit."
+            f"Expected a CSV file with the columns file and unit in {table}: {type(error).__name__}: {error}."
         ) from error

@@ -107,6 +107,12 @@ def test_a_wished_accuracy_has_its_epsilon(photos: Path, capsys: Output) -> None
     assert "60% is expected from ε " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("fraction", "warned"), [("0.1", True), ("0.7", False)])
+def test_few_public_images_are_warned_of(photos: Path, capsys: Output, fraction: str, warned: bool) -> None:
+    called("advise", str(photos), "--epsilon", "1", *FAST[2:], "--public-fraction", fraction)
+    assert ("The intervals are too narrow for 24 public images" in capsys.readouterr().out) == warned
+
+
 def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, capsys: Output) -> None:
     assert "which is not a folder" in refusal(capsys, "advise", str(tmp_path / "none"))
     assert "train/CLASS/IMAGE" in refusal(capsys, "advise", str(tmp_path))

@@ -112,7 +112,7 @@ def _cell(one: Forecast) -> str:
 
 
 def _remarks(found: Advice) -> Iterator[str]:
-    from dpbench.studies.advise.advice import KNOWN
+    from dpbench.studies.advise.advice import KNOWN, REHEARSED
 
     picks = {one.pick for one in found.at}
     if len(picks) == 1:
@@ -130,6 +130,11 @@ def _remarks(found: Advice) -> Iterator[str]:
         yield (
             f"At ε {where} the {found.public:,} public labels alone are expected to beat every private learner above. "
             "Compare with --learner public-only --public-labels, which has ε 0."
+        )
+    if found.alone is not None and found.public < REHEARSED:
+        yield (
+            f"The intervals are too narrow for {found.public:,} public images: the boards have {REHEARSED} or more, "
+            "and a rehearsal on fewer is uncertain itself. Raise --public-fraction if you can."
         )
     if found.wish is not None:
         yield _wished(found)

@@ -137,8 +137,8 @@ def add(
 
     if not root.is_dir():
         print(
-            f"dpbench: {root} does not exist, so this starts a leaderboard of your own there. To submit a result, run the "
-            "command in a clone of dpbench.",
+            f"dpbench: {root} does not exist, so this starts a leaderboard of your own there. To submit a result, run "
+            "the command in a clone of dpbench.",
             file=sys.stderr,
         )
     for one in file_under(files, root, _plugins(), replace=replace):

@@ -33,6 +33,7 @@ from dpbench.support import progress
 GUIDE = "class-means"  # whose rehearsals the boards have, cheap and without a learning rate
 ALONE = "public-only"
 KNOWN = (0.03, 8.0)  # the boards' epsilons
+REHEARSED = 144  # the fewest public images that a board rehearses on: those of the digits
 STEPS = 11  # epsilons that are tried for a wished accuracy
 
 

@@ -85,8 +85,8 @@ def test_a_record_that_cannot_be_read(content: bytes, tmp_path: Path, capsys: Ou
         ("file,unit", "mnop", 1, "its unit, but it misses images: train/b/9.png (1 in all). Correct the table."),
         ("file,unit", "mnop", -1, "but it names images that are not there: train/a/none.png (1 in all). Correct the t"),
         ("file,unit", "m", 0, "at least as many patients in the train split of dataset 'imagefolder' as its 2 classes"),
-        ("file,person", "mnop", 0, "Expected a CSV file with the columns file and unit in"),
-        ("image,unit", "mnop", 0, "Expected a CSV file with the columns file and unit in"),
+        ("file,person", "mnop", 0, "Expected a CSV file whose first line is file,unit in"),
+        ("image,unit", "mnop", 0, "Expected a CSV file whose first line is file,unit in"),
     ],
 )
 def test_a_table_of_units_that_does_not_fit(

@@ -213,7 +213,7 @@ def test_other_arrays_of_one_name_are_other_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["learner", "dataset", "extractor", "epsilon", "train_fraction"])
 def test_an_empty_list_is_no_default(name: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=f"Expected at least one value for '{name}', got \\[\\]"):
-        dpbench.run(**{"learner": "class-means", "out": tmp_path, name: []})
+        dpbench.run(**{"learner": "class-means", "out": tmp_path, name: []})  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 
 

@@ -18,7 +18,7 @@ GUIDE = "class-means"
 def collect() -> list[Experience]:
     """Return one entry a board, from its committed results.
 
-    Of HAM10000's boards none: learners there give accuracy up for balanced accuracy (`label_temperature`).
+    The boards of HAM10000 are left out: learners there give up accuracy for balanced accuracy (`label_temperature`).
     """
     found = [_of_board(folder) for folder in sorted(RESULTS.iterdir())]
     return [one for one in found if one.accuracy and one.dataset != "ham10000"]

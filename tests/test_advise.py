@@ -17,9 +17,10 @@ from sklearn.datasets import load_digits
 from dpbench import Records
 from dpbench.harness.roles import cut
 from dpbench.records.protocol import SplitRule
+from dpbench.studies.advise.advice import REHEARSED
 from dpbench.studies.advise.folder import list_training
 from dpbench.studies.advise.forecast import Forecaster, Question, assess, read_experience
-from tests import advice
+from tests import advice, readme
 from tests.test_cli import Output, called, refusal
 
 RULE = SplitRule(0.25, 1.0, None, 0)
@@ -109,8 +110,13 @@ def test_a_wished_accuracy_has_its_epsilon(photos: Path, capsys: Output) -> None
 
 @pytest.mark.parametrize(("fraction", "warned"), [("0.1", True), ("0.7", False)])
 def test_few_public_images_are_warned_of(photos: Path, capsys: Output, fraction: str, warned: bool) -> None:
-    called("advise", str(photos), "--epsilon", "1", *FAST[2:], "--public-fraction", fraction)
-    assert ("The intervals are too narrow for 24 public images" in capsys.readouterr().out) == warned
+    assert called("advise", str(photos), "--epsilon", "1", *FAST[2:], "--public-fraction", fraction) == 0
+    assert ("The intervals are too narrow for" in capsys.readouterr().out) == warned
+
+
+def test_no_board_rehearses_on_fewer_public_images_than_the_warning_says() -> None:
+    rehearsed = {one.board for one in read_experience() if one.rehearsal is not None}
+    assert min(one.public for one in readme.index().standings if one.board.name in rehearsed) == REHEARSED
 
 
 def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, capsys: Output) -> None:

@@ -337,7 +337,7 @@ def test_a_result_is_checked_without_a_checkout(
     assert f"ok {_committed()}: for board digits-eps1" in capsys.readouterr().out
     assert called("leaderboard", "verify", _committed()) == 0
     assert called("leaderboard", "add", _committed()) == 0
-    assert "leaderboard does not exist, so this starts a leaderboard of your own" in capsys.readouterr().err
+    assert "leaderboard did not exist, so this started a leaderboard of your own" in capsys.readouterr().err
     assert (tmp_path / "leaderboard" / "results" / "digits-eps1" / _committed().name).exists()
     assert called("leaderboard", "build", "--no-site") == 0
 

@@ -135,12 +135,7 @@ def add(
     from dpbench.board.add import add as file_under
     from dpbench.records.result import Result
 
-    if not root.is_dir():
-        print(
-            f"dpbench: {root} does not exist, so this starts a leaderboard of your own there. To submit a result, run "
-            "the command in a clone of dpbench.",
-            file=sys.stderr,
-        )
+    started = not root.is_dir()
     for one in file_under(files, root, _plugins(), replace=replace):
         said = (
             "is there already as"
@@ -152,6 +147,12 @@ def add(
         print(f"{one.source}: {said} {root / one.file}")
         for record in one.removed:
             print(f"removed {record}, which belongs to the replaced result. Audit and re-run this one")
+    if started:
+        print(
+            f"dpbench: {root} did not exist, so this started a leaderboard of your own there. To submit a result, run "
+            "the command in a clone of dpbench.",
+            file=sys.stderr,
+        )
     for file in files:
         _say_what_nobody_finds(Result.read(file))
 

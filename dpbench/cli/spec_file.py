@@ -42,7 +42,7 @@ def read(file: Path | None, command: str) -> tuple[dict[str, Any], RunOptions]:
     values = read_toml(file) if file else {}
     if SWEEP & values.keys():
         raise SpecError(f"Expected the spec of one {command} in {file}, got a sweep. Run it with: dpbench sweep {file}")
-    known = sorted({*Spec.model_fields, *RunOptions.model_fields})
+    known = {*Spec.model_fields, *RunOptions.model_fields}
     for name in values:
         if name not in known:
             raise SpecError(unknown_name("key", name, known, str(file)))

@@ -89,10 +89,10 @@ def run(
     Raises:
         DpbenchError: one sentence; of several runs those that ended are kept, and one that failed is told in the table.
     """
-    for name, given in {"learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon,
+    for name, value in {"learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon,
                         "train_fraction": train_fraction}.items():  # fmt: skip
-        if isinstance(given, Sequence) and not isinstance(given, str) and not given:
-            raise SpecError(f"Expected at least one value for {name!r}, got {given!r}.")
+        if value is not None and not _listed(value):
+            raise SpecError(f"Expected at least one value for {name!r}, got {value!r}.")
     plugins = load()
     lists: dict[str, list[Any]] = {"learner": _listed(learner), "dataset": _listed(dataset),
                                    "extractor": _listed(extractor)}  # fmt: skip
@@ -110,8 +110,8 @@ def run(
         "secure_rng": secure_rng, "search": {"rule": search} if isinstance(search, str) else search,
         "allow_overlap": allow_overlap or None,
     }  # fmt: skip
-    stated = {name: value for name, value in fixed.items() if value is not None}
-    asked = definition(stated, several, plugins)
+    given = {name: value for name, value in fixed.items() if value is not None}
+    asked = definition(given, several, plugins)
     return _run(asked, Path(out), device, plugins, secure_rng if keep_models is None else keep_models)
 
 

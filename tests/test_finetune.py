@@ -16,7 +16,7 @@ from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite
 from dpbench_plugins.learners.networks import DPFineTune
 from dpbench_plugins.learners.networks.finetune import Parameters
 from dpbench_plugins.learners.networks.optimisers import Momentum
-from dpbench_plugins.learners.networks.tail import Neck, TailGradients, TunedNetwork
+from dpbench_plugins.learners.networks.tail import Neck, TailGradients, TunedNetwork, _rows
 from dpbench_plugins.learners.thrift import Thrift
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -99,6 +99,20 @@ def test_a_row_is_the_gradient_of_its_example_in_units_of_each_tensor(which: str
         logits = functional_call(gradients.network, parameters, (chunk.x[[place]],))
         (expected,) = torch.autograd.grad(cross_entropy(logits, chunk.y[[place]]), start)
         torch.testing.assert_close(found[place], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "shape", [{"stride": (2, 1)}, {"padding": (2, 0)}, {"dilation": (1, 2)}, {"stride": 3, "padding": 1, "dilation": 2}]
+)
+def test_rows_of_depthwise_convolutions_of_other_shapes(shape: dict[str, Any]) -> None:
+    layer = nn.Conv2d(4, 4, (3, 2), groups=4, **shape)
+    given = torch.randn(5, 4, 9, 8, generator=torch.Generator().manual_seed(0))
+    gave = layer(given)
+    outer = torch.randn(gave.shape, generator=torch.Generator().manual_seed(1))
+    found = _rows(layer, given, outer)
+    for place in range(5):
+        (expected,) = torch.autograd.grad(gave[place], layer.weight, outer[place], retain_graph=True)
+        torch.testing.assert_close(found[place], expected.flatten(2))
 
 
 @pytest.mark.parametrize("which", TRAINED)

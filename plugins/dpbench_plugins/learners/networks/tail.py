@@ -16,12 +16,11 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy, linear, normalize, pad, unfold
+from torch.nn.functional import conv2d, cross_entropy, linear, normalize, pad, unfold
 
 from dpbench import Chunk, Joined, Predict, RowFn, SpecError
 from dpbench_plugins.learners.thrift import spectrum
@@ -155,12 +154,12 @@ class TailGradients:
         def rows(chunk: Chunk) -> Joined:
             if not len(chunk):
                 return Joined(tuple(position.new_empty(0, *value.shape) for value in trained.values()))
-            calls = Calls(shapes, trained)
+            calls = Calls(shapes, units)
             with torch.enable_grad():
                 logits = functional_call(calls.network, parameters, (chunk.x,))
                 loss = cross_entropy(logits, chunk.y, reduction="sum")
             found = calls.gradients(loss)
-            return Joined(tuple(found[name].mul_(unit) for name, unit in units.items()))
+            return Joined(tuple(found[name].view(len(chunk), *value.shape) for name, value in trained.items()))
 
         return rows
 
@@ -178,26 +177,26 @@ class TailGradients:
 class Calls:
     """The inputs and outputs of layers with trained parameters, recorded in a copy of the network for one chunk."""
 
-    def __init__(self, shapes: TunedNetwork, trained: Mapping[str, Tensor]) -> None:
+    def __init__(self, shapes: TunedNetwork, units: Mapping[str, float]) -> None:
         """Copy a network on the meta device, whose parameters come with each call; its neck is shared."""
         neck = shapes.neck
-        self.network, self._trained = copy.deepcopy(shapes, {id(neck): neck}), trained
+        self.network, self._units = copy.deepcopy(shapes, {id(neck): neck}), units
         self._seen: list[tuple[str, nn.Module, Tensor, Tensor]] = []
-        for name in sorted({name.rpartition(".")[0] for name in trained}):
+        for name in sorted({name.rpartition(".")[0] for name in units}):
             self.network.get_submodule(name).register_forward_hook(self._note(name))
 
     def _note(self, name: str) -> Callable[[nn.Module, tuple[Tensor], Tensor], None]:
         return lambda layer, given, gave: self._seen.append((name, layer, given[0].detach(), gave))
 
     def gradients(self, loss: Tensor) -> dict[str, Tensor]:
-        """Return each trained tensor's gradients (c, *shape)."""
+        """Return each trained tensor's gradients (c, ...) in its units, which the smaller factor takes on."""
         outer = torch.autograd.grad(loss, [gave for *_, gave in self._seen])
         found = {}
         for (name, layer, given, _), gradient in zip(self._seen, outer, strict=True):
-            if (weight := f"{name}.weight") in self._trained:
-                found[weight] = _rows(layer, given, gradient).view(len(given), *self._trained[weight].shape)
-            if (bias := f"{name}.bias") in self._trained:
-                found[bias] = gradient.flatten(2).sum(2) if gradient.ndim == 4 else gradient.clone()
+            if (weight := f"{name}.weight") in self._units:
+                found[weight] = _rows(layer, given, gradient * self._units[weight])
+            if (bias := f"{name}.bias") in self._units:
+                found[bias] = (gradient.flatten(2).sum(2) if gradient.ndim == 4 else gradient) * self._units[bias]
         return found
 
 
@@ -224,16 +223,17 @@ def _padding(layer: nn.Conv2d) -> tuple[int, int]:
 
 
 def _depthwise_rows(layer: nn.Conv2d, given: Tensor, gradient: Tensor) -> Tensor:
-    (down, right), (height, width) = layer.stride, gradient.shape[2:]
+    """Return (c, i, 1, kernel): each channel of each example convolved with its own gradient."""
+    count, channels, *size = gradient.shape
     vertical, horizontal = _padding(layer)
-    padded = pad(given, (horizontal, horizontal, vertical, vertical))
-    taps = []
-    for i, j in product(
-        *(range(0, size * gap, gap) for size, gap in zip(layer.kernel_size, layer.dilation, strict=True))
-    ):
-        seen = padded[:, :, i : i + down * height : down, j : j + right * width : right]
-        taps.append((seen[:, :, :height, :width] * gradient).sum((2, 3)))
-    return torch.stack(taps, 2)
+    height, width = (
+        (side - 1) * stride + (taps - 1) * gap + 1  # what the taps reach: the rest would give more of them
+        for side, stride, taps, gap in zip(size, layer.stride, layer.kernel_size, layer.dilation, strict=True)
+    )
+    padded = pad(given, (horizontal, horizontal, vertical, vertical))[:, :, :height, :width]
+    maps, filters = padded.reshape(1, -1, height, width), gradient.reshape(-1, 1, *size)
+    strides, gaps = (layer.dilation[0], layer.dilation[1]), (layer.stride[0], layer.stride[1])
+    return conv2d(maps, filters, stride=strides, dilation=gaps, groups=count * channels).view(count, channels, 1, -1)
 
 
 def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.Generator) -> list[str]:

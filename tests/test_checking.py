@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpbench import Budget, Choice, Chunk, Curator, Learner, Planned, Predict, PublicData, Release, Task
+from dpbench import Budget, Choice, Chunk, Curator, Learner, Planned, Predict, PublicData, Release, SpecError, Task
 from dpbench.registry import load
+from dpbench.testing.checking import check_laws
 from tests.test_cli import called
 
 
@@ -61,3 +62,32 @@ def test_no_law_prints_what_a_row_function_says_and_none_repeats_another(
     assert shown.count("failed: AssertionError in test_checking.py, line ") == 1
     assert shown.count(f"As above: learner {learner.name}: same seeds give same predictions.") > 9
     assert "tensor(" not in shown
+
+
+@dataclass(frozen=True)
+class ForImages(Shouts):
+    """Refuses examples of other than `axes` axes."""
+
+    name: ClassVar[str] = "for-images"
+    axes: int = 3
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
+        if len(task.example_shape) != self.axes:
+            raise SpecError(f"Expected examples with {self.axes} axes, got {task.example_shape}.")
+        return super().plan(task, budget)
+
+
+@pytest.mark.parametrize(
+    ("component", "examples"),
+    [("for-images", " on images"), ("dp-finetune", " on activations"), ("pillar", ""), ("for-images:axes=7", "")],
+)
+def test_a_learner_is_checked_on_the_examples_that_it_plans_for(component: str, examples: str) -> None:
+    laws = check_laws(load().with_own("learner", ForImages), component)
+    name = component.partition(":")[0]
+    assert next(laws)[0] == f"learner {name}{examples}: importing is light and offline"
+
+
+def test_a_learner_that_plans_for_no_examples_is_told_what_it_said_of_vectors() -> None:
+    laws = dict(check_laws(load().with_own("learner", ForImages), "for-images:axes=7"))
+    said = laws["learner for-images: the plan repeats"]
+    assert said == "It raised SpecError: Expected examples with 7 axes, got (64,)."

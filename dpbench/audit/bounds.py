@@ -87,6 +87,7 @@ def gauss(mean: float, members: int, others: int, significance: float = SIGNIFIC
     return mean - _NORMAL.inv_cdf(1 - significance) * error, error
 
 
+@functools.cache
 def epsilon_of(mu: float, delta: float) -> float:
     """Return the epsilon of mu-Gaussian DP at delta; 0 where mu is not positive."""
     from dp_accounting import get_epsilon_gaussian
@@ -94,6 +95,7 @@ def epsilon_of(mu: float, delta: float) -> float:
     return float(get_epsilon_gaussian(1 / mu, delta)) if mu > 0 else 0.0
 
 
+@functools.cache
 def mu_of(epsilon: float, delta: float) -> float:
     """Return the mu of the Gaussian mechanism whose epsilon at delta this is."""
     from dp_accounting import get_sigma_gaussian

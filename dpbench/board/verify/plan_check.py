@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench.api import Learner, Task
+from dpbench.api import Extractor, Learner, Task
 from dpbench.board.verify.expectations import Wrong
 from dpbench.errors import DataMissing, DpbenchError
 from dpbench.harness.plans import plan_of, settle
@@ -24,15 +25,18 @@ if TYPE_CHECKING:
 class _Tail:
     """The network behind activations, which remembers whether it was looked for and is not here."""
 
-    def __init__(self, load: Callable[[], nn.Module]) -> None:
-        self.load, self.missing = load, False
+    _loaded: ClassVar[dict[Hashable, nn.Module]] = {}  # many results of a figure have one network
+
+    def __init__(self, network: Hashable, load: Callable[[], nn.Module]) -> None:
+        self.network, self.load, self.missing = network, load, False
 
     def __call__(self) -> nn.Module:
         try:
-            return self.load()
+            network = self._loaded.get(self.network) or self._loaded.setdefault(self.network, self.load())
         except DataMissing:
             self.missing = True
             raise
+        return copy.deepcopy(network)  # a learner may put adapters into it
 
 
 def check_plan_of(result: Result, plugins: Registry) -> Wrong:
@@ -92,9 +96,10 @@ def _tail(result: Result, plugins: Registry) -> _Tail | None:
     if not extractor.options.get("layer"):
         return None
     if extractor.name not in plugins.components["extractor"]:
-        return _Tail(_not_installed)
-    load: Callable[[], nn.Module] | None = build(plugins, "extractor", extractor).tail()
-    return None if load is None else _Tail(load)
+        return _Tail(None, _not_installed)
+    built: Extractor = build(plugins, "extractor", extractor)
+    load = built.tail()
+    return None if load is None else _Tail((type(built), str(extractor)), load)
 
 
 def _not_installed() -> nn.Module:

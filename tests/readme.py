@@ -121,6 +121,23 @@ def boards_table() -> str:
     return "\n".join(lines)
 
 
+def verified_table() -> str:
+    """Return how many entries of each data set were audited and run again, and how."""
+    counts: dict[str, list[int]] = {}
+    for standing in _filled():
+        found = counts.setdefault(standing.board.dataset.name, [0] * 4)
+        for one in _of_role(standing, "entry"):
+            seeds = len(one.again.seeds) if one.again else 0
+            for column, counted in enumerate((True, one.audit is not None, one.reproduced, seeds == 1)):
+                found[column] += counted
+    counts["all"] = [sum(column) for column in zip(*counts.values(), strict=True)]
+    lines = [
+        "| data | entries | audited | all seeds re-run by the same code | one seed re-run |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    return "\n".join([*lines, *(f"| {name} | {' | '.join(f'{n:,}' for n in row)} |" for name, row in counts.items())])
+
+
 def distances_table() -> str:
     """Return how far each learner at its defaults is behind the best entry, over all boards."""
     found, whole = overall(index()), count_data_sets(index())
@@ -445,6 +462,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "receipt-faults": receipt_loops.table,
     "boards": boards_table,
     "distances": distances_table,
+    "verified": verified_table,
     "compute": compute_table,
     "lead": lead_table,
     **{family: partial(ladder_table, family) for family in (*LADDERS, *OTHERS)},

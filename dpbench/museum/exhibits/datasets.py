@@ -106,7 +106,7 @@ class RunningMeanInTheLoader(HonestDigits):
 
 @dataclass(frozen=True)
 class OversamplingOfARareClass(HonestDigits):
-    """Lists each image of the rarest class eight times: clips and noise are per row, but one image has eight.
+    """Lists each image of the rarest class eight times: clips and noise are for a row, and an image has eight.
 
     Source: `RandomOverSampler` of imbalanced-learn, and copies of rare classes, before a private fit.
     """

@@ -19,8 +19,8 @@ class ShuffledBatches(HonestLearner):
     """Plans epochs of shuffled batches, to be accounted as Poisson samples.
 
     Source: the code of GEP (Yu et al. 2021), of AdaDPS (Li et al. 2022) and of many later papers. Over several epochs,
-    shuffled batches can leak substantially more (Chua et al. 2024, 2403.17673 and 2411.04205), and no upper bound is
-    known.
+    shuffled batches can leak substantially more (Chua et al. 2024, 2403.17673 and 2411.04205), and no bound
+    close to that of Poisson sampling is known.
     """
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:

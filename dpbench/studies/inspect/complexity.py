@@ -49,7 +49,7 @@ BOUNDS = (
     Bound(
         "Noisy SGD, no assumption (Bassily et al. 2014)", "none", "none", "√d / (α ε γ)",
         lambda case: math.sqrt(case.d) / (case.alpha * case.epsilon * case.gamma),
-        "not in the printed table. It follows from the first row of that table.",
+        "the paper does not print it in its table. We derive it from the first row of that table.",
     ),
     Bound(
         "Johnson-Lindenstrauss (Nguyen et al. 2020)", "none", "none", "1 / (α ε γ²)",

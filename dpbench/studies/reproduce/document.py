@@ -63,11 +63,11 @@ def page(comparisons: Iterable[Comparison]) -> str:
         "reproduce` lists all of them.",
         "",
         "A study *holds* if every measured number is within 2 points of the paper's, and every ordering that the paper "
-        "states without numbers is found, with a difference larger than its 95% interval (where seeds do not differ, "
-        "that of drawing the test examples). It *holds in order only* if the pairs that are more than 1 point apart "
-        "in the paper are ordered in the same way: none is reversed beyond both 95% intervals, and for at least half "
-        "the difference exceeds both intervals. Otherwise it *does not hold*. Our features differ from the papers' "
-        "nearly everywhere, so orderings mean more than distances.",
+        "states without numbers is found, with a difference larger than its 95% interval (if all seeds agree, the "
+        "interval of drawing the test examples). It *holds in order only* if the pairs that are more than 1 point "
+        "apart in the paper are ordered in the same way: none is reversed beyond both 95% intervals, and for at least "
+        "half the difference exceeds both intervals. Otherwise it *does not hold*. Our features differ from the "
+        "papers' nearly everywhere, so orderings mean more than distances.",
         "",
         "For a theorem, the measured error is compared with the theorem's rate times one constant, which is fitted at "
         "one cell. The theorem *does not hold* if the error of a cell that meets its conditions is more than twice the "

@@ -52,8 +52,8 @@ def fine_tuning(results: Sequence[Result], said: Said) -> str:
     return _against_epsilon(
         results,
         said,
-        ("data", "private images", "what is trained"),
-        lambda one: (one.spec.dataset.name, f"{one.task.private:,}", _trained(one)),
+        ("data", "private images", "what is trained", "cached after"),
+        lambda one: (one.spec.dataset.name, f"{one.task.private:,}", _trained(one), _cached_after(one)),
     )
 
 
@@ -66,6 +66,11 @@ def _trained(result: Result) -> str:
     learner = result.spec.learner
     which = learner.options.get("parameters")
     return f"{PARTS[which]} (`{which}`)" if which else f"head on pooled features (`{learner.name}`)"
+
+
+def _cached_after(result: Result) -> str:
+    layer = result.spec.extractor.options.get("layer")
+    return f"`{layer}`" if layer else "the last layer"
 
 
 PARTS = {

@@ -3,7 +3,7 @@
 Per-example gradients come from one backward pass over a chunk. The network records the input and output of each trained
 convolution and linear layer. Autograd returns the gradient with respect to each output, and its product with the input,
 example by example, is the gradient of that layer. On the last stage of efficientnet-lite0, on a processor, vmap over
-grad takes 1.1 to 1.4 times as long; the hooks of Opacus, which expand depthwise convolutions in full, take 11 times as
+grad takes 1.7 times as long; the hooks of Opacus, which expand depthwise convolutions in full, take 10 times as
 long (`tests/benchmarks/test_finetune_steps.py`).
 
 Covered: a row follows from its example, its label and public values, up to rounding that a library may do differently

@@ -32,11 +32,12 @@ class _Tail:
 
     def __call__(self) -> nn.Module:
         try:
-            network = self._loaded.get(self.network) or self._loaded.setdefault(self.network, self.load())
+            if self.network not in self._loaded:
+                self._loaded[self.network] = self.load()
         except DataMissing:
             self.missing = True
             raise
-        return copy.deepcopy(network)  # a learner may put adapters into it
+        return copy.deepcopy(self._loaded[self.network])  # a learner may put adapters into it
 
 
 def check_plan_of(result: Result, plugins: Registry) -> Wrong:

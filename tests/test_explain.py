@@ -19,9 +19,9 @@ from dpbench.errors import SpecError
 from dpbench.harness.run import run
 from dpbench.records.spec import make_spec
 from dpbench.studies.explain.chart import stairs
-from dpbench.studies.explain.explanation import Explanation, LearnerExplanation
+from dpbench.studies.explain.explanation import Explanation, LearnerExplanation, Signal
 from dpbench.studies.explain.ladder import explain
-from dpbench.studies.explain.lifting import Protection, lifted
+from dpbench.studies.explain.lifting import Protection, Step, lifted, observed, signals
 from tests.test_cli import Output, called, refusal
 from tests.worlds import curator_over, private_rows
 
@@ -156,6 +156,71 @@ def test_a_lifted_curator_says_the_sigma_of_the_private_run_however_it_is_mapped
     assert curator.map(lambda x: 2 * x).sigma == curator.sigma == {"sums": 3.0}
 
 
+def _observed(clip: float | tuple[float, ...], rows: Any, rate: float, steps: int) -> tuple[list[Tensor], Signal]:
+    plan, seen = [Release("sums", steps=steps, sample_rate=rate)], list[Step]()
+    curator = observed(curator_over(private_rows(), plan).handle(), seen)
+    sums = [curator.noisy_sum(rows, release="sums", clip=clip) for _ in range(steps)]
+    (found,) = signals(seen, plan, {"sums": 3.0}, len(private_rows().x))
+    return sums, found
+
+
+def test_signal_and_noise_of_a_step_are_those_of_its_clipped_rows() -> None:
+    x = private_rows().x
+    (total,), found = _observed(0.5, _rows, 1.0, 1)
+    norms = x.norm(dim=1)
+    mean = (x * (0.5 / norms).clamp(max=1).unsqueeze(1)).mean(0)
+    torch.testing.assert_close(total, mean * len(x), rtol=1e-4, atol=1e-4)
+    assert found.first == found.last == pytest.approx(float(mean.norm()) / 0.5, rel=1e-4)
+    assert found.clipped == pytest.approx(float((norms > 0.5).double().mean()))
+    assert (found.steps, found.entries) == (1, x.shape[1])
+    assert found.noise == pytest.approx(3.0 * x.shape[1] ** 0.5 / len(x))
+
+
+def test_the_signal_of_blocks_is_in_the_clip_of_each() -> None:
+    x = private_rows().x
+    _, found = _observed((0.5, 1e6), lambda chunk: Blocks((chunk.x, 1e6 * torch.ones(len(chunk), 1))), 1.0, 1)
+    mean = (x * (0.5 / x.norm(dim=1)).clamp(max=1).unsqueeze(1)).mean(0)
+    assert found.first == pytest.approx(math.hypot(float(mean.norm()) / 0.5, 1.0), rel=1e-4)
+    assert found.noise == pytest.approx(3.0 * (2 * (x.shape[1] + 1)) ** 0.5 / len(x))
+
+
+def test_what_sampling_adds_is_no_signal() -> None:
+    """The rows cancel, so all that a sample's sum holds comes from who is in it."""
+
+    def rows(chunk: Chunk) -> Tensor:
+        return torch.where(chunk.x[:, :1] > private_rows().x[:, 0].median(), 1.0, -1.0)
+
+    plan, seen = [Release("sums", steps=400, sample_rate=0.25)], list[Step]()
+    curator = observed(curator_over(private_rows(), plan).handle(), seen)
+    for _ in range(400):
+        curator.noisy_sum(rows, release="sums", clip=1.0)
+    mean = float(rows(Chunk(private_rows().x, private_rows().y, private_rows().y)).mean())
+    count = len(private_rows().x)
+    squares = [step.squared - 0.75 * step.kept for step in seen]
+    spread = 3 * float(torch.tensor(squares).std()) / 400**0.5
+    assert sum(squares) / 400 == pytest.approx((0.25 * count * mean) ** 2, abs=spread)
+    assert sum(step.squared for step in seen) / 400 > (0.25 * count * mean) ** 2 + spread
+
+
+def test_what_is_observed_is_answered_as_it_is_otherwise() -> None:
+    def rows(chunk: Chunk) -> Blocks:
+        return Blocks((chunk.x, RankOne(torch.ones(len(chunk), 1), chunk.x)))
+
+    sums, found = _observed((0.5, 8.0), rows, 0.5, 3)
+    plain = curator_over(private_rows(), [Release("sums", steps=3, sample_rate=0.5)]).handle()
+    for one in sums:
+        for part, other in zip(one, plain.noisy_sum(rows, release="sums", clip=(0.5, 8.0)), strict=True):
+            torch.testing.assert_close(part, other, rtol=0, atol=0)
+    assert found.steps == 3
+
+
+def test_an_explanation_has_a_signal_for_each_release(explained: Explanation) -> None:
+    (pillar,), (means,) = (one.signals for one in explained.learners)
+    assert (pillar.release, pillar.steps, pillar.entries) == ("gradient", 10, 310)
+    assert pillar.clipped > 0.9 and pillar.first > pillar.last > 0  # it learns, so gradients shrink
+    assert (means.steps, means.clipped) == (1, 0.0)
+
+
 def _command(out: Path, *more: str) -> Sequence[str]:
     return ("explain", "--learner", "class-means", "--device", "cpu", "--out", str(out), *more)
 
@@ -177,12 +242,12 @@ def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys
     assert called("leaderboard", "verify", str(file)) == 1
 
 
-def test_both_tables_name_every_learner_in_full(explained: Explanation) -> None:
+def test_all_tables_name_every_learner_in_full(explained: Explanation) -> None:
     shown = io.StringIO()
     _show(explained, [], Console(file=shown, width=80))
     lines = shown.getvalue().splitlines()
     first = [line.split()[0] for line in lines if line.startswith((" pillar ", " class-means "))]
-    assert first == ["pillar", "class-means"] * 2
+    assert first == ["pillar", "class-means"] * 3
 
 
 @pytest.mark.parametrize(

@@ -119,12 +119,28 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
             f"{100 * found.accuracy.mean:.2f}",
         )  # fmt: skip
         alone.add_row(one.learner.name, *(_points(lift) for lift in one.alone))
-    console.print(ladder, alone)
+    console.print(ladder, alone, _steps(found))
     for one in found.learners:
         said = " ".join(lift.why for lift in one.ladder if lift.stage not in {"noise", "clipping"})
         console.print(f"{one.learner.name}: {said}", soft_wrap=True, markup=False)
     for file in written:
         console.print(f"Wrote {file}", soft_wrap=True, markup=False)
+
+
+def _steps(found: Explanation) -> Table:
+    """Return what the steps of each release contain."""
+    headings = ("steps", "entries", "clipped", "first signal", "last signal", "noise")
+    table = Table(
+        Column("learner", no_wrap=True), "release", *headings, title="Signal and noise of a step, in clips", box=None
+    )
+    for one in found.learners:
+        for held in one.signals:
+            lengths = (f"{length:.3g}" for length in (held.first, held.last, held.noise))
+            table.add_row(
+                one.learner.name, held.release, f"{held.steps:,}", f"{held.entries:,}", f"{100 * held.clipped:.0f}%",
+                *lengths,
+            )  # fmt: skip
+    return table
 
 
 def _points(lift: Lift) -> str:

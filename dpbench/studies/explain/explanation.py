@@ -30,6 +30,21 @@ class Lift(_Record):
     why: str = ""  # it does not apply; or what was lifted
 
 
+class Signal(_Record):
+    """What the steps of one release contain, in clips: the mean clipped contribution, and the noise beside it.
+
+    Steps add up, noise by the root of their number: many may contain more noise than signal each.
+    """
+
+    release: str
+    steps: int
+    entries: int  # of one answer, all blocks together
+    clipped: float  # the share of contributions longer than their clip by 1% or more, over all steps
+    first: float  # the norm of the mean clipped contribution in the first step, without what the sampling adds to it
+    last: float
+    noise: float  # the norm that the noise of one step has, divided by the expected sample as contributions are
+
+
 class LearnerExplanation(_Record):
     """One learner: its private run, what is lifted one after another up to the ceiling, and each thing on its own."""
 
@@ -40,6 +55,7 @@ class LearnerExplanation(_Record):
     ladder: tuple[Lift, ...]  # each on top of those before
     rest: Interval  # the ceiling less the last of the ladder: loss, penalty and features of the head
     alone: tuple[Lift, ...]  # each from the private run alone; `tuning` stands in the ladder
+    signals: tuple[Signal, ...] = ()  # of the first seed, for each release; none in files of before
 
 
 class Explanation(_Record):

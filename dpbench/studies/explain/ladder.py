@@ -33,7 +33,7 @@ from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import write_component
 from dpbench.studies.explain.explanation import Explanation, LearnerExplanation, Lift, Stage
-from dpbench.studies.explain.lifting import Protection, lifted, refuse_other_question
+from dpbench.studies.explain.lifting import Protection, Step, lifted, observed, refuse_other_question, signals
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
 
@@ -131,15 +131,18 @@ def _explained(default: PreparedRun, tuned: PreparedRun | None, tops: list[float
             continue
         ladder.append(_lifted(stage, accuracy, reached, said))
         learner, kept, accuracy = higher, less, reached
+    steps: list[Step] = []
     paired = world.accuracies(
-        base.parts.learner, Protection(True, True)
+        base.parts.learner, Protection(True, True), steps
     )  # whose noise is that of each thing lifted alone
     alone = tuple(_alone(stage, base, world, paired) for stage in LIFTED)
+    plan = base.privacy.releases
     ceiling = tops if len(tops) == len(accuracy) else tops * len(accuracy)
     return LearnerExplanation(
         learner=write_component(base.parts.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=interval(private), ladder=tuple(ladder), alone=alone,
         rest=interval([top - one for top, one in zip(ceiling, accuracy, strict=True)]),
+        signals=tuple(signals(steps, plan, sigmas(plan, base.privacy.sigma), base.roles.task.size)),
     )  # fmt: skip
 
 
@@ -200,17 +203,20 @@ class LiftedFits:
 
     base: PreparedRun
 
-    def accuracies(self, learner: Learner, kept: Protection) -> list[float]:
-        """Return the accuracy of each seed; a fit that draws nothing, on data that are not drawn, is the same for all.
+    def accuracies(self, learner: Learner, kept: Protection, steps: list[Step] | None = None) -> list[float]:
+        """Return the accuracy of each seed, and put the first one's sums into `steps`, if given.
 
+        A fit that draws nothing, on data that are not drawn, is the same for all.
         Row seeds, `Chunk.seeds`, do not count as drawing: a learner that uses them draws where it starts as well.
         """
         seeds = self.base.spec.seeds
-        first, drew = self._accuracy(learner, kept, seeds[0])
+        first, drew = self._accuracy(learner, kept, seeds[0], steps)
         again = drew or not _alike(self.base)
         return [first, *(self._accuracy(learner, kept, seed)[0] if again else first for seed in seeds[1:])]
 
-    def _accuracy(self, learner: Learner, kept: Protection, seed: int) -> tuple[float, bool]:
+    def _accuracy(
+        self, learner: Learner, kept: Protection, seed: int, steps: list[Step] | None = None
+    ) -> tuple[float, bool]:
         base = prepare_seed(self.base, seed)
         task = base.roles.task
         who, plan = base.who, plan_of(learner, base.who, task, base.source.budget)
@@ -218,7 +224,9 @@ class LiftedFits:
         start = randomness.initialisation.get_state()
         curator = bind(base.roles.private, task, plan, 0.0, randomness)
         noise = torch.Generator().manual_seed(seed)
-        curator_ = lifted(handle_of(curator), sigmas(plan, base.privacy.sigma), kept, noise)
+        exact = handle_of(curator)
+        exact = exact if steps is None else observed(exact, steps)
+        curator_ = lifted(exact, sigmas(plan, base.privacy.sigma), kept, noise)
         fit_ = lambda own: fit_learner(base, own, curator_, randomness.initialisation)
         predict = fit_isolated(learner, who("fit"), fit_, curator.guard)
         scores = predict_isolated(learner, who("predict"), predict, base.test.x, task)

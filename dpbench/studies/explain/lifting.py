@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,8 +16,11 @@ from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
 from dpbench.privacy.core.ledger_curator import Question
 from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.plan import Planned
 from dpbench.privacy.core.sum import CLIPS, Sum
+from dpbench.studies.explain.explanation import Signal
 
+ROUNDING = 0.01  # features in 8 bits, and norms rounded up: a row as long as its clip is not counted as clipped
 RANGES, RATIO = 5, 16.0  # of norms, in clips: rows above 16^4 clips are clipped there
 
 
@@ -51,6 +55,70 @@ def lifted(curator: Curator, sigma: Mapping[str, float], kept: Protection, noise
         return tuple(sums) if isinstance(question.clip, tuple) else sums[0]
 
     return Curator(curator.task, sigma, answer)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The exact sum of one step, in clips, and what its contributions were. No guarantee."""
+
+    release: str
+    entries: int  # of all blocks
+    blocks: int
+    squared: float  # the squared norm of the sum
+    kept: float  # the sum of the squared norms of the clipped contributions
+    clipped: float  # how many of them were longer than a clip, by 1% or more
+    count: float  # how many there are
+
+
+def observed(curator: Curator, steps: list[Step]) -> Curator:
+    """Return one that answers as a curator without noise does, and notes each sum and the lengths that went into it."""
+
+    def answer(question: Question) -> Any:
+        if isinstance(question, Map):
+            return observed(curator.answer(question), steps)
+        if not isinstance(question, Sum):
+            return curator.answer(question)
+        clips = question.clips
+
+        def rows(chunk: Chunk) -> Blocks:
+            blocks = blocks_of(question.rows(chunk))
+            norms = torch.stack([block.norms() / clip for block, clip in zip(blocks, clips, strict=True)], 1)
+            kept = norms.nan_to_num(0.0).clamp(max=1).square().sum(1)
+            longer = (norms > 1 + ROUNDING).any(1).to(kept)
+            return Blocks((*blocks, torch.stack([kept, longer, torch.ones_like(kept)], 1).float()))
+
+        limits = (*clips, (len(clips) ** 2 + 2) ** 0.5)
+        *sums, about = curator.answer(replace(question, rows=rows, clip=limits))
+        squared = math.fsum(float((one.double() / clip).square().sum()) for one, clip in zip(sums, clips, strict=True))
+        entries = sum(one.numel() for one in sums)
+        steps.append(Step(question.release, entries, len(clips), squared, *about.tolist()))
+        return tuple(sums) if isinstance(question.clip, tuple) else sums[0]
+
+    return Curator(curator.task, curator.sigma, answer)
+
+
+def signals(steps: Sequence[Step], plan: Sequence[Planned], sigma: Mapping[str, float], size: int) -> list[Signal]:
+    """Return what the steps of each release contained, in order of the plan.
+
+    A Poisson sample adds (1 - rate) times the squares of its clipped contributions to the squared norm of their sum, on
+    average; this is taken off, and what is left is the mean's own. Both lengths are divided by the expected sample.
+    """
+    found = []
+    for release in plan:
+        if not (own := [step for step in steps if step.release == release.name]):
+            continue
+        expected = release.sample_rate * size
+        lengths = [max(0.0, step.squared - (1 - release.sample_rate) * step.kept) ** 0.5 / expected for step in own]
+        spread = sigma[release.name] * (own[0].blocks * own[0].entries) ** 0.5
+        contributed = math.fsum(step.count for step in own)
+        found.append(
+            Signal(
+                release=release.name, steps=len(own), entries=own[0].entries,
+                clipped=math.fsum(step.clipped for step in own) / contributed if contributed else 0.0,
+                first=lengths[0], last=lengths[-1], noise=spread / expected,
+            )
+        )  # fmt: skip
+    return found
 
 
 def _scaled(curator: Curator, question: Sum) -> list[Tensor]:

@@ -33,10 +33,11 @@ from dpbench.registry import KINDS, load
 from dpbench.site import build_site, layout, prose, text, view
 from dpbench.site.citations import catalogue, citations
 from dpbench.site.entry_pages import RAW
+from dpbench.site.home_page import Column
 from dpbench.site.lines import epsilon_charts, k_chart
 from dpbench.site.looks import DARK, LIGHT, SHAPES, looks
 from dpbench.site.picture import Chart
-from dpbench.site.preview import map_preview
+from dpbench.site.preview import _heads, map_preview
 from dpbench.site.words import describe_model
 from dpbench.studies.explain.explanation import STAGES, Explanation, LearnerExplanation, Lift
 from tests.boards import synthetic, write
@@ -175,6 +176,25 @@ def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: lis
         assert f"at most {odds[0]} true positives at 0.1% false positives and at most {odds[1]}" in page
         assert f"for one private {whose} and an attacker who knows all others" in page
     assert "Membership tests" not in pages[0]
+
+
+def test_boards_of_one_data_set_say_whose_epsilon_it_is(results: list[Result], tmp_path: Path) -> None:
+    lesions, images = (
+        find_board(f"ham10000-{unit}-lite0-128-eps1").model_copy(update={"seeds": find_board("digits-eps1").seeds})
+        for unit in ("lesion", "image")
+    )
+    standings = tuple(filed(tmp_path, board, results) for board in (lesions, images))
+    build_site(Index(ranking="By the mean.", standings=standings), tmp_path, tmp_path / "site")
+    assert [view.title(one).rpartition(", ")[2] for one in standings] == ["ε for a lesion", "ε for an image"]
+    home = html.unescape((tmp_path / "site" / "index.html").read_text(encoding="utf-8"))
+    assert home.count("ε for a lesion") == home.count("ε for an image") > 0
+    count = f"{results[0].task.private:,} private"
+    for standing, whose in zip(standings, ("lesion", "image"), strict=True):
+        page = (tmp_path / "site" / f"boards/{standing.board.name}.html").read_text(encoding="utf-8")
+        assert f"{count} {whose}s, " in page
+        assert re.search(rf"Unit of the guarantee</dt>\s*<dd>{whose}<", page)
+    columns = [Column("Skin lesions (HAM10000)", "", one) for one in standings]
+    assert _heads(columns) == ["Skin lesions, lesion", "Skin lesions, image"]
 
 
 def test_odds_are_computed_once_for_entries_of_one_plan(

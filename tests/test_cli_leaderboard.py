@@ -292,6 +292,17 @@ def test_add_refuses_another_result_of_the_same_spec(empty: Path, capsys: Captur
     )
 
 
+def test_add_refuses_two_results_of_one_spec_at_once(empty: Path, tmp_path: Path, capsys: Captured) -> None:
+    file = elsewhere(empty, "class-means")
+    other = Path(shutil.copy(file, tmp_path / file.name))
+    assert ask("add", file, other, "--root", empty) == 0
+    change(other, "seconds.fit", 0.125)
+    boards.file_of(empty, "class-means").unlink()
+    assert ask("add", file, other, "--root", empty) == 1
+    assert f"it and {file} are different results with the same spec" in capsys.readouterr().err
+    assert not list((empty / "results").rglob("*.json"))
+
+
 def test_what_replaces_a_result_takes_its_audit_and_its_run_again_away(empty: Path, capsys: Captured) -> None:
     file = elsewhere(empty, "class-means")
     assert ask("add", file, "--root", empty) == 0

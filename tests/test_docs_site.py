@@ -252,6 +252,18 @@ def test_a_site_that_is_up_to_date_is_not_built_again(documentation: Path, monke
     assert (docs.build_cached(typer.main.get_command(app)) / "index.html").is_file()
 
 
+def test_a_site_is_stale_once_a_plugins_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugins = registry.load()
+    before = building._digest({}, [], None, plugins)
+    assert building._digest({}, [], None, plugins) == before
+    module = sys.modules[plugins.find("learner", "thrift").cls.__module__]
+    assert module.__file__ is not None
+    changed = tmp_path / "thrift.py"
+    changed.write_bytes(Path(module.__file__).read_bytes() + b"\n")
+    monkeypatch.setattr(module, "__file__", str(changed))
+    assert building._digest({}, [], None, plugins) != before
+
+
 @dataclass(frozen=True)
 class Tiny:
     """A site of three pages: where it lies, and what its build complained of."""

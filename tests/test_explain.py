@@ -202,6 +202,15 @@ def test_what_sampling_adds_is_no_signal() -> None:
     assert sum(step.squared for step in seen) / 400 > (0.25 * count * mean) ** 2 + spread
 
 
+def test_sampled_units_of_several_images_have_no_signal() -> None:
+    """What sampling adds to them is the square of a mean over rows, which no row function sees."""
+    sampled, whole = Release("sampled", steps=1, sample_rate=0.5), Release("whole", steps=1)
+    seen = [Step(one.name, 5, 1, 9.0, 4.0, 1.0, 20.0) for one in (sampled, whole)]
+    first, second = signals(seen, [sampled, whole], {"sampled": 3.0, "whole": 3.0}, 40, units=True)
+    assert (first.first, first.last) == (None, None) and first.noise > 0
+    assert second.first == second.last == pytest.approx(3 / 40)
+
+
 def test_what_is_observed_is_answered_as_it_is_otherwise() -> None:
     def rows(chunk: Chunk) -> Blocks:
         return Blocks((chunk.x, RankOne(torch.ones(len(chunk), 1), chunk.x)))
@@ -217,6 +226,7 @@ def test_what_is_observed_is_answered_as_it_is_otherwise() -> None:
 def test_an_explanation_has_a_signal_for_each_release(explained: Explanation) -> None:
     (pillar,), (means,) = (one.signals for one in explained.learners)
     assert (pillar.release, pillar.steps, pillar.entries) == ("gradient", 10, 310)
+    assert pillar.first is not None and pillar.last is not None
     assert pillar.clipped > 0.9 and pillar.first > pillar.last > 0  # it learns, so gradients shrink
     assert (means.steps, means.clipped) == (1, 0.0)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.analysis.reader import read_results
+from dpbench.analysis.risk import membership_risk
 from dpbench.site.report import render_report
 from tests.browser import Theme, address, browser, opened
 from tests.test_cli import Output, called
@@ -43,7 +44,27 @@ def test_the_page_says_what_results_say(page: str, folder: Path) -> None:
     assert "0.5, 2, for one image" in page
     assert "accuracy on digits with pixels features (1,294 private images, 144 public and 359 test images)" in page
     assert "as the mean over 2 seeds with its 95% interval" in page
-    assert "true positives at most" in page
+
+
+def test_the_page_says_what_holds_of_every_private_run() -> None:
+    """`prototypes` has a pure guarantee and reads no public image: neither is true of the others beside it."""
+    root = Path(__file__).parent.parent / "leaderboard" / "results" / "digits-eps1"
+    chosen = {
+        one.result.spec.learner.name: one
+        for one in read_results([root])[0]
+        if one.result.spec.learner.name in {"prototypes", "dp-raft", "thrift"} and one.result.selection == "default"
+    }
+    shown = [chosen[name] for name in ("prototypes", "dp-raft", "thrift")]
+    page = html.unescape(render_report(shown, "accuracy", lambda _, part: part.name, "").decode())
+    (paragraph,) = [line for line in page.splitlines() if "We report accuracy" in line]
+    assert "with ε 1 and δ 1e-05" in paragraph
+    assert "1,294 private images, 144 public and 359 test images" in paragraph
+    assert "1,294 private images, 144 public, 359 test, of 10 classes" in page
+    said = re.search(r"true positives at most ([\d.]+)% at 0.1% false positives", page)
+    assert said is not None
+    risks = [membership_risk(one.result.privacy)[0.001] for one in shown]
+    assert float(said[1]) == pytest.approx(100 * max(risks), abs=0.01)
+    assert max(risks) > 1.1 * min(risks)
 
 
 def test_the_page_says_how_far_private_learners_are_below_no_privacy(page: str, folder: Path) -> None:

@@ -47,6 +47,7 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
     known = Expectations.read(root, plugins)
     wrong: list[Complaint] = []
     wanted: list[tuple[Filing, dict[str, Any]]] = []
+    places: dict[str, tuple[Path, dict[str, Any]]] = {}  # of this call: two files may be results of one spec
     for file in files:
         checked, boards = match_boards(file, root, known)
         wrong += checked.complaints
@@ -55,6 +56,10 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
             held = find_taken_places(file, checked.result, boards, root)
             for board in boards:
                 target = _target(board, checked.result)
+                other, given = places.setdefault(target, (file, content))
+                if given != content:
+                    said = f"it and {other} are different results with the same spec. Add one of them"
+                    wrong.append(Complaint(str(file), "digest", said))
                 new = target in held or not is_record(root / target)
                 removed = _records(root, board, target) if target in held else ()
                 wanted.append((Filing(file, target, new, target in held, removed), content))

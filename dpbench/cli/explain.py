@@ -103,8 +103,8 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
         f"[bold]Guarantee[/bold] of all runs except the private ones: {found.guarantee}; no board accepts them"
     )
     console.print(
-        f"{spec.extractor.names} on {spec.dataset.name}: {found.private:,} private, {found.test:,} test examples, "
-        f"ε {spec.epsilon:g}, {len(spec.seeds)} seed(s)",
+        f"{spec.extractor.names} on {spec.dataset.name}: {found.private:,} private {spec.unit or 'example'}s, "
+        f"{found.test:,} test examples, ε {spec.epsilon:g}, {len(spec.seeds)} seed(s)",
         soft_wrap=True,
     )
     first = found.learners[0]
@@ -135,7 +135,7 @@ def _steps(found: Explanation) -> Table:
     )
     for one in found.learners:
         for held in one.signals:
-            lengths = (f"{length:.3g}" for length in (held.first, held.last, held.noise))
+            lengths = ("–" if length is None else f"{length:.3g}" for length in (held.first, held.last, held.noise))
             table.add_row(
                 one.learner.name, held.release, f"{held.steps:,}", f"{held.entries:,}", f"{100 * held.clipped:.0f}%",
                 *lengths,

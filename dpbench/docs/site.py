@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dpbench.docs.reference import Command, generate_pages
 from dpbench.errors import DocsMissing, DocsNotBuilt
-from dpbench.registry import load
+from dpbench.registry import KINDS, Registry, load
 from dpbench.support.folders import replace_site
 from dpbench.support.paths import PACKAGE, cache_folder
 
@@ -49,8 +49,10 @@ def build_cached(command: Command, *, root: str | None = None) -> Path:
         DocsNotBuilt: a page, a link or a notebook is broken; says which.
     """
     versions = [_version(name) for name in GENERATOR]
-    made = generate_pages(command, load())
-    site = cache_folder() / "docs" / _digest(made, versions, root)
+    plugins = load()
+    made = generate_pages(command, plugins)
+    kind = "alone" if root is None else "beside-a-leaderboard"  # either is rebuilt without the other
+    site = cache_folder() / "docs" / kind / _digest(made, versions, root, plugins)
     if not site.is_dir():
         _build(made, site, root)
     return site
@@ -65,11 +67,14 @@ def _version(name: str) -> str:
         ) from None
 
 
-def _digest(made: Mapping[str, str], versions: list[str], root: str | None) -> str:
-    """Return 16 digits that change with every page, docstring and version."""
+def _digest(made: Mapping[str, str], versions: list[str], root: str | None, plugins: Registry) -> str:
+    """Return 16 digits that change with every page, docstring and version, those of plugins included."""
     found = hashlib.sha256(repr((str(PACKAGE), versions, root, sorted(made.items()))).encode())
-    for file in sorted(one for one in SOURCE.parent.rglob("*") if one.suffix in {*PAGES, ".py", ".jinja"}):
-        found.update(f"{file.relative_to(SOURCE.parent)}\0".encode() + file.read_bytes() + b"\0")
+    classes = {one.cls for kind in KINDS for one in plugins.components[kind].values()}
+    brought = {Path(where) for one in classes if (where := sys.modules[one.__module__].__file__)}
+    own = {one for one in SOURCE.parent.rglob("*") if one.suffix in {*PAGES, ".py", ".jinja"}}
+    for file in sorted(own | brought):
+        found.update(f"{file}\0".encode() + file.read_bytes() + b"\0")
     return found.hexdigest()[:16]
 
 

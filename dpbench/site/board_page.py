@@ -43,8 +43,7 @@ def _protocol(standing: Standing) -> list[tuple[str, str]]:
     seeds = ", ".join(map(str, board.seeds))
     facts = [("Board", board.name), ("Dataset", str(board.dataset)), ("Extractor", str(board.extractor))]
     if standing.private:
-        images = f"{standing.private:,} private, {standing.public:,} public, {standing.test:,} test"
-        facts.append(("Images", images))
+        facts.append(("Split", view.counted(standing)))
     public = str(board.public_dataset) if board.public_dataset else f"{board.public_fraction:.4g} of the training split"
     return [
         *facts,
@@ -53,6 +52,7 @@ def _protocol(standing: Standing) -> list[tuple[str, str]]:
         *([("Classes, first to last", f"{board.imbalance:g} : 1")] if board.imbalance else []),
         ("ε, δ", f"{text.budget(board.epsilon)}, {board.delta:g}"),
         ("Accountant", board.accountant),
+        ("Unit of the guarantee", view.whose(standing)),
         ("Neighbours", board.adjacency),
         ("Seeds", f"{seeds}; split seed {board.split_seed}"),
         ("Ranked by", view.metric_name(board.metric).lower()),

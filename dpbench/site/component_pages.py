@@ -9,7 +9,7 @@ from typing import Literal
 from dpbench.board.index import Standing
 from dpbench.errors import DpbenchError
 from dpbench.registry import Registration
-from dpbench.site import prose
+from dpbench.site import prose, view
 from dpbench.site.context import Site, slugs
 from dpbench.site.render import Renderer
 from dpbench.support.messages import bytes_in_words
@@ -80,7 +80,7 @@ def _dataset(site: Site, found: Registration | None, boards: tuple[Standing, ...
     facts = []
     if filled:
         facts += [
-            ("Images on its boards", f"{filled.private:,} private, {filled.public:,} public, {filled.test:,} test"),
+            ("Split of its first board", view.counted(filled)),
             ("Classes", f"{len(filled.classes)}"),
         ]
         facts += [(f"Overlap, {pair}", str(counted)) for pair, counted in filled.overlap.items()]

@@ -123,8 +123,9 @@ def _guarantee(entry: Entry) -> str:
     if entry.role == "ceiling":
         return "None: no noise is added, so it is a reference and never an entry."
     return (
-        "The (ε, δ) of its board, for neighbours that differ by one example added or removed. The harness samples, "
-        "clips and adds the noise, and two accountants compute ε from the plan."
+        "The (ε, δ) of its board, for neighbours that differ by one image added or removed, or by all images of one "
+        "unit, such as a patient, where the board names one. The harness samples, clips and adds the noise, and two "
+        "accountants compute ε from the plan."
     )
 
 

@@ -77,11 +77,15 @@ def _map(shown: HeatMap | None) -> Figure:
 
 
 def _heads(columns: Sequence[Column]) -> list[str]:
-    """Return what stands above each column: its data, with more of its title where boards are of the same data."""
-    often = Counter(one.data for one in columns)
-    return [
-        text.shorten_string(f"{one.data}, {one.features}" if often[one.data] > 1 else one.data, 22) for one in columns
-    ]
+    """Return what stands above each column: its data, and what tells boards of the same data apart."""
+    often, units = Counter(one.data for one in columns), {one.data for one in columns if one.standing.board.unit}
+
+    def head(one: Column) -> str:
+        if one.data in units:
+            return f"{text.shorten_string(one.data.partition(' (')[0], 13)}, {view.whose(one.standing)}"
+        return f"{one.data}, {one.features}" if often[one.data] > 1 else one.data
+
+    return [text.shorten_string(head(one), 22) for one in columns]
 
 
 def _cell(axes: Axes, place: int, row: int, cell: Cell) -> None:

@@ -187,7 +187,8 @@ def _facts(results: Sequence[Result], named: Named) -> Iterator[tuple[str, str]]
     of = f" {spec.unit}s ({task.units.images:,} images)" if spec.unit and task.units else " images"
     yield (
         "Images",
-        f"{task.private:,} private{of}, {task.public:,} public, {task.test:,} test, of {len(task.classes)} classes",
+        f"{task.private:,} private{of}, {_public(results):,} public, {task.test:,} test, of {len(task.classes)} "
+        "classes",
     )
     yield "Features", named("extractor", spec.extractor)
     yield "Licence", task.licence
@@ -197,10 +198,15 @@ def _facts(results: Sequence[Result], named: Named) -> Iterator[tuple[str, str]]
         yield pair, str(counted)
 
 
+def _public(results: Sequence[Result]) -> int:
+    """Return how many public images the protocol has, although a learner that reads none counts none."""
+    split = [one.task.overlap[pair].among for one in results if (pair := "public in private") in one.task.overlap]
+    return max([*split, *(one.task.public for one in results)])
+
+
 def _guarantee(private: Sequence[Result]) -> Iterator[tuple[str, str]]:
     if not private:
         return
-    largest = max(private, key=lambda one: one.privacy.epsilon)
     whose = sorted({one.spec.unit or "image" for one in private})
     epsilons = sorted({one.spec.epsilon for one in private})
     yield "ε", f"{', '.join(f'{one:g}' for one in epsilons)}, for one {' or '.join(whose)}"
@@ -212,13 +218,26 @@ def _guarantee(private: Sequence[Result]) -> Iterator[tuple[str, str]]:
     )
     yield "Accountants", f"{', '.join(names[0])}; checked by {', '.join(names[1])}"
     yield "Noise", ", ".join(sorted({one.privacy.rng for one in private})) + " randomness"
-    risk = membership_risk(largest.privacy)
+    risk = _largest_risk(private)
     if risk:
         odds = " and ".join(f"{percent_at_most(most)} at {rate:.1%} false positives" for rate, most in risk.items())
-        yield f"Membership tests, at ε {largest.spec.epsilon:g}", f"true positives at most {odds}"
+        yield f"Membership tests, at ε {epsilons[-1]:g}", f"true positives at most {odds}, whichever the run"
     chosen = sorted({one.selection for one in private})
     yield "How settings were chosen", ", ".join(chosen)
     yield "Not covered", "; ".join(dict.fromkeys(said for one in private for said in one.privacy.not_covered))
+
+
+def _largest_risk(private: Sequence[Result]) -> dict[float, float]:
+    """Return what a membership test can reach, at each rate of false positives, against the run that gives away most.
+
+    Plans with the same epsilon differ: noise of other shapes leaves other tests.
+    """
+    largest = max(one.spec.epsilon for one in private)
+    found: dict[float, float] = {}
+    for one in private:
+        for rate, most in membership_risk(one.privacy).items() if one.spec.epsilon == largest else ():
+            found[rate] = max(most, found.get(rate, 0.0))
+    return found
 
 
 def _sentence(results: Sequence[Result], private: Sequence[Result], table: Table, named: Named) -> str:
@@ -230,22 +249,22 @@ def _sentence(results: Sequence[Result], private: Sequence[Result], table: Table
     data, features = named("dataset", spec.dataset), named("extractor", spec.extractor)
     ran = (
         f"We report {table.metric.replace('_', ' ')} on {data} with {features} features "
-        f"({task.private:,} private {whose}s, {task.public:,} public and {task.test:,} test images), as the mean over "
-        f"{seeds} seed{'s' * (many[-1] > 1)}{' with its 95% interval' * (many[0] > 1)}. "
+        f"({task.private:,} private {whose}s, {_public(results):,} public and {task.test:,} test images), as the mean "
+        f"over {seeds} seed{'s' * (many[-1] > 1)}{' with its 95% interval' * (many[0] > 1)}. "
     )
     if not private:
         return f"{ran}None of these results is private."
-    epsilons, budget = (
-        ", ".join(f"{one:g}" for one in sorted({one.spec.epsilon for one in private})),
-        private[0].privacy,
-    )
+    epsilons = ", ".join(f"{one:g}" for one in sorted({one.spec.epsilon for one in private}))
+    delta = max(one.privacy.delta for one in private)  # 0 for a learner whose guarantee is pure
+    neighbours = " or ".join(sorted({one.privacy.adjacency.replace("-", " ") for one in private}))
+    accountants = " and ".join(sorted({one.privacy.accountant.upper() for one in private}))
+    versions = " and ".join(sorted({str(one.provenance.get("dpbench", "of unknown version")) for one in private}))
     unaccounted = sorted({label(one) for one in private if one.selection == "private-unaccounted"})
     outside = f" ε does not cover the search for settings of {', '.join(unaccounted)}." * bool(unaccounted)
     return (
         f"{ran}All private runs are (ε, δ)-differentially private for one {whose}, with ε {epsilons} and "
-        f"δ {budget.delta:g}, for neighbouring datasets that {budget.adjacency.replace('-', ' ')}, as computed by the "
-        f"{budget.accountant.upper()} accountant of dpbench {installed_version()}, which samples, clips and adds the "
-        f"noise.{outside}"
+        f"δ {delta:g}, for neighbouring datasets that {neighbours}, as computed by the {accountants} accountant of "
+        f"dpbench {versions}, which samples, clips and adds the noise.{outside}"
     )
 
 

@@ -191,8 +191,25 @@ def families(index: Index) -> list[list[Standing]]:
 
 
 def title(standing: Standing) -> str:
-    """Return the title of a board without its epsilon, which all of its family share."""
-    return standing.board.title.rpartition(", ε ")[0] or standing.board.title
+    """Return the title of a board without the number of its epsilon, which all of its family share.
+
+    Where the title says whose epsilon it is, as in "ε 1 for a patient", that stays: boards differ in it.
+    """
+    shared, _, budget = standing.board.title.rpartition(", ε ")
+    whose = budget.partition(" ")[2]
+    return f"{shared}, ε {whose}" if shared and whose else shared or standing.board.title
+
+
+def whose(standing: Standing) -> str:
+    """Return what one unit of a board's guarantee is."""
+    return standing.board.unit or "image"
+
+
+def counted(standing: Standing) -> str:
+    """Return how many units and images a board has."""
+    return (
+        f"{standing.private:,} private {whose(standing)}s, {standing.public:,} public and {standing.test:,} test images"
+    )
 
 
 def name(entry: Entry) -> str:

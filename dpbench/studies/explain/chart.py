@@ -62,7 +62,7 @@ def _title(explanation: Explanation) -> str:
     spec = explanation.specs[0]
     return (
         f"The price of privacy: {spec.extractor.names} on {spec.dataset.name}, {explanation.private:,} private "
-        f"examples\nGuarantee of all runs except the private ones: {explanation.guarantee}"
+        f"{spec.unit or 'example'}s\nGuarantee of all runs except the private ones: {explanation.guarantee}"
     )
 
 

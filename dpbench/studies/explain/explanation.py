@@ -40,8 +40,8 @@ class Signal(_Record):
     steps: int
     entries: int  # of one answer, all blocks together
     clipped: float  # the share of contributions longer than their clip by 1% or more, over all steps
-    first: float  # the norm of the mean clipped contribution in the first step, without what the sampling adds to it
-    last: float
+    first: float | None  # the norm of the first step's mean clipped contribution, without what the sampling adds to it
+    last: float | None  # None where units of several images are sampled: what that adds is not measured
     noise: float  # the norm that the noise of one step has, divided by the expected sample as contributions are
 
 

@@ -136,13 +136,13 @@ def _explained(default: PreparedRun, tuned: PreparedRun | None, tops: list[float
         base.parts.learner, Protection(True, True), steps
     )  # whose noise is that of each thing lifted alone
     alone = tuple(_alone(stage, base, world, paired) for stage in LIFTED)
-    plan = base.privacy.releases
+    plan, size, units = base.privacy.releases, base.roles.task.size, bool(base.spec.unit)
     ceiling = tops if len(tops) == len(accuracy) else tops * len(accuracy)
     return LearnerExplanation(
         learner=write_component(base.parts.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=interval(private), ladder=tuple(ladder), alone=alone,
         rest=interval([top - one for top, one in zip(ceiling, accuracy, strict=True)]),
-        signals=tuple(signals(steps, plan, sigmas(plan, base.privacy.sigma), base.roles.task.size)),
+        signals=tuple(signals(steps, plan, sigmas(plan, base.privacy.sigma), size, units=units)),
     )  # fmt: skip
 
 
@@ -192,8 +192,12 @@ def _lift(stage: Stage, learner: Learner, kept: Protection, base: PreparedRun) -
 
 
 def _dimensions(base: PreparedRun) -> int:
-    """Return how many dimensions a public projection can have."""
-    features = int(np.prod(base.roles.task.example_shape))
+    """Return how many dimensions a public projection can have: of activations, what their network pools them to."""
+    task = base.roles.task
+    features = int(np.prod(task.example_shape))
+    if task.tail is not None:
+        with torch.no_grad():
+            features = task.tail()(torch.zeros(1, *task.example_shape)).shape[1]
     return features if base.parts.learner.public == "none" else min(features, len(base.public.x) - 1)
 
 

@@ -97,11 +97,21 @@ def observed(curator: Curator, steps: list[Step]) -> Curator:
     return Curator(curator.task, curator.sigma, answer)
 
 
-def signals(steps: Sequence[Step], plan: Sequence[Planned], sigma: Mapping[str, float], size: int) -> list[Signal]:
+def signals(
+    steps: Sequence[Step], plan: Sequence[Planned], sigma: Mapping[str, float], size: int, *, units: bool = False
+) -> list[Signal]:
     """Return what the steps of each release contained, in order of the plan.
 
     A Poisson sample adds (1 - rate) times the squares of its clipped contributions to the squared norm of their sum, on
     average; this is taken off, and what is left is the mean's own. Both lengths are divided by the expected sample.
+
+    Args:
+        steps: as they were asked.
+        plan: its releases.
+        sigma: the noise multiplier of each.
+        size: how many examples there are, or units.
+        units: several rows may belong to one unit. Its contribution is the mean of theirs, whose square no row function
+            can see, so sampled releases have no signal.
     """
     found = []
     for release in plan:
@@ -110,12 +120,13 @@ def signals(steps: Sequence[Step], plan: Sequence[Planned], sigma: Mapping[str, 
         expected = release.sample_rate * size
         lengths = [max(0.0, step.squared - (1 - release.sample_rate) * step.kept) ** 0.5 / expected for step in own]
         spread = sigma[release.name] * (own[0].blocks * own[0].entries) ** 0.5
+        told = release.sample_rate == 1 or not units
         contributed = math.fsum(step.count for step in own)
         found.append(
             Signal(
                 release=release.name, steps=len(own), entries=own[0].entries,
                 clipped=math.fsum(step.clipped for step in own) / contributed if contributed else 0.0,
-                first=lengths[0], last=lengths[-1], noise=spread / expected,
+                first=lengths[0] if told else None, last=lengths[-1] if told else None, noise=spread / expected,
             )
         )  # fmt: skip
     return found

@@ -88,10 +88,16 @@ class DPFineTune(Learner):
         for name in ("rank", "steps", "chunk_size"):
             if getattr(self, name) < 1:
                 raise SpecError(f"Expected {name}={getattr(self, name)} >= 1 in learner {self.name!r}.")
+        if self.k is not None and self.k < 1:
+            raise SpecError(f"Expected k={self.k} >= 1 in learner {self.name!r}.")
         if not 0 < self.head_share < 1:
             raise SpecError(f"Expected head_share={self.head_share} in (0, 1) in learner {self.name!r}.")
-        if self.learning_rate is not None and not self.learning_rate > 0:
-            raise SpecError(f"Expected learning_rate={self.learning_rate} > 0 in learner {self.name!r}.")
+        if not 0 < self.sample_rate <= 1:
+            raise SpecError(f"Expected sample_rate={self.sample_rate} in (0, 1] in learner {self.name!r}.")
+        for name in ("learning_rate", "head_learning_rate"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise SpecError(f"Expected {name}={value} positive and finite in learner {self.name!r}.")
         if not 0 <= self.momentum < 1:
             raise SpecError(f"Expected momentum={self.momentum} in [0, 1) in learner {self.name!r}.")
 

@@ -137,6 +137,16 @@ def test_nothing_is_kept_of_a_private_search_under_way(tmp_path: Path) -> None:
     assert not [*tmp_path.rglob("*")]
 
 
+def test_a_journal_that_was_cut_off_or_damaged_costs_no_other_seed(tmp_path: Path) -> None:
+    result = run(make_spec({"learner": "class-means", "seeds": 2}, "a test"), device="cpu")
+    journal = Journal(tmp_path).of("a.json", "an identity")
+    journal.file.parent.mkdir()
+    journal.file.write_bytes(b'{"identity": "an iden\xff')
+    for one in result.seeds:
+        journal.keep(one)
+    assert [*journal.seeds().values()] == [*result.seeds]
+
+
 def test_data_drawn_for_another_seed_have_the_size_that_sigma_is_of() -> None:
     @dataclass(frozen=True)
     class Growing(LowRank):

@@ -535,6 +535,9 @@ def test_the_command_line_states_the_cost_of_a_plan_with_choices(capsys: pytest.
     with pytest.raises(SystemExit):
         main(["budget", "--epsilon", "1"])
     assert "Expected a plan" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["budget", "--choice", "relative_noise=2", "--epsilon", "1"])
+    assert "Expected candidates in --choice relative_noise=2" in capsys.readouterr().err
 
 
 def test_candidates_as_many_as_the_largest_label_are_refused_whoever_is_there() -> None:

@@ -8,6 +8,7 @@ import lzma
 import os
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ import dpbench
 from dpbench.analysis.reader import read_results
 from dpbench.board.folder import content_of, results_of
 from dpbench.cli import main
-from dpbench.errors import DataError
+from dpbench.errors import DataError, OutputError
 from dpbench.records import packed
 from dpbench.records.result import Result
 
@@ -153,6 +154,36 @@ def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest
     (tmp_path / packed.ARCHIVE).write_bytes(archive_of(("a.json", bytes(20_000))))
     with pytest.raises(DataError, match="unpack to at most 10,000 bytes"):
         packed.names_in(tmp_path)
+
+
+@pytest.mark.parametrize("limit", ["MOST", "MOST_PACKED"])
+def test_what_could_not_be_read_again_is_not_packed(folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    monkeypatch.setattr(packed, limit, 1000)
+    with pytest.raises(OutputError, match="Pack fewer of them"):
+        packed.pack(folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_a_file_that_is_rewritten_while_it_is_packed_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *_ = sorted(folder.glob("*.json"))
+    write = packed._write
+
+    def rewrites(archive: Path, records: Any) -> None:
+        write(archive, records)
+        first.write_bytes(b"{}")
+
+    monkeypatch.setattr(packed, "_write", rewrites)
+    packed.pack(folder)
+    assert first.read_bytes() == b"{}"
+    assert [file.name for file in folder.glob("*.json")] == [first.name]
+
+
+def test_a_link_to_nothing_is_named_and_the_rest_is_read(folder: Path, made: dict[str, bytes]) -> None:
+    (folder / "gone.json").symlink_to(folder / "nowhere.json")
+    results, damaged = read_results([folder])
+    assert len(results) == len(made)
+    assert damaged == [f"Cannot read {folder / 'gone.json'}: No such file or directory."]
 
 
 def test_an_archive_that_is_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.prepare import PreparedRun
 from dpbench.records import museum
 from dpbench.records.packed import find_records
-from dpbench.records.result import Interval, Result
+from dpbench.records.result import Interval, Result, Tuning
 from dpbench.registry import load
 from dpbench.support import charts, progress
 from dpbench.support.plugin_calls import DEBUG
@@ -58,6 +58,13 @@ def test_several_learners_run_on_a_board_in_one_command(tmp_path: Path, capsys: 
 def test_several_values_of_what_a_board_fixes_are_refused(tmp_path: Path, capsys: Output) -> None:
     assert called("run", "--board", "digits-eps1", "--learner", "jl,gep", "--epsilon", "1,2", "--out", tmp_path) == 1
     assert "Expected no epsilon in the flags of dpbench run: board 'digits-eps1' fixes them" in capsys.readouterr().err
+
+
+def test_one_learner_with_several_values_cannot_leave_the_boards_protocol(tmp_path: Path, capsys: Output) -> None:
+    of_board = ("run", "--board", "digits-eps1", "--learner", "class-means", "--out", tmp_path)
+    assert called(*of_board, "--epsilon", "0.5,1", "--delta", "1e-3") == 1
+    assert "board 'digits-eps1' fixes them" in capsys.readouterr().err
+    assert not [*tmp_path.glob("*.json")]
 
 
 # 2. Headings and rows say what differs
@@ -269,6 +276,25 @@ def test_tune_says_why_settings_could_not_be_tried_and_what_the_defaults_score(t
     assert found.spec.learner.options["k"] == 1 and found.search is not None
 
 
+def test_tune_compares_settings_by_the_metric_that_it_chooses_by(tmp_path: Path, capsys: Output) -> None:
+    """Means in one dimension tell some classes well and others not: accuracy and its mean over classes differ."""
+    protocol = ("--epsilon", "2", "--metric", "balanced_accuracy", "--public-labels", "--out", tmp_path)
+    assert called("tune", "--learner", "class-means", "--space", "k=1,2,9", *protocol) == 0
+    shown = capsys.readouterr().out
+    (file,) = tmp_path.glob("tuning-*.json")
+    found = Tuning.read(file)
+    assert found.default is not None and found.default.score not in {None, found.default.accuracy}
+    scores = sorted((trial.score or 0 for trial in found.selection.trials), reverse=True)
+    assert "balanced accuracy" in shown
+    assert [line.split()[-1] for line in shown.splitlines()[1:4]] == [f"{100 * score:.2f}%" for score in scores]
+    assert f"The defaults score {100 * (found.default.score or 0):.2f}%" in " ".join(shown.split())
+
+
+def test_tune_refuses_a_rule_that_searches_nothing(tmp_path: Path, capsys: Output) -> None:
+    assert called("tune", "--learner", "class-means", "--selection", "default", "--out", tmp_path) == 1
+    assert "default settings need no search" in capsys.readouterr().err
+
+
 def test_info_of_an_image_folder_says_where_it_is(tmp_path: Path) -> None:
     from PIL import Image
 
@@ -382,7 +408,7 @@ def test_a_plugin_from_elsewhere_is_submitted_with_its_repository_and_commit(
 
     monkeypatch.syspath_prepend(tmp_path)
     url, commit = "https://example.org/stranger.git", "ab" * 20
-    _distribution(tmp_path, {"url": url, "vcs_info": {"vcs": "git", "commit_id": commit}})
+    _distribution(tmp_path, {"url": url.replace("//", "//me:secret@"), "vcs_info": {"vcs": "git", "commit_id": commit}})
     noted = source_of("stranger")
     assert noted == {"repository": url, "commit": commit, "dirty": False} and source_of("nobody") is None
     result = Result.read(_committed())
@@ -398,6 +424,8 @@ def test_a_plugin_from_elsewhere_is_submitted_with_its_repository_and_commit(
         "provenance.sources.stranger.repository",
         "provenance.sources.stranger.commit",
     ]
+    leaking = {**noted, "repository": "https://me:secret@example.org/stranger.git"}
+    assert complaints(leaking) == ["provenance.sources.stranger.repository"]
     assert complaints("unknown") == ["provenance.sources"]
 
 

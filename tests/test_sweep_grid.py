@@ -201,6 +201,43 @@ def test_a_success_takes_a_failure_back(plugins: Registry, tmp_path: Path) -> No
     assert folder.result(cells[0]) is not None
 
 
+def test_a_result_of_a_run_of_its_own_takes_a_failure_back(plugins: Registry, tmp_path: Path) -> None:
+    definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl:k=5,steps=2"]}}
+    cells, folder = grid_of(plugins, grid=definition["grid"]).cells, Folder(tmp_path)
+    finished(plugins, folder, cells)
+    folder.record_failure(cells[0], "It rained before.")
+    summary = sweep(definition, tmp_path, plugins=plugins)
+    assert (summary.ran, summary.skipped, summary.failed) == (0, 1, ())
+    assert folder.failure(cells[0]) is None
+
+
+def test_a_failed_refresh_is_a_failure_beside_the_older_result(
+    plugins: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl:k=5,steps=2"]}}
+    cells, folder = grid_of(plugins, grid=definition["grid"]).cells, Folder(tmp_path)
+    finished(plugins, folder, cells)
+    monkeypatch.setattr("dpbench.sweep.conduct.code_of", lambda _: "0" * 16)
+    assert overview(definition, tmp_path, plugins).states == ("other code",)
+    folder.record_failure(cells[0], "It rained.")
+    assert overview(definition, tmp_path, plugins).states == ("failed",)
+    summary = sweep(definition, tmp_path, plugins=plugins)
+    assert (summary.ran, summary.skipped, summary.changed) == (0, 0, ()) and len(summary.failed) == 1
+
+
+def test_a_result_that_was_edited_is_run_again(plugins: Registry, tmp_path: Path) -> None:
+    definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl:k=5,steps=2"]}}
+    cells, folder = grid_of(plugins, grid=definition["grid"]).cells, Folder(tmp_path)
+    finished(plugins, folder, cells)
+    file = tmp_path / cells[0].file_name
+    content = json.loads(file.read_text())
+    content["metrics"]["accuracy"]["mean"] = 0.999
+    file.write_text(json.dumps(content))
+    assert folder.result(cells[0]) is None
+    assert overview(definition, tmp_path, plugins).states == ("to do",)
+    assert "was changed after it was written" in folder.log_file.read_text()
+
+
 def test_two_sweeps_do_not_work_in_one_folder(plugins: Registry, tmp_path: Path) -> None:
     definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl"]}}
     with Folder(tmp_path).lock(), pytest.raises(OutputError, match="Another sweep is running in"):

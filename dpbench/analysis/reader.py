@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,14 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
     """
     found: dict[str, StoredResult] = {}
     damaged: list[str] = []
-    for file in sorted(_files(places), key=lambda file: (time_of(file), file)):
+    times: list[tuple[int, Path]] = []
+    for file in _files(places):
+        try:
+            times.append((time_of(file), file))
+        except OSError as error:
+            if os.path.lexists(file):  # a link to nothing; what is gone by now was a sweep's to remove
+                damaged.append(f"Cannot read {file}: {error.strerror}.")
+    for _, file in sorted(times):
         try:
             if file in places or _is_result(file):
                 result = Result.read(file)

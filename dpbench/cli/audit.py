@@ -152,7 +152,9 @@ def _show(name: str, found: Audit, written: Path, console: Console) -> None:
     for line in found.left_out:
         console.print(f"Not audited: {line}.", soft_wrap=True, markup=False, highlight=False)
     alarms = "an honest run fails at most once in 1,000 times"
-    console.print(f"{found.seconds['audit']:.1f} s; {alarms}. Wrote {written}", soft_wrap=True, highlight=False)
+    console.print(
+        f"{found.seconds['audit']:.1f} s; {alarms}. Wrote {written}", soft_wrap=True, highlight=False, markup=False
+    )
 
 
 def describe_figures(found: Audit) -> dict[Part, str]:

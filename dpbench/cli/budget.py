@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Annotated
+from dataclasses import MISSING, Field, fields
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -86,8 +87,14 @@ def _plan(releases: list[str], choices: list[str]) -> list[Planned]:
                     f"write name={text or 'NAME'}."
                 )
             given = {"name": f"{word} {number + 1}", **Component.parse(f"{word}:{text}").options}
+            if lacking := [one.name for one in fields(kind) if one.name not in given and _needed(one)]:
+                raise SpecError(f"Expected {' and '.join(lacking)} in --{word} {text}, as in {lacking[0]}=10.")
             plan.append(kind(**fields_from(kind, given, word)))
     return plan
+
+
+def _needed(field: Field[Any]) -> bool:
+    return field.default is field.default_factory is MISSING
 
 
 def _short(text: str) -> str:

@@ -95,7 +95,8 @@ def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
     console.print(table, highlight=False)
     counts = Counter(one.judgement for one in verdicts)
     told = ", ".join(f"{count} {word}" for word, count in counts.most_common())
-    console.print(f"{len(verdicts)} claims from {len(papers)} papers: {told}.", highlight=False, soft_wrap=True)
+    said_of = f"{len(verdicts)} claims from {len(papers)} papers"
+    console.print(f"{said_of}: {told}." if told else f"{said_of}.", highlight=False, soft_wrap=True)
     console.print(
         "A verdict says what follows from the numbers as printed, under Poisson sampling. dpbench claims PAPER shows "
         "where each number stands.", highlight=False, soft_wrap=True,

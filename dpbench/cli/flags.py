@@ -156,8 +156,9 @@ def search_of(
     Raises:
         SpecError: an unknown rule, or a flag that does not apply to this rule.
     """
-    tries, repeats = tries if tries is not None else also.tries, repeats if repeats is not None else also.repeats
-    seed = seed if seed is not None else also.search_seed
+    if rule != "default":  # which drops what a file says of a search
+        tries, repeats = tries if tries is not None else also.tries, repeats if repeats is not None else also.repeats
+        seed = seed if seed is not None else also.search_seed
     rules = ("default", *getattr(Search.model_fields["rule"].annotation, "__args__", ()))
     if rule is not None and rule not in rules:
         why = " For settings found elsewhere, use --settings FILE." if rule == "transfer" else ""
@@ -171,7 +172,7 @@ def search_of(
         raise SpecError(f"--repeats applies only to private-accounted, not to {rule}. Use --tries.")
     details = {
         "rule": rule,
-        "space": _space(space) or _written_space(also),
+        "space": _space(space) or (None if rule == "default" else _written_space(also)),
         "tries": tries,
         "seed": seed,
         "repeats": repeats,

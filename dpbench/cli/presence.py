@@ -33,12 +33,17 @@ def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
 
 def extractor_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
     """Say whether an extractor's weights are here, their size, how many features they give, and its layers."""
-    decided = cls.shorthand or any(_needed(field) for field in dataclasses.fields(cls))  # by an option
-    built = None if decided else registry.build("extractor", cls.name, {})
-    return {
-        "name": cls.name, "present": built and built.present(), "dimension": cls.dimension, "size": cls.weights_size,
-        "licence": cls.licence, "layers": {} if built is None else built.layers(),
+    row: dict[str, Any] = {
+        "name": cls.name, "present": None, "dimension": cls.dimension, "size": cls.weights_size,
+        "licence": cls.licence, "layers": {},
     }  # fmt: skip
+    if cls.shorthand or any(_needed(field) for field in dataclasses.fields(cls)):  # an option decides
+        return row
+    try:
+        built = registry.build("extractor", cls.name, {})
+        return {**row, "present": built.present(), "layers": built.layers()}
+    except Exception:  # third-party code may raise anything; the other extractors are still listed
+        return row
 
 
 def _needed(field: dataclasses.Field[Any]) -> bool:

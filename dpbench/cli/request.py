@@ -48,8 +48,8 @@ class RunRequest:
             return definition(self.values, self.several, plugins)
         from dpbench.records.board import find_board
 
-        for learner in self.several.get("learner", ()):
-            others = {key: ones[0] for key, ones in self.several.items() if key != "learner"}  # the board's to fix
+        others = {key: ones[0] for key, ones in self.several.items() if key != "learner"}  # the board's to fix
+        for learner in self.several.get("learner") or [self.values.get("learner")]:
             self._spec({**self.values, **others, "learner": learner}, plugins)
         return definition({**find_board(self.board).protocol, **self.values}, self.several, plugins)
 

@@ -15,7 +15,7 @@ from dpbench.cli import flags, spec_file
 from dpbench.cli.output import print_if_unwritable, report_interrupt
 from dpbench.cli.request import RunRequest, list_values, split_components, split_numbers, with_several
 from dpbench.cli.summary import show_summary
-from dpbench.errors import SpecError
+from dpbench.errors import OutputError, SpecError
 from dpbench.records.journal import Journal
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ def run(
         also.board if board is None else board, place, (also.device or "auto") if device is None else device,
         out or Path(also.out or "dpbench-results"), also.threads if threads is None else threads,
     )  # fmt: skip
+    if as_json and risk:
+        raise SpecError("Expected --risk without --json: it is part of the table that --json replaces.")
     if many:
         _run_many(request, {"--settings": place, "--models": models, "--json": as_json, "--risk": risk})
         return
@@ -128,7 +130,7 @@ class ModelWriter:
     """Writes the model of each seed as it ends; a predictor that cannot be kept costs no result."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._written, self._refused = folder, 0, ""
+        self.folder, self._written, self._refused = folder, 0, ""
 
     def __call__(self, prepared: PreparedRun, fitted: SeedFit) -> None:
         """Write one model."""
@@ -137,9 +139,9 @@ class ModelWriter:
         spec = prepared.spec
         name = f"{spec.learner.name}-{spec.dataset.name}-{spec.digest[:16]}-seed-{fitted.result.seed}.safetensors"
         try:
-            Model.of(prepared, fitted).save(self._folder / name)
+            Model.of(prepared, fitted).save(self.folder / name)
             self._written += 1
-        except SpecError as error:
+        except (SpecError, OutputError) as error:
             self._refused = str(error)
 
     def say(self) -> None:
@@ -150,7 +152,7 @@ class ModelWriter:
         """
         if self._refused:
             raise SpecError(f"{self._refused} The result is written.")
-        print(f"Wrote {self._written} model{'s' * (self._written > 1)} into {self._folder}", file=sys.stderr)
+        print(f"Wrote {self._written} model{'s' * (self._written > 1)} into {self.folder}", file=sys.stderr)
 
 
 KEPT = "Extracted features and finished seeds are kept; repeat the command to continue."
@@ -185,12 +187,17 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
     resolved = resolve(request.spec(plugins), plugins)
     resolved.check_data()
     check_writable(request.out)
+    if keeper is not None:
+        check_writable(keeper.folder)
 
     from dpbench.analysis import description
     from dpbench.harness.run import run
     from dpbench.harness.shared import SharedWork
 
-    journal, kept = Journal(request.out), "Features and models that ended are kept." if keeper else KEPT
+    journal, search = Journal(request.out), resolved.spec.search
+    kept = "Features and models that ended are kept." if keeper else KEPT
+    if search is not None and search.rule == "private-accounted":  # when a seed ended tells how many runs it had
+        kept = "Extracted features are kept; the command starts its fits again."
     with report_interrupt(kept):
         result = run(
             resolved, device=request.device, settings=request.settings, shared=SharedWork(request.threads),
@@ -226,7 +233,7 @@ def _show(result: Result, written: Path, replaced: str, console: Console) -> Non
         console.print(f"Warning: {remark}", soft_wrap=True, markup=False)
     for what, settings in _settings(result):
         console.print(f"{what}: {_listed(settings)}", soft_wrap=True, markup=False)
-    console.print(f"Wrote {written}{replaced}", soft_wrap=True)
+    console.print(f"Wrote {written}{replaced}", soft_wrap=True, markup=False)
 
 
 def _units(result: Result) -> str:

@@ -47,7 +47,7 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
             f"{len(summary.changed)} of the finished cells come from other code; --refresh re-runs them",
             soft_wrap=True,
         )
-    console.print(f"Results in {summary.folder.path}", soft_wrap=True)
+    console.print(f"Results in {summary.folder.path}", soft_wrap=True, markup=False)
     if summary.failed:
         raise typer.Exit(1)
 

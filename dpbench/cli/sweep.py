@@ -12,6 +12,7 @@ from rich.table import Table
 from dpbench.cli import flags
 from dpbench.cli.output import report_interrupt
 from dpbench.cli.summary import show_summary
+from dpbench.errors import SpecError
 from dpbench.studies.figures import ready_made_sweeps
 from dpbench.sweep.cell_files import STATES, TO_RUN
 
@@ -58,6 +59,9 @@ def sweep(
     from dpbench import sweep as sweeps
     from dpbench.registry import load
 
+    if dry_run and (retry_failed or refresh):
+        flag = "--retry-failed" if retry_failed else "--refresh"
+        raise SpecError(f"Expected --dry-run without {flag}: it shows the state of every cell and runs none.")
     jobs = sweeps.slurm_options(slurm) if slurm else None
     definition = ready_made_sweeps.find(file)
     resources = sweeps.Resources(cast("ExecutorName", executor), scheduler, workers, threads, device, jobs)

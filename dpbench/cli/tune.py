@@ -53,7 +53,12 @@ def tune(
     """Choose a learner's settings by public labels and write all trials. The test split is never read."""
     keys, also = spec_file.read(spec, "search")
     _refuse_others(also, spec)
-    search = flags.search_of(flags.rule_of(False, selection, also), space, tries, search_seed, None, also)
+    rule = flags.rule_of(False, selection, also)
+    if rule == "default":
+        raise SpecError(
+            "Expected --selection public-validation or private-unaccounted: default settings need no search."
+        )
+    search = flags.search_of(rule, space, tries, search_seed, None, also)
     given = {
         "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
         "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
@@ -86,7 +91,7 @@ def tune(
 
 
 def _refuse_others(also: spec_file.RunOptions, spec: Path | None) -> None:
-    for name in ("board", "settings", "repeats"):
+    for name in ("board", "settings", "repeats", "threads"):
         if getattr(also, name) is not None:
             raise SpecError(f"Expected no {name} in {spec}: dpbench tune only searches for settings.")
 
@@ -109,10 +114,12 @@ def command_of(spec: Spec, file: Path, plugins: Registry) -> str:
 
 def _show(tuning: Tuning, command: str, written: Path, console: Console) -> None:
     chosen, names = tuning.selection, list(tuning.selection.space)
-    table = Table(*names, "accuracy", box=None)
-    scored = sorted((trial for trial in chosen.trials if trial.accuracy is not None), key=lambda t: -(t.accuracy or 0))
-    for trial in scored[:10]:
-        table.add_row(*(_short(trial.setting[name]) for name in names), f"{100 * (trial.accuracy or 0):.2f}%")
+    table = Table(*names, tuning.spec.metric.replace("_", " "), box=None)
+    scored = sorted(
+        ((trial.value, trial) for trial in chosen.trials if trial.value is not None), key=lambda one: -one[0]
+    )
+    for value, trial in scored[:10]:
+        table.add_row(*(_short(trial.setting[name]) for name in names), f"{100 * value:.2f}%")
     console.print(table)
     failed = Counter(trial.error for trial in chosen.trials if trial.error)
     console.print(
@@ -125,8 +132,8 @@ def _show(tuning: Tuning, command: str, written: Path, console: Console) -> None
     for why, times in failed.most_common(3):
         said = why.partition(f" Set {tuning.spec.learner.name}:")[0]  # without advice that is for a run, not a search
         console.print(f"Not tried ({times}): {said}", soft_wrap=True, markup=False, highlight=False)
-    default = tuning.default.accuracy if tuning.default else None
-    best = max((trial.accuracy or 0.0 for trial in scored), default=0.0)
+    default = tuning.default.value if tuning.default else None
+    best = max((value for value, _ in scored), default=0.0)
     if default is not None:
         worse = " Warning: no setting beats them; keep the defaults." if best <= default else ""
         console.print(f"The defaults score {100 * default:.2f}% on the same labels.{worse}", soft_wrap=True)

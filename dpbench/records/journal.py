@@ -26,7 +26,7 @@ class RunJournal:
         """Return the seeds that ended in an earlier call, by seed."""
         found = {}
         with suppress(OSError):
-            for line in self.file.read_text(encoding="utf-8").splitlines():
+            for line in self.file.read_text(encoding="utf-8", errors="replace").splitlines():
                 with suppress(ValueError, KeyError, TypeError):  # a line that was cut off
                     content = json.loads(line)
                     if content["identity"] == self.identity:
@@ -40,7 +40,7 @@ class RunJournal:
         with suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("a", encoding="utf-8") as file:
-                file.write(f"{line}\n")
+                file.write(f"\n{line}\n")  # a line that was cut off before does not take this one with it
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ import re
 import stat
 import tarfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from dpbench.errors import DataError
+from dpbench.errors import DataError, OutputError
 from dpbench.support.files import sha256, write_atomically
 
 ARCHIVE = "records.tar.xz"
@@ -122,7 +123,9 @@ def pack(folder: Path) -> int:
     if whole != held:
         _write(archive, whole)
     for file in files:
-        file.unlink()
+        with suppress(OSError):  # gone, or unreadable: not what was packed
+            if file.read_bytes() == whole[file.name]:  # not rewritten meanwhile
+                file.unlink()
     return len(whole)
 
 
@@ -144,7 +147,13 @@ def _write(archive: Path, records: Mapping[str, bytes]) -> None:
     if not records:
         archive.unlink()
         return
-    content = lzma.compress(_tar(records), preset=PRESET)
+    whole = _tar(records)
+    content = lzma.compress(whole, preset=PRESET)
+    if len(whole) > MOST or len(content) > MOST_PACKED:
+        raise OutputError(
+            f"Expected the records in {archive.parent} to take at most {MOST:,} bytes and {MOST_PACKED:,} packed, got "
+            f"{len(whole):,} and {len(content):,}. Pack fewer of them in a folder."
+        )
     write_atomically(archive, lambda file: file.write(content))
 
 

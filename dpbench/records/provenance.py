@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -77,15 +78,27 @@ def source_of(distribution: str) -> dict[str, Any] | None:
         return None
     url, vcs = str(noted.get("url", "")), noted.get("vcs_info")
     if vcs:
-        return {"repository": url, "commit": vcs.get("commit_id"), "dirty": False}
+        return {"repository": without_credentials(url), "commit": vcs.get("commit_id"), "dirty": False}
     root = Path(unquote(urlparse(url).path)) if url.startswith("file:") else None
     if root is None or not (root / ".git").exists():
         return None
     commit, dirty = read_tree(root)
     try:
-        return {"repository": _git(root, "remote", "get-url", "origin"), "commit": commit, "dirty": dirty}
+        origin = without_credentials(_git(root, "remote", "get-url", "origin"))
+        return {"repository": origin, "commit": commit, "dirty": dirty}
     except (OSError, subprocess.SubprocessError):
         return {"repository": None, "commit": commit, "dirty": dirty}
+
+
+def without_credentials(address: str) -> str:
+    """Return the address of a repository without the name and password that somebody may have put into it.
+
+    >>> without_credentials("https://me:secret@example.org/me/plugin.git")
+    'https://example.org/me/plugin.git'
+    >>> without_credentials("git@example.org:me/plugin.git")
+    'git@example.org:me/plugin.git'
+    """
+    return re.sub(r"^(https?://)[^/@]*@", r"\1", address)
 
 
 def name_of_user() -> str | None:

@@ -44,7 +44,7 @@ def check_writable(folder: Path) -> None:
     check_folder(folder)
     probe = folder / ".dpbench-probe"
     write_atomically(probe, lambda file: file.write(b""))
-    probe.unlink()
+    probe.unlink(missing_ok=True)  # another command may check the same folder
 
 
 def check_folder(folder: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Literal, get_args
 
 from filelock import FileLock, Timeout
 
+from dpbench.analysis.reader import check_seal
 from dpbench.errors import DataError, OutputError
 from dpbench.records.packed import is_record
 from dpbench.records.result import Result
@@ -73,6 +74,7 @@ class Folder:
         file = self.path / cell.file_name
         try:
             result = Result.read(file)
+            check_seal(file, result)
         except DataError as error:
             if is_record(file):
                 self.log(f"damaged  {cell.file_name}: {error} The cell will be run again.")
@@ -94,9 +96,13 @@ class Folder:
             OutputError: it cannot be written; nothing is written then.
         """
         result.write(self.path)
+        self.forget_failure(cell)
+        self.log(f"done     {cell.file_name}  {sum(result.seconds.values()):.2f} s  ({cell})")
+
+    def forget_failure(self, cell: Cell) -> None:
+        """Remove the record of a failure, if there is one: the cell has a result."""
         with suppress(OSError):
             self._failed(cell).unlink()
-        self.log(f"done     {cell.file_name}  {sum(result.seconds.values()):.2f} s  ({cell})")
 
     def record_failure(self, cell: Cell, error: str) -> None:
         """Record why a cell failed.

@@ -101,6 +101,8 @@ def sweep(
     folder = _folder(out, grid)
     with folder.lock():
         before = _overview(grid, folder, plugins, _Data(plugins))
+        for cell in before.cells("done"):
+            folder.forget_failure(cell)  # a run of its own may have written the result since
         also = (*["failed"] * retry_failed, *["other code"] * refresh)
         left = before.cells(*TO_RUN, *also)  # type: ignore[arg-type]
         folder.log(f"begin    {grid.name}: {len(left)} of {len(grid.cells)} cells to do, {resources}")
@@ -173,7 +175,9 @@ def _state(cell: Cell, result: Result | None, folder: Folder, plugins: Registry,
     made: Mapping[str, str] = result.provenance.get("code", {})  # empty in results from before it was noted
     now: dict[str, str | None] = {DPBENCH: core()}
     now |= {role: code_of(plugins.find(kind_of(role), part.name).cls) for role, part in cell.spec.roles.items()}
-    return "other code" if any(now.get(role, digest) != digest for role, digest in made.items()) else "done"
+    if all(now.get(role, digest) == digest for role, digest in made.items()):
+        return "done"
+    return "other code" if folder.failure(cell) is None else "failed"
 
 
 def _run(left: Sequence[Cell], before: Overview, resources: Resources, plugins: Registry) -> int:

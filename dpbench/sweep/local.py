@@ -106,9 +106,8 @@ class LocalPool:
         except (OSError, WorkerDied) as error:
             if shared.ended:
                 raise WorkerDied from None
-            raise DpbenchError(
-                f"A worker process could not be started ({error or 'it ended at once'}). See {self.folder.log_file}."
-            ) from error
+            why = str(error) or "it ended at once"
+            raise DpbenchError(f"A worker process could not be started ({why}). See {self.folder.log_file}.") from error
         return worker
 
 

@@ -179,7 +179,7 @@ def _sources(result: Result) -> Wrong:
         return
     for name, one in sources.items():
         where = f"provenance.sources.{str(name)[:80]}"
-        if not re.fullmatch(r"(https|ssh|git)://[^\s]{3,300}|git@[^\s]{3,300}", str(one.get("repository"))):
+        if not re.fullmatch(r"(https://(?![^/]*@)|ssh://|git://|git@)[^\s]{3,300}", str(one.get("repository"))):
             yield (
                 f"{where}.repository",
                 f"expected the address of a repository, got {str(one.get('repository'))[:80]!r}",

@@ -171,6 +171,10 @@ def _run_many(request: RunRequest, of_one: Mapping[str, Any]) -> None:
         plugins = load()
         plugins.report_broken()
         cells, resources = request.sweep(plugins), sweeps.Resources(threads=request.threads, device=request.device)
+        if request.board is not None:  # or a board would refuse the results once all runs had ended
+            from dpbench.sweep.worker import Memory
+
+            Memory(plugins).prepare(sweeps.read_grid(cells, plugins).cells[0].spec, request.device, "board")
         summary = sweeps.sweep(
             cells, request.out, resources=resources, retry_failed=True, refresh=True, plugins=plugins
         )

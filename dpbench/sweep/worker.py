@@ -17,6 +17,7 @@ import traceback
 
 from dpbench import registry
 from dpbench.errors import DpbenchError
+from dpbench.harness.roles import Sharing, check_sharing
 from dpbench.harness.run import run
 from dpbench.harness.shared import SharedWork
 from dpbench.records.spec import Spec
@@ -33,16 +34,17 @@ class Memory:
     def __init__(self, plugins: Registry | None = None) -> None:
         self._plugins, self._shared = plugins or registry.load(), SharedWork()
 
-    def prepare(self, spec: Spec, device: str) -> None:
+    def prepare(self, spec: Spec, device: str, sharing: Sharing = "any") -> None:
         """Extract features and compare images, which the cache folder keeps for every process that comes after.
 
         Raises:
-            DpbenchError: as `run` does.
+            DpbenchError: as `run` does; also, what the splits may not share, see `check_sharing`.
         """
         asked = resolve(spec, self._plugins)
         roles = self._shared.roles(asked.parts, asked.spec.split_rule, asked.spec.budget, find_device(device))
         roles.test()
         roles.compared()
+        check_sharing(roles, sharing)
 
     def work(self, spec: str, device: str, threads: int) -> str:
         """Run one cell: spec as JSON -> {"result": ...} or {"error": ...} as JSON."""

@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from dpbench.harness.run import run
 from dpbench.records.spec import make_spec
 from dpbench.studies.explain.chart import stairs
 from dpbench.studies.explain.explanation import Explanation, LearnerExplanation, Signal
-from dpbench.studies.explain.ladder import explain
+from dpbench.studies.explain.ladder import _dimensions, explain
 from dpbench.studies.explain.lifting import Protection, Step, lifted, observed, signals
 from tests.test_cli import Output, called, refusal
 from tests.worlds import curator_over, private_rows
@@ -200,6 +201,19 @@ def test_what_sampling_adds_is_no_signal() -> None:
     spread = 3 * float(torch.tensor(squares).std()) / 400**0.5
     assert sum(squares) / 400 == pytest.approx((0.25 * count * mean) ** 2, abs=spread)
     assert sum(step.squared for step in seen) / 400 > (0.25 * count * mean) ** 2 + spread
+
+
+def test_a_projection_of_activations_has_what_their_network_pools_to() -> None:
+    tail = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    task = SimpleNamespace(example_shape=(4, 3, 3), tail=lambda: tail)
+    base: Any = SimpleNamespace(
+        roles=SimpleNamespace(task=task),
+        parts=SimpleNamespace(learner=SimpleNamespace(public="unlabelled")),
+        public=SimpleNamespace(x=torch.zeros(50, 4, 3, 3)),
+    )
+    assert _dimensions(base) == 4
+    task.tail = None
+    assert _dimensions(base) == 36
 
 
 def test_sampled_units_of_several_images_have_no_signal() -> None:

@@ -12,6 +12,7 @@ from dpbench_plugins.extractors.pixels import Pixels
 from PIL import Image
 
 from dpbench import Extractor, SpecError, registry
+from dpbench.cli.presence import extractor_facts
 
 WITH_DEFAULTS = {
     "efficientnet-lite0",
@@ -111,3 +112,15 @@ def test_a_mode_makes_grey_and_colour_stack(mode: str, channels: int) -> None:
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(SpecError, match="mode=CMYK"):
         registry.load().build("extractor", "pixels", {"mode": "CMYK"})
+
+
+def test_an_extractor_that_raises_is_listed_and_so_are_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rain(_: Pixels) -> bool:
+        raise RuntimeError("It rained.")
+
+    monkeypatch.setattr(Pixels, "present", rain)
+    plugins = registry.load()
+    facts = [extractor_facts(item.cls, plugins) for item in plugins.components["extractor"].values()]
+    (pixels,) = [row for row in facts if row["name"] == "pixels"]
+    assert (pixels["present"], pixels["layers"]) == (None, {})
+    assert any(row["present"] is not None for row in facts)

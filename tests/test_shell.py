@@ -426,6 +426,9 @@ def test_a_plugin_from_elsewhere_is_submitted_with_its_repository_and_commit(
     ]
     leaking = {**noted, "repository": "https://me:secret@example.org/stranger.git"}
     assert complaints(leaking) == ["provenance.sources.stranger.repository"]
+    over_ssh = {**noted, "repository": "ssh://git:secret@example.org:22/stranger.git"}
+    assert complaints(over_ssh) == ["provenance.sources.stranger.repository"]
+    assert complaints({**over_ssh, "repository": "ssh://git@example.org:22/stranger.git"}) == []
     assert complaints("unknown") == ["provenance.sources"]
 
 

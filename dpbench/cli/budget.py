@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import MISSING, Field, fields
-from typing import Annotated, Any
+from dataclasses import fields
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -73,7 +73,7 @@ def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, de
 
 def _plan(releases: list[str], choices: list[str]) -> list[Planned]:
     from dpbench.records.protocol import Component
-    from dpbench.registry import fields_from
+    from dpbench.registry import fields_from, is_required
 
     if not releases and not choices:
         raise SpecError("Expected a plan: --release or --choice, or several of them.")
@@ -87,14 +87,10 @@ def _plan(releases: list[str], choices: list[str]) -> list[Planned]:
                     f"write name={text or 'NAME'}."
                 )
             given = {"name": f"{word} {number + 1}", **Component.parse(f"{word}:{text}").options}
-            if lacking := [one.name for one in fields(kind) if one.name not in given and _needed(one)]:
+            if lacking := [one.name for one in fields(kind) if one.name not in given and is_required(one)]:
                 raise SpecError(f"Expected {' and '.join(lacking)} in --{word} {text}, as in {lacking[0]}=10.")
             plan.append(kind(**fields_from(kind, given, word)))
     return plan
-
-
-def _needed(field: Field[Any]) -> bool:
-    return field.default is field.default_factory is MISSING
 
 
 def _short(text: str) -> str:

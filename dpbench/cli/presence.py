@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from dpbench.data import sources
-from dpbench.registry import Registry
+from dpbench.registry import Registry, is_required
 
 HERE = {True: "yes", False: "no", None: "-"}
 
@@ -17,7 +17,7 @@ def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
         "name": cls.name, "present": None, "where": "", "size": 0, "licence": cls.licence,
         "how": f"--dataset {cls.name}:{cls.shorthand.upper() or 'OPTIONS'}",
     }  # fmt: skip
-    if cls.shorthand or any(map(_needed, dataclasses.fields(cls))):
+    if cls.shorthand or any(map(is_required, dataclasses.fields(cls))):
         return row
     try:
         dataset = registry.build("dataset", cls.name, {})
@@ -37,14 +37,10 @@ def extractor_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
         "name": cls.name, "present": None, "dimension": cls.dimension, "size": cls.weights_size,
         "licence": cls.licence, "layers": {},
     }  # fmt: skip
-    if cls.shorthand or any(_needed(field) for field in dataclasses.fields(cls)):  # an option decides
+    if cls.shorthand or any(map(is_required, dataclasses.fields(cls))):  # an option decides
         return row
     try:
         built = registry.build("extractor", cls.name, {})
         return {**row, "present": built.present(), "layers": built.layers()}
     except Exception:  # third-party code may raise anything; the other extractors are still listed
         return row
-
-
-def _needed(field: dataclasses.Field[Any]) -> bool:
-    return field.default is field.default_factory is dataclasses.MISSING

@@ -71,7 +71,7 @@ def _digest(made: Mapping[str, str], versions: list[str], root: str | None, plug
     """Return 16 digits that change with every page, docstring and version, those of plugins included."""
     found = hashlib.sha256(repr((str(PACKAGE), versions, root, sorted(made.items()))).encode())
     classes = {one.cls for kind in KINDS for one in plugins.components[kind].values()}
-    brought = {Path(where) for one in classes if (where := sys.modules[one.__module__].__file__)}
+    brought = {Path(where) for one in classes if (where := getattr(sys.modules[one.__module__], "__file__", None))}
     own = {one for one in SOURCE.parent.rglob("*") if one.suffix in {*PAGES, ".py", ".jinja"}}
     for file in sorted(own | brought):
         found.update(f"{file}\0".encode() + file.read_bytes() + b"\0")

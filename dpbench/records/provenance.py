@@ -95,10 +95,11 @@ def without_credentials(address: str) -> str:
 
     >>> without_credentials("https://me:secret@example.org/me/plugin.git")
     'https://example.org/me/plugin.git'
-    >>> without_credentials("git@example.org:me/plugin.git")
-    'git@example.org:me/plugin.git'
+    >>> without_credentials("ssh://git:secret@example.org:22/me/plugin.git")
+    'ssh://git@example.org:22/me/plugin.git'
     """
-    return re.sub(r"^(https?://)[^/@]*@", r"\1", address)
+    address = re.sub(r"^(https?://)[^/]*@", r"\1", address)
+    return re.sub(r"^(\w+://[^/@:]*):[^/]*@", r"\1@", address)  # ssh needs the name
 
 
 def name_of_user() -> str | None:

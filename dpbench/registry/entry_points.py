@@ -114,8 +114,7 @@ class Registry:
             options = _named(options, cls, f"{kind} {name!r}")
         given = fields_from(cls, options, f"{kind} {name!r}")
         for field in dataclasses.fields(cls):
-            needed = field.default is field.default_factory is dataclasses.MISSING
-            if needed and field.name not in given:
+            if is_required(field) and field.name not in given:
                 raise SpecError(
                     f"Expected option {field.name!r} for {kind} {name!r}; it has no default. "
                     f"Write {name}:{field.name}=..."
@@ -164,6 +163,11 @@ def _named(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping
     if name in options:
         raise SpecError(f"Expected option {name!r} of {owner} once, got {value!r} and {options[name]!r}.")
     return {name: value, **{key: one for key, one in options.items() if key}}
+
+
+def is_required(field: dataclasses.Field[Any]) -> bool:
+    """Return whether a field has no default."""
+    return field.default is field.default_factory is dataclasses.MISSING
 
 
 def fields_from(cls: type, options: Mapping[str, object], owner: str) -> dict[str, Any]:

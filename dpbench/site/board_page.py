@@ -43,7 +43,7 @@ def _protocol(standing: Standing) -> list[tuple[str, str]]:
     seeds = ", ".join(map(str, board.seeds))
     facts = [("Board", board.name), ("Dataset", str(board.dataset)), ("Extractor", str(board.extractor))]
     if standing.private:
-        facts.append(("Split", view.counted(standing)))
+        facts.append(("Split", view.describe_split(standing)))
     public = str(board.public_dataset) if board.public_dataset else f"{board.public_fraction:.4g} of the training split"
     return [
         *facts,

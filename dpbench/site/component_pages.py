@@ -80,7 +80,7 @@ def _dataset(site: Site, found: Registration | None, boards: tuple[Standing, ...
     facts = []
     if filled:
         facts += [
-            ("Split of its first board", view.counted(filled)),
+            ("Split of its first board", view.describe_split(filled)),
             ("Classes", f"{len(filled.classes)}"),
         ]
         facts += [(f"Overlap, {pair}", str(counted)) for pair, counted in filled.overlap.items()]

@@ -221,7 +221,7 @@ def _guarantee(private: Sequence[Result]) -> Iterator[tuple[str, str]]:
     risk = _largest_risk(private)
     if risk:
         odds = " and ".join(f"{percent_at_most(most)} at {rate:.1%} false positives" for rate, most in risk.items())
-        yield f"Membership tests, at ε {epsilons[-1]:g}", f"true positives at most {odds}, whichever the run"
+        yield f"Membership tests, at ε {epsilons[-1]:g}", f"true positives at most {odds}, for every run"
     chosen = sorted({one.selection for one in private})
     yield "How settings were chosen", ", ".join(chosen)
     yield "Not covered", "; ".join(dict.fromkeys(said for one in private for said in one.privacy.not_covered))

@@ -205,7 +205,7 @@ def whose(standing: Standing) -> str:
     return standing.board.unit or "image"
 
 
-def counted(standing: Standing) -> str:
+def describe_split(standing: Standing) -> str:
     """Return how many units and images a board has."""
     return (
         f"{standing.private:,} private {whose(standing)}s, {standing.public:,} public and {standing.test:,} test images"

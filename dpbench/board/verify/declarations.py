@@ -171,6 +171,10 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
     yield from _sources(result)
 
 
+# Of a repository, without a password: https has no use for a name either.
+_ADDRESS = r"(https://(?![^/]*@)|(ssh|git)://(?![^/@]*:[^/]*@)|git@)[^\s]{3,300}"
+
+
 def _sources(result: Result) -> Wrong:
     """Yield where the source of a stranger's plugin cannot be found again; one that pip noted nothing of has none."""
     sources = result.provenance.get("sources", {})
@@ -179,7 +183,7 @@ def _sources(result: Result) -> Wrong:
         return
     for name, one in sources.items():
         where = f"provenance.sources.{str(name)[:80]}"
-        if not re.fullmatch(r"(https://(?![^/]*@)|ssh://|git://|git@)[^\s]{3,300}", str(one.get("repository"))):
+        if not re.fullmatch(_ADDRESS, str(one.get("repository"))):
             yield (
                 f"{where}.repository",
                 f"expected the address of a repository, got {str(one.get('repository'))[:80]!r}",

@@ -33,7 +33,8 @@ class Lift(_Record):
 class Signal(_Record):
     """What the steps of one release contain, in clips: the mean clipped contribution, and the noise beside it.
 
-    Steps add up, noise by the root of their number: many may contain more noise than signal each.
+    The signals of many steps add up, while their noise grows with the square root of their number, so a step may
+    contain more noise than signal.
     """
 
     release: str
@@ -55,7 +56,7 @@ class LearnerExplanation(_Record):
     ladder: tuple[Lift, ...]  # each on top of those before
     rest: Interval  # the ceiling less the last of the ladder: loss, penalty and features of the head
     alone: tuple[Lift, ...]  # each from the private run alone; `tuning` stands in the ladder
-    signals: tuple[Signal, ...] = ()  # of the first seed, for each release; none in files of before
+    signals: tuple[Signal, ...] = ()  # of the first seed, for each release; empty in files from before it was added
 
 
 class Explanation(_Record):

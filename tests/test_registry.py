@@ -180,6 +180,19 @@ def test_a_search_space_holds_numbers_alone() -> None:
         resolve_search(search, load().build("learner", "dp-sgd", {}), {})
 
 
+@pytest.mark.parametrize(
+    ("search", "unused"),
+    [
+        ({"repeats": 5}, "repeats for search in the test: public-validation"),
+        ({"rule": "private-unaccounted", "shape": 0}, "shape for search in the test: private-unaccounted"),
+        ({"rule": "private-accounted", "tries": 7}, "tries for search in the test: private-accounted"),
+    ],
+)
+def test_a_setting_that_the_rule_of_a_search_ignores_is_refused(search: dict[str, object], unused: str) -> None:
+    with pytest.raises(SpecError, match=f"^Expected no {unused} does not use it"):
+        make_spec({"learner": "dp-sgd", "search": search}, "the test")
+
+
 def test_a_missing_option_without_default_is_refused(install: Install) -> None:
     @dataclass(frozen=True)
     class Demanding(Shapes):

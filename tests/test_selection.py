@@ -478,10 +478,16 @@ def test_specs_without_a_search_keep_the_digests_they_had() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"seed": 1}, {"space": {"clip": (1.0,)}}, {"rule": "private-unaccounted"}, {"repeats": 3}]
+    ("rule", "change"),
+    [
+        ("public-validation", {"seed": 1}),
+        ("public-validation", {"space": {"clip": (1.0,)}}),
+        ("public-validation", {"rule": "private-unaccounted"}),
+        ("private-accounted", {"repeats": 3}),
+    ],
 )
-def test_every_detail_of_a_search_changes_the_digest(change: dict[str, Any]) -> None:
-    assert spec(**{"rule": "public-validation", **change}).digest != spec("public-validation").digest != spec().digest
+def test_every_detail_of_a_search_changes_the_digest(rule: str, change: dict[str, Any]) -> None:
+    assert spec(**{"rule": rule, **change}).digest != spec(rule).digest != spec().digest
 
 
 def test_the_spec_of_a_run_with_settings_from_elsewhere_names_them(tmp_path: Path) -> None:

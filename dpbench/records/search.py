@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -48,6 +49,12 @@ class Search(BaseModel):
     shape: float = Field(1.0, ge=0, le=10)  # private-accounted: 1 geometric, 0 logarithmic
     seed: int = Field(0, ge=0)
     folds: int = Field(5, ge=2, le=20)
+
+
+def unused_settings(search: Mapping[str, Any]) -> list[str]:
+    """Return which keys of a search, as someone wrote it, its rule would ignore."""
+    accounted = search.get("rule") == "private-accounted"
+    return [name for name in (("tries",) if accounted else ("repeats", "shape")) if name in search]
 
 
 class ResolvedSearch(Search):

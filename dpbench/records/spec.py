@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from dpbench.errors import SpecError
 from dpbench.records.protocol import OWN_UNIT, Component, ComponentField, Protocol
-from dpbench.records.search import Search
+from dpbench.records.search import Search, unused_settings
 from dpbench.support.files import canonical_digest
 from dpbench.support.validation import sentence
 
@@ -69,6 +69,10 @@ def make_spec(values: dict[str, Any], origin: str) -> Spec:
     seeds = values.get("seeds")
     if isinstance(seeds, int) and seeds < 1:
         raise SpecError(f"Expected at least one seed in {origin}, got seeds={seeds}: it is how many there are.")
+    search = values.get("search")
+    for name in unused_settings(search) if isinstance(search, Mapping) else ():
+        rule = search.get("rule", Search.model_fields["rule"].default)
+        raise SpecError(f"Expected no {name} for search in {origin}: {rule} does not use it.")
     try:
         return Spec(**{"unit": OWN_UNIT, **values})
     except ValidationError as error:

@@ -12,6 +12,7 @@ from dpbench_plugins.extractors.pixels import Pixels
 from PIL import Image
 
 from dpbench import Extractor, SpecError, registry
+from dpbench.cli.components import Listing, list_components
 from dpbench.cli.presence import extractor_facts
 
 WITH_DEFAULTS = {
@@ -114,7 +115,9 @@ def test_an_unknown_mode_is_refused() -> None:
         registry.load().build("extractor", "pixels", {"mode": "CMYK"})
 
 
-def test_an_extractor_that_raises_is_listed_and_so_are_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extractor_that_raises_is_listed_with_the_reason_and_so_are_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def rain(_: Pixels) -> bool:
         raise RuntimeError("It rained.")
 
@@ -124,3 +127,6 @@ def test_an_extractor_that_raises_is_listed_and_so_are_the_others(monkeypatch: p
     (pixels,) = [row for row in facts if row["name"] == "pixels"]
     assert (pixels["present"], pixels["layers"]) == (None, {})
     assert any(row["present"] is not None for row in facts)
+    assert [row["error"] for row in facts if row["error"]] == ["RuntimeError: It rained."]
+    list_components(Listing.extractors, as_json=False)
+    assert "Extractor 'pixels' does not work: RuntimeError: It rained.\n" in capsys.readouterr().out

@@ -67,11 +67,16 @@ def list_components(
             table.add_row(row["name"], *_cells(kind, row), row["distribution"], *summary)
         console.print(table, end="\n\n")
     if "extractor" in kinds:
-        for row in _rows(registry, "extractor"):
+        rows = _rows(registry, "extractor")
+        for row in rows:
             _print_layers(console, row)
         console.print(
             "Extractors combine with +, like pixels:size=8+scatternet: their features side by side.", highlight=False
         )
+        for row in rows:
+            if row["error"]:
+                reason = f"Extractor {row['name']!r} does not work: {row['error'].rstrip('.')}."
+                console.print(reason, style="red", markup=False)
     for left_out in (*registry.broken, *registry.clashes):
         console.print(str(left_out), style="red", markup=False)
 

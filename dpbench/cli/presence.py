@@ -32,15 +32,18 @@ def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
 
 
 def extractor_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
-    """Say whether an extractor's weights are here, their size, how many features they give, and its layers."""
+    """Say whether an extractor's weights are here, their size, how many features they give, and its layers.
+
+    `error` is what it raised instead, if it did.
+    """
     row: dict[str, Any] = {
         "name": cls.name, "present": None, "dimension": cls.dimension, "size": cls.weights_size,
-        "licence": cls.licence, "layers": {},
+        "licence": cls.licence, "layers": {}, "error": "",
     }  # fmt: skip
     if cls.shorthand or any(map(is_required, dataclasses.fields(cls))):  # an option decides
         return row
     try:
         built = registry.build("extractor", cls.name, {})
         return {**row, "present": built.present(), "layers": built.layers()}
-    except Exception:  # third-party code may raise anything; the other extractors are still listed
-        return row
+    except Exception as error:  # third-party code may raise anything; the other extractors are still listed
+        return {**row, "error": f"{type(error).__name__}: {error}"}

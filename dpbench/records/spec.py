@@ -70,9 +70,9 @@ def make_spec(values: dict[str, Any], origin: str) -> Spec:
     if isinstance(seeds, int) and seeds < 1:
         raise SpecError(f"Expected at least one seed in {origin}, got seeds={seeds}: it is how many there are.")
     search = values.get("search")
-    for name in unused_settings(search) if isinstance(search, Mapping) else ():
+    if isinstance(search, Mapping) and (unused := unused_settings(search)):
         rule = search.get("rule", Search.model_fields["rule"].default)
-        raise SpecError(f"Expected no {name} for search in {origin}: {rule} does not use it.")
+        raise SpecError(f"Expected no {unused[0]} for search in {origin}: {rule} does not use it.")
     try:
         return Spec(**{"unit": OWN_UNIT, **values})
     except ValidationError as error:

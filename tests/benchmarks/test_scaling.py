@@ -17,7 +17,7 @@ def here(measure: str, **given: Any) -> Any:
     return MEASURES[measure](**given)
 
 
-@pytest.mark.parametrize("name", ["fits", "learners", "million", "leaderboards"])
+@pytest.mark.parametrize("name", ["fits", "learners", "large", "leaderboards"])
 def test_a_table_is_made_and_goes_into_the_page(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "scaling.md"
     page.write_text(f"before\n<!-- measured: {name} -->\nold\n<!-- end -->\nafter\n", encoding="utf-8")

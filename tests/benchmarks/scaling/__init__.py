@@ -2,7 +2,7 @@
 
 Processor time does not grow when other processes compete for the cores. Every measurement has a process of its own::
 
-    python -m tests.benchmarks.scaling fits million      # these tables
+    python -m tests.benchmarks.scaling fits large        # these tables
     python -m tests.benchmarks.scaling --page            # all, and into the documentation; half an hour
     python -m tests.benchmarks.scaling leaderboards --results 100000
 """

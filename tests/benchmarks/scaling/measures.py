@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import resource
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from tests.readme import ROOT
 
 if TYPE_CHECKING:
+    import torch
+
     from dpbench import Learner
     from dpbench.board.verify.expectations import Expectations
     from dpbench.board.verify.review import Review
@@ -22,15 +26,32 @@ BOARD = "digits-eps1"
 Found = dict[str, float]
 
 
-def fits(asked: Sequence[Mapping[str, Any]]) -> list[Found]:
+def fits(asked: Sequence[Mapping[str, Any]], on_disk: bool) -> list[Found]:
     """Return what `fit` finds of each, one after the other: peaks are measured beyond what is held before."""
     from dpbench import registry
 
-    plugins = registry.load()
-    return [fit(plugins.build("learner", one["learner"], dict(one["options"])), *one["size"]) for one in asked]
+    plugins, found = registry.load(), []
+    for one in asked:
+        learner, (n, d, classes) = plugins.build("learner", one["learner"], dict(one["options"])), one["size"]
+        with tempfile.TemporaryDirectory() as folder:
+            found.append(fit(learner, _drawn_features(n, d, Path(folder) if on_disk else None), classes))
+    return found
 
 
-def fit(learner: Learner, n: int, d: int, classes: int) -> Found:
+def _drawn_features(n: int, d: int, folder: Path | None) -> torch.Tensor:
+    """Return features (n, d) in memory, or of a file in a folder, mapped as the cache's are."""
+    import numpy as np
+    import torch
+
+    draw, deviations = torch.Generator().manual_seed(0), torch.linspace(2, 0.1, d)
+    kept = None if folder is None else np.lib.format.open_memmap(folder / "x.npy", "w+", np.float32, (n, d))
+    x = torch.empty(n, d) if kept is None else torch.from_numpy(kept)
+    for part in torch.split(x, 4096):  # in place: a second copy would not fit
+        part.normal_(generator=draw).mul_(deviations)
+    return x if folder is None else torch.from_numpy(np.load(folder / "x.npy", mmap_mode="c", allow_pickle=False))
+
+
+def fit(learner: Learner, x: torch.Tensor, classes: int) -> Found:
     """Return processor seconds of one fit's private part and of all else, and its peak bytes beyond the features.
 
     The private part is what the fit costs beyond the same one on 200 rows.
@@ -44,11 +65,8 @@ def fit(learner: Learner, n: int, d: int, classes: int) -> Found:
     from dpbench.privacy.curator import handle_of
     from dpbench.support.phases import Phases
 
-    draw = torch.Generator().manual_seed(0)
-    x, deviations = torch.empty(n, d), torch.linspace(2, 0.1, d)
-    for part in torch.split(x, 4096):  # in place: a second copy would not fit
-        part.normal_(generator=draw).mul_(deviations)
-    y = torch.randint(classes, (n,), generator=draw)
+    n, d = x.shape
+    y = torch.randint(classes, (n,), generator=torch.Generator().manual_seed(1))
     public, budget, phases = PublicData(x[:1000].clone(), y[:1000].clone()), Budget(1.0, 1e-5), Phases()
     for name, count in (("start", 200), ("few", 200), ("all", n)):  # what libraries take once is not a fit's
         rows = PrivateRows(x[:count], y[:count], torch.arange(count))
@@ -57,13 +75,35 @@ def fit(learner: Learner, n: int, d: int, classes: int) -> Found:
         _trim()
         with phases(f"before {name}"):
             pass
-        with phases(name):
+        with _Watch() as watch, phases(name):
             randomness = Randomness.research(0, "scaling")
             curator = bind(rows, task, settled.plan(task, budget), 3.0, randomness)
             settled.fit(handle_of(curator), public, randomness.initialisation)
     few, peak = phases.cpu_seconds["few"], phases.peak_bytes["all"]
-    beyond = peak - phases.peak_bytes["before all"]
-    return {"private": phases.cpu_seconds["all"] - few, "public": few, "beyond": beyond, "peak": peak}
+    beyond, private = peak - phases.peak_bytes["before all"], phases.cpu_seconds["all"] - few
+    return {"private": private, "public": few, "beyond": beyond, "peak": peak, "unmapped": watch.most}
+
+
+class _Watch:
+    """Looks a hundred times a second how much memory the process has that is not of a file; 0 where none tells."""
+
+    def __init__(self) -> None:
+        self.most, self._ended = 0, threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> _Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        status = Path("/proc/self/status")
+        while status.exists() and not self._ended.wait(0.01):
+            found = re.search(r"^RssAnon:\s+(\d+) kB", status.read_text(encoding="utf-8"), re.MULTILINE)
+            self.most = max(self.most, 1024 * int(found[1]) if found else 0)
 
 
 def sweep(cells: int, workers: int) -> Found:

@@ -552,7 +552,7 @@ def test_an_interrupted_command_says_what_is_there(
     monkeypatch.setattr(github_pages, "put", interrupted)
     with pytest.raises(SystemExit, match="130"):
         main(["leaderboard", "publish", str(tmp_path / "public"), "--no-docs", "--root", str(root)])
-    assert capsys.readouterr().err.endswith("public holds what it held before, or all that is new.\n")
+    assert capsys.readouterr().err.endswith("public contains either the old site or the complete new one.\n")
 
 
 def test_a_missing_token_is_said_before_anything_is_verified(

@@ -140,7 +140,7 @@ def test_epsilon_by_renyi_orders_reproduces_a_claim_too() -> None:
 
 def test_what_is_missing_is_named() -> None:
     assert verdict(sigma=None, delta=None).missing == ("δ", "σ")
-    assert verdict(sampler=None, steps=None, epochs=3.0).missing == ("sampling rate",)
+    assert verdict(sampler=None, steps=None, epochs=3.0).missing == ("sample rate",)
     assert verdict(accountant="pate").missing == ("the teachers' votes, which a data-dependent epsilon follows from",)
     assert verdict(adjacency="replace-one").missing == ("an accountant for replace-one neighbours",)
 

@@ -171,8 +171,8 @@ def _repeats(prepared: PreparedRun, result: Result, seed: int, predict: Predict)
 def _check_randomness(spec: Spec) -> None:
     if spec.secure_rng:
         raise SpecError(
-            "An audit takes the noise out of answers, and --secure-rng keeps nothing that would give it back. "
-            "Audit the same spec without --secure-rng: all but the source of the noise is the same code."
+            "An audit subtracts the noise from the answers, and --secure-rng keeps nothing that would give it back. "
+            "Audit the same spec without --secure-rng: only the source of the noise differs."
         )
 
 

@@ -91,7 +91,7 @@ class Claim(Strict):
 
     @property
     def rate(self) -> float | None:
-        """The sampling rate: as stated, 1 for full batches, or batch / n."""
+        """The sample rate: as stated, 1 for full batches, or batch / n."""
         if self.sample_rate or self.sampler == "full-batch":
             return self.sample_rate or 1.0
         if self.batch is None or self.n is None or self.batch > self.n:
@@ -100,7 +100,7 @@ class Claim(Strict):
 
     @property
     def rounds(self) -> int | None:
-        """The number of steps: as stated, or epochs at the sampling rate."""
+        """The number of steps: as stated, or epochs at the sample rate."""
         if self.steps is not None or self.epochs is None or self.rate is None:
             return self.steps
         return max(1, round(self.epochs / self.rate))

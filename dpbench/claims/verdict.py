@@ -100,9 +100,9 @@ def missing_numbers(claim: Claim) -> tuple[str, ...]:
         return ("the teachers' votes, which a data-dependent epsilon follows from",)
     if claim.adjacency == "replace-one":
         return ("an accountant for replace-one neighbours",)
-    values = {"δ": claim.delta, "σ": claim.sigma, "sampling rate": claim.rate, "steps": claim.rounds}
+    values = {"δ": claim.delta, "σ": claim.sigma, "sample rate": claim.rate, "steps": claim.rounds}
     if claim.rounds is None and claim.epochs is not None:
-        del values["steps"]  # they follow from the sampling rate, which is missing
+        del values["steps"]  # they follow from the sample rate, which is missing
     lacking = tuple(name for name, value in values.items() if value is None)
     return lacking or (() if _answerable(claim) else ("noise: these numbers protect too little for an accountant",))
 

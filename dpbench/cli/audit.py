@@ -162,7 +162,8 @@ def describe_figures(found: Audit) -> dict[Part, str]:
     figures, moved, noise, attack = found.figures, found.sensitivity, found.noise, found.attack
     words: dict[Part, str] = dict.fromkeys(PARTS, "")
     if moved:
-        beside = f", beside itself by {moved.shift:.2g}" if moved.shift else ", and by nothing but itself"
+        apart = f"differing from their own contribution by up to {moved.shift:.2g}"
+        beside = f", {apart}" if moved.shift else ", exactly their own contribution"
         words["sensitivity"] = f"{moved.rows:,} rows moved sums by up to {moved.largest:.6f} clips{beside}"
     if noise:
         numbers = noise.numbers + noise.padding

@@ -53,12 +53,12 @@ def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, de
     from dpbench.privacy.core.plan import check_plan
 
     if not SMALLEST_DELTA <= delta < 1:
-        raise SpecError(f"Expected --delta {delta:g} from {SMALLEST_DELTA:g} to 1: there accountants answer.")
+        raise SpecError(f"Expected --delta {delta:g} from {SMALLEST_DELTA:g} to 1, the range of the accountants.")
     for name, value, (low, high) in (("--epsilon", epsilon, ACCOUNTABLE), ("--sigma", sigma, SIGMAS)):
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise SpecError(f"Expected {name} {value} to be positive and finite.")
         if value is not None and not low <= value <= high:
-            raise SpecError(f"Expected {name} {value:g} from {low:g} to {high:g}: there accountants answer.")
+            raise SpecError(f"Expected {name} {value:g} from {low:g} to {high:g}, the range of the accountants.")
     check_plan(plan, "this budget")
     rows = []
     for name in accountant.ACCOUNTANTS:

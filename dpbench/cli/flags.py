@@ -25,8 +25,8 @@ TrainFraction = Annotated[float | None, typer.Option(help="Share of the private 
 Imbalance = Annotated[
     float | None,
     typer.Option(
-        help="Make classes unequal: 20 keeps twenty images of the first class for one of the last, and in between in "
-        "steps. A public dataset is not changed."
+        help="Make classes unequal: 20 keeps 20 images of the first class for every image of the last, with equal "
+        "ratios from class to class. A public dataset is not changed."
     ),
 ]
 Metric = Annotated[
@@ -39,7 +39,7 @@ Metric = Annotated[
 Unit = Annotated[
     str | None,
     typer.Option(
-        help="What one unit of the guarantee is: image, or what the dataset numbers, such as patient. "
+        help="Unit of the guarantee: image, or a unit that the dataset identifies, such as patient. "
         "\\[default: the dataset's own]"
     ),
 ]

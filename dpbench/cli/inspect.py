@@ -121,13 +121,13 @@ def _table(inspection: Inspection) -> Table:
 def _predicted(inspection: Inspection, found: Prediction) -> str:
     k, gains = inspection.asked.k, (found.printed, found.noise)
     printed, noise = (
-        f"k = {best}, and {values[k.index(best)]:.2g} times as many examples without it"
+        f"k = {best} (without it, {values[k.index(best)]:.2g} times as many examples)"
         for best, values in zip((found.best_printed, found.best_noise), gains, strict=True)
     )
-    kept = "no k keeps" if found.kept is None else f"k = {found.kept} keeps"
+    kept = "no k provably does" if found.kept is None else f"the smallest k that provably does is {found.kept}"
     return (
-        f"PILLAR's theorem with ξ and the margin of these features: as printed {printed}; by the noise of a score "
-        f"{noise}. For certain, {kept} a margin."
+        f"PILLAR's theorem with ξ and the margin of these features chooses, as printed, {printed}; by the noise of a "
+        f"score, {noise}. A projection has to leave every row a margin: {kept}."
     )
 
 

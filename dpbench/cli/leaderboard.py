@@ -93,7 +93,8 @@ def build(
 ) -> None:
     """Check all results, then write leaderboard.json, schema.json and the site.
 
-    DPBENCH_ADDRESS says where the page will stand, DPBENCH_REPOSITORY where its code is; else links stay in it.
+    DPBENCH_ADDRESS is the address of the site, and DPBENCH_REPOSITORY that of the code. Without them, links stay within
+    the site.
     """
     from dpbench.board import build as building
 

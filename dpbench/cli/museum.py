@@ -34,7 +34,7 @@ def _list(as_json: bool) -> None:
     if as_json:
         print(record.FILE.read_text(encoding="utf-8"), end="")
         return
-    table = Table(Column("exhibit", no_wrap=True), Column("ε, claimed → real", no_wrap=True), "stopped by", box=None)
+    table = Table(Column("exhibit", no_wrap=True), Column("ε, claimed → actual", no_wrap=True), "stopped by", box=None)
     for one in record.read():
         table.add_row(one.name, one.epsilon, ", ".join(one.stopped))
     console = Console()
@@ -56,7 +56,7 @@ def _show(exhibit: Exhibit, as_json: bool) -> None:
         print(found.model_dump_json(indent=2))
     else:
         if found.epsilon:
-            console.print(f"\nε, as claimed and as it is: {found.epsilon}", markup=False, highlight=False)
+            console.print(f"\nε, claimed → actual: {found.epsilon}", markup=False, highlight=False)
         for guard, said in findings.items():
             told = f"stopped it. {said}" if said else "let it pass."
             console.print(f"\n{guard}: {told}", markup=False, highlight=False, soft_wrap=True)

@@ -80,7 +80,7 @@ def publish(
         made = None if target.startswith(HUB) else documentation(context, wanted=docs)
         changes = publish_to(target, root, plugins, made, dry_run=dry_run)
     except KeyboardInterrupt:
-        print(f"dpbench: Interrupted. {target} holds what it held before, or all that is new.", file=sys.stderr)
+        print(f"dpbench: Interrupted. {target} contains either the old site or the complete new one.", file=sys.stderr)
         raise typer.Exit(130) from None
     for line in changes.lines if dry_run else ():
         print(line)

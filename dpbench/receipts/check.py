@@ -99,10 +99,10 @@ def _epsilon(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[Mismat
     best = answered[0]
     cost = f"{best.upper:.4g}" if math.isfinite(best.upper) else "infinitely much"
     if receipt.epsilon < min(best.lower, best.upper - 1e-6):
-        yield Mismatch("epsilon", f"{receipt.epsilon:.4g} is stated, and the events cost {cost} by {best.accountant}.")
+        yield Mismatch("epsilon", f"{receipt.epsilon:.4g} is stated, but the events cost {cost} by {best.accountant}.")
     elif receipt.epsilon < best.upper - 1e-6 and not any(one.lower for one in answered):
         yield Mismatch(
-            "epsilon", f"{receipt.epsilon:.4g} is stated, and no accountant here shows less than {cost}: "
+            "epsilon", f"{receipt.epsilon:.4g} is stated, but no accountant here shows less than {cost}: "
             f"{best.accountant}. State that, or write the events as some that an accountant knows.",
         )  # fmt: skip
 
@@ -119,7 +119,7 @@ def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         said = " and ".join(sorted(one or "no" for one in accounted))
         yield Mismatch(
             "sampler",
-            f"batches were drawn as {drawn!r}, and epsilon is for {said} sampling.{_as_drawn(receipt, terms)}",
+            f"batches were drawn as {drawn!r}, but epsilon assumes {said} sampling.{_as_drawn(receipt, terms)}",
         )
 
 
@@ -142,7 +142,7 @@ def _rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if actual > rate * (1 + TOLERANCE):
         yield Mismatch(
             "rate",
-            f"batches of {batches.size:g} of {size:,} rows are a rate of {actual:.4g}, and the events have {rate:.4g}.",
+            f"batches of {batches.size:g} of {size:,} rows are a rate of {actual:.4g}, but the events have {rate:.4g}.",
         )
 
 
@@ -156,7 +156,7 @@ def _steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         steps = math.ceil(steps * batches.size / (receipt.training.size * rate) - 1e-9)  # that a row can be in
     accounted = sum(one.times for one in terms)
     if steps > accounted:
-        yield Mismatch("steps", f"the loop took {steps:,} steps, and the events have {accounted:,}.")
+        yield Mismatch("steps", f"the loop took {steps:,} steps, but the events have {accounted:,}.")
 
 
 def _noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
@@ -169,7 +169,7 @@ def _noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         yield Mismatch(
             "noise",
             f"noise of std {noise.std:g} on a {noise.added_to} of rows clipped to {noise.clip:g} is "
-            f"{noise.sigma:.4g} clips, and the events have sigma {stated:.4g}.",
+            f"{noise.sigma:.4g} clips, but the events have sigma {stated:.4g}.",
         )
 
 
@@ -192,10 +192,10 @@ def _adjacency(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if stated is None:
         yield Mismatch("adjacency", "missing: say whether a row is added or removed, replaced, or zeroed out.")
     elif assumed and assumed != stated:
-        yield Mismatch("adjacency", f"{stated!r} is stated, and the accountant assumes {assumed!r}.")
+        yield Mismatch("adjacency", f"{stated!r} is stated, but the accountant assumes {assumed!r}.")
     elif stated != "replace-one" and any(str(one.sampler).startswith("fixed-size") for one in terms):
         yield Mismatch(
-            "adjacency", f"{stated!r} is stated, and samples of a fixed size are accounted under 'replace-one'."
+            "adjacency", f"{stated!r} is stated, but samples of a fixed size are accounted under 'replace-one'."
         )
 
 
@@ -207,8 +207,8 @@ def _delta(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     elif receipt.delta >= 1 / size:
         yield Mismatch(
             "delta",
-            f"{receipt.delta:g} is {receipt.delta * size:.3g}/n for n = {size:,}: publishing a random row is allowed. "
-            "State epsilon at a delta well below 1/n.",
+            f"{receipt.delta:g} is {receipt.delta * size:.3g}/n for n = {size:,}: such a delta even "
+            "allows publishing a random row. State epsilon at a delta well below 1/n.",
         )
 
 
@@ -218,7 +218,7 @@ def _unit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if not receipt.unit:
         yield Mismatch("unit", "missing: say whose data epsilon protects, such as image, example or patient.")
     elif clipped and clipped != receipt.unit:
-        yield Mismatch("unit", f"epsilon is stated for one {receipt.unit}, and what was clipped is each {clipped}'s.")
+        yield Mismatch("unit", f"epsilon is stated per {receipt.unit}, but each {clipped} was clipped on its own.")
 
 
 def _search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
@@ -227,10 +227,10 @@ def _search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         yield Mismatch("search", "missing: say how settings were chosen; runs = 1 if nothing was tried.")
     elif search.runs > 1 and search.data == "private" and search.accounted == "no":
         yield Mismatch(
-            "search", f"{search.runs:,} settings were compared on private data, and epsilon is that of one run."
+            "search", f"{search.runs:,} settings were compared on private data, but epsilon is that of one run."
         )
     elif search.accounted == "best-of" and not isinstance(receipt.training.events, BestOf):
-        yield Mismatch("search", "accounted as 'best-of', and the events have no 'best-of'.")
+        yield Mismatch("search", "accounted as 'best-of', but the events have no 'best-of'.")
 
 
 def _audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:

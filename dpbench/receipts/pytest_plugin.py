@@ -57,7 +57,7 @@ class LoopAudit:
         except (DataError, SpecError) as error:
             pytest.fail(str(error), pytrace=False)
         if wrong:
-            pytest.fail("The receipt does not fit itself.\n" + "\n".join(wrong), pytrace=False)
+            pytest.fail("The receipt contradicts itself.\n" + "\n".join(wrong), pytrace=False)
         try:
             audit = audit_loop(answers, claim_of(stated, steps), size=size, canaries=canaries, seed=seed)
         except SpecError as error:

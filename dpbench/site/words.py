@@ -9,7 +9,7 @@ from dpbench.records.museum import Guard
 from dpbench.records.search import SelectionRule
 
 TRUST: Mapping[Trust, str] = {
-    "submitted": "it passed all checks; the project has not re-run it yet",
+    "submitted": "it passed all checks; the project has neither re-run nor audited it yet",
     "re-run": "the project re-ran some seeds, or all seeds with other code, and got the same outcome",
     "reproduced": "the project re-ran all seeds with the same code and settings and got the same predictions",
     "audited": "the project watched and attacked one more fit, and found nothing that contradicts the stated guarantee",

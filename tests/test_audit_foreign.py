@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from dpbench.audit.foreign import Claim, audit_loop
-from dpbench.errors import SpecError
+from dpbench.errors import DpbenchError, SpecError
 
 BATCH, RATE, STEPS, SIZE = 100, 0.1, 6, 1_000
 SAMPLED = Claim(sigma=1.0, steps=STEPS, sample_rate=RATE)
@@ -133,6 +134,29 @@ def test_a_loop_that_is_wrong_fails_in_the_part_that_looks_there(wrong: str, par
 def test_a_claim_of_a_smaller_epsilon_than_sigma_gives_fails_the_attack() -> None:
     found = audit_loop(loop, Claim(sigma=WHOLE.sigma, steps=WHOLE.steps, epsilon=0.3), canaries=4_000)
     assert found.part("attack") is False
+
+
+def test_a_claim_below_what_its_numbers_cost_fails_where_no_attack_shows_it() -> None:
+    claim = Claim(sigma=SAMPLED.sigma, steps=20, sample_rate=RATE, epsilon=0.6 * Claim(1.0, 20, RATE).cost)
+    found = audit_loop(sampled_loop, claim, size=200, canaries=200)
+    assert not found.passed and "statement: epsilon" in found.figures.failed[0] and len(found.figures.failed) == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"sigma": 0.0}, {"sigma": math.nan}, {"delta": 0.0}, {"delta": 1.0}, {"epsilon": math.inf}, {"epsilon": -1.0},
+        {"clip": 0.0}, {"steps": 0}, {"sample_rate": 1.5},
+    ],
+)  # fmt: skip
+def test_a_claim_of_numbers_that_no_loop_has_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(DpbenchError, match=next(iter(given)).replace("sample_rate", "rate")):
+        Claim(**{"sigma": 1.0, **given})
+
+
+def test_too_few_canaries_are_refused() -> None:
+    with pytest.raises(SpecError, match="at least 20 canaries, got 2"):
+        audit_loop(loop, WHOLE, canaries=2)
 
 
 def test_what_a_loop_has_to_give_is_said_in_a_sentence() -> None:

@@ -13,6 +13,7 @@ from dpbench.audit.extremes import Extreme
 from dpbench.audit.noise_log import LAST_BIT, NoiseLog, StandardNoise
 from dpbench.audit.samples import Samples
 from dpbench.audit.sensitivity import Replays
+from dpbench.audit.shape import TAIL, check_shape
 from dpbench.harness.prepare import PreparedRun, prepare
 from dpbench.records.audit import Audit, Check
 from dpbench.records.spec import make_spec
@@ -123,3 +124,15 @@ def test_an_extreme_is_corrected_for_how_many_there_are() -> None:
     (alone,), (among,) = one.test("alone"), many.test("among")
     assert among.p == pytest.approx(1_000 * alone.p)
     assert not list(Extreme().test("nothing"))
+
+
+def test_normal_numbers_fail_the_test_of_their_tails_no_more_often_than_it_says() -> None:
+    from scipy.stats import normaltest
+
+    chance = np.random.default_rng(0)
+    raw = np.concatenate([normaltest(chance.normal(size=(5_000, 2_000)), axis=1).pvalue for _ in range(3)])
+    numbers = np.random.default_rng(0).normal(size=2_000)
+    (tails,) = [one for one in check_shape(numbers, "", 0.0) if one.name.startswith("tails")]
+    assert tails.p == pytest.approx(raw[0] ** TAIL)
+    assert (raw < 1e-3).sum() > 20  # chance has 15
+    assert (raw**TAIL < 1e-3).sum() < 15

@@ -14,6 +14,7 @@ from dpbench import registry
 from dpbench.board.build import index_of, verify_leaderboard
 from dpbench.board.verify.expectations import Expectations
 from dpbench.cli import main
+from dpbench.records.checksums import record_seal
 from dpbench.registry import Registry
 from dpbench.site import build_site
 from tests import boards
@@ -57,6 +58,12 @@ def complaints(root: Path, plugins: Registry) -> list[str]:
 
 def change(file: Path, field: str, value: Any) -> None:
     file.write_text(json.dumps(edited(json.loads(file.read_text(encoding="utf-8")), field, value)), encoding="utf-8")
+
+
+def forge(file: Path, field: str, value: Any) -> None:
+    """Change a field of an audit and seal it again."""
+    change(file, field, value)
+    change(file, "seal", record_seal(json.loads(file.read_text(encoding="utf-8"))))
 
 
 @pytest.mark.slow
@@ -114,15 +121,24 @@ Change = tuple[str, Any, str]
         ("figures.failed", ["noise: size of all noise (p 1e-9)"], "figures: they do not follow"),
         ("sensitivity.largest", 1.5, "figures: they do not follow"),
         ("figures", "nothing", "figures"),
+        ("attack.mean", "NaN", "attack.mean"),
+        ("noise.squares", "Infinity", "noise.squares"),
+        ("epsilon", "Infinity", "epsilon"),
     ],
 )
 def test_an_audit_that_is_not_that_of_its_result_is_found(
     root: Path, plugins: Registry, field: str, value: Callable[[Any], Any] | Any, said: str
 ) -> None:
-    change(audit_of(root, "pillar"), field, value)
+    forge(audit_of(root, "pillar"), field, value)
     found = complaints(root, plugins)
     assert any(said in line for line in found), found
     assert all(line.startswith("audits/tiny/pillar-digits-") for line in found)
+
+
+def test_of_an_audit_that_changed_nothing_else_is_said(root: Path, plugins: Registry) -> None:
+    change(audit_of(root, "pillar"), "epsilon", 0.5)
+    (said,) = complaints(root, plugins)
+    assert "seal: changed after it was written" in said
 
 
 def test_a_result_that_changed_after_its_audit_has_to_be_audited_again(root: Path, plugins: Registry) -> None:

@@ -114,6 +114,11 @@ def test_a_field_that_does_not_fit_is_named(
     assert field in [one.field for one in complaints(tmp_path, known)]
 
 
+def test_a_component_without_a_name_is_a_complaint(tmp_path: Path, known: Expectations, good: dict[str, Any]) -> None:
+    filed(made(tmp_path), good, spec={**good["spec"], "extractor": ""})
+    assert any("Expected the name of an extractor" in one.said for one in complaints(tmp_path, known))
+
+
 @pytest.mark.parametrize("name", ["../../../evil", "/etc/passwd", "<script>", "a" * 200, "A", ""])
 @pytest.mark.parametrize("role", ["learner", "dataset"])
 def test_a_name_that_is_no_components_is_refused(

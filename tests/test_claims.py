@@ -16,7 +16,7 @@ from dp_accounting import get_epsilon_gaussian
 
 from dpbench.board.index import Index
 from dpbench.claims.catalogue import FIELDS, Claim, Paper, find_catalogue, read_catalogue, read_paper
-from dpbench.claims.verdict import RECORD, Verdict, digest, judge, judge_all, read_record, remarks
+from dpbench.claims.verdict import RECORD, Verdict, digest, judge, judge_all, read_record, remarks, write_record
 from dpbench.cli import main
 from dpbench.errors import SpecError
 from dpbench.registry import load
@@ -143,6 +143,23 @@ def test_what_is_missing_is_named() -> None:
     assert verdict(sampler=None, steps=None, epochs=3.0).missing == ("sample rate",)
     assert verdict(accountant="pate").missing == ("the teachers' votes, which a data-dependent epsilon follows from",)
     assert verdict(adjacency="replace-one").missing == ("an accountant for replace-one neighbours",)
+
+
+@pytest.mark.parametrize(("delta", "epsilon", "judgement"), [
+    (1e-25, "20", "stated with margin"), (1e-20, "8", "stated with margin"), (1e-20, "2", "understated"),
+])  # fmt: skip
+def test_an_accountant_without_an_answer_is_not_held_against_a_claim(
+    delta: float, epsilon: str, judgement: str
+) -> None:
+    found = verdict(sigma="1.0", steps=1_000, sampler="poisson", sample_rate=0.01, delta=delta, epsilon=epsilon)
+    assert found.judgement == judgement and found.pld is None and found.rdp
+
+
+def test_verdicts_that_are_damaged_are_made_anew(tmp_path: Path) -> None:
+    file = write_record(tmp_path, [verdict()])
+    assert read_record(tmp_path) == (verdict(),)
+    file.write_text(file.read_text(encoding="utf-8")[:-9], encoding="utf-8")
+    assert read_record(tmp_path) == ()
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,28 @@ def test_a_program_holds_operations_of_torch_alone_that_draw_and_open_nothing(op
         Program.of({"batch": BATCH, "shape": [2], "steps": [[operation, [], {}]]}, {})
 
 
+@pytest.mark.parametrize(
+    "writes",
+    [
+        [["aten.alias.default", [{"tensor": "t0"}], {}], ["aten.add_.Scalar", [{"value": 1}, 64.0], {}]],
+        [["aten.add.out", [{"value": 0}, {"value": 0}], {"out": {"tensor": "t0"}}]],
+    ],
+)
+def test_a_program_writes_to_nothing(writes: list[list[Any]]) -> None:
+    from dpbench.models.program import Program
+
+    with pytest.raises(DataError, match="remembers"):
+        Program.of({"batch": BATCH, "shape": [2], "steps": writes}, {"t0": torch.zeros(2)})
+
+
+@pytest.mark.parametrize("steps", [[["aten.relu.default", 5, {}]], [["aten.relu.default", [], 5]], [5]])
+def test_a_program_of_another_shape_is_none(steps: list[Any]) -> None:
+    from dpbench.models.program import Program
+
+    with pytest.raises(DataError, match="It holds no program"):
+        Program.of({"batch": BATCH, "shape": [2], "steps": steps}, {})
+
+
 def test_operations_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     model = Model.load(saved(tmp_path))
     images = np.zeros((1, 8, 8), np.uint8)

@@ -315,3 +315,6 @@ def test_the_name_of_own_arrays_cannot_be_guessed_without_the_key_of_the_machine
     assert stat.S_IMODE((tmp_path / "here" / "arrays.key").stat().st_mode) == 0o600
     monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path / "elsewhere"))
     assert here == again != str(vars(dpbench.dataset(*given))["digest"])
+    (tmp_path / "elsewhere" / "arrays.key").write_bytes(b"short")
+    with pytest.raises(DpbenchError, match=r"Expected 32 bytes in .*got 5"):
+        dpbench.dataset(*given)

@@ -49,6 +49,20 @@ def test_a_receipt_that_does_not_fit_itself_fails_the_test(dpbench_audit: LoopAu
         dpbench_audit(loop, written(2.0).model_copy(update={"epsilon": 1.0}), steps=2)
 
 
+def test_a_file_that_changed_after_its_receipt_fails_the_test(dpbench_audit: LoopAudit, tmp_path: Path) -> None:
+    model = tmp_path / "model.pt"
+    model.write_bytes(b"weights")
+    training = Training(events=gaussian_steps(sigma=2.0, steps=100), size=1_000)
+    made = receipt(
+        training, epsilon=40, delta=1e-5, unit="row", adjacency="add-or-remove-one", search=Search(runs=1),
+        files={"model": model},
+    )  # fmt: skip
+    file = made.write(tmp_path / "model.receipt.json")
+    model.write_bytes(b"others")
+    with pytest.raises(pytest.fail.Exception, match=r"hash: model model\.pt is not the file"):
+        dpbench_audit(loop, file, steps=2)
+
+
 def test_a_loop_or_a_receipt_that_cannot_be_audited_fails_the_test_in_a_sentence(
     dpbench_audit: LoopAudit, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from dpbench.receipts import (
     Gaussian,
     HashedFile,
     Laplace,
+    Noise,
     NonPrivate,
     Pure,
     Receipt,
@@ -108,10 +109,23 @@ def test_zcdp_is_converted_as_opendp_does() -> None:
 
 
 def test_a_schedule_of_noise_is_bounded_from_both_sides_by_groups_of_similar_events() -> None:
-    schedule = Composed(events=tuple(gaussian_steps(sigma=8 + step / 10, steps=1, rate=0.5) for step in range(12)))
+    schedule = Composed(events=tuple(gaussian_steps(sigma=8 + step / 40, steps=1, rate=0.5) for step in range(40)))
     (best, *_) = opinions(schedule, 1e-5, ADD)
-    exact = [upper(gaussian_steps(sigma=sigma, steps=12, rate=0.5)) for sigma in (9.1, 8.0)]
-    assert exact[0] * 0.98 <= best.lower <= best.upper <= exact[1] * 1.01
+    exact = [upper(gaussian_steps(sigma=sigma, steps=40, rate=0.5)) for sigma in (9.0, 8.0)]
+    assert exact[0] * 0.98 <= best.lower <= best.upper <= exact[1] * 1.01 and "groups" in best.accountant
+
+
+def test_a_schedule_over_all_rows_costs_what_the_exact_formula_has() -> None:
+    from dp_accounting import get_epsilon_gaussian
+
+    sigmas = [2 + step for step in range(30)]
+    schedule = Composed(events=tuple(gaussian_steps(sigma=sigma, steps=1) for sigma in sigmas))
+    whole = sum(sigma**-2 for sigma in sigmas) ** -0.5
+    cases: list[tuple[Adjacency, int]] = [(ADD, 1), ("replace-one", 2)]
+    for adjacency, sensitivity in cases:
+        (best, *_) = opinions(schedule, 1e-5, adjacency)
+        assert best.upper == pytest.approx(get_epsilon_gaussian(whole / sensitivity, 1e-5))
+        assert best.lower == pytest.approx(best.upper, rel=0.02)
 
 
 def test_the_best_of_several_runs_costs_more_than_one() -> None:
@@ -137,6 +151,42 @@ def test_events_that_protect_nobody_are_answered_soon() -> None:
     assert upper(gaussian_steps(sigma=0.01, steps=10**5, rate=0.1)) > 1e4
     assert upper(gaussian_steps(sigma=1.0, steps=100, rate=0.1), 1e-30) < 40
     assert time.process_time() - begin < 10
+
+
+CHEAP = [gaussian_steps(sigma=100.0 + number, steps=1) for number in range(20)]
+COSTLY: dict[str, tuple[Event, float, Adjacency]] = {
+    "samples of a fixed size, cheaper without them": (
+        gaussian_steps(sigma=8.0, steps=100, rate=0.9, sampler="fixed-size"), 1e-5, "replace-one"
+    ),
+    "a delta below a grid": (gaussian_steps(sigma=1.0, steps=1_000, rate=0.01), 1e-14, ADD),
+    "a delta far below a grid": (gaussian_steps(sigma=1.0, steps=1_000, rate=0.01), 1e-20, ADD),
+    "among cheap ones": (
+        Composed(events=(*CHEAP, gaussian_steps(sigma=0.7, steps=100, rate=0.1))), 1e-5, ADD
+    ),
+    "so much that no grid is tried": (gaussian_steps(sigma=0.3, steps=50, rate=0.5), 1e-5, ADD),
+    "samples of nearly nobody": (
+        gaussian_steps(sigma=1e-6, steps=10**6, rate=4e-10, sampler="fixed-size"), 1e-12, "replace-one"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", COSTLY)
+def test_no_events_pass_at_a_fraction_of_what_they_cost(case: str) -> None:
+    event, delta, adjacency = COSTLY[case]
+    changes: dict[str, Any] = {
+        "training": Training(events=event, size=10_000), "adjacency": adjacency, "delta": delta,
+    }  # fmt: skip
+    cost = upper(event, delta, adjacency)
+    assert cost > 1
+    for share in (0.0, 0.3, 0.75):
+        wrong = check(written(**changes, epsilon=share * cost)).mismatches
+        assert [one.name for one in wrong] == ["epsilon"], share
+    assert not check(written(**changes, epsilon=cost)).mismatches
+
+
+def test_no_accountant_is_asked_for_what_it_cannot_do() -> None:
+    assert upper(Gaussian(sigma=1.0), 1e-25) < 12
+    assert upper(BestOf(mean=2, shape=1, event=Composed(events=()))) == 0
 
 
 def test_an_honest_receipt_has_no_mismatch() -> None:
@@ -165,6 +215,56 @@ def test_an_honest_receipt_has_no_mismatch() -> None:
 )
 def test_a_mismatch_is_named(changes: dict[str, Any], name: str) -> None:
     assert {one.name for one in check(written(**changes)).mismatches} == {name}
+
+
+POISSON = gaussian_steps(sigma=2.0, steps=1_000, rate=0.01)
+ONE_MORE = gaussian_steps(sigma=2.1, steps=1, rate=0.011)
+NOISELESS = Repeated(event=Sampled(sampler="poisson", rate=0.01, event=Laplace(scale=1.0)), times=100)
+HALF = Batches(drawn="poisson", size=500)
+NOTHING = Noise(clip=1.0, std=0.01, added_to="sum")
+
+
+@pytest.mark.parametrize(
+    ("name", "event", "more"),
+    [
+        ("rate", POISSON, {"batches": HALF}),
+        ("rate", Composed(events=(POISSON, ONE_MORE)), {"batches": HALF}),
+        ("noise", POISSON, {"noise": NOTHING}),
+        ("noise", Composed(events=(POISSON, ONE_MORE)), {"noise": NOTHING}),
+        ("noise", NOISELESS, {"noise": NOTHING}),
+        ("noise", POISSON, {"noise": Noise(clip=1.0, std=10.0, added_to="mean")}),
+        ("sampler", NOISELESS, {"batches": Batches(drawn="shuffled")}),
+        (
+            "steps",
+            Composed(events=(POISSON, Repeated(event=Pure(epsilon=1e-7), times=5_000))),
+            {"batches": Batches(drawn="poisson", steps=5_000)},
+        ),
+    ],
+)
+def test_a_step_more_does_not_hide_what_a_loop_did(name: str, event: Event, more: dict[str, Any]) -> None:
+    whole = written(training=Training(events=event, size=1_000, **more), epsilon=200.0)
+    assert {one.name for one in check(whole).mismatches} == {name}
+    honest = written(training=Training(events=event, size=1_000), epsilon=200.0)
+    assert not check(honest).mismatches
+
+
+def test_composed_runs_are_among_the_events() -> None:
+    search = Search(runs=3, data="private", accounted="composed")
+    for times, wrong in ((2, ["search"]), (3, [])):
+        training = Training(
+            events=Repeated(event=FEW, times=times), size=1_000, batches=Batches(drawn="everything", steps=4)
+        )
+        assert [one.name for one in check(written(training=training, search=search, epsilon=9.0)).mismatches] == wrong
+
+
+def test_an_audit_that_found_nothing_is_no_audit() -> None:
+    audited = AuditFigures(epsilon_lower=0.4, confidence=0.95, method="a paper")
+    for audit, said in ((None, 1), (AuditFigures(method="trust me"), 1), (audited, 0)):
+        assert sum("No audit" in one for one in check(written(audit=audit)).remarks) == said
+    (wrong,) = check(
+        written(audit=audited, epsilon=0.3, training=Training(events=Pure(epsilon=0.3), size=9))
+    ).mismatches
+    assert "at least 0.4 at a confidence of 0.95" in wrong.said
 
 
 def test_shuffled_batches_are_told_what_they_cost() -> None:

@@ -43,6 +43,7 @@ may not find to depend on n. With equal seeds the noise of the first step is the
 that two datasets share is in its sample, whether there is one more example at the end or not: give the sampler and the
 noise generators of their own. Learn slowly, or the loop learns the canaries by heart and they contribute less."""
 
+FEWEST_CANARIES = 20
 FEATURES = 8  # of the examples that are no canaries
 STRONG = 100.0  # a canary's feature, in clips: its gradient is far above the clip
 SIZES = (1e-30, 1e-8, 1.0, 1e8, 1e30, math.nan, math.inf, -math.inf)
@@ -55,6 +56,9 @@ class Claim:
     """What a loop states: `steps` sums over Poisson samples, each with noise of std sigma * clip.
 
     `epsilon` is what it states for this at `delta`; that of the tightest accountant unless it is given.
+
+    Raises:
+        SpecError: a number makes no sense.
     """
 
     sigma: float
@@ -64,15 +68,30 @@ class Claim:
     delta: float = 1e-5
     epsilon: float | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse numbers that no loop has."""
+        wanted = {"sigma": self.sigma, "clip": self.clip, "epsilon": 1.0 if self.epsilon is None else self.epsilon}
+        for name, value in wanted.items():
+            if not 0 < value < math.inf:
+                raise SpecError(f"Expected a positive number as {name} of a claim, got {value}.")
+        if not 0 < self.delta < 1:
+            raise SpecError(f"Expected a number between 0 and 1 as delta of a claim, got {self.delta}.")
+        _ = self.plan  # which is checked
+
     @property
     def plan(self) -> tuple[Release, ...]:
         """The claim as a plan of one release."""
         return check_plan([Release("gradient", self.steps, self.sample_rate)], LOOP)
 
     @property
+    def cost(self) -> float:
+        """The epsilon of the tightest accountant."""
+        return min(accountant.epsilon(self.plan, self.sigma, self.delta, name) for name in ("pld", "rdp"))
+
+    @property
     def stated(self) -> float:
         """The epsilon that is claimed."""
-        return self.epsilon if self.epsilon is not None else accountant.epsilon(self.plan, self.sigma, self.delta)
+        return self.cost if self.epsilon is None else self.epsilon
 
 
 def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: int = 2_000, seed: int = 0) -> Audit:
@@ -88,6 +107,8 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     Raises:
         SpecError: the loop gives something else than it has to, or not the same with the same seed.
     """
+    if canaries < FEWEST_CANARIES:
+        raise SpecError(f"Expected at least {FEWEST_CANARIES} canaries, got {canaries}: fewer show nothing.")
     begin, generator = time.perf_counter(), np.random.default_rng(seed)
     member = draw_members(canaries, generator)
     loop = _Loop(answers, claim, len(member) + FEATURES)
@@ -107,11 +128,15 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     if claim.sample_rate < 1:
         noted = with_samples(noted, "gradient", claim.sample_rate, watch.contributions(size + 1, seed) > 0)
     found = sensitivity, noted, scores.summarise()
+    figures = compute_figures(claim.stated, claim.delta, *found)
+    if claim.stated < 0.99 * claim.cost:  # where samples are drawn, no attack of this size would notice
+        less = f"statement: epsilon {claim.stated:.4g} is less than the {claim.cost:.4g} that sigma and steps cost"
+        figures = figures.model_copy(update={"failed": (less, *figures.failed)})
     return Audit(
         digest=canonical_digest([LOOP, claim.plan[0].__dict__, claim.sigma, claim.clip, size, canaries]), content=None,
         spec=None, seed=seed, repeats=None, epsilon=claim.stated, delta=claim.delta, sigma=claim.sigma,
         plan=state_plan(claim.plan, claim.sigma), mechanism=LOOP, sensitivity=found[0], noise=found[1], attack=found[2],
-        figures=compute_figures(claim.stated, claim.delta, *found),
+        figures=figures,
         seconds={"audit": time.perf_counter() - begin},
     )  # fmt: skip
 

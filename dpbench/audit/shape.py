@@ -10,6 +10,9 @@ import numpy as np
 from dpbench.records.audit import Check
 
 FEWEST = 2_000  # numbers whose skewness and kurtosis are nearly normal themselves
+TAIL = 0.85
+"""Power of the p-value of D'Agostino's test, which is too small where it is small: of 354,000 samples of 2,000 numbers
+it has 77 below 1e-4 and 20 below 1.4e-5, where chance has 35 and 5."""
 COMPARED = 2**16  # numbers that are searched for equal ones
 CLOSE = 2.0**-19  # standard deviations between values that count as equal, where floats are no coarser
 LATTICE = 4  # units of the coarsest float below which distances say nothing
@@ -21,7 +24,8 @@ def check_shape(numbers: np.ndarray, who: str, coarse: float) -> Iterator[Check]
 
     if len(numbers) >= FEWEST:
         yield Check(name=f"normal {who}", p=float(kstest(numbers, "norm").pvalue), numbers=len(numbers))
-        yield Check(name=f"tails {who}", p=float(normaltest(numbers).pvalue), numbers=len(numbers))
+        p = float(normaltest(numbers).pvalue) ** TAIL
+        yield Check(name=f"tails {who}", p=p, numbers=len(numbers))
         yield from _check_equal(numbers, who, max(CLOSE, LATTICE * coarse))
 
 

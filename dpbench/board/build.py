@@ -64,7 +64,7 @@ def find_edited_boards(root: Path, boards: dict[str, Board]) -> list[Complaint]:
     try:
         before = {one["board"]["name"]: one for one in json.loads(file.read_bytes())["standings"]}
         digests = {name: one["digest"] for name, one in before.items() if one["entries"]}
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         said = f"it cannot be read ({type(error).__name__}): restore it, as it tells which boards had results"
         return [Complaint(INDEX, "file", said)]
     said = "a board with results must not change: create a new board"

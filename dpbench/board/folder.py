@@ -157,9 +157,11 @@ def validate_content(kind: type[Read], content: dict[str, Any]) -> Read:
     """
     try:
         return kind.model_validate(content)
-    except (ValidationError, RecursionError) as error:
-        if isinstance(error, RecursionError):
-            raise MalformedFile("file", "nested too deeply") from None
+    except RecursionError:
+        raise MalformedFile("file", "nested too deeply") from None
+    except SpecError as error:  # of a component's text, which is read as a flag is
+        raise MalformedFile("file", str(error)[:MAX_TEXT]) from None
+    except ValidationError as error:
         found = misfit(error)
         raise MalformedFile(found.field[:MAX_TEXT], found.said) from None
 

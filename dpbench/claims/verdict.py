@@ -4,10 +4,10 @@
 verdict            when
 ================== =====================================================================================
 reproducible       epsilon by `pld` or by `rdp` is within 2% of the stated one
-stated with margin `pld` finds less than the stated epsilon, by more than 2%
+stated with margin the tighter accountant, mostly `pld`, finds less than the stated epsilon, by more than 2%
 understated        the stated epsilon is more than 2% below what both accountants find, for every sigma that
                    rounds to the printed one
-underspecified     a number is missing that epsilon follows from; the verdict says which
+underspecified     a number is missing that epsilon follows from, or no accountant answers; the verdict says which
 ================== =====================================================================================
 
 Both accountants assume Poisson sampling and neighbours that differ by one example more or less. Where a paper states
@@ -25,18 +25,19 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from dpbench.claims.catalogue import Claim, Paper
 from dpbench.privacy.core.accounting.accountant import AccountantName, epsilon
 from dpbench.privacy.core.plan import Release
-from dpbench.support.files import canonical_digest
+from dpbench.support.files import canonical_digest, write_atomically
 
 Judgement = Literal["reproducible", "stated with margin", "understated", "underspecified"]
 JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
 TOLERANCE = 0.02
 LARGEST_MU = 20.0  # epsilon is about 280
 SMALLEST_SIGMA = 0.2
+UNANSWERED = "noise: these numbers protect too little for an accountant"
 RECORD = "verdicts.json"
 """The verdicts beside a catalogue, which the site shows: a cache, used for claims that have not changed since."""
 
@@ -63,8 +64,9 @@ def judge(paper: Paper, claim: Claim) -> Verdict:
     found: dict[AccountantName, float] = {}
     judgement: Judgement = "underspecified"
     if not missing:
-        found = {name: _epsilon(claim, claim.sigma or Decimal(1), name) for name in ("pld", "rdp")}
-        judgement = _compare(claim, found)
+        found = _epsilons(claim, claim.sigma or Decimal(1))
+        judgement = _compare(claim, found) if found else judgement
+        missing = () if found else (UNANSWERED,)
     return Verdict(
         paper=paper.key, claim=claim.id, digest=digest(claim), stated=float(claim.epsilon), pld=found.get("pld"),
         rdp=found.get("rdp"), judgement=judgement, missing=missing, remarks=remarks(claim),
@@ -104,7 +106,7 @@ def missing_numbers(claim: Claim) -> tuple[str, ...]:
     if claim.rounds is None and claim.epochs is not None:
         del values["steps"]  # they follow from the sample rate, which is missing
     lacking = tuple(name for name, value in values.items() if value is None)
-    return lacking or (() if _answerable(claim) else ("noise: these numbers protect too little for an accountant",))
+    return lacking or (() if _answerable(claim) else (UNANSWERED,))
 
 
 def _answerable(claim: Claim) -> bool:
@@ -134,9 +136,9 @@ def _compare(claim: Claim, found: Mapping[AccountantName, float]) -> Judgement:
     stated = float(claim.epsilon)
     if any(abs(value - stated) <= TOLERANCE * stated for value in found.values()):
         return "reproducible"
-    if stated > found["pld"]:
+    if stated > min(found.values()):
         return "stated with margin"
-    least = _epsilon(claim, _rounded_from(claim.sigma or Decimal(1)), "pld")
+    least = min(_epsilons(claim, _rounded_from(claim.sigma or Decimal(1))).values())
     return "understated" if least > (1 + TOLERANCE) * stated else "reproducible"
 
 
@@ -146,25 +148,31 @@ def _rounded_from(sigma: Decimal) -> Decimal:
     return sigma + Decimal(5).scaleb((exponent if isinstance(exponent, int) else 0) - 1)
 
 
-def _epsilon(claim: Claim, sigma: Decimal, accountant: AccountantName) -> float:
+def _epsilons(claim: Claim, sigma: Decimal) -> dict[AccountantName, float]:
+    """Return epsilon by each accountant that answers: the grid of `pld` does not where delta is very small."""
     base = float(sigma)
     plan = [Release("gradient", claim.rounds or 1, claim.rate or 1.0)]
     plan += [
         Release(f"further {place}", one.steps, one.sample_rate, float(one.sigma) / base)
         for place, one in enumerate(claim.further)
     ]
-    return epsilon(plan, base, claim.delta or 0.0, accountant)
+    names: tuple[AccountantName, ...] = ("pld", "rdp")
+    found = {name: epsilon(plan, base, claim.delta or 0.0, name) for name in names}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def read_record(folder: Path) -> tuple[Verdict, ...]:
-    """Return the verdicts recorded beside a catalogue; none where there is no record."""
+    """Return the verdicts recorded beside a catalogue; none where there is no record, or one that is damaged."""
     file = folder / RECORD
-    return TypeAdapter(tuple[Verdict, ...]).validate_json(file.read_bytes()) if file.is_file() else ()
+    try:
+        return TypeAdapter(tuple[Verdict, ...]).validate_json(file.read_bytes())
+    except (OSError, ValidationError):  # they are then made anew
+        return ()
 
 
 def write_record(folder: Path, verdicts: Sequence[Verdict]) -> Path:
     """Write the verdicts beside a catalogue."""
     file = folder / RECORD
-    text = TypeAdapter(Sequence[Verdict]).dump_json(verdicts, indent=1).decode()
-    file.write_text(f"{text}\n", encoding="utf-8")
+    content = TypeAdapter(Sequence[Verdict]).dump_json(verdicts, indent=1) + b"\n"
+    write_atomically(file, lambda opened: opened.write(content))
     return file

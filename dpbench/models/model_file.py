@@ -67,7 +67,7 @@ def read(file: Path) -> tuple[Card, Program]:
     try:
         card = Card.model_validate_json(texts["card"])
         program = Program.of(json.loads(texts["program"]), tensors)
-    except (DataError, ValueError) as error:  # pydantic's is a ValueError
+    except (DataError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
         said = str(error).splitlines()[0].rstrip(".:")
         raise DataError(f"Model {file} cannot be read: {said}.") from error
     return card, program

@@ -90,7 +90,7 @@ class Program:
         try:
             if written["batch"] != BATCH:
                 raise DataError(f"It was recorded for {written['batch']} rows at once; this dpbench reads {BATCH}.")
-            steps = tuple(Step(name, arguments, named) for name, arguments, named in written["steps"])
+            steps = tuple(Step(str(name), [*arguments], {**named}) for name, arguments, named in written["steps"])
             program = cls(tuple(map(int, written["shape"])), steps, tensors)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError("It holds no program.") from error
@@ -169,15 +169,17 @@ def _worked_out(node: Node, fixed: Mapping[Node, Any]) -> Any:
 
 
 def _check_writes(step: Step) -> None:
-    """Refuse a step that writes to a model's own numbers: the next batch would meet others.
+    """Refuse a step that writes to anything but the batch: it may share its memory with a model's own numbers.
 
     Raises:
         DataError: it does.
     """
     operation = _operation(step.operation)
-    mutable = isinstance(operation, torch._ops.OpOverload) and operation._schema.is_mutable
-    if mutable and any(isinstance(one, Mapping) and "tensor" in one for one in step.arguments[:1]):
-        raise DataError("its predictor remembers: it writes to what the fit made")
+    for place, one in enumerate(operation._schema.arguments if isinstance(operation, torch._ops.OpOverload) else ()):
+        by_name = one.kwarg_only or place >= len(step.arguments)
+        given = step.named.get(one.name) if by_name else step.arguments[place]
+        if one.alias_info is not None and one.alias_info.is_write and given != {"value": 0}:
+            raise DataError("its predictor remembers: it writes to what the fit made")
 
 
 def _operation(name: str) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -112,18 +113,27 @@ def dataset(
 
 
 def _key() -> bytes:
-    """Return the key of this machine, made at its first use; one of this process alone where none can be kept."""
+    """Return the key of this machine, made at its first use; one of this process alone where none can be kept.
+
+    Raises:
+        DataError: the key is damaged: another would give arrays other names, and their runs other noise.
+    """
     file = cache_folder() / "arrays.key"
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            suppress(FileExistsError),
-            os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new,
-        ):
-            new.write(secrets.token_bytes(KEY_BYTES))
-        if len(kept := file.read_bytes()) == KEY_BYTES:
-            return kept
-    return _process_key()
+    try:
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=file.parent) as new, suppress(FileExistsError):  # 0600
+                new.write(secrets.token_bytes(KEY_BYTES))
+                new.flush()
+                os.link(new.name, file)  # whole, and once, whoever else makes one
+        kept = file.read_bytes()
+    except OSError:
+        return _process_key()
+    if len(kept) != KEY_BYTES:
+        raise DataError(
+            f"Expected {KEY_BYTES} bytes in {file}, got {len(kept)}. Remove it: a new key names arrays anew."
+        )
+    return kept
 
 
 @cache

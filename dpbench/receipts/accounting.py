@@ -40,14 +40,19 @@ WIDE = 16.0
 """Standard deviations between neighbours, by the central limit, above which no grid is tried: epsilon is beyond 150, a
 grid would need gigabytes, and nobody is protected."""
 FEW_ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)  # which is enough there; others take a minute
-DISTINCT = 6
+DISTINCT = 12
 """Mechanisms composed as they are. Of more, similar ones are grouped: for the worse, and for the better as a floor."""
+APART = 0.8
+"""A floor under groups counts where it is this share of their epsilon. Below, it would hide the costly in the cheap."""
 SLOW = 50  # different mechanisms, of those that are not grouped, that an accountant takes seconds for
 
 
 @dataclass(frozen=True)
 class Opinion:
-    """What one accountant says: epsilon is at most `upper`, and nobody would honestly state less than `lower`."""
+    """What one accountant says: epsilon is at most `upper`, and nobody would honestly state less than `lower`.
+
+    `lower` is 0 where that is not known: then `upper` is what an honest statement has.
+    """
 
     accountant: str
     lower: float
@@ -79,7 +84,8 @@ def _answers(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[
         if len(terms) > DISTINCT and _gaussian(terms) and delta > 0:
             return _of_groups(terms, delta, adjacency)
         if delta > 0 and len(terms) <= SLOW and (plan := _plan(terms, adjacency)) is not None:
-            return _of_plan(*plan, delta)
+            wide = _unsampled(terms, delta, adjacency) if _spread(*plan) > WIDE else None
+            return [*_of_plan(*plan, delta), *([] if wide is None else [wide])]
         found = [_basic(terms, delta, adjacency)]
         if delta > 0:
             found += [ask(terms, delta, adjacency) for ask in (_renyi, _concentrated, _losses, _unsampled)]
@@ -88,13 +94,13 @@ def _answers(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[
 
 def _of_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Opinion]:
     """Return opinions on many Gaussian sums in groups of similar ones, worse than they are, and a floor under them."""
-    grouped = _answers(_group(terms, True), delta, adjacency)
-    better = _group(terms, False)
-    if (plan := _plan(better, adjacency)) is not None and _spread(*plan) < WIDE:
-        floor = 0.99 * accountant.epsilon(*plan, delta)
-    else:
-        floor = min(_answers(better, delta, adjacency), key=lambda one: one.upper).lower
-    return [Opinion(f"{one.accountant}, {len(terms):,} events in groups", floor, one.upper) for one in grouped]
+    whole, grouped = _unsampled(terms, delta, adjacency), _answers(_group(terms, True), delta, adjacency)
+    found = [Opinion(f"{one.accountant}, {len(terms):,} events in groups", 0.0, one.upper) for one in grouped]
+    found += [] if whole is None else [whole]
+    plan, least = _plan(_group(terms, False), adjacency), min(one.upper for one in found)
+    floor = 0.0 if plan is None or _spread(*plan) > WIDE else 0.99 * accountant.epsilon(*plan, delta)
+    floor = floor if APART * least <= floor < math.inf else 0.0
+    return [Opinion(one.accountant, max(floor, one.lower), one.upper) for one in found]
 
 
 def _gaussian(terms: Sequence[Term]) -> bool:
@@ -103,16 +109,27 @@ def _gaussian(terms: Sequence[Term]) -> bool:
 
 
 def _group(terms: Sequence[Term], cautious: bool) -> list[Term]:
-    """Return Gaussian sums as few: each group has the least noise and the largest rate in it, or the most and least."""
-    found = []
-    ordered = sorted(terms, key=lambda one: (one.rate / _noise_of(one), one.rate))
-    size = math.ceil(len(ordered) / DISTINCT)
-    for start in range(0, len(ordered), size):
-        group = ordered[start : start + size]
+    """Return Gaussian sums as few: each group has the least noise and the largest rate in it, or the most and least.
+
+    A group has noises and rates within one factor, which is as small as leaves few enough groups.
+    """
+    found, factor = [], 1.01
+    while len(groups := _cells(terms, factor)) > DISTINCT:
+        factor = factor**1.5
+    for group in groups:
         choose: Callable[[Iterable[float]], float] = max if cautious else min
         precision, rate = choose(1 / _noise_of(one) for one in group), choose(one.rate for one in group)
         found.append(Term(Gaussian(sigma=1 / precision), "poisson", rate, sum(one.times for one in group)))
     return found
+
+
+def _cells(terms: Sequence[Term], factor: float) -> list[list[Term]]:
+    """Return Gaussian sums by the powers of a factor between which their noise and their rate are."""
+    found: dict[tuple[int, int], list[Term]] = {}
+    for term in terms:
+        cell = [math.floor(math.log(value, factor) + 1e-9) for value in (_noise_of(term), term.rate)]
+        found.setdefault((cell[0], cell[1]), []).append(term)
+    return [*found.values()]
 
 
 def _noise_of(term: Term) -> float:
@@ -146,15 +163,15 @@ def _of_plan(plan: list[Planned], sigma: float, delta: float) -> list[Opinion]:
     """Return dp-accounting's opinion and that of another library."""
     if _spread(plan, sigma) > WIDE:
         first, other = _coarse(plan, sigma, delta)
-        return [Opinion("rdp (dp-accounting)", first / 4, first), Opinion("rdp (Opacus)", 0.0, other)]
+        return [Opinion("rdp (dp-accounting)", 0.0, first), Opinion("rdp (Opacus)", 0.0, other)]
     tight = accountant.epsilon(plan, sigma, delta)
     if math.isinf(tight):  # delta is below what a grid truncates
         renyi = accountant.epsilon(plan, sigma, delta, "rdp")
-        return [Opinion("rdp (dp-accounting)", renyi / 4, renyi)]
+        return [Opinion("rdp (dp-accounting)", 0.0, renyi)]
     own = Opinion("pld (dp-accounting)", 0.99 * tight, tight)
     try:
         second = crosscheck.cross_check(plan, sigma, delta, "pld", tight)
-    except AccountantsDisagree:  # then both stand there, and a person sees it
+    except (AccountantsDisagree, ValueError):  # then both stand there; prv-accountant has none at a delta near 0
         return [own, Opinion("rdp (dp-accounting)", 0.0, accountant.epsilon(plan, sigma, delta, "rdp"))]
     return [own, Opinion(second.accountant, second.lower, second.upper)]
 
@@ -188,6 +205,8 @@ def _selection(event: BestOf, delta: float, adjacency: Adjacency) -> tuple[Opini
     from dpbench.privacy.mechanisms import private_selection as selection
 
     terms = flatten(event.event)
+    if not terms:
+        return (Opinion("nothing was asked", 0.0, 0.0),)
     few = len(terms) <= DISTINCT or not _gaussian(terms)
     plan = _plan(terms if few else _group(terms, True), adjacency) if len(terms) <= SLOW or not few else None
     if plan is None or delta == 0:
@@ -283,7 +302,7 @@ def _event(term: Term, adjacency: Adjacency) -> Any:
     if term.sampler == "poisson":
         return dp.PoissonSampledDpEvent(term.rate, event)
     if term.sampler == "fixed-size":
-        return dp.SampledWithoutReplacementDpEvent(10**9, round(term.rate * 10**9), event)
+        return dp.SampledWithoutReplacementDpEvent(10**9, math.ceil(term.rate * 10**9), event)
     return None
 
 

@@ -7,7 +7,7 @@ epsilon    the events cost more than is stated, by more than 1%, or no accountan
 sampler    the loop drew batches otherwise than the events say
 rate       the loop's batches are larger than the rate of the events
 steps      the loop took more steps than the events have
-noise      what was added is not sigma times the clip
+noise      what was added is less than sigma times the clip, or nobody can tell
 normaliser sums were divided by a number that depends on who was drawn, or on who is there
 adjacency  it is missing, is not the accountant's, or does not go with the sampler
 delta      it is 1/n or more: publishing a random row is allowed
@@ -28,7 +28,7 @@ from pathlib import Path
 
 from dpbench.errors import DataError, SpecError
 from dpbench.receipts.accounting import Opinion, opinions
-from dpbench.receipts.events import BestOf, Composed, Gaussian, Repeated, Term, flatten
+from dpbench.receipts.events import BestOf, Composed, Gaussian, Laplace, Repeated, Term, flatten
 from dpbench.receipts.receipt import Drawn, Receipt
 from dpbench.records.packed import hash_record
 
@@ -87,7 +87,7 @@ def check(receipt: Receipt, folder: Path | None = None) -> Checked:
     for one in CHECKS:
         found += one(receipt, terms)
     found += _files(receipt, folder) if folder else []
-    return Checked(receipt, answered, tuple(found), tuple(_remarks(receipt, answered)))
+    return Checked(receipt, answered, tuple(found), tuple(_remarks(receipt, terms, answered)))
 
 
 def _terms(receipt: Receipt) -> list[Term]:
@@ -100,7 +100,7 @@ def _epsilon(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[Mismat
     cost = f"{best.upper:.4g}" if math.isfinite(best.upper) else "infinitely much"
     if receipt.epsilon < min(best.lower, best.upper - 1e-6):
         yield Mismatch("epsilon", f"{receipt.epsilon:.4g} is stated, but the events cost {cost} by {best.accountant}.")
-    elif receipt.epsilon < best.upper - 1e-6 and not any(one.lower for one in answered):
+    elif not best.lower and receipt.epsilon < (1 - TOLERANCE) * best.upper:
         yield Mismatch(
             "epsilon", f"{receipt.epsilon:.4g} is stated, but no accountant here shows less than {cost}: "
             f"{best.accountant}. State that, or write the events as some that an accountant knows.",
@@ -112,7 +112,9 @@ def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if batches is None:
         return
     drawn = batches.drawn
-    accounted = {one.sampler if one.rate < 1 else None for one in terms if isinstance(one.leaf, Gaussian)}
+    accounted = {
+        one.sampler if one.rate < 1 else None for one in terms if isinstance(one.leaf, Gaussian) or one.rate < 1
+    }
     if accounted == {None} and drawn != "fixed-size-with-replacement":
         return  # no gain of sampling is counted: that holds whoever is in a batch
     if accounted and accounted != {ACCOUNTED[drawn]}:
@@ -135,14 +137,16 @@ def _as_drawn(receipt: Receipt, terms: list[Term]) -> str:
 
 def _rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches, size = receipt.training.batches, receipt.training.size
-    rates = {one.rate for one in terms if one.sampler}
-    if batches is None or batches.size is None or size is None or len(rates) != 1:
+    sampled = [one for one in terms if one.sampler]
+    if batches is None or batches.size is None or size is None or not sampled:
         return
-    actual, rate = batches.size / size, rates.pop()
+    actual, rate = batches.size / size, sum(one.times * one.rate for one in sampled) / sum(one.times for one in sampled)
     if actual > rate * (1 + TOLERANCE):
+        mean = " on average" if len({one.rate for one in sampled}) > 1 else ""
         yield Mismatch(
             "rate",
-            f"batches of {batches.size:g} of {size:,} rows are a rate of {actual:.4g}, but the events have {rate:.4g}.",
+            f"batches of {batches.size:g} of {size:,} rows are a rate of {actual:.4g}, but the events have "
+            f"{rate:.4g}{mean}.",
         )
 
 
@@ -154,23 +158,36 @@ def _steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if batches.size and receipt.training.size and batches.drawn in {"shuffled", "cyclic-poisson"}:
         rate = terms[0].rate if terms and terms[0].sampler else 1.0
         steps = math.ceil(steps * batches.size / (receipt.training.size * rate) - 1e-9)  # that a row can be in
-    accounted = sum(one.times for one in terms)
+    accounted = sum(one.times for one in _sums(terms))
     if steps > accounted:
         yield Mismatch("steps", f"the loop took {steps:,} steps, but the events have {accounted:,}.")
 
 
 def _noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
-    noise = receipt.training.noise
-    sigmas = {one.leaf.sigma for one in terms if isinstance(one.leaf, Gaussian)}
-    if noise is None or noise.sigma is None or len(sigmas) != 1:
+    noise, sigmas = receipt.training.noise, _sigmas(terms)
+    if noise is None or not sigmas:
         return
-    stated = sigmas.pop()
+    if noise.sigma is None:
+        yield Mismatch("noise", "it was added to a mean, and nobody can tell its size without the divisor.")
+        return
+    stated = min(sigmas)
     if noise.sigma < stated * (1 - TOLERANCE):
         yield Mismatch(
             "noise",
             f"noise of std {noise.std:g} on a {noise.added_to} of rows clipped to {noise.clip:g} is "
             f"{noise.sigma:.4g} clips, but the events have sigma {stated:.4g}.",
         )
+
+
+def _sums(terms: list[Term]) -> list[Term]:
+    """Return the noisy sums among terms, which the steps of a loop are; all terms where there are none."""
+    return [one for one in terms if one.sampler or isinstance(one.leaf, Gaussian | Laplace)] or terms
+
+
+def _sigmas(terms: list[Term]) -> set[float]:
+    """Return the standard deviations of noisy sums, in clips."""
+    gaussian = {one.leaf.sigma for one in terms if isinstance(one.leaf, Gaussian)}
+    return gaussian | {math.sqrt(2) * one.leaf.scale for one in terms if isinstance(one.leaf, Laplace)}
 
 
 def _normaliser(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
@@ -231,6 +248,14 @@ def _search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         )
     elif search.accounted == "best-of" and not isinstance(receipt.training.events, BestOf):
         yield Mismatch("search", "accounted as 'best-of', but the events have no 'best-of'.")
+    elif search.accounted == "composed" and search.data == "private":
+        batches = receipt.training.batches
+        least, accounted = search.runs * ((batches and batches.steps) or 1), sum(one.times for one in _sums(terms))
+        if accounted < least:
+            yield Mismatch(
+                "search", f"accounted as 'composed', but {search.runs:,} runs have at least {least:,} steps, and the "
+                f"events have {accounted:,}.",
+            )  # fmt: skip
 
 
 def _audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
@@ -238,7 +263,10 @@ def _audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if audit is None:
         return
     if audit.epsilon_lower is not None and audit.epsilon_lower > receipt.epsilon:
-        yield Mismatch("audit", f"{audit.method} found epsilon at least {audit.epsilon_lower:.4g}, and less is stated.")
+        sure = "" if audit.confidence is None else f" at a confidence of {audit.confidence:.4g}"
+        yield Mismatch(
+            "audit", f"{audit.method} found epsilon at least {audit.epsilon_lower:.4g}{sure}, and less is stated."
+        )
     if audit.failed:
         yield Mismatch("audit", f"{audit.method} failed: {'; '.join(audit.failed)}.")
 
@@ -266,7 +294,7 @@ def _compare(file: Path, digest: str) -> str | None:
         return f"cannot be read: {error}".rstrip(".")
 
 
-def _remarks(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[str]:
+def _remarks(receipt: Receipt, terms: list[Term], answered: tuple[Opinion, ...]) -> Iterator[str]:
     size, batches = receipt.training.size, receipt.training.batches
     if size and 0.5 / size < receipt.delta < 1 / size:
         yield f"Delta {receipt.delta:g} is {receipt.delta * size:.0%} of 1/n. Choose a delta well below."
@@ -274,5 +302,7 @@ def _remarks(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[str]:
         yield f"{receipt.epsilon:.4g} is stated with a margin: {answered[0].accountant} has {answered[0].upper:.4g}."
     if batches and batches.normalised_by == "expected-size" and receipt.adjacency == "add-or-remove-one":
         yield "Sums are divided by the expected batch size: if it follows from n, then n is public."
-    if receipt.audit is None:
+    if len(_sigmas(terms)) > 1 and receipt.training.noise:
+        yield "The events have noise of several sizes, and the receipt states one: it is held against the smallest."
+    if receipt.audit is None or (receipt.audit.epsilon_lower is None and not receipt.audit.failed):
         yield "No audit: nothing but the author's word shows that the loop does what its events say."

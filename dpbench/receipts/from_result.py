@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from dpbench.analysis.reader import check_seal
 from dpbench.api import Choice, Planned
-from dpbench.errors import SpecError
+from dpbench.errors import DataError, SpecError
 from dpbench.privacy.mechanisms.choice.choice_plan import eps0_of
 from dpbench.receipts.events import BestOf, Chosen, Composed, Event, Repeated
 from dpbench.receipts.receipt import Accountant, Batches, Receipt, Search, Training, hash_file
 from dpbench.receipts.steps import gaussian_steps
 from dpbench.records.result import Result
+from dpbench.support.validation import misfit
 
 LIBRARIES = {"pld": "dp-accounting", "rdp": "dp-accounting", "prv": "opacus"}
 
@@ -26,6 +29,13 @@ def from_result(file: Path) -> Receipt:
     """
     result = Result.read(file)
     check_seal(file, result)
+    try:
+        return _receipt(file, result)
+    except ValidationError as error:
+        raise DataError(f"Result {file} has what no receipt can say: {misfit(error)}.") from error
+
+
+def _receipt(file: Path, result: Result) -> Receipt:
     privacy = result.privacy
     if not math.isfinite(privacy.epsilon):
         raise SpecError(f"Expected a private run in {file}, got one at epsilon=inf, which has nothing to state.")
@@ -34,8 +44,9 @@ def from_result(file: Path) -> Receipt:
     )
     if privacy.repeats is not None:
         event = BestOf(mean=privacy.repeats.mean, shape=privacy.repeats.shape, event=event)
-    packages = result.provenance.get("packages") or {}
     library = LIBRARIES[privacy.accountant]
+    known = result.provenance.get("packages")
+    version = known.get(library) if isinstance(known, dict) else None
     return Receipt(
         epsilon=privacy.epsilon, delta=privacy.delta, adjacency=privacy.adjacency, unit=result.spec.unit or "image",
         training=Training(
@@ -45,7 +56,7 @@ def from_result(file: Path) -> Receipt:
                 steps=sum(one.steps for one in privacy.plan), normalised_by="expected-size",
             ),
             accountant=Accountant(
-                name=privacy.accountant, library=library, version=packages.get(library), adjacency=privacy.adjacency
+                name=privacy.accountant, library=library, version=version, adjacency=privacy.adjacency
             ),
             libraries={"dpbench": str(result.provenance.get("dpbench"))},
         ),

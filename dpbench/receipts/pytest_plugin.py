@@ -40,7 +40,7 @@ class LoopAudit:
 
         Args:
             answers: (x, y, seed) -> what each step released; see `dpbench.audit.foreign.Answers`.
-            receipt: the receipt, or its file.
+            receipt: the receipt, or its file; only with its file are the files that it hashes looked at.
             steps: how many steps the loop does here, if fewer than it trained: the audit then holds these to sigma.
             size: examples beside the canaries.
             canaries: examples that are planted or left out.
@@ -53,7 +53,8 @@ class LoopAudit:
 
         try:
             stated = receipt if isinstance(receipt, Receipt) else Receipt.read(Path(receipt))
-            wrong = [f"{one.name}: {one.said}" for one in check(stated).mismatches]
+            folder = None if isinstance(receipt, Receipt) else Path(receipt).absolute().parent
+            wrong = [f"{one.name}: {one.said}" for one in check(stated, folder).mismatches]
         except (DataError, SpecError) as error:
             pytest.fail(str(error), pytrace=False)
         if wrong:

@@ -75,7 +75,7 @@ class Training(Record):
     noise: Noise | None = Field(default=None, description="what the noise was relative to")
     batches: Batches | None = Field(default=None, description="what the loop really did with its batches")
     accountant: Accountant | None = Field(default=None, description="who computed the stated epsilon")
-    libraries: dict[Text, Text] = Field(default={}, description="versions of what trained")
+    libraries: dict[Text, Text] = Field(default={}, max_length=1_000, description="versions of what trained")
 
 
 class Search(Record):
@@ -116,7 +116,7 @@ class Receipt(Record):
     unit: Text | None = Field(default=None, description="what is added, removed or replaced: image, patient ...")
     training: Training = Field(description="what was done to the private data")
     search: Search | None = Field(default=None, description="how settings were chosen")
-    files: dict[Text, HashedFile] = Field(default={}, description="by role: model, code, result ...")
+    files: dict[Text, HashedFile] = Field(default={}, max_length=1_000, description="by role: model, code, result ...")
     audit: AuditFigures | None = Field(default=None, description="what an audit found, if there was one")
 
     def write(self, file: Path | str) -> Path:
@@ -155,9 +155,11 @@ class Receipt(Record):
 
 def _refuse_repeated(pairs: list[tuple[str, object]]) -> None:
     """Refuse an object with a key twice: readers differ on which one counts."""
-    keys = [key for key, _ in pairs]
-    if repeated := {key for key in keys if keys.count(key) > 1}:
-        raise ValueError(f"{min(repeated)!r} stands there twice")
+    keys = set()
+    for key, _ in pairs:
+        if key in keys:
+            raise ValueError(f"{key!r} stands there twice")
+        keys.add(key)
 
 
 def receipt(

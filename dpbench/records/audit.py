@@ -20,6 +20,12 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
+class _Counted(_Record):
+    """What figures are computed from: numbers alone."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
 class Check(_Record):
     """One test of the claim: `p` is the chance of something as odd, if the claim holds."""
 
@@ -40,7 +46,7 @@ class Sensitivity(_Record):
     complaints: tuple[str, ...] = ()
 
 
-class SampleSizes(_Record):
+class SampleSizes(_Counted):
     """The sizes of a release's samples, and how often each canary was in one."""
 
     release: str
@@ -50,7 +56,7 @@ class SampleSizes(_Record):
     counts: float | None  # how much the canaries differ in how often they were sampled: a standard normal
 
 
-class Noise(_Record):
+class Noise(_Counted):
     """What was added to sums, in units of the stated standard deviation."""
 
     numbers: int = Field(ge=0)  # coordinates of all answers
@@ -61,7 +67,7 @@ class Noise(_Record):
     checks: tuple[Check, ...] = ()  # of shape and independence
 
 
-class Attack(_Record):
+class Attack(_Counted):
     """Guesses about canaries, made once, by the highest scores."""
 
     canaries: int = Field(ge=1)
@@ -101,9 +107,9 @@ class Audit(_Record):
     spec: Spec | None  # None for a loop that is not dpbench's
     seed: int
     repeats: bool | None  # whether the fit gave the predictions that the result has for its seed
-    epsilon: float = Field(gt=0)  # as stated; of one run where a search has several
+    epsilon: float = Field(gt=0, allow_inf_nan=False)  # as stated; of one run where a search has several
     delta: float = Field(ge=0, lt=1)
-    sigma: float = Field(gt=0)
+    sigma: float = Field(gt=0, allow_inf_nan=False)
     plan: tuple[AnyUse, ...]
     mechanism: str
     sensitivity: Sensitivity | None

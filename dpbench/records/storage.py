@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dpbench.errors import DataError
+from dpbench.errors import DataError, SpecError
 from dpbench.records.checksums import record_seal
 from dpbench.records.packed import read_record
 from dpbench.support.files import write_atomically, write_json
@@ -68,3 +68,5 @@ def read(kind: type[Record], file: Path) -> Record:
         raise DataError(f"Cannot read {kind.__name__.lower()} {file}: {error.strerror}.") from error
     except ValidationError as error:
         raise DataError(f"{kind.__name__} {file} does not fit the schema at {misfit(error)}.") from error
+    except SpecError as error:  # of a component's text, which is read as a flag is
+        raise DataError(f"{kind.__name__} {file} does not fit the schema: {error}") from error

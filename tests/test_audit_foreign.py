@@ -165,6 +165,8 @@ def test_what_a_loop_has_to_give_is_said_in_a_sentence() -> None:
     nothing: Any = lambda *_: None
     with pytest.raises(SpecError, match="Expected a list of tensors from the loop, one a step, got NoneType"):
         audit_loop(nothing, Claim(sigma=1.0))
+    with pytest.raises(SpecError, match="Expected tensors of torch from the loop, got ndarray"):
+        audit_loop(lambda x, y, seed: [one.numpy() for one in loop(x, y, seed)], WHOLE)  # type: ignore[misc]
     with pytest.raises(SpecError, match="the same with the same data and seed"):
         audit_loop(lambda x, y, seed: [torch.randn(2, x.shape[1]) for _ in range(4)], WHOLE)
 

@@ -282,7 +282,21 @@ def test_the_command_prints_a_table_and_the_sources_of_one_paper(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, _ = called(capsys, "paper", "--root", str(root))
-    assert code == 0 and "1 claims from 1 papers: 1 reproducible." in out and "Table 1" in out
+    assert code == 0 and "1 claim from 1 paper: 1 reproducible." in out and "Table 1" in out
+
+
+def test_a_folder_without_claims_is_not_taken_for_that_of_the_package(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, said = called(capsys, "--root", str(tmp_path))
+    assert code == 1 and not out and str(tmp_path / "claims") in said
+
+
+def test_no_verdict_is_cut_off_in_a_pipe(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = GOOD.replace('id = "one"', f'id = "{"one-" * 9}end"').replace("delta = 1e-5, ", "")
+    (root / "claims" / "paper.toml").write_text(long.replace('"delta", ', ""), encoding="utf-8")
+    code, out, _ = called(capsys, "--root", str(root))
+    assert code == 0 and "one-end" in out and "underspecified: δ" in out
 
 
 def test_the_command_prints_json_with_sources_and_verdicts(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

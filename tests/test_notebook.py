@@ -169,7 +169,12 @@ def test_own_images_need_no_plugin(tmp_path: Path) -> None:
     mine = dpbench.dataset(x, y, x_test, y_test, name="mine")
     found = dpbench.run("class-means:k=5", mine, epsilon=8, seeds=1, out=tmp_path)
     assert found.record.spec.dataset.name == "mine" and found.record.task.classes == ("0", "1", "2")
-    assert found.model().score(x_test, y_test) == pytest.approx(found.accuracy)
+    model = found.model()
+    assert model.score(x_test, y_test) == model.score(x_test, y_test.astype(float)) == pytest.approx(found.accuracy)
+    with pytest.raises(DataError, match=r"Expected labels among the classes 0, 1, .*, got '"):
+        model.score(x_test, y_test.astype(str))
+    with pytest.raises(DataError, match=r"Expected one label per image, got \d+ images and labels of \(3,\)"):
+        model.score(x_test, y_test[:3])
     named = dpbench.dataset(x, np.array(["a", "b", "c"])[y], x_test, np.array(["a", "b", "c"])[y_test])
     assert dpbench.run("class-means:k=5", named, epsilon=8, seeds=1, out=tmp_path).model().classes_.tolist() == [*"abc"]
     colour = np.stack([x] * 3, -1), np.stack([x_test] * 3, -1)

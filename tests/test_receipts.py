@@ -200,6 +200,7 @@ def test_an_honest_receipt_has_no_mismatch() -> None:
         ({"unit": None}, "unit"),
         ({"search": None}, "search"),
         ({"search": Search(runs=5, data="private")}, "search"),
+        ({"search": Search(runs=5)}, "search"),
         ({"search": Search(runs=5, data="private", accounted="best-of")}, "search"),
         ({"adjacency": None}, "adjacency"),
         ({"delta": 0.001}, "delta"),
@@ -257,6 +258,36 @@ def test_composed_runs_are_among_the_events() -> None:
         assert [one.name for one in check(written(training=training, search=search, epsilon=9.0)).mismatches] == wrong
 
 
+def test_rows_that_take_turns_are_in_fewer_steps_of_a_larger_rate() -> None:
+    turns = Batches(drawn="cyclic-poisson", size=10, steps=1_000, cycle=10)
+    cases: list[tuple[Event, Batches, list[str]]] = [
+        (gaussian_steps(sigma=2.0, steps=100, rate=0.1), turns, []),
+        (gaussian_steps(sigma=2.0, steps=1_000, rate=0.01), turns, ["rate"]),
+        (gaussian_steps(sigma=2.0, steps=99, rate=0.1), turns, ["steps"]),
+        (gaussian_steps(sigma=2.0, steps=1_000, rate=0.01), turns.model_copy(update={"cycle": None}), ["sampler"]),
+    ]
+    for event, batches, names in cases:
+        whole = written(training=Training(events=event, size=1_000, batches=batches), epsilon=20.0)
+        assert [one.name for one in check(whole).mismatches] == names
+
+
+def test_a_unit_of_several_rows_needs_a_clip_of_its_own() -> None:
+    for noise, wrong, remark in (
+        (Noise(clip=1.0, std=4.0, added_to="sum"), ["unit"], 0),
+        (Noise(clip=1.0, std=4.0, added_to="sum", clipped_per="patient"), [], 0),
+        (None, [], 1),
+    ):
+        found = check(written(unit="patient", training=Training(events=FEW, size=1_000, noise=noise)))
+        assert [one.name for one in found.mismatches] == wrong
+        assert sum("bounded together" in one for one in found.remarks) == remark
+
+
+def test_what_a_receipt_leaves_out_is_named() -> None:
+    batches = Batches(drawn="everything", steps=4)
+    found = check(written(training=Training(events=FEW, size=1_000, batches=batches)))
+    assert "Not stated, and so not checked: noise, batches.size, batches.normalised_by." in found.remarks
+
+
 def test_an_audit_that_found_nothing_is_no_audit() -> None:
     audited = AuditFigures(epsilon_lower=0.4, confidence=0.95, method="a paper")
     for audit, said in ((None, 1), (AuditFigures(method="trust me"), 1), (audited, 0)):
@@ -312,11 +343,15 @@ def test_the_command_exits_with_one_where_a_receipt_does_not_fit(
     good = written().write(tmp_path / "a.json")
     bad = written(unit=None).write(tmp_path / "b.json")
     assert called("receipt", "check", str(good)) == 0
-    assert "Nothing contradicts it." in capsys.readouterr().out
+    assert "Nothing that it states contradicts it." in capsys.readouterr().out
     assert called("receipt", "check", str(good), str(bad)) == 1
     assert "MISMATCH unit: missing" in capsys.readouterr().out
     assert called("receipt", "check", "--json", str(bad)) == 1
     (told,) = json.loads(capsys.readouterr().out).values()
+    (tmp_path / "empty.json").touch()
+    assert called("receipt", "check", "--json", str(good), str(tmp_path / "empty.json")) == 1
+    both = json.loads(capsys.readouterr().out)
+    assert [one["passed"] for one in both.values()] == [True, False] and "empty.json" in [*both.values()][1]["error"]
     assert [one["name"] for one in told["mismatches"]] == ["unit"] and len(told["accountants"]) == 2
     assert called("receipt", "schema") == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Receipt"

@@ -206,6 +206,20 @@ def test_a_plan_of_a_billion_steps_is_refused_with_what_it_would_take(tmp_path: 
     assert "at most 1,000,000 steps" in capsys.readouterr().err
 
 
+def test_no_accountant_shows_less_than_nothing(capsys: Output) -> None:
+    assert called("budget", "--release", "steps=10", "--sigma", "2", "--delta", "0.9", "--json") == 0
+    assert {row["epsilon"] for row in json.loads(capsys.readouterr().out)} == {"0.0"}
+
+
+def test_the_metric_of_a_run_is_in_its_table(tmp_path: Path, capsys: Output) -> None:
+    asked = ("--learner", "class-means", "--metric", "balanced_accuracy", "--seeds", "1", "--out", tmp_path)
+    assert called("run", *asked) == 0
+    told = capsys.readouterr().out
+    (file,) = tmp_path.glob("*.json")
+    mean = json.loads(file.read_text(encoding="utf-8"))["metrics"]["balanced_accuracy"]["mean"]
+    assert "balanced accuracy" in told and f"{100 * mean:.2f}%" in told
+
+
 def test_progress_in_a_pipe_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
     clock = iter([0.0, 10.0, 31.0, 40.0])
     monkeypatch.setattr(progress, "monotonic", lambda: next(clock))

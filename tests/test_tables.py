@@ -287,6 +287,7 @@ def test_the_command_shows_a_table_and_filters_it(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        (["--csv", "--metric", "ece"], "Expected --csv without --metric"),
         (["--csv", "--latex"], "at most one of --csv, --markdown and --latex"),
         (["--epsilon", "small"], "as numbers like 0.1,1,inf, got 'small'"),
         (["--learner", "nobody"], f"Expected results of learner nobody: none of the {COUNT} found is"),

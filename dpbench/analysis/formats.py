@@ -11,6 +11,7 @@ from dpbench.analysis import spreadsheet
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.tables import Row, Table, TableCell
 from dpbench.records.metrics import FACTS
+from dpbench.records.protocol import Component
 from dpbench.records.result import Interval
 
 if TYPE_CHECKING:
@@ -169,11 +170,17 @@ def render_csv(filed: Sequence[StoredResult]) -> str:
     return spreadsheet.table(list(rows[0]), rows)
 
 
+def _spelt(component: Component) -> str:
+    """Return a component with its options in order, which is that of a result that was read from a file."""
+    parts = [one.model_copy(update={"options": dict(sorted(one.options.items()))}) for one in component.parts]
+    return "+".join(map(str, parts))
+
+
 def _values(filed: StoredResult) -> dict[str, object]:
     result, spec = filed.result, filed.result.spec
     row: dict[str, object] = {
-        "dataset": str(spec.dataset), "extractor": str(spec.extractor), "learner": spec.learner.name,
-        "settings": " ".join(f"{name}={value}" for name, value in result.settings.items()),
+        "dataset": _spelt(spec.dataset), "extractor": _spelt(spec.extractor), "learner": spec.learner.name,
+        "settings": " ".join(f"{name}={value}" for name, value in sorted(result.settings.items())),
         "selection": result.selection, "target_epsilon": spec.epsilon, "delta": spec.delta, "seeds": len(spec.seeds),
         "private": result.task.private, "public": result.task.public, "test": result.task.test,
         "public_labels": result.task.public_labels_seen,

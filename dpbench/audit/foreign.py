@@ -153,6 +153,11 @@ class _Loop:
         released = self.answers(x, y, seed)
         if not isinstance(released, Iterable):
             raise SpecError(f"Expected a list of tensors from the loop, one a step, got {type(released).__name__}.")
+        released = [*released]
+        for one in released:
+            if not isinstance(one, Tensor):
+                advice = ": use torch.from_numpy" if isinstance(one, np.ndarray) else ""
+                raise SpecError(f"Expected tensors of torch from the loop, got {type(one).__name__}{advice}.")
         found = [np.asarray(one.detach().cpu().double()) for one in released]
         shape = 2, x.shape[1]
         if len(found) != self.claim.steps or {one.shape for one in found} != {shape}:

@@ -72,7 +72,10 @@ def boards_of(root: Path) -> dict[str, Board]:
         files = sorted(board_files().values())
     found = {file.stem: Board.read(file) for file in files}
     if not found:
-        raise SpecError(f"Expected boards in {root / 'boards'}, found none. Use --root to name a leaderboard folder.")
+        raise SpecError(
+            f"Expected boards in {root / 'boards'}, found none. Use --root to name a leaderboard folder, or copy "
+            "boards there from leaderboard/boards of dpbench's repository."
+        )
     return found
 
 

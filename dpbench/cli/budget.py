@@ -64,7 +64,7 @@ def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, de
     for name in accountant.ACCOUNTANTS:
         try:
             found = sigma or accountant.calibrate(plan, Budget(epsilon or 0.0, delta), name)
-            stated = accountant.epsilon(plan, found, delta, name)
+            stated = max(0.0, accountant.epsilon(plan, found, delta, name))  # prv's error may take it below
             rows.append({"accountant": name, "epsilon": str(stated), "sigma": str(found), "note": ""})
         except PlanError as error:
             rows.append({"accountant": name, "epsilon": "", "sigma": "", "note": str(error)})

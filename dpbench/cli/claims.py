@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 def claims(
     paper: Annotated[str | None, typer.Argument(help="Show only this paper's claims, with their sources.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Show only claims on this dataset, such as CIFAR-10.")] = None,
-    root: Annotated[Path, typer.Option(help="The leaderboard's folder.")] = Path("leaderboard"),
+    root: Annotated[
+        Path | None, typer.Option(help="The leaderboard's folder, which has a folder claims. \\[default: leaderboard]")
+    ] = None,
     write: Annotated[bool, typer.Option("--write", help="Write all verdicts to the catalogue, for the site.")] = False,
     as_json: flags.Json = False,
 ) -> None:
@@ -33,7 +35,7 @@ def claims(
 
     if write and (paper or dataset):
         raise SpecError("Expected --write alone: it records the verdicts of the whole catalogue.")
-    folder = find_catalogue(root)
+    folder = find_catalogue(Path("leaderboard")) if root is None else root / "claims"
     papers = _selected(read_catalogue(folder), paper, dataset)
     verdicts = judge_all(papers)
     if write:
@@ -79,8 +81,9 @@ def _print_json(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
 
 def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
     table = Table(
-        Column("paper", no_wrap=True), "claim", "dataset", "%", Column("ε", justify="right"),
-        Column("pld", justify="right"), Column("rdp", justify="right"), "verdict", box=None,
+        Column("paper", no_wrap=True), Column("claim", overflow="fold"), Column("dataset", overflow="fold"), "%",
+        Column("ε", justify="right"), Column("pld", justify="right"), Column("rdp", justify="right"),
+        Column("verdict", min_width=len("stated with margin")), box=None,
     )  # fmt: skip
     said = iter(verdicts)
     for paper in papers:
@@ -92,10 +95,11 @@ def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
                 _short(one.pld), _short(one.rdp), one.judgement + (f": {', '.join(one.missing)}" * bool(one.missing)),
             )  # fmt: skip
     console = Console()
-    console.print(table, highlight=False)
+    width = None if console.is_terminal else 400  # a pipe has no width that a cell would be cut to
+    console.print(table, highlight=False, width=width)
     counts = Counter(one.judgement for one in verdicts)
     told = ", ".join(f"{count} {word}" for word, count in counts.most_common())
-    said_of = f"{len(verdicts)} claims from {len(papers)} papers"
+    said_of = f"{_counted(len(verdicts), 'claim')} from {_counted(len(papers), 'paper')}"
     console.print(f"{said_of}: {told}." if told else f"{said_of}.", highlight=False, soft_wrap=True)
     console.print(
         "A verdict says what follows from the numbers as printed, under Poisson sampling. dpbench claims PAPER shows "
@@ -113,6 +117,10 @@ def _print_sources(papers: Sequence[Paper]) -> None:
                 places.setdefault(place, []).append(field)
             for place, fields in places.items():
                 console.print(f"  {claim.id}: {', '.join(fields)}: {place}", markup=False, soft_wrap=True)
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"
 
 
 def _short(value: float | None) -> str:

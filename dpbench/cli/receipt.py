@@ -29,21 +29,23 @@ def check(
     from dpbench.receipts import Receipt
     from dpbench.receipts import check as check_receipt
 
-    checked, refused = {}, []
+    checked: dict[str, Checked] = {}
+    refused: dict[str, str] = {}
     for file in files:
         try:
             checked[str(file)] = check_receipt(Receipt.read(file), file.parent)
         except DataError as error:
-            refused.append(str(error))
+            refused[str(file)] = str(error)
         except SpecError as error:
-            refused.append(f"{file}: {error}")
+            refused[str(file)] = f"{file}: {error}"
     if as_json:
-        print(json.dumps({name: _as_json(one) for name, one in checked.items()}, indent=2))
+        failed: dict[str, Any] = {name: {"passed": False, "error": said} for name, said in refused.items()}
+        print(json.dumps({**{name: _as_json(one) for name, one in checked.items()}, **failed}, indent=2))
     else:
         for name, one in checked.items():
             _show(name, one)
     if refused:
-        raise DataError("\n".join(refused))
+        raise DataError("\n".join(refused.values()))
     if not all(one.passed for one in checked.values()):
         raise typer.Exit(1)
 
@@ -96,4 +98,6 @@ def _show(file: str, checked: Checked) -> None:
         print(f"  MISMATCH {wrong.name}: {wrong.said}")
     for remark in checked.remarks:
         print(f"  {remark}")
-    print("  Nothing contradicts it." if checked.passed else f"  {len(checked.mismatches)} mismatch(es).")
+    print(
+        "  Nothing that it states contradicts it." if checked.passed else f"  {len(checked.mismatches)} mismatch(es)."
+    )

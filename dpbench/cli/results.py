@@ -51,7 +51,7 @@ def table(
     learner: Annotated[str | None, typer.Option(help="Only these learners, like pillar,dp-sgd.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Only these datasets.")] = None,
     epsilon: Annotated[str | None, typer.Option(help="Only these ε, like 0.1,1,inf.")] = None,
-    metric: Annotated[ScoredBy, typer.Option(help="Metric.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
+    metric: Annotated[ScoredBy | None, typer.Option(help="Metric. \\[default: accuracy]")] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV: a row per result, with all of its fields.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, using the package booktabs.")] = False,
@@ -64,6 +64,8 @@ def table(
 
     if csv + markdown + latex > 1:
         raise SpecError("Expected at most one of --csv, --markdown and --latex.")
+    if csv and metric is not None:
+        raise SpecError("Expected --csv without --metric: a row of CSV has all metrics.")
     filed = read_intact(places or [Path("dpbench-results")])
     chosen = [one for one in filed if _wanted(one, learner, dataset, epsilon)]
     if not chosen:
@@ -71,9 +73,10 @@ def table(
     if csv:
         print(formats.render_csv(chosen), end="")
         return
-    tables = arrange(chosen, metric_of(metric), shorten_component(load()))
+    scored_by = metric or ScoredBy.accuracy  # type: ignore[attr-defined]
+    tables = arrange(chosen, metric_of(scored_by), shorten_component(load()))
     if not tables:
-        raise SpecError(f"Expected results with {metric.value}: none of the {len(chosen)} chosen has it.")
+        raise SpecError(f"Expected results with {scored_by.value}: none of the {len(chosen)} chosen has it.")
     if markdown or latex:
         print((formats.render_markdown if markdown else formats.render_latex)(tables), end="")
     else:

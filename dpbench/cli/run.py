@@ -21,6 +21,7 @@ from dpbench.records.journal import Journal
 if TYPE_CHECKING:
     from dpbench.harness.fit import SeedFit
     from dpbench.harness.prepare import PreparedRun
+    from dpbench.records.metrics import Metric
     from dpbench.records.result import Result
 
 
@@ -264,14 +265,16 @@ def _show_risk(result: Result, console: Console) -> None:
 
 def _scores(result: Result) -> Table:
     privacy, other = result.privacy, result.privacy.independent
-    seconds, accuracy = f"{sum(result.seconds.values()):.1f}", _percent(result)
+    metrics: list[Metric] = ["accuracy", *([result.spec.metric] if result.spec.metric != "accuracy" else [])]
+    headings, scores = [one.replace("_", " ") for one in metrics], [_percent(result, one) for one in metrics]
+    seconds = f"{sum(result.seconds.values()):.1f}"
     if not privacy.sigma:
-        table = Table("accuracy", "privacy", "seconds", box=None)
-        table.add_row(accuracy, "none: no noise was added" if privacy.plan else result.without_private, seconds)
+        table = Table(*headings, "privacy", "seconds", box=None)
+        table.add_row(*scores, "none: no noise was added" if privacy.plan else result.without_private, seconds)
         return table
     bounds = f"{other.lower:.4g} to {other.upper:.4g}"
-    table = Table("accuracy", f"ε ({privacy.accountant})", f"ε ({other.accountant})", "σ", "seconds", box=None)
-    table.add_row(accuracy, f"{privacy.epsilon:.4g}", bounds, f"{privacy.sigma:.4g}", seconds)
+    table = Table(*headings, f"ε ({privacy.accountant})", f"ε ({other.accountant})", "σ", "seconds", box=None)
+    table.add_row(*scores, f"{privacy.epsilon:.4g}", bounds, f"{privacy.sigma:.4g}", seconds)
     return table
 
 
@@ -298,8 +301,8 @@ def _listed(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={'auto' if value is None else value}" for name, value in settings.items())
 
 
-def _percent(result: Result) -> str:
+def _percent(result: Result, metric: Metric) -> str:
     from dpbench.analysis.formats import percent
 
-    mean, *half = percent(result.metrics["accuracy"]).split(" ", 1)
+    mean, *half = percent(result.metrics[metric]).split(" ", 1)
     return " ".join([f"{mean}%", *half])

@@ -108,8 +108,19 @@ class Model:
         return torch.from_numpy(self.decision_function(images)).softmax(1).numpy()
 
     def score(self, images: Asked, y: Sequence[Any] | np.ndarray) -> float:
-        """Return the share of images that are classified as in `y`."""
-        return float((self.predict(images) == np.asarray(y)).mean())
+        """Return the share of images that are classified as in `y`.
+
+        Raises:
+            DataError: there is not one label of `classes_` an image; others as `predict`.
+        """
+        found, wanted = self.predict(images), np.asarray(y)
+        if wanted.shape != found.shape:
+            raise DataError(f"Expected one label per image, got {len(found)} images and labels of {wanted.shape}.")
+        known = dict.fromkeys(self.classes_.tolist())
+        if unknown := [label for label in wanted.tolist() if label not in known]:
+            classes = ", ".join(map(repr, [*known][:10])) + ", ..." * (len(known) > 10)
+            raise DataError(f"Expected labels among the classes {classes}, got {unknown[0]!r}.")
+        return float((found == wanted).mean())
 
     def save(self, file: Path | str) -> Path:
         """Write the model into a .safetensors file, card included, and return it; `dpbench.load_model` reads it.
@@ -215,7 +226,7 @@ class _Images:
                 with Image.open(one) as opened:
                     return opened.convert(self.mode)
             except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-                said = str(error).rstrip(".")
+                said = getattr(error, "strerror", None) or str(error).rstrip(".")
                 raise DataError(f"Cannot read image {one}: {said}.") from error
         if not isinstance(one, Image.Image):
             raise DataError(f"{ARRAY}, paths or PIL images, got a {type(one).__name__} at index {index}.")

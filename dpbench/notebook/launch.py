@@ -93,6 +93,8 @@ def run(
                         "train_fraction": train_fraction}.items():  # fmt: skip
         if value is not None and not _listed(value):
             raise SpecError(f"Expected at least one value for {name!r}, got {value!r}.")
+    if (not isinstance(seeds, Iterable) and not isinstance(seeds, int)) or isinstance(seeds, str):
+        raise SpecError(f"Expected seeds as a whole number, or a list of them, got {seeds!r}.")
     plugins = load()
     lists: dict[str, list[Any]] = {"learner": _listed(learner), "dataset": _listed(dataset),
                                    "extractor": _listed(extractor)}  # fmt: skip

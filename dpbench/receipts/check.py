@@ -35,6 +35,8 @@ from dpbench.records.packed import hash_record
 TOLERANCE = 0.01
 """By how much rates and noise may differ: loaders round, and the noise of some is measured."""
 RANDOM: frozenset[Drawn] = frozenset({"poisson", "truncated-poisson", "cyclic-poisson"})
+ROWS = ("row", "example", "image", "record", "sample")
+"""Units that are one row each: which of them was clipped need not be said."""
 ACCOUNTED: dict[Drawn, str | None] = {
     "everything": None, "shuffled": None, "poisson": "poisson", "cyclic-poisson": "poisson",
     "truncated-poisson": "truncated-poisson", "fixed-size": "fixed-size",
@@ -112,6 +114,8 @@ def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if batches is None:
         return
     drawn = batches.drawn
+    if drawn == "cyclic-poisson" and batches.cycle is None:
+        yield Mismatch("sampler", "rows take turns, and nobody can tell how often without the length of the cycle.")
     accounted = {
         one.sampler if one.rate < 1 else None for one in terms if isinstance(one.leaf, Gaussian) or one.rate < 1
     }
@@ -140,7 +144,8 @@ def _rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     sampled = [one for one in terms if one.sampler]
     if batches is None or batches.size is None or size is None or not sampled:
         return
-    actual, rate = batches.size / size, sum(one.times * one.rate for one in sampled) / sum(one.times for one in sampled)
+    actual = batches.size / size * (batches.cycle or 1)  # of the rows whose turn it is
+    rate = sum(one.times * one.rate for one in sampled) / sum(one.times for one in sampled)
     if actual > rate * (1 + TOLERANCE):
         mean = " on average" if len({one.rate for one in sampled}) > 1 else ""
         yield Mismatch(
@@ -155,9 +160,11 @@ def _steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if batches is None or batches.steps is None:
         return
     steps = batches.steps
-    if batches.size and receipt.training.size and batches.drawn in {"shuffled", "cyclic-poisson"}:
+    if batches.cycle:
+        steps = math.ceil(steps / batches.cycle)  # that a row can be in
+    elif batches.size and receipt.training.size and batches.drawn == "shuffled":
         rate = terms[0].rate if terms and terms[0].sampler else 1.0
-        steps = math.ceil(steps * batches.size / (receipt.training.size * rate) - 1e-9)  # that a row can be in
+        steps = math.ceil(steps * batches.size / (receipt.training.size * rate) - 1e-9)  # the same
     accounted = sum(one.times for one in _sums(terms))
     if steps > accounted:
         yield Mismatch("steps", f"the loop took {steps:,} steps, but the events have {accounted:,}.")
@@ -236,12 +243,19 @@ def _unit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         yield Mismatch("unit", "missing: say whose data epsilon protects, such as image, example or patient.")
     elif clipped and clipped != receipt.unit:
         yield Mismatch("unit", f"epsilon is stated per {receipt.unit}, but each {clipped} was clipped on its own.")
+    elif noise and not clipped and receipt.unit not in ROWS:
+        yield Mismatch(
+            "unit", f"epsilon is stated per {receipt.unit}, and nothing says that all rows of one were clipped "
+            f"together. State noise.clipped_per.",
+        )  # fmt: skip
 
 
 def _search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     search = receipt.search
     if search is None:
         yield Mismatch("search", "missing: say how settings were chosen; runs = 1 if nothing was tried.")
+    elif search.runs > 1 and search.data == "none":
+        yield Mismatch("search", f"{search.runs:,} settings were compared: say whether on public or on private data.")
     elif search.runs > 1 and search.data == "private" and search.accounted == "no":
         yield Mismatch(
             "search", f"{search.runs:,} settings were compared on private data, but epsilon is that of one run."
@@ -294,6 +308,17 @@ def _compare(file: Path, digest: str) -> str | None:
         return f"cannot be read: {error}".rstrip(".")
 
 
+def _unstated(receipt: Receipt) -> list[str]:
+    """Return what of the loop a receipt leaves out."""
+    batches, noise = receipt.training.batches, receipt.training.noise
+    parts = {
+        "noise": noise, "batches": batches, "batches.size": not batches or batches.size,
+        "batches.steps": not batches or batches.steps is not None,
+        "batches.normalised_by": not batches or batches.normalised_by,
+    }  # fmt: skip
+    return [name for name, stated in parts.items() if not stated]
+
+
 def _remarks(receipt: Receipt, terms: list[Term], answered: tuple[Opinion, ...]) -> Iterator[str]:
     size, batches = receipt.training.size, receipt.training.batches
     if size and 0.5 / size < receipt.delta < 1 / size:
@@ -302,6 +327,10 @@ def _remarks(receipt: Receipt, terms: list[Term], answered: tuple[Opinion, ...])
         yield f"{receipt.epsilon:.4g} is stated with a margin: {answered[0].accountant} has {answered[0].upper:.4g}."
     if batches and batches.normalised_by == "expected-size" and receipt.adjacency == "add-or-remove-one":
         yield "Sums are divided by the expected batch size: if it follows from n, then n is public."
+    if receipt.unit and receipt.unit not in ROWS and receipt.training.noise is None:
+        yield f"Nothing says that all rows of one {receipt.unit} were bounded together."
+    if missing := _unstated(receipt):
+        yield f"Not stated, and so not checked: {', '.join(missing)}."
     if len(_sigmas(terms)) > 1 and receipt.training.noise:
         yield "The events have noise of several sizes, and the receipt states one: it is held against the smallest."
     if receipt.audit is None or (receipt.audit.epsilon_lower is None and not receipt.audit.failed):

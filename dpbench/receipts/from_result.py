@@ -12,7 +12,7 @@ from dpbench.api import Choice, Planned
 from dpbench.errors import DataError, SpecError
 from dpbench.privacy.mechanisms.choice.choice_plan import eps0_of
 from dpbench.receipts.events import BestOf, Chosen, Composed, Event, Repeated
-from dpbench.receipts.receipt import Accountant, Batches, Receipt, Search, Training, hash_file
+from dpbench.receipts.receipt import Accountant, Batches, Noise, Receipt, Search, Training, hash_file
 from dpbench.receipts.steps import gaussian_steps
 from dpbench.records.result import Result
 from dpbench.support.validation import misfit
@@ -44,16 +44,19 @@ def _receipt(file: Path, result: Result) -> Receipt:
     )
     if privacy.repeats is not None:
         event = BestOf(mean=privacy.repeats.mean, shape=privacy.repeats.shape, event=event)
-    library = LIBRARIES[privacy.accountant]
+    library, unit = LIBRARIES[privacy.accountant], result.spec.unit or "image"
     known = result.provenance.get("packages")
     version = known.get(library) if isinstance(known, dict) else None
     return Receipt(
-        epsilon=privacy.epsilon, delta=privacy.delta, adjacency=privacy.adjacency, unit=result.spec.unit or "image",
+        epsilon=privacy.epsilon, delta=privacy.delta, adjacency=privacy.adjacency, unit=unit,
         training=Training(
             events=event, size=result.task.private,
             batches=Batches(
                 drawn="poisson" if any(one.sample_rate < 1 for one in privacy.releases) else "everything",
                 steps=sum(one.steps for one in privacy.plan), normalised_by="expected-size",
+            ),
+            noise=None if (sigma := _least_sigma(result)) is None else Noise(
+                clip=1.0, std=sigma, added_to="sum", clipped_per=unit
             ),
             accountant=Accountant(
                 name=privacy.accountant, library=library, version=version, adjacency=privacy.adjacency
@@ -69,6 +72,13 @@ def _event(planned: Planned, sigma: float) -> Event:
         one = Chosen(epsilon=eps0_of(sigma), candidates=planned.candidates)
         return Repeated(event=one, times=planned.steps)
     return gaussian_steps(sigma=sigma, steps=planned.steps, rate=planned.sample_rate)
+
+
+def _least_sigma(result: Result) -> float | None:
+    """Return the smallest noise of the run's sums, in clips; None where it made choices alone."""
+    privacy = result.privacy
+    sigmas = [used.sigma for one, used in zip(privacy.releases, privacy.plan, strict=True) if one.gaussian]
+    return min(sigmas, default=None)
 
 
 def _search(result: Result) -> Search | None:

@@ -55,6 +55,12 @@ class Batches(Record):
     drawn: Drawn = Field(description="how the loop drew its batches")
     size: float | None = Field(default=None, gt=0, le=LARGEST, description="rows in a batch, on average")
     steps: int | None = Field(default=None, ge=0, le=LARGEST, description="steps that the loop took")
+    cycle: int | None = Field(
+        default=None,
+        ge=1,
+        le=LARGEST,
+        description="cyclic-poisson: into how many groups rows are divided that take turns",
+    )
     normalised_by: Divisor | None = Field(default=None, description="what sums were divided by")
 
 

@@ -55,10 +55,11 @@ def _batches(selection: Any, size: int, steps: int | None, normalised_by: Diviso
     from jax_privacy import batch_selection as kinds
 
     drawn: Drawn
+    cycle: int | None = None
     if isinstance(selection, kinds.CyclicPoissonSampling):
         drawn = "poisson" if selection.cycle_length == 1 else "cyclic-poisson"
         drawn = "truncated-poisson" if selection.truncated_batch_size is not None else drawn
-        rows = selection.sampling_prob * (size // selection.cycle_length)
+        rows, cycle = selection.sampling_prob * (size // selection.cycle_length), selection.cycle_length
     elif isinstance(selection, kinds.BallsInBinsSampling):
         drawn, rows = "shuffled", size / selection.cycle_length
     elif isinstance(selection, kinds.FixedBatchSampling):
@@ -67,7 +68,7 @@ def _batches(selection: Any, size: int, steps: int | None, normalised_by: Diviso
     else:
         raise SpecError(f"Receipts have no batch selection of type {type(selection).__name__}.")
     taken = selection.iterations if steps is None else steps
-    return Batches(drawn=drawn, size=float(rows) or None, steps=taken, normalised_by=normalised_by)
+    return Batches(drawn=drawn, size=float(rows) or None, steps=taken, cycle=cycle, normalised_by=normalised_by)
 
 
 def _noise(plan: Any, clipped_per: str | None) -> Noise | None:

@@ -309,8 +309,11 @@ def test_run_models_and_predict_in_the_shell(
     assert called("predict", str(models[0]), str(folder / "00.png"), "--json") == 0
     assert sum(json.loads(capsys.readouterr().out)[0]["scores"].keys() == {str(k) for k in range(10)} for _ in "1") == 1
     (folder / "broken.png").write_bytes(b"not an image")
-    assert called("predict", str(models[0]), str(folder)) == 1
-    assert "Cannot read image" in capsys.readouterr().err
+    assert called("predict", str(models[1]), str(folder)) == 1
+    told = capsys.readouterr()
+    assert "Cannot read image" in told.err and told.out.splitlines() == lines
+    assert called("predict", str(models[0]), str(folder / "broken.png")) == 1
+    assert capsys.readouterr().out == ""
 
 
 def test_an_extractor_of_another_version_is_refused(tmp_path: Path) -> None:

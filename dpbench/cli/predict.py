@@ -42,7 +42,14 @@ def predict(
         _show_card(chosen, as_json)
         return
     files = [file for place in images for file in _files(place)]
-    scores = chosen.decision_function(files)
+    try:
+        scores, refused = chosen.decision_function(files), {}
+    except DataError:  # of one image, for which the others are not left without a label
+        refused = chosen.unreadable(files)
+        files = [file for file in files if file not in refused]
+        if not refused or not files:
+            raise
+        scores = chosen.decision_function(files)
     names = [chosen.card.classes[place] for place in scores.argmax(1)]
     if as_json:
         rows = [
@@ -50,9 +57,11 @@ def predict(
             for file, name, row in zip(files, names, scores, strict=True)
         ]
         print(json.dumps(rows, indent=2))
-        return
-    for file, name in zip(files, names, strict=True):
-        print(f"{file}\t{name}")
+    else:
+        for file, name in zip(files, names, strict=True):
+            print(f"{file}\t{name}")
+    if refused:
+        raise DataError("\n".join(refused.values()))
 
 
 def _show_card(chosen: Model, as_json: bool) -> None:

@@ -94,6 +94,16 @@ class Model:
         found: np.ndarray = scores.numpy()
         return found
 
+    def unreadable(self, files: Sequence[Path]) -> dict[Path, str]:
+        """Return the image files that cannot be read, each with why."""
+        images, found = _Images.of(files, self.card.mode), {}
+        for place, file in enumerate(files):
+            try:
+                images[place]
+            except DataError as error:
+                found[file] = str(error)
+        return found
+
     def predict_proba(self, images: Asked) -> np.ndarray:
         """Return the softmax of the scores, if they are logits. See the result's calibration error before you use it.
 

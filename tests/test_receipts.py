@@ -265,6 +265,7 @@ def test_rows_that_take_turns_are_in_fewer_steps_of_a_larger_rate() -> None:
         (gaussian_steps(sigma=2.0, steps=1_000, rate=0.01), turns, ["rate"]),
         (gaussian_steps(sigma=2.0, steps=99, rate=0.1), turns, ["steps"]),
         (gaussian_steps(sigma=2.0, steps=1_000, rate=0.01), turns.model_copy(update={"cycle": None}), ["sampler"]),
+        (gaussian_steps(sigma=20.0, steps=100), turns.model_copy(update={"drawn": "everything"}), ["steps"]),
     ]
     for event, batches, names in cases:
         whole = written(training=Training(events=event, size=1_000, batches=batches), epsilon=20.0)

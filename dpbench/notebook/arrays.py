@@ -7,9 +7,9 @@ import os
 import secrets
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -121,11 +121,7 @@ def _key() -> bytes:
     file = cache_folder() / "arrays.key"
     try:
         if not file.exists():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=file.parent) as new, suppress(FileExistsError):  # 0600
-                new.write(secrets.token_bytes(KEY_BYTES))
-                new.flush()
-                os.link(new.name, file)  # whole, and once, whoever else makes one
+            _make_key(file)
         kept = file.read_bytes()
     except OSError:
         return _process_key()
@@ -134,6 +130,23 @@ def _key() -> bytes:
             f"Expected {KEY_BYTES} bytes in {file}, got {len(kept)}. Remove it: a new key names arrays anew."
         )
     return kept
+
+
+def _make_key(file: Path) -> None:
+    """Write a new key, whole and once, whoever else makes one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, made = tempfile.mkstemp(dir=file.parent)  # 0600
+    try:
+        with os.fdopen(descriptor, "wb") as new:
+            new.write(secrets.token_bytes(KEY_BYTES))
+        try:
+            os.link(made, file)
+        except FileExistsError:
+            return
+        except OSError:  # a file system without links
+            Path(made).replace(file)
+    finally:
+        Path(made).unlink(missing_ok=True)
 
 
 @cache

@@ -29,7 +29,7 @@ from pathlib import Path
 from dpbench.errors import DataError, SpecError
 from dpbench.receipts.accounting import Opinion, opinions
 from dpbench.receipts.events import BestOf, Composed, Gaussian, Laplace, Repeated, Term, flatten
-from dpbench.receipts.receipt import Drawn, Receipt
+from dpbench.receipts.receipt import Batches, Drawn, Receipt
 from dpbench.records.packed import hash_record
 
 TOLERANCE = 0.01
@@ -139,12 +139,17 @@ def _as_drawn(receipt: Receipt, terms: list[Term]) -> str:
     return f" Without the gain of sampling it is {cost.upper:.4g}."
 
 
+def _cycle(batches: Batches) -> int:
+    """Return into how many groups rows are divided that take turns."""
+    return (batches.cycle or 1) if batches.drawn == "cyclic-poisson" else 1
+
+
 def _rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches, size = receipt.training.batches, receipt.training.size
     sampled = [one for one in terms if one.sampler]
     if batches is None or batches.size is None or size is None or not sampled:
         return
-    actual = batches.size / size * (batches.cycle or 1)  # of the rows whose turn it is
+    actual = batches.size / size * _cycle(batches)  # of the rows whose turn it is
     rate = sum(one.times * one.rate for one in sampled) / sum(one.times for one in sampled)
     if actual > rate * (1 + TOLERANCE):
         mean = " on average" if len({one.rate for one in sampled}) > 1 else ""
@@ -160,8 +165,8 @@ def _steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if batches is None or batches.steps is None:
         return
     steps = batches.steps
-    if batches.cycle:
-        steps = math.ceil(steps / batches.cycle)  # that a row can be in
+    if batches.drawn == "cyclic-poisson":
+        steps = math.ceil(steps / _cycle(batches))  # that a row can be in
     elif batches.size and receipt.training.size and batches.drawn == "shuffled":
         rate = terms[0].rate if terms and terms[0].sampler else 1.0
         steps = math.ceil(steps * batches.size / (receipt.training.size * rate) - 1e-9)  # the same

@@ -33,6 +33,7 @@ def predict(
 ) -> None:
     """Classify images with a saved model. Without images, describe the model and its privacy guarantee."""
     from dpbench.models import Model
+    from dpbench.models.model import find_unreadable
     from dpbench.registry import load
 
     plugins = load()
@@ -45,7 +46,7 @@ def predict(
     try:
         scores, refused = chosen.decision_function(files), {}
     except DataError:  # of one image, for which the others are not left without a label
-        refused = chosen.unreadable(files)
+        refused = find_unreadable(files, chosen.card.mode)
         files = [file for file in files if file not in refused]
         if not refused or not files:
             raise

@@ -94,16 +94,6 @@ class Model:
         found: np.ndarray = scores.numpy()
         return found
 
-    def unreadable(self, files: Sequence[Path]) -> dict[Path, str]:
-        """Return the image files that cannot be read, each with why."""
-        images, found = _Images.of(files, self.card.mode), {}
-        for place, file in enumerate(files):
-            try:
-                images[place]
-            except DataError as error:
-                found[file] = str(error)
-        return found
-
     def predict_proba(self, images: Asked) -> np.ndarray:
         """Return the softmax of the scores, if they are logits. See the result's calibration error before you use it.
 
@@ -241,6 +231,17 @@ class _Images:
         if not isinstance(one, Image.Image):
             raise DataError(f"{ARRAY}, paths or PIL images, got a {type(one).__name__} at index {index}.")
         return one if one.mode == self.mode else one.convert(self.mode)
+
+
+def find_unreadable(files: Sequence[Path], mode: str) -> dict[Path, str]:
+    """Return the image files that cannot be read in a mode, each with why."""
+    images, found = _Images.of(files, mode), {}
+    for place, file in enumerate(files):
+        try:
+            images[place]
+        except DataError as error:
+            found[file] = str(error)
+    return found
 
 
 def image_of(values: np.ndarray) -> Image:

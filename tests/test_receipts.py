@@ -230,6 +230,11 @@ NOTHING = Noise(clip=1.0, std=0.01, added_to="sum")
     [
         ("rate", POISSON, {"batches": HALF}),
         ("rate", Composed(events=(POISSON, ONE_MORE)), {"batches": HALF}),
+        (
+            "rate",
+            Composed(events=(POISSON, gaussian_steps(sigma=1e6, steps=1_000, rate=0.99))),
+            {"batches": HALF},
+        ),
         ("noise", POISSON, {"noise": NOTHING}),
         ("noise", Composed(events=(POISSON, ONE_MORE)), {"noise": NOTHING}),
         ("noise", NOISELESS, {"noise": NOTHING}),

@@ -16,10 +16,8 @@ from dpbench.analysis.word import list_author_word
 from dpbench.errors import DataError, SpecError
 from dpbench.records.metrics import FACTS, METRICS, Metric
 from dpbench.records.packed import time_of
-from dpbench.records.result import Result
+from dpbench.records.result import TWO_SEEDS, Result
 from dpbench.support.messages import duration
-
-FEW_SEEDS = 3  # with fewer, an interval over seeds says nothing
 
 Line = tuple[str, str]
 
@@ -135,9 +133,10 @@ def describe_difference(first: StoredResult, second: StoredResult, metric: Metri
         yield f"{name}: {_contender(filed.result)}: {score}"
     yield f"A - B: {_difference(found, metric)}, p {found.p:.2g}"
     yield "More than noise, at 5%." if found.differs else "Not more than noise, at 5%."
-    if (seeds := len(first.result.seeds)) < FEW_SEEDS:
-        said = "One seed does not show" if seeds == 1 else f"{seeds} seeds hardly show"
-        yield f"{said} how much results vary from seed to seed. Use five or more."
+    if (seeds := len(first.result.seeds)) == 1:
+        yield "One seed does not show how much results vary from seed to seed. Use five or more."
+    elif seeds == 2:
+        yield TWO_SEEDS
 
 
 def name_result(filed: StoredResult) -> str:

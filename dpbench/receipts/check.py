@@ -102,7 +102,7 @@ def _epsilon(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[Mismat
     cost = f"{best.upper:.4g}" if math.isfinite(best.upper) else "infinitely much"
     if receipt.epsilon < min(best.lower, best.upper - 1e-6):
         yield Mismatch("epsilon", f"{receipt.epsilon:.4g} is stated, but the events cost {cost} by {best.accountant}.")
-    elif not best.lower and receipt.epsilon < (1 - TOLERANCE) * best.upper:
+    elif not best.lower and receipt.epsilon < best.upper - 1e-6:
         yield Mismatch(
             "epsilon", f"{receipt.epsilon:.4g} is stated, but no accountant here shows less than {cost}: "
             f"{best.accountant}. State that, or write the events as some that an accountant knows.",
@@ -150,7 +150,8 @@ def _rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if batches is None or batches.size is None or size is None or not sampled:
         return
     actual = batches.size / size * _cycle(batches)  # of the rows whose turn it is
-    rate = sum(one.times * one.rate for one in sampled) / sum(one.times for one in sampled)
+    weights = [one.times / min(_sigmas([one]), default=1.0) ** 2 for one in sampled]  # cheap ones hide nothing
+    rate = sum(weight * one.rate for weight, one in zip(weights, sampled, strict=True)) / sum(weights)
     if actual > rate * (1 + TOLERANCE):
         mean = " on average" if len({one.rate for one in sampled}) > 1 else ""
         yield Mismatch(
@@ -251,7 +252,7 @@ def _unit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     elif noise and not clipped and receipt.unit not in ROWS:
         yield Mismatch(
             "unit", f"epsilon is stated per {receipt.unit}, and nothing says that all rows of one were clipped "
-            f"together. State noise.clipped_per.",
+            "together. State noise.clipped_per.",
         )  # fmt: skip
 
 

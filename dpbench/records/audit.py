@@ -20,7 +20,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
-class _Counted(_Record):
+class _Statistics(_Record):
     """What figures are computed from: numbers alone."""
 
     model_config = ConfigDict(allow_inf_nan=False)
@@ -46,7 +46,7 @@ class Sensitivity(_Record):
     complaints: tuple[str, ...] = ()
 
 
-class SampleSizes(_Counted):
+class SampleSizes(_Statistics):
     """The sizes of a release's samples, and how often each canary was in one."""
 
     release: str
@@ -56,7 +56,7 @@ class SampleSizes(_Counted):
     counts: float | None  # how much the canaries differ in how often they were sampled: a standard normal
 
 
-class Noise(_Counted):
+class Noise(_Statistics):
     """What was added to sums, in units of the stated standard deviation."""
 
     numbers: int = Field(ge=0)  # coordinates of all answers
@@ -67,7 +67,7 @@ class Noise(_Counted):
     checks: tuple[Check, ...] = ()  # of shape and independence
 
 
-class Attack(_Counted):
+class Attack(_Statistics):
     """Guesses about canaries, made once, by the highest scores."""
 
     canaries: int = Field(ge=1)

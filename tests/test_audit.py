@@ -78,6 +78,20 @@ def test_an_audit_of_a_result_repeats_the_result() -> None:
     assert other.passed and other.repeats is None
 
 
+def test_audits_of_several_seeds_draw_noise_of_other_seeds_that_no_two_of_them_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second audit is how an honest run that failed one by chance is told from a broken one."""
+    research, drawn = Randomness.research, dict[int, set[int]]()
+    for seed in (0, 1):
+        drawn[seed] = set()
+        kept = lambda number, identity, into=drawn[seed]: into.add(number) or research(number, identity)
+        monkeypatch.setattr(Randomness, "research", kept)
+        audit_of(prepared("class-means"), seed, CANARIES)
+    assert min(map(len, drawn.values())) > 2
+    assert not drawn[0] & drawn[1]
+
+
 def test_figures_follow_from_the_statistics_in_the_file(tmp_path: Path) -> None:
     found = audit_of(prepared("class-means"), 0, CANARIES)
     read = Audit.read(found.write(tmp_path))

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from dpbench.audit.foreign import Claim, audit_loop
 from dpbench.errors import DpbenchError, SpecError
+from dpbench.receipts import AuditFigures
 
 BATCH, RATE, STEPS, SIZE = 100, 0.1, 6, 1_000
 SAMPLED = Claim(sigma=1.0, steps=STEPS, sample_rate=RATE)
@@ -154,6 +155,15 @@ def test_a_claim_of_numbers_that_no_loop_has_is_refused(given: dict[str, Any]) -
         Claim(**{"sigma": 1.0, **given})
 
 
+def test_a_receipt_states_what_an_audit_found() -> None:
+    found = audit_loop(loop, WHOLE, canaries=500)
+    stated = AuditFigures.of(found)
+    assert found.figures.steinke is not None and stated.epsilon_lower == found.figures.steinke.epsilon
+    assert stated.confidence == 0.95 and not stated.failed and "at delta 1e-05" in stated.method
+    failed = found.model_copy(update={"figures": found.figures.model_copy(update={"steinke": None, "failed": ("x",)})})
+    assert AuditFigures.of(failed).failed == ("x",) and AuditFigures.of(failed).confidence is None
+
+
 def test_too_few_canaries_are_refused() -> None:
     with pytest.raises(SpecError, match="at least 20 canaries, got 2"):
         audit_loop(loop, WHOLE, canaries=2)
@@ -167,6 +177,8 @@ def test_what_a_loop_has_to_give_is_said_in_a_sentence() -> None:
         audit_loop(nothing, Claim(sigma=1.0))
     with pytest.raises(SpecError, match="Expected tensors of torch from the loop, got ndarray"):
         audit_loop(lambda x, y, seed: [one.numpy() for one in loop(x, y, seed)], WHOLE)  # type: ignore[misc]
+    with pytest.raises(SpecError, match="finite answers from the loop on finite examples, got others in step 1"):
+        audit_loop(lambda x, y, seed: [torch.full_like(one, math.nan) for one in loop(x, y, seed)], WHOLE)
     with pytest.raises(SpecError, match="the same with the same data and seed"):
         audit_loop(lambda x, y, seed: [torch.randn(2, x.shape[1]) for _ in range(4)], WHOLE)
 

@@ -220,6 +220,7 @@ BROKEN = {
     "no number": ("sigma = 3.731", "sigma = nan", "claims.0.sigma"),
     "a delta of 1": ("delta = 1e-5", "delta = 1.0", "claims.0.delta"),
     "an accuracy above 100": ("accuracy = 90.0", "accuracy = 190.0", "claims.0.accuracy"),
+    "a share of 1": ("accuracy = 90.0", "accuracy = 0.72", "expected percent, so 72 if this is a share of 1"),
     "an unknown key": ("steps = 1,", "steps = 1, stepz = 2,", "stepz"),
     "no source": ('"steps", ', "", "Expected a source for 'steps'"),
     "a source of nothing": ('"steps", ', '"steps", "clip", ', "Expected claims with 'clip'"),

@@ -29,7 +29,7 @@ from dpbench.errors import OutputError
 from dpbench.site.render import stylesheet
 from tests.browser import Theme, address, browser, opened
 from tests.conftest import built_once
-from tests.readme import PAGES, README
+from tests.readme import DOCS, PAGES, README
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -48,7 +48,8 @@ def documentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _build(folder: Path) -> None:
     out, environment = folder / "site", {**os.environ, "DPBENCH_CACHE": str(folder / "cache")}
-    command = [sys.executable, "-c", "from dpbench.cli import main; main()", "docs", "--no-open", "--out", str(out)]
+    command = [sys.executable, "-P", "-c", "from dpbench.cli import main; main()", "docs", "--no-open"]
+    command += ["--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip() == str(out / "index.html")
@@ -98,7 +99,7 @@ def test_every_page_that_somebody_wrote_is_on_the_site(site: Path) -> None:
 
 
 def _made(file: Path, site: Path) -> Path:
-    return (site / file.relative_to(Path(docs.__file__).parent)).with_suffix(".html")
+    return (site / file.relative_to(DOCS)).with_suffix(".html")
 
 
 def test_no_link_within_the_site_is_broken_and_no_anchor_is_missing(pages: dict[Path, Read]) -> None:

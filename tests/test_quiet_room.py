@@ -64,7 +64,7 @@ DOORS: dict[str, Callable[[Path], object]] = {
     "os.system": lambda path: os.system("true"),
     "os.fork": lambda path: os.fork(),
     "os.chdir": lambda path: os.chdir(path),
-    "os.listdir": lambda path: [*path.parent.iterdir()],
+    "os.listdir": lambda path: os.listdir(path.parent),  # noqa: PTH208 (pathlib scans in Python 3.13)
     "subprocess.Popen": lambda path: subprocess.run(["true"], check=True),
     "socket.gethostname": lambda path: socket.gethostname(),
     "sqlite3.connect": lambda path: sqlite3.connect(path),

@@ -557,6 +557,8 @@ def test_a_receipt_of_a_result_lies_apart_from_results_and_finds_its_result(
     assert capsys.readouterr().out.strip() == str(made)
     assert Receipt.read(made).files["result"].path == f"../{file.name}"
     assert called("receipt", "check", str(made)) == 0
+    assert called("receipt", "from", str(made)) == 1
+    assert "which is a receipt already" in capsys.readouterr().err
     copy.write_bytes(b"{}")
     assert called("receipt", "check", str(made)) == 1
 

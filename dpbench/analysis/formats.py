@@ -170,7 +170,7 @@ def render_csv(filed: Sequence[StoredResult]) -> str:
     return spreadsheet.table(list(rows[0]), rows)
 
 
-def _spelt(component: Component) -> str:
+def _name_in_order(component: Component) -> str:
     """Return a component with its options in order, which is that of a result that was read from a file."""
     parts = [one.model_copy(update={"options": dict(sorted(one.options.items()))}) for one in component.parts]
     return "+".join(map(str, parts))
@@ -179,7 +179,8 @@ def _spelt(component: Component) -> str:
 def _values(filed: StoredResult) -> dict[str, object]:
     result, spec = filed.result, filed.result.spec
     row: dict[str, object] = {
-        "dataset": _spelt(spec.dataset), "extractor": _spelt(spec.extractor), "learner": spec.learner.name,
+        "dataset": _name_in_order(spec.dataset), "extractor": _name_in_order(spec.extractor),
+        "learner": spec.learner.name,
         "settings": " ".join(f"{name}={value}" for name, value in sorted(result.settings.items())),
         "selection": result.selection, "target_epsilon": spec.epsilon, "delta": spec.delta, "seeds": len(spec.seeds),
         "private": result.task.private, "public": result.task.public, "test": result.task.test,

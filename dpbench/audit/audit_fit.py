@@ -49,6 +49,7 @@ CHOSEN = (
     "who is in the data, guessed from choices: planted examples lose the same by every candidate; instead, the law of "
     "each choice is compared with that of its neighbours"
 )
+FAR = 2**20  # between the other seeds that one audit draws from: two audits of a result share none of them
 SAMPLED = "the Gaussian mechanism's own trade-off: samples are drawn, and scores of canaries are not normal"
 
 
@@ -104,7 +105,7 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
     count = count_canaries(sum(one.steps for one in plan), epsilon) if canaries is None else canaries
     member = draw_members(count, generator)
     replays = Replays(prepared.roles.task, generator, prepared.roles.private.units is not None)
-    other = lambda number: Randomness.research(seed + 1 + number, prepared.identity)
+    other = lambda number: Randomness.research(seed + (1 + number) * FAR, prepared.identity)
     noise = {one.name: privacy.sigma * one.relative_noise for one in plan}  # as epsilon has it, whoever else says what
     ears = FitEvidence(plan, noise, member, replays, generator, other)
     with progress.status(f"Auditing {prepared.parts.learner.name}"):

@@ -42,12 +42,20 @@ class Watch:
         return max(0, self.size - MOST)
 
     def contributions(self, size: int, seed: int) -> np.ndarray:
-        """Return what rows contributed to the steps of a run over `size` rows, (steps, watched); 0 if not sampled."""
+        """Return what rows contributed to the steps of a run over `size` rows, (steps, watched); 0 if not sampled.
+
+        Raises:
+            SpecError: an answer is not finite, so nobody can tell.
+        """
         watched = self.size - self.skipped
         x, y = torch.zeros(size, watched), torch.zeros(size, dtype=torch.int64)
         empty = self.loop(x.clone(), y, seed)
         x[torch.arange(self.skipped, size), torch.arange(size - self.skipped)] = self.feature
-        moved = [(after - before, after) for before, after in zip(empty, self.loop(x, y, seed), strict=True)]
+        full = self.loop(x, y, seed)
+        for step, answers in enumerate(zip(empty, full, strict=True), 1):
+            if not np.isfinite(answers).all():
+                raise SpecError(f"Expected finite answers from the loop on finite examples, got others in step {step}.")
+        moved = [(after - before, after) for before, after in zip(empty, full, strict=True)]
         rounded = [np.where(np.abs(one) > ROUNDING * np.abs(after).max(), one, 0.0) for one, after in moved]
         return np.array([np.linalg.norm(one, axis=0) for one in rounded])
 

@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.errors import SpecError
 from dpbench.support.messages import unknown_name
@@ -44,7 +44,15 @@ Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", max_length=500)
 Noise = Annotated[Decimal, Field(ge=Decimal("0.01"), le=10_000_000)]
 Steps = Annotated[int, Field(ge=1, le=10_000_000)]
 Share = Annotated[float, Field(gt=0, le=1)]
-Percent = Annotated[float, Field(ge=0, le=100)]
+
+
+def _percent(value: float) -> float:
+    if 0 < value <= 1:
+        raise ValueError(f"expected percent, so {100 * value:.4g} if this is a share of 1")
+    return value
+
+
+Percent = Annotated[float, Field(ge=0, le=100), AfterValidator(_percent)]
 
 
 class Strict(BaseModel):

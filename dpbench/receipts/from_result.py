@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -25,9 +26,15 @@ def from_result(file: Path) -> Receipt:
 
     Raises:
         DataError: the file is no result, or was changed after it was written.
-        SpecError: it states no epsilon: the run was not private.
+        SpecError: it is a receipt, or states no epsilon: the run was not private.
     """
-    result = Result.read(file)
+    try:
+        result = Result.read(file)
+    except DataError:
+        with suppress(DataError):
+            Receipt.read(file)
+            raise SpecError(f"Expected a result, got {file}, which is a receipt already.") from None
+        raise
     check_seal(file, result)
     try:
         return _receipt(file, result)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationError
 
@@ -16,6 +16,9 @@ from dpbench.receipts.events import LARGEST, Event, Record, Text
 from dpbench.records import storage
 from dpbench.records.packed import hash_record
 from dpbench.support.validation import misfit
+
+if TYPE_CHECKING:
+    from dpbench.records.audit import Audit
 
 Adjacency: TypeAlias = Literal["add-or-remove-one", "replace-one", "zero-out"]
 Drawn: TypeAlias = Literal[
@@ -110,6 +113,23 @@ class AuditFigures(Record):
     confidence: float | None = Field(default=None, gt=0, lt=1, description="of the lower bound")
     method: Text = Field(description="what audited: dpbench.audit.foreign, or a paper")
     failed: tuple[Text, ...] = Field(default=(), description="tests that contradicted the statement")
+
+    @classmethod
+    def of(cls, audit: Audit) -> Self:
+        """Return what an audit by dpbench found, as a receipt states it.
+
+        The lower bound is the one that holds for every mechanism (Steinke et al. 2023, theorem 5.2).
+
+        Args:
+            audit: from `dpbench.audit.foreign.audit_loop`, or of a result.
+        """
+        from dpbench.audit.bounds import SIGNIFICANCE
+
+        bound, failed = audit.figures.steinke, audit.figures.failed
+        if bound is None:
+            return cls(method="an audit by dpbench, without an attack", failed=failed)
+        method = f"an audit by dpbench, at delta {audit.delta:g}"
+        return cls(epsilon_lower=bound.epsilon, confidence=1 - SIGNIFICANCE, method=method, failed=failed)
 
 
 class Receipt(Record):

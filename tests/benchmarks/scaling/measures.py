@@ -34,11 +34,11 @@ def fits(asked: Sequence[Mapping[str, Any]], on_disk: bool) -> list[Found]:
     for one in asked:
         learner, (n, d, classes) = plugins.build("learner", one["learner"], dict(one["options"])), one["size"]
         with tempfile.TemporaryDirectory() as folder:
-            found.append(fit(learner, _drawn_features(n, d, Path(folder) if on_disk else None), classes))
+            found.append(fit(learner, _make_features(n, d, Path(folder) if on_disk else None), classes))
     return found
 
 
-def _drawn_features(n: int, d: int, folder: Path | None) -> torch.Tensor:
+def _make_features(n: int, d: int, folder: Path | None) -> torch.Tensor:
     """Return features (n, d) in memory, or of a file in a folder, mapped as the cache's are."""
     import numpy as np
     import torch

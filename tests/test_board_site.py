@@ -614,7 +614,7 @@ def _explanation(learner: str) -> Explanation:
     def at(mean: float) -> Interval:
         return Interval(mean=mean, low=mean - 0.01, high=mean + 0.01)
 
-    ladder = [Lift(stage=stage, accuracy=at(0.6), points=at(0.05)) for stage in STAGES]
+    ladder = [Lift(stage=stage, score=at(0.6), points=at(0.05)) for stage in STAGES]
     one = LearnerExplanation(
         learner=Component(name=learner),
         digest="0" * 64,
@@ -627,7 +627,7 @@ def _explanation(learner: str) -> Explanation:
     spec = make_spec({"learner": "pillar", "epsilon": 0.5}, "the test")
     return Explanation(
         digest="1" * 64, specs=(spec,), private=1294, public=144, test=359, ceiling=Component(name="non-private"),
-        accuracy=at(0.8), learners=(one,), digests={}, seconds=1.0, components={}, provenance={},
+        score=at(0.8), learners=(one,), digests={}, seconds=1.0, components={}, provenance={},
     )  # fmt: skip
 
 

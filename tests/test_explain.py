@@ -19,7 +19,7 @@ from dpbench.cli.explain import _show
 from dpbench.errors import SpecError
 from dpbench.harness.run import run
 from dpbench.records.spec import make_spec
-from dpbench.studies.explain.chart import stairs
+from dpbench.studies.explain.chart import figure, stairs
 from dpbench.studies.explain.explanation import Explanation, LearnerExplanation, Signal
 from dpbench.studies.explain.ladder import _dimensions, explain
 from dpbench.studies.explain.lifting import Protection, Step, lifted, observed, signals
@@ -41,9 +41,9 @@ def lifts(one: LearnerExplanation) -> dict[str, Any]:
 def test_private_run_lifts_and_rest_add_up_to_the_ceiling(explained: Explanation) -> None:
     for one in explained.learners:
         steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
-        assert math.isclose(one.private.mean + math.fsum(steps) + one.rest.mean, explained.accuracy.mean, abs_tol=1e-12)
+        assert math.isclose(one.private.mean + math.fsum(steps) + one.rest.mean, explained.score.mean, abs_tol=1e-12)
         (*_, (last, _, top)) = stairs(one)
-        assert (last, round(top, 9)) == ("rest", round(100 * explained.accuracy.mean, 9))
+        assert (last, round(top, 9)) == ("rest", round(100 * explained.score.mean, 9))
 
 
 def test_the_private_rung_is_the_run_itself(explained: Explanation) -> None:
@@ -58,7 +58,35 @@ def test_without_noise_a_run_is_the_one_at_infinite_epsilon(explained: Explanati
     free = {"learner": {"name": "pillar", "options": options}, "epsilon": "inf", "seeds": 2}
     result = run(make_spec(free, "the test"), device="cpu")
     lift = lifts(explained.learners[0])["noise"]
-    assert lift.accuracy.mean == pytest.approx(result.metrics["accuracy"].mean, abs=0.003)
+    assert lift.score.mean == pytest.approx(result.metrics["accuracy"].mean, abs=0.003)
+
+
+def test_scores_are_in_the_metric_that_learners_aim_for(capsys: Output) -> None:
+    asked = {"learner": "pillar:steps=10", "epsilon": 0.5, "seeds": 1, "imbalance": 10, "metric": "balanced_accuracy"}
+    found = explain([make_spec(asked, "the test")], device="cpu", plugins=registry.load())
+    (one,) = found.learners
+    result = run(make_spec(asked, "the test"), device="cpu")
+    free = run(make_spec({**asked, "learner": "non-private", "epsilon": "inf"}, "the test"), device="cpu")
+    assert one.private.mean == pytest.approx(result.metrics["balanced_accuracy"].mean)
+    assert one.private.mean != pytest.approx(result.metrics["accuracy"].mean)
+    assert found.score.mean == pytest.approx(free.metrics["balanced_accuracy"].mean)
+    steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
+    assert one.private.mean + sum(steps) + one.rest.mean == pytest.approx(found.score.mean)
+    _show(found, [], Console())
+    assert "balanced accuracy in percent" in capsys.readouterr().out
+    assert figure(found).axes[0].get_xlabel() == "balanced accuracy (%)"
+
+
+def test_a_metric_of_two_classes_is_refused_where_there_are_more() -> None:
+    spec = make_spec({"learner": "pillar", "metric": "auroc", "seeds": 1}, "the test")
+    with pytest.raises(SpecError, match="Expected two classes with metric auroc, and 'digits' has 10"):
+        explain([spec], device="cpu", plugins=registry.load())
+
+
+def test_files_from_before_scores_had_a_metric_are_read(explained: Explanation) -> None:
+    older = explained.model_dump_json().replace('"score":', '"accuracy":')
+    assert older.count('"accuracy":') > 5
+    assert Explanation.model_validate_json(older) == explained
 
 
 def test_what_a_learner_does_not_have_does_not_apply(explained: Explanation) -> None:
@@ -78,8 +106,8 @@ def test_every_seed_of_data_that_are_drawn_is_explained_on_its_own() -> None:
         run(make_spec({**asked, "seeds": 2, "epsilon": "inf", **other}, "the test"), device="cpu").metrics["accuracy"]
         for other in ({}, {"learner": "non-private"})
     )
-    assert found.accuracy == ceiling
-    assert lifts(one)["noise"].accuracy.mean == pytest.approx(free.mean, abs=0.01)
+    assert found.score == ceiling
+    assert lifts(one)["noise"].score.mean == pytest.approx(free.mean, abs=0.01)
     steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
     assert one.private.mean + sum(steps) + one.rest.mean == pytest.approx(ceiling.mean)
 
@@ -100,7 +128,7 @@ def test_tuning_is_a_rung_of_its_own_where_it_is_asked_for() -> None:
     assert one.digest == run(specs[0][0], device="cpu").digest
     assert one.private.mean + lift.points.mean == pytest.approx(run(specs[1][0], device="cpu").metrics["accuracy"].mean)
     steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
-    assert one.private.mean + sum(steps) + one.rest.mean == pytest.approx(found.accuracy.mean)
+    assert one.private.mean + sum(steps) + one.rest.mean == pytest.approx(found.score.mean)
 
 
 @pytest.mark.parametrize("learner", ["public-only", "non-private", "dp-sgd"])

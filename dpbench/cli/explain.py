@@ -13,6 +13,7 @@ from dpbench.cli import flags
 from dpbench.cli.output import check_outputs, report_interrupt, write_record
 from dpbench.cli.request import split_components
 from dpbench.errors import SpecError
+from dpbench.records.metrics import TITLES
 from dpbench.records.spec import make_spec
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def explain(
     train_fraction: flags.TrainFraction = None,
     imbalance: flags.Imbalance = None,
     unit: flags.Unit = None,
+    metric: flags.Metric = None,
     split_seed: flags.SplitSeed = None,
     allow_overlap: flags.AllowOverlap = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds: 3 means 0 to 2.")] = 3,
@@ -59,7 +61,8 @@ def explain(
     given = {
         "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta, "accountant": accountant,
         "public_fraction": public_fraction, "public_dataset": public_dataset, "train_fraction": train_fraction,
-        "imbalance": imbalance, "unit": unit, "split_seed": split_seed, "allow_overlap": allow_overlap,
+        "imbalance": imbalance, "unit": unit, "metric": metric, "split_seed": split_seed,
+        "allow_overlap": allow_overlap,
     }  # fmt: skip
     values = {key: value for key, value in given.items() if value is not None}
 
@@ -107,16 +110,17 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
         f"{found.test:,} test examples, ε {spec.epsilon:g}, {len(spec.seeds)} seed(s)",
         soft_wrap=True,
     )
-    first = found.learners[0]
+    first, scored = found.learners[0], f"{TITLES[found.metric].lower()} in percent"
     stages = [lift.stage for lift in first.ladder if lift.stage != "tuning" or lift.points is not None]
     headings = ["private", *stages, "rest", found.ceiling.name]
-    ladder = Table(Column("learner", no_wrap=True), *headings, title="Steps added one after another", box=None)
-    alone = Table("learner", *[lift.stage for lift in first.alone], title="Each step on its own", box=None)
+    titles = f"Steps added one after another, {scored}", f"Each step on its own, {scored}"
+    ladder = Table(Column("learner", no_wrap=True), *headings, title=titles[0], box=None)
+    alone = Table("learner", *[lift.stage for lift in first.alone], title=titles[1], box=None)
     for one in found.learners:
         cells = [_points(lift) for lift in one.ladder if lift.stage in stages]
         ladder.add_row(
             one.learner.name, f"{100 * one.private.mean:.2f}", *cells, _signed(one.rest),
-            f"{100 * found.accuracy.mean:.2f}",
+            f"{100 * found.score.mean:.2f}",
         )  # fmt: skip
         alone.add_row(one.learner.name, *(_points(lift) for lift in one.alone))
     console.print(ladder, alone, _steps(found))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpbench.records.metrics import TITLES
 from dpbench.studies.explain.explanation import Explanation, LearnerExplanation
 from dpbench.support.charts import BLUE, GREY, VERMILLION, write_chart
 
@@ -25,7 +26,7 @@ def write_plot(explanation: Explanation, file: Path) -> None:
 
 
 def stairs(one: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
-    """Yield what is lifted with the accuracy before and after, in percent; the last is the rest, up to the ceiling."""
+    """Yield what is lifted with the score before and after, in percent; the last is the rest, up to the ceiling."""
     at = 100 * one.private.mean
     for lift in one.ladder:
         if lift.points is not None:
@@ -45,13 +46,14 @@ def figure(explanation: Explanation, *, titled: bool = True) -> Figure:
     if titled:
         drawn.suptitle(_title(explanation), parse_math=False)
     low = min(min(before, after) for one in learners for _, before, after in stairs(one))
-    ceiling = 100 * explanation.accuracy.mean
+    ceiling = 100 * explanation.score.mean
     high = max(ceiling, *(max(before, after) for one in learners for _, before, after in stairs(one)))
     left = low - 0.25 * (high - low) - 1
     for row, one in enumerate(learners):
         _row(axes, row, one, left)
     axes.axvline(ceiling, color="black", linestyle="--", linewidth=1)
-    axes.set(xlim=(left, high + 0.12 * (high - low) + 0.5), xlabel="accuracy (%)", ylim=(len(learners) - 0.45, -0.55))
+    axes.set(xlim=(left, high + 0.12 * (high - low) + 0.5), ylim=(len(learners) - 0.45, -0.55))
+    axes.set_xlabel(f"{TITLES[explanation.metric].lower()} (%)")
     axes.set_yticks(range(len(learners)), labels=[one.learner.name for one in learners])
     axes.grid(visible=False, axis="y")
     _legend(axes, explanation)
@@ -86,6 +88,6 @@ def _legend(axes: Axes, explanation: Explanation) -> None:
     used = {name for one in explanation.learners for name, _, _ in stairs(one)}
     handles: list[Patch | Line2D] = [Patch(color="#DDDDDD", label="private")]
     handles += [Patch(color=colour, label=name) for name, colour in COLOURS.items() if name in used]
-    ceiling = f"{explanation.ceiling.name} {100 * explanation.accuracy.mean:.1f}"
+    ceiling = f"{explanation.ceiling.name} {100 * explanation.score.mean:.1f}"
     handles.append(Line2D([], [], color="black", linestyle="--", linewidth=1, label=ceiling))
     axes.figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from dpbench.records import storage
+from dpbench.records.metrics import RankMetric
 from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin, Interval
 from dpbench.records.spec import Spec
@@ -17,16 +18,19 @@ STAGES: tuple[Stage, ...] = ("tuning", "noise", "clipping", "projection", "steps
 GUARANTEE: Literal["none: reads private data without noise"] = "none: reads private data without noise"
 
 
+Score = Field(validation_alias=AliasChoices("score", "accuracy"))  # which it always was in older files
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Lift(_Record):
-    """One thing lifted: the accuracy without it, and how much that is more than before."""
+    """One thing lifted: what the run scores without it, and how much that is more than before."""
 
     stage: Stage
-    accuracy: Interval | None  # None where it does not apply
-    points: Interval | None  # a difference of accuracies, paired by seeds
+    score: Interval | None = Score  # None where it does not apply
+    points: Interval | None  # a difference of scores, paired by seeds
     why: str = ""  # it does not apply; or what was lifted
 
 
@@ -60,7 +64,7 @@ class LearnerExplanation(_Record):
 
 
 class Explanation(_Record):
-    """Several learners on one protocol, under one ceiling."""
+    """Several learners on one protocol, under one ceiling; all scores are in the protocol's metric."""
 
     kind: Literal["explanation"] = "explanation"
     schema_version: Literal[1] = 1
@@ -71,12 +75,17 @@ class Explanation(_Record):
     public: int
     test: int
     ceiling: Component
-    accuracy: Interval  # of the ceiling
+    score: Interval = Score  # of the ceiling
     learners: tuple[LearnerExplanation, ...]
     digests: dict[str, str]  # of the data
     seconds: float
     components: dict[str, ComponentOrigin]
     provenance: dict[str, Any]
+
+    @property
+    def metric(self) -> RankMetric:
+        """What was scored: the metric that learners were told to aim for."""
+        return self.specs[0].metric
 
     def write(self, folder: Path) -> Path:
         """Write the explanation into a marked folder below `folder`, atomically, and return the file.

@@ -2,7 +2,8 @@
 
 From the private run upwards: tuning (its settings chosen by public labels, if asked for), noise, clipping, projection
 (k = all), too few steps (four times as many). What is left to the ceiling is the rest: what the ceiling's loss, penalty
-and features are better at. Each difference is paired by seeds, and together they are the price of privacy, in accuracy.
+and features are better at. Each difference is paired by seeds, and together they are the price of privacy, in the
+metric that learners aim for.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 
 from dpbench.api import Learner
 from dpbench.errors import ComponentFailed, SpecError
+from dpbench.harness import scoring
 from dpbench.harness.fit import fit, fit_learner
 from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.plans import plan_of
@@ -28,7 +30,7 @@ from dpbench.privacy.binding import bind
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.curator import handle_of
-from dpbench.records.result import interval
+from dpbench.records.result import SeedResult, interval
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import write_component
@@ -71,7 +73,7 @@ def explain(
     first = prepared[0]
     seeds = first.spec.seeds[:1] if _alike(first) else first.spec.seeds
     ceiling = run(_without_privacy(specs[0], seeds, plugins), device=device, plugins=plugins, shared=shared)
-    tops = [one.accuracy for one in ceiling.seeds]
+    tops = [_own_metric(first, one) for one in ceiling.seeds]
     found = []
     with progress.meter("Lifting", len(specs)) as advance:
         for number, one in enumerate(prepared):
@@ -80,7 +82,7 @@ def explain(
     return Explanation(
         digest=canonical_digest([spec.digest for spec in (*specs, *tuned)]), specs=tuple(one.spec for one in prepared),
         private=first.roles.task.size, public=len(first.roles.public.x), test=len(first.test.y),
-        ceiling=ceiling.spec.learner, accuracy=interval(tops), learners=tuple(found), digests=first.roles.digests,
+        ceiling=ceiling.spec.learner, score=interval(tops), learners=tuple(found), digests=first.roles.digests,
         seconds=time.monotonic() - began, components=origins_of(first.parts),
         provenance=first.provenance,
     )  # fmt: skip
@@ -96,6 +98,9 @@ def _checked(prepared: PreparedRun) -> PreparedRun:
     for one in privacy.releases:
         if not one.gaussian:
             raise refuse_other_question(one.name)
+    spec, classes = prepared.spec, prepared.roles.task.classes
+    if spec.metric == "auroc" and classes != 2:
+        raise SpecError(f"Expected two classes with metric auroc, and {spec.dataset.name!r} has {classes}.")
     return prepared
 
 
@@ -121,38 +126,41 @@ def _explained(default: PreparedRun, tuned: PreparedRun | None, tops: list[float
     started = private if tuned is None else _private(tuned)
     world = LiftedFits(base)
     ladder = [_asked(tuned, private, started)]
-    accuracy, kept, learner = started, Protection(True, True), base.parts.learner
+    scores, kept, learner = started, Protection(True, True), base.parts.learner
     for stage in LIFTED:
         try:
             higher, less, said = _lift(stage, learner, kept, base)
-            reached = world.accuracies(higher, less)
+            reached = world.scores(higher, less)
         except (SpecError, ComponentFailed) as error:
-            ladder.append(Lift(stage=stage, accuracy=None, points=None, why=str(error)))
+            ladder.append(Lift(stage=stage, score=None, points=None, why=str(error)))
             continue
-        ladder.append(_lifted(stage, accuracy, reached, said))
-        learner, kept, accuracy = higher, less, reached
+        ladder.append(_lifted(stage, scores, reached, said))
+        learner, kept, scores = higher, less, reached
     steps: list[Step] = []
-    paired = world.accuracies(
-        base.parts.learner, Protection(True, True), steps
-    )  # whose noise is that of each thing lifted alone
+    whole = Protection(True, True)
+    paired = world.scores(base.parts.learner, whole, steps)  # whose noise is that of each thing lifted alone
     alone = tuple(_alone(stage, base, world, paired) for stage in LIFTED)
     plan, size, units = base.privacy.releases, base.roles.task.size, bool(base.spec.unit)
-    ceiling = tops if len(tops) == len(accuracy) else tops * len(accuracy)
+    ceiling = tops if len(tops) == len(scores) else tops * len(scores)
     return LearnerExplanation(
         learner=write_component(base.parts.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=interval(private), ladder=tuple(ladder), alone=alone,
-        rest=interval([top - one for top, one in zip(ceiling, accuracy, strict=True)]),
+        rest=interval([top - one for top, one in zip(ceiling, scores, strict=True)]),
         signals=tuple(signals(steps, plan, sigmas(plan, base.privacy.sigma), size, units=units)),
     )  # fmt: skip
 
 
+def _own_metric(prepared: PreparedRun, seed: SeedResult) -> float:
+    return float(getattr(seed, prepared.spec.metric))
+
+
 def _private(prepared: PreparedRun) -> list[float]:
-    return [fit(prepared, seed).accuracy for seed in prepared.spec.seeds]
+    return [_own_metric(prepared, fit(prepared, seed)) for seed in prepared.spec.seeds]
 
 
 def _asked(tuned: PreparedRun | None, before: list[float], after: list[float]) -> Lift:
     if tuned is None:
-        return Lift(stage="tuning", accuracy=None, points=None, why="Not measured; add --tune.")
+        return Lift(stage="tuning", score=None, points=None, why="Not measured; add --tune.")
     assert tuned.selection is not None
     return _lifted("tuning", before, after, f"Settings chosen by public labels: {tuned.selection.chosen}.")
 
@@ -160,14 +168,14 @@ def _asked(tuned: PreparedRun | None, before: list[float], after: list[float]) -
 def _alone(stage: Stage, base: PreparedRun, world: LiftedFits, started: list[float]) -> Lift:
     try:
         learner, kept, said = _lift(stage, base.parts.learner, Protection(True, True), base)
-        return _lifted(stage, started, world.accuracies(learner, kept), said)
+        return _lifted(stage, started, world.scores(learner, kept), said)
     except (SpecError, ComponentFailed) as error:
-        return Lift(stage=stage, accuracy=None, points=None, why=str(error))
+        return Lift(stage=stage, score=None, points=None, why=str(error))
 
 
 def _lifted(stage: Stage, before: Sequence[float], after: Sequence[float], said: str) -> Lift:
     gained = [one - other for one, other in zip(after, before, strict=True)]
-    return Lift(stage=stage, accuracy=interval(after), points=interval(gained), why=said)
+    return Lift(stage=stage, score=interval(after), points=interval(gained), why=said)
 
 
 def _lift(stage: Stage, learner: Learner, kept: Protection, base: PreparedRun) -> tuple[Learner, Protection, str]:
@@ -207,18 +215,18 @@ class LiftedFits:
 
     base: PreparedRun
 
-    def accuracies(self, learner: Learner, kept: Protection, steps: list[Step] | None = None) -> list[float]:
-        """Return the accuracy of each seed, and put the first one's sums into `steps`, if given.
+    def scores(self, learner: Learner, kept: Protection, steps: list[Step] | None = None) -> list[float]:
+        """Return what each seed scores, and put the first one's sums into `steps`, if given.
 
         A fit that draws nothing, on data that are not drawn, is the same for all.
         Row seeds, `Chunk.seeds`, do not count as drawing: a learner that uses them draws where it starts as well.
         """
         seeds = self.base.spec.seeds
-        first, drew = self._accuracy(learner, kept, seeds[0], steps)
+        first, drew = self._score(learner, kept, seeds[0], steps)
         again = drew or not _alike(self.base)
-        return [first, *(self._accuracy(learner, kept, seed)[0] if again else first for seed in seeds[1:])]
+        return [first, *(self._score(learner, kept, seed)[0] if again else first for seed in seeds[1:])]
 
-    def _accuracy(
+    def _score(
         self, learner: Learner, kept: Protection, seed: int, steps: list[Step] | None = None
     ) -> tuple[float, bool]:
         base = prepare_seed(self.base, seed)
@@ -236,4 +244,4 @@ class LiftedFits:
         scores = predict_isolated(learner, who("predict"), predict, base.test.x, task)
         sampled = any(release.sample_rate < 1 for release in plan)
         drew = kept.noise or sampled or not randomness.initialisation.get_state().equal(start)
-        return float((scores.argmax(1) == base.test.y).mean()), drew
+        return float(scoring.score(scores, base.test.y)[base.spec.metric]), drew

@@ -17,7 +17,9 @@ from dpbench.board.folder import ResultFile, boards_of, content_of, locate_resul
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.review import review
 from dpbench.errors import Complaint, MalformedFile, SpecError
+from dpbench.harness.run import run
 from dpbench.records.board import find_board
+from dpbench.records.spec import make_spec
 from tests import boards
 from tests.readme import ROOT
 
@@ -205,6 +207,25 @@ def test_a_result_of_a_figure_is_checked_without_a_board(
     assert complaints(root, known) == []
     (checked,) = review(root, known).results
     assert checked.stored.board is None
+
+
+def test_a_figure_whose_seeds_draw_their_own_data_passes_and_its_first_seed_has_the_stated_classes(
+    tmp_path: Path, known: Expectations
+) -> None:
+    spec = {"learner": "class-means:k=2", "dataset": "theory-lowrank:n=200,m=30,d=8,k=2,test=200", "seeds": 2}
+    with boards.clean_commit():
+        result = run(make_spec(spec, "the test"), device="cpu")
+    there = {max(seed.evidence.there) for seed in result.seeds if seed.evidence}
+    assert len(there) == 2  # the seeds differ
+    root = made(tmp_path)
+    place = root / "figures" / "sweep" / result.file_name
+    place.parent.mkdir(parents=True)
+    result.write(place.parent)
+    assert complaints(root, known) == []
+    content = json.loads(place.read_text(encoding="utf-8"))
+    content["task"]["largest"] = 0.9
+    place.write_text(json.dumps(content), encoding="utf-8")
+    assert any("0.9 of the test split in the largest class" in one.said for one in complaints(root, known))
 
 
 def test_the_plot_of_a_figure_lies_beside_its_results_and_nothing_else_does(

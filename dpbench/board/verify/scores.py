@@ -26,6 +26,19 @@ def check_scores(result: Result) -> Wrong:
         for field, said in itertools.chain(*checks):
             yield f"seeds.{number}.{field}", said
     yield from _metrics(result)
+    yield from _largest(result)
+
+
+def _largest(result: Result) -> Wrong:
+    """Yield the share of the largest class if the first seed's confusion matrix has another: others may draw their own.
+
+    That they do not, where all have the same data, is asked by `check_guesses`.
+    """
+    stated = result.task.largest
+    for kept in (seed.evidence for seed in result.seeds[:1]):
+        if kept is not None and kept.size == result.task.test and not close(max(kept.there) / kept.size, stated):
+            said = f"expected {stated:.6g} of the test split in the largest class, got {max(kept.there)}"
+            yield "seeds.0.confusion", said
 
 
 def check_guesses(result: Result) -> Wrong:

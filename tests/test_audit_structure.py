@@ -14,6 +14,7 @@ from dpbench.audit.noise_log import LAST_BIT, NoiseLog, StandardNoise
 from dpbench.audit.samples import Samples
 from dpbench.audit.sensitivity import Replays
 from dpbench.audit.shape import TAIL, check_shape
+from dpbench.audit.spread import Spread
 from dpbench.harness.prepare import PreparedRun, prepare
 from dpbench.records.audit import Audit, Check
 from dpbench.records.spec import make_spec
@@ -124,6 +125,25 @@ def test_an_extreme_is_corrected_for_how_many_there_are() -> None:
     (alone,), (among,) = one.test("alone"), many.test("among")
     assert among.p == pytest.approx(1_000 * alone.p)
     assert not list(Extreme().test("nothing"))
+
+
+def test_noise_that_floats_round_to_nothing_is_no_surprise_among_a_million_and_less_than_they_round_is() -> None:
+    """A canary's sum is 1: beside it, noise of less than half a float's last bit is 0, once in about 30 such fits."""
+    sigma = 0.6
+    exact = np.random.default_rng(0).normal(size=10**6)
+    exact[0] = 1e-9
+    answers = (1 + sigma * exact).astype(np.float32)
+    noise, coarse = (answers.astype(float) - 1) / sigma, np.abs(answers) * LAST_BIT / sigma
+
+    def least_p(part: np.ndarray, coarse: np.ndarray | float) -> float:
+        spread = Spread("", zeros=False)
+        spread.add("sum", 0, part, coarse)
+        return min(one.p for one in spread.checks() if "coordinate by coordinate" in one.name)
+
+    assert noise[0] == 0
+    assert least_p(noise, coarse) > 0.01
+    assert least_p(noise, 0.0) == 0  # of numbers that are not rounded
+    assert least_p(np.where(np.arange(10**6) < 10, 0.0, exact), coarse) < 1e-6  # ten coordinates without noise
 
 
 def test_normal_numbers_fail_the_test_of_their_tails_no_more_often_than_it_says() -> None:

@@ -36,12 +36,16 @@ class Extreme:
         if found.size:
             self.add(math.erfc(float(found.max()) / math.sqrt(2)), numbers, found.size)
 
-    def add_squares(self, sums: np.ndarray, numbers: int) -> None:
-        """Add sums of so many squared standard normals each: too large or too small."""
+    def add_squares(self, sums: np.ndarray, numbers: int, coarse: float = 0.0) -> None:
+        """Add sums of so many squared standard normals each: too large or too small.
+
+        Each sum is known to half of `coarse`, as a length: what floats round to 0 may have been as long as that.
+        """
         from scipy.special import chdtr, chdtrc
 
         if sums.size:
-            above, below = float(chdtrc(numbers, sums.max())), float(chdtr(numbers, sums.min()))
+            least = (math.sqrt(float(sums.min())) + coarse / 2) ** 2
+            above, below = float(chdtrc(numbers, sums.max())), float(chdtr(numbers, least))
             self.add(min(1.0, 2 * min(above, below)), numbers, sums.size)
 
     def add_counts(self, found: np.ndarray, expected: np.ndarray, numbers: int) -> None:

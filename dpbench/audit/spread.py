@@ -27,6 +27,7 @@ class Spread:
         self._squares: dict[tuple[object, ...], np.ndarray] = {}
         self._near: dict[tuple[object, ...], np.ndarray] = {}
         self._steps: defaultdict[tuple[object, ...], list[float]] = defaultdict(list)
+        self._coarsest: defaultdict[tuple[object, ...], float] = defaultdict(float)
 
     def add(self, release: str, block: int, part: np.ndarray, coarse: np.ndarray | float) -> None:
         """Add one block of noise, and how coarse the floats are that it came in, both in standard deviations."""
@@ -34,6 +35,7 @@ class Spread:
         squares = np.square(part)
         self._steps[key].append(float(squares.sum()))
         self._squares[key] = self._squares[key] + squares if key in self._squares else squares
+        self._coarsest[key] = max(self._coarsest[key], float(np.max(coarse, initial=0.0)))
         if self._zeros:
             self._count_zeros(key, part, coarse)
 
@@ -54,7 +56,8 @@ class Spread:
         for key, squares in self._squares.items():
             steps = np.array(self._steps[key])
             for kind, sums, each in group_coordinates(squares):
-                sizes[kind].add_squares(sums, each * len(steps))
+                numbers = each * len(steps)  # one of a million may be rounded to 0; no two of a group will
+                sizes[kind].add_squares(sums, numbers, self._coarsest[key] if numbers == 1 else 0.0)
             add_differences(unequal["coordinate"], squares.ravel(), len(steps))
             add_differences(unequal["step"], steps, squares.size)
             for sums, each in group_steps(steps):

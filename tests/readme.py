@@ -269,7 +269,7 @@ LADDERS = {
     "ham10000-lesion-lite0-128": "Skin lesions, ε for a lesion",
     "ham10000-image-lite0-128": "Skin lesions, ε for an image",
 }
-OTHERS = ("cifar10-randp", "cifar10-lite012", "gtsrb-track-lite0-128", "gtsrb-image-lite0-128")
+OTHERS = ("cifar10-randp", "cifar10-patches-randp", "cifar10-lite012", "gtsrb-track-lite0-128", "gtsrb-image-lite0-128")
 
 
 def compute_table() -> str:

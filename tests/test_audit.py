@@ -11,11 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from dpbench.api import PublicData
 from dpbench.audit.audit_fit import audit, audit_of
+from dpbench.audit.auditing_curator import _check
 from dpbench.audit.figures import compute_figures
 from dpbench.cli import main
 from dpbench.errors import NotReproducible, PrivacyError, SpecError
@@ -25,6 +27,7 @@ from dpbench.harness.run import run
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.witness import Canaries, SumObservation, Witness
+from dpbench.privacy.mechanisms.choice.replay import ChoiceCounts
 from dpbench.records.audit import Audit
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
@@ -90,6 +93,16 @@ def test_audits_of_several_seeds_draw_noise_of_other_seeds_that_no_two_of_them_s
         audit_of(prepared("class-means"), seed, CANARIES)
     assert min(map(len, drawn.values())) > 2
     assert not drawn[0] & drawn[1]
+
+
+@pytest.mark.parametrize("chances", [(0.9997, 1.5e-4, 1.5e-4), (0.5, 0.3, 0.2)])
+def test_honest_choices_are_doubted_no_more_often_than_stated(chances: tuple[float, ...]) -> None:
+    """Of candidates that are hardly ever chosen, too: by chi-square, two draws where 0.2 are expected had p = 6e-5."""
+    found = np.random.default_rng(0).multinomial(600, chances, size=4_000)
+    ps = np.array([_check("law", ChoiceCounts("", one, np.array(chances))).p for one in found])
+    for level in (0.1, 0.01, 1e-3):
+        assert (ps < level).mean() <= level + 3 * math.sqrt(level / len(ps))
+    assert _check("law", ChoiceCounts("", np.array([300, 300, 0]), np.array([0.8, 0.1, 0.1]))).p < 1e-9
 
 
 def test_figures_follow_from_the_statistics_in_the_file(tmp_path: Path) -> None:

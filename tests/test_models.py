@@ -96,7 +96,7 @@ def test_a_model_that_is_fitted_again_names_its_result(tmp_path: Path) -> None:
 
 def test_a_card_says_what_may_be_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     research = dpbench.run("class-means:k=5", seeds=1, out=tmp_path).model().card
-    assert not research.private and "its noise follows from seed 0" in research.statement
+    assert not research.private and "anyone who knows seed 0 can subtract its noise" in research.statement
     ceiling = dpbench.run("non-private", seeds=1, out=tmp_path).model().card
     assert not ceiling.private and "fitted without noise" in ceiling.statement
     public = dpbench.run("public-only", seeds=1, public_labels=True, out=tmp_path).model().card
@@ -104,7 +104,8 @@ def test_a_card_says_what_may_be_published(tmp_path: Path, monkeypatch: pytest.M
     said = dict(research.lines())
     assert said["result"] == research.spec.digest and "ε 0.99" in said["guarantee"] and "digits" in said["data"]
     secure = research.model_copy(update={"privacy": research.privacy.model_copy(update={"rng": "secure"})})
-    assert secure.private and "δ 1e-05)-differentially private" in secure.statement
+    assert secure.private and "δ 1e-05)-differentially private for one image (add-or" in secure.statement
+    assert said["private data"] == "1,294 images" and "for one image by pld" in said["guarantee"]
     searched = secure.model_copy(update={"selection": "private-unaccounted"})
     assert not searched.private and "outside ε" in searched.statement
 

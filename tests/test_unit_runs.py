@@ -17,7 +17,10 @@ from dpbench.analysis.reader import StoredResult
 from dpbench.board.verify.declarations import check_task
 from dpbench.cli.tune import command_of
 from dpbench.errors import SpecError
+from dpbench.harness.fit import fit_seed
+from dpbench.harness.prepare import prepare
 from dpbench.harness.run import run
+from dpbench.models.model import Model
 from dpbench.records.board import find_board
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
@@ -57,6 +60,22 @@ def with_wards() -> Registry:
 def ran(learner: str, **values: Any) -> Result:
     spec = make_spec({"learner": learner, "dataset": "wards", "seeds": 1, **values}, "a test")
     return run(spec, device="cpu", plugins=with_wards())
+
+
+@pytest.mark.parametrize(
+    ("unit", "whose", "private"),
+    [
+        ("patient", "for one patient", "1,088 patients (1,303 images)"),
+        ("image", "for one image", "1,303 images. ε is stated"),
+    ],
+)
+def test_a_model_says_whose_epsilon_it_has_and_what_it_is_for_a_patient(unit: str, whose: str, private: str) -> None:
+    spec = make_spec({"learner": "class-means:k=5", "dataset": "wards", "seeds": 1, "unit": unit}, "a test")
+    prepared = prepare(spec, device="cpu", plugins=with_wards())
+    card = Model.of(prepared, fit_seed(prepared, 0)).card
+    said = dict(card.lines())
+    assert whose in said["guarantee"] and said["private data"].startswith(private)
+    assert ("Add --unit patient" in said["private data"]) is (unit == "image")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ from dpbench.privacy.mechanisms.replay import Neighbours
 from dpbench.privacy.mechanisms.table import audit_of
 from dpbench.records.audit import Check
 
-FEWEST = 5  # draws that a candidate of a chi-square test should have
 ANSWERS, STEPS = 100, 20  # that other seeds are asked for in each release, and how many each at most
 NUMBERS = 4_000_000  # that these answers have together, at most, unless two have more
 OWN = 400  # coordinates of an answer on which canaries are attacked, too: scores of fewer are not nearly normal
@@ -184,11 +183,9 @@ def listen(curator: LedgerCurator, ears: FitEvidence) -> Curator:
 
 
 def _check(name: str, drawn: ChoiceCounts) -> Check:
-    """Return the chance of counts as far from what is expected; candidates that few draws should have are one."""
-    from scipy.stats import chi2
+    """Return the chance of counts as far from what is expected: of each candidate's binomial, for all of them."""
+    from scipy.stats import binom
 
-    expected = drawn.chances * drawn.found.sum()
-    many = expected >= FEWEST
-    pairs = [*zip(drawn.found[many], expected[many], strict=True), (drawn.found[~many].sum(), expected[~many].sum())]
-    terms = [(count - mean) ** 2 / max(mean, 1e-3) for count, mean in pairs if count or mean]
-    return Check(name=name, p=float(chi2.sf(sum(terms), max(1, len(terms) - 1))))
+    draws, chances = int(drawn.found.sum()), np.clip(drawn.chances, 0.0, 1.0)
+    tails = np.minimum(binom.cdf(drawn.found, draws, chances), binom.sf(drawn.found - 1, draws, chances))
+    return Check(name=name, p=min(1.0, 2 * len(chances) * float(tails.min())))

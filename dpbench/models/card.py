@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.records.protocol import Component
-from dpbench.records.result import ComponentOrigin, Result
+from dpbench.records.result import ComponentOrigin, Result, UnitFacts
 from dpbench.records.search import SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy
@@ -43,6 +43,8 @@ class Card(_Record):
     selection: SelectionRule
     seed: int
     privacy: Privacy
+    private_size: int | None = None  # private images, or units where epsilon is stated for one; None in older files
+    units: UnitFacts | None = Field(default=None, exclude_if=lambda value: value is None)  # where the dataset knows
     classes: tuple[str, ...]
     mode: str  # of its images, as PIL names it: others are converted
     example_shape: tuple[int, ...]
@@ -74,9 +76,20 @@ class Card(_Record):
         guarantee = f"(ε {self.privacy.epsilon:.4g}, δ {self.privacy.delta:g})"
         of = "the whole search for its settings" if self.privacy.repeats else "this one fit"
         return (
-            f"{guarantee}-differentially private, {self.privacy.adjacency} of one example, for {of}. What other "
+            f"{guarantee}-differentially private for one {self._unit} ({self.privacy.adjacency}), of {of}. What other "
             "fits of the same private data give, other seeds among them, adds to that."
         )
+
+    @property
+    def _unit(self) -> str:
+        return self.spec.unit or "image"
+
+    def _private(self) -> str:
+        """Return how many images or units are private, and what a guarantee of an image means for a unit."""
+        if self.units is None or not self.spec.unit:
+            whole = f"{self.private_size:,} images"
+            return f"{whole}. {self.units.remark}" if self.units is not None and self.units.remark else whole
+        return f"{self.units.count:,} {self.units.word}s ({self.units.images:,} images)"
 
     def _not_private(self) -> str | None:
         if self.privacy.plan and math.isinf(self.spec.epsilon):
@@ -85,8 +98,8 @@ class Card(_Record):
             return "its settings were chosen on private data, outside ε"
         if self.privacy.plan and self.privacy.rng == "research":
             return (
-                f"its noise follows from seed {self.seed} and can be taken away again (research RNG). "
-                "Run with --secure-rng for a model that may be"
+                f"anyone who knows seed {self.seed} can subtract its noise (research RNG). Train with --secure-rng to "
+                "publish it"
             )
         return None
 
@@ -99,9 +112,11 @@ class Card(_Record):
             ("privacy", self.statement),
             (
                 "guarantee",
-                f"ε {privacy.epsilon:.6g} by {privacy.accountant} ({other.lower:.4g} to {other.upper:.4g} by "
-                f"{other.accountant}), δ {privacy.delta:g}, {privacy.rng} RNG, {privacy.mechanism}",
+                f"ε {privacy.epsilon:.6g} for one {self._unit} by {privacy.accountant} ({other.lower:.4g} to "
+                f"{other.upper:.4g} by {other.accountant}), δ {privacy.delta:g}, {privacy.rng} RNG, "
+                f"{privacy.mechanism}",
             ),
+            *([] if self.private_size is None or not privacy.plan else [("private data", self._private())]),
             ("not covered", "; ".join(privacy.not_covered)),
             ("learner", f"{spec.learner.name}, seed {self.seed}, settings by {self.selection}"),
             ("settings", settings),

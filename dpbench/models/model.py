@@ -18,6 +18,7 @@ from dpbench.data import extraction
 from dpbench.data.concat import Concat, concatenate
 from dpbench.errors import DataError, DpbenchError, SpecError
 from dpbench.harness.fit import SeedFit
+from dpbench.harness.guarantee import unit_facts
 from dpbench.harness.prepare import PreparedRun, origins_of, prepare_seed
 from dpbench.harness.scoring import predict_all
 from dpbench.models import model_file as files
@@ -303,7 +304,11 @@ def _card(prepared: PreparedRun, fitted: SeedFit) -> Card:
     made = prepared.provenance
     return Card(
         spec=spec, settings=settings, selection=prepared.rule,
-        seed=fitted.result.seed, privacy=prepared.privacy, classes=parts.dataset.classes, mode=prepared.roles.mode(),
+        seed=fitted.result.seed, privacy=prepared.privacy, private_size=prepared.roles.task.size,
+        units=unit_facts(
+            prepared.roles.private_units, prepared.roles.unit, None if spec.unit else prepared.privacy
+        ),
+        classes=parts.dataset.classes, mode=prepared.roles.mode(),
         example_shape=prepared.roles.task.example_shape, extractors=tuple(map(_facts, of)), logits=parts.learner.logits,
         test=TestScore(
             examples=len(prepared.test.y), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions

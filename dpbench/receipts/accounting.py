@@ -368,10 +368,14 @@ def _loss(term: Term, adjacency: Adjacency, interval: float) -> Any:
 
 
 def _unsampled(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opinion | None:
-    """Return what Gaussian sums cost if every row were in every sample: an upper bound, whatever drew the samples."""
+    """Return what Gaussian sums cost if every row were in every sample: an upper bound, whatever drew the samples.
+
+    None where a row may be in a sample several times: it then moves the sum by several clips.
+    """
     import dp_accounting as dp
 
-    if not all(isinstance(one.leaf, Gaussian) for one in terms):
+    again = any(one.sampler == "fixed-size-with-replacement" for one in terms)
+    if again or not all(isinstance(one.leaf, Gaussian) for one in terms):
         return None
     precision = sum(one.times / one.leaf.sigma**2 for one in terms if isinstance(one.leaf, Gaussian))
     found = dp.get_epsilon_gaussian(1 / (_moved(adjacency) * math.sqrt(precision)), delta)

@@ -282,7 +282,8 @@ def _audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     audit = receipt.audit
     if audit is None:
         return
-    if audit.epsilon_lower is not None and audit.epsilon_lower > receipt.epsilon:
+    comparable = audit.delta is None or audit.delta >= receipt.delta  # a smaller delta has a larger epsilon
+    if comparable and audit.epsilon_lower is not None and audit.epsilon_lower > receipt.epsilon:
         sure = "" if audit.confidence is None else f" at a confidence of {audit.confidence:.4g}"
         yield Mismatch(
             "audit", f"{audit.method} found epsilon at least {audit.epsilon_lower:.4g}{sure}, and less is stated."

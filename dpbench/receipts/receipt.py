@@ -110,6 +110,7 @@ class AuditFigures(Record):
     """What an audit found."""
 
     epsilon_lower: float | None = Field(default=None, ge=0, description="a lower bound on epsilon, by attack")
+    delta: float | None = Field(default=None, ge=0, lt=1, description="of the lower bound; the receipt's if left out")
     confidence: float | None = Field(default=None, gt=0, lt=1, description="of the lower bound")
     method: Text = Field(description="what audited: dpbench.audit.foreign, or a paper")
     failed: tuple[Text, ...] = Field(default=(), description="tests that contradicted the statement")
@@ -128,8 +129,10 @@ class AuditFigures(Record):
         bound, failed = audit.figures.steinke, audit.figures.failed
         if bound is None:
             return cls(method="an audit by dpbench, without an attack", failed=failed)
-        method = f"an audit by dpbench, at delta {audit.delta:g}"
-        return cls(epsilon_lower=bound.epsilon, confidence=1 - SIGNIFICANCE, method=method, failed=failed)
+        sure = 1 - SIGNIFICANCE
+        return cls(
+            epsilon_lower=bound.epsilon, delta=audit.delta, confidence=sure, method="an audit by dpbench", failed=failed
+        )
 
 
 class Receipt(Record):

@@ -52,6 +52,17 @@ class UnitFacts(Record):
     largest_epsilon: float | None = None
     median_epsilon: float | None = None
 
+    @property
+    def remark(self) -> str:
+        """What an epsilon of one image means for whoever has several; empty where epsilon is a unit's or infinite."""
+        if self.largest_epsilon is None:
+            return ""
+        return (
+            f"ε is stated for one image, but the images belong to {self.count:,} {self.word}s. For the {self.word} "
+            f"with the most images ({self.largest}) ε is {self.largest_epsilon:.4g}; for the median one "
+            f"({self.median}) it is {self.median_epsilon:.4g}. Add --unit {self.word} to state ε for a {self.word}."
+        )
+
 
 class TaskFacts(Record):
     """What the run was about."""
@@ -178,13 +189,9 @@ class Result(Record):
     def _owned(self) -> list[str]:
         """Say where epsilon is an image's and people have several: theirs is another."""
         units = self.task.units
-        if units is None or self.spec.unit or not self.privacy.sigma or units.largest_epsilon is None:
+        if units is None or self.spec.unit or not self.privacy.sigma or not units.remark:
             return []
-        return [
-            f"ε is stated for one image, but the images belong to {units.count:,} {units.word}s. For the {units.word} "
-            f"with the most images ({units.largest}) ε is {units.largest_epsilon:.4g}; for the median one "
-            f"({units.median}) it is {units.median_epsilon:.4g}. Add --unit {units.word} to state ε for a {units.word}."
-        ]
+        return [units.remark]
 
     def _risky(self) -> list[str]:
         """Say where delta is so near 1/n that it allows as much as publishing half of a random row."""

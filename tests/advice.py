@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result
@@ -40,8 +41,8 @@ def table() -> str:
     titles: Mapping[Basis, str] = {"rehearsal": "with a rehearsal", "numbers": "without labels"}
     for basis, title in titles.items():
         found = assess(boards, basis)
-        lines += [_row(f"{one.dataset}, {title}", [one]) for one in found]
-        lines.append(_row(f"**all, {title}**", found))
+        lines += [_row(f"{one.dataset}, {title}", one) for one in found]
+        lines.append(_mean(f"**mean of the datasets, {title}**", found))
     return "\n".join(lines)
 
 
@@ -50,15 +51,21 @@ def coverage(found: Sequence[Assessment]) -> float:
     return sum(one.covered * one.results for one in found) / sum(one.results for one in found)
 
 
-def _row(title: str, found: Sequence[Assessment]) -> str:
-    results = sum(one.results for one in found)
-    error = sum(one.error * one.results for one in found) / results
-    width = sum(one.width * one.results for one in found) / results
-    regrets = [regret for one in found for regret in one.regrets]
+def _row(title: str, one: Assessment) -> str:
     cells = [
-        title, str(sum(one.boards for one in found)), f"{100 * coverage(found):.0f}% of {results}",
-        f"{error:.1f}", f"{width:.0f}",
-        f"{sum(regrets) / len(regrets):.1f} ({max(regrets):.1f})",
+        title, str(one.boards), f"{100 * one.covered:.0f}% of {one.results}", f"{one.error:.1f}", f"{one.width:.0f}",
+        f"{sum(one.regrets) / len(one.regrets):.1f} ({max(one.regrets):.1f})",
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _mean(title: str, found: Sequence[Assessment]) -> str:
+    """Return the row of a mean that counts every dataset the same, as predictions do."""
+    regrets = fmean(fmean(one.regrets) for one in found)
+    cells = [
+        title, str(sum(one.boards for one in found)), f"{100 * fmean(one.covered for one in found):.0f}%",
+        f"{fmean(one.error for one in found):.1f}", f"{fmean(one.width for one in found):.0f}",
+        f"{regrets:.1f} ({max(max(one.regrets) for one in found):.1f})",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 

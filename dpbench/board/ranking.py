@@ -1,4 +1,7 @@
-"""Ranks: entries that the paired test (`analysis.paired`) does not tell from the best of them share one.
+"""Ranks: one ends before the first entry that the paired test (`analysis.paired`) tells from its best.
+
+Entries are sorted by their mean, so an entry below that first one may be tied with the best as well, and is not
+called so: a lower rank alone is no significant difference.
 
 A board makes many comparisons, so ranks are corrected for their number: at each rank its best entry is compared with
 every entry below it, and Holm's method keeps the chance of any false difference in that family at 5%. The uncorrected
@@ -7,8 +10,8 @@ ranks, which take every comparison by itself, are kept beside them.
 Public labels can be worth more than private images, so an entry is compared with those that read no more than it does:
 entries that read no public labels among themselves, and entries that read them with all (`rank_groups`).
 
-What the correction does not cover: the best entry is the best on this test set, and was not named before. How often
-other test examples would have named another is `board.stability`.
+What the correction does not cover: the best entry is the best on this test set, and was not named before
+(`board.stability`); and test examples that belong together, as frames of one track do.
 """
 
 from __future__ import annotations
@@ -24,13 +27,15 @@ from dpbench.records.result import Result
 from dpbench.records.tolerance import CLOSE
 
 SENTENCE = (
-    "Entries are sorted by the mean of the board's metric over seeds. Entries that are statistically tied share a "
-    "rank, and a new rank starts at the first entry that is significantly worse than the best entry of the rank above "
-    "(1, 1, 3): a paired two-sided test at 5% over the same test examples and seeds, with Holm's correction for "
-    "comparing that best entry with every entry below it. The test is Student's t, whose variance is that over "
-    "examples plus that over seeds, less their interaction, which both contain; for metrics other than accuracy, "
-    "Student's t over paired seeds. Uncorrected ranks take each comparison by itself. Entries that read no public "
-    "labels are ranked among themselves, and entries that read them among all entries of the board."
+    "Entries are sorted by the mean of the board's metric over seeds. A new rank starts at the first entry that is "
+    "significantly worse than the best entry of the rank above (1, 1, 3), so entries of one rank are statistically "
+    "tied with its best, and a lower rank alone is no significant difference: a paired two-sided test at 5% over "
+    "the same test examples and seeds, with Holm's correction for comparing that best entry with every entry below "
+    "it. The test is Student's t, whose variance is that over examples plus that over seeds, less their "
+    "interaction, which both contain; for metrics other than accuracy, Student's t over paired seeds. Test examples "
+    "count as independent, which frames of one track are not. Uncorrected ranks take each comparison by itself. "
+    "Entries that read no public labels are ranked among themselves, and entries that read them among all entries "
+    "of the board."
 )
 
 

@@ -4,8 +4,9 @@ The test set is cut in half at random 1,000 times, without replacement and from 
 such entry has the mean of its correct answers over the examples of the half and over seeds; the same halves serve all
 entries. Counts are of whole answers, so every machine finds the same.
 
-What it says: whether a board of half the size would have named the same winner. What it does not say: how seeds of the
-fit matter, which stay as they are, and nothing of test sets from elsewhere. Only accuracy has one bit a test example;
+What it says: whether half of these test examples name the same winner. What it does not say: what other examples would
+have named, as halves inherit the luck of the whole (of two equal entries the one ahead wins three halves in four), and
+how seeds of the fit matter, which stay as they are. Only accuracy has one bit a test example;
 boards that rank by another metric have no stability.
 """
 

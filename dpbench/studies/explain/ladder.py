@@ -30,7 +30,7 @@ from dpbench.privacy.binding import bind
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.curator import handle_of
-from dpbench.records.result import SeedResult, interval
+from dpbench.records.result import Interval, SeedResult, interval
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import write_component
@@ -175,7 +175,12 @@ def _alone(stage: Stage, base: PreparedRun, world: LiftedFits, started: list[flo
 
 def _lifted(stage: Stage, before: Sequence[float], after: Sequence[float], said: str) -> Lift:
     gained = [one - other for one, other in zip(after, before, strict=True)]
-    return Lift(stage=stage, score=interval(after), points=interval(gained), why=said)
+    return Lift(stage=stage, score=_interval(after), points=_interval(gained), why=said)
+
+
+def _interval(values: Sequence[float]) -> Interval:
+    """Return mean and interval; fits that draw nothing are the same for all seeds, which says nothing of chance."""
+    return interval(values if len(set(values)) > 1 else values[:1])
 
 
 def _lift(stage: Stage, learner: Learner, kept: Protection, base: PreparedRun) -> tuple[Learner, Protection, str]:

@@ -19,10 +19,11 @@ GUIDE = "class-means"
 def collect() -> list[Experience]:
     """Return one entry a board, from its committed results.
 
-    The boards of HAM10000 are left out: learners there give up accuracy for balanced accuracy (`label_temperature`).
+    Boards of balanced accuracy are left out: learners there give up accuracy for it (`label_temperature`).
     """
-    found = [_of_board(folder) for folder in sorted(RESULTS.iterdir())]
-    return [one for one in found if one.accuracy and one.dataset != "ham10000"]
+    boards = {folder.name: [*map(Result.read, find_records(folder))] for folder in sorted(RESULTS.iterdir())}
+    found = (_of_board(board, results) for board, results in boards.items() if results[0].spec.metric == "accuracy")
+    return [one for one in found if one.accuracy]
 
 
 def written(boards: Sequence[Experience]) -> str:
@@ -70,14 +71,13 @@ def _mean(title: str, found: Sequence[Assessment]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _of_board(folder: Path) -> Experience:
-    results = [Result.read(file) for file in find_records(folder)]
+def _of_board(board: str, results: Sequence[Result]) -> Experience:
     private = [one for one in results if one.spec.learner.name in LEARNERS]
     first = private[0]
     defaults = [one for one in private if one.selection == "default"]
     assert all(math.isclose(one.spec.epsilon, first.spec.epsilon) for one in private)
     return Experience(
-        board=folder.name, dataset=first.spec.dataset.name, private=first.task.private, classes=len(first.task.classes),
+        board=board, dataset=first.spec.dataset.name, private=first.task.private, classes=len(first.task.classes),
         epsilon=first.spec.epsilon, rehearsal=_rehearsal(results),
         accuracy={one.spec.learner.name: _score(one) for one in defaults},
     )  # fmt: skip

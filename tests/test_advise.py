@@ -142,7 +142,7 @@ def test_intervals_hold_on_data_sets_that_were_left_out(basis: Any) -> None:
 def test_the_pick_is_within_a_point_of_the_best_on_average(basis: Any) -> None:
     found = assess(read_experience(), basis)
     assert np.mean([regret for one in found for regret in one.regrets]) < 1
-    most = {"pneumonia": 3.1, "gtsrb": 7.0, "fashion-mnist": 1.5}  # other children; 43 classes, others ten
+    most = {"pneumonia": 3.1, "gtsrb": 7.0, "fashion-mnist": 1.5, "cifar10": 1.6}  # other children; 43 classes, not ten
     assert all(max(one.regrets) < most.get(one.dataset, 1.3) for one in found)
 
 

@@ -70,7 +70,7 @@ def test_verify_names_file_and_field_and_fails(root: Path, capsys: Captured) -> 
     (failed,) = [line for line in lines if line.startswith(f"FAILED results/tiny/{file.name}: ")]
     assert "privacy.epsilon: changed after the result was written" in failed
     assert "FAILED results/tiny/notes.txt: file: expected results alone" in lines[-2]
-    assert lines[-1] == "4 results, 1 failed, 1 else"
+    assert lines[-1] == "4 results, 1 failed; 1 other file failed"
 
 
 def test_verify_of_one_file_looks_at_that_alone(root: Path, tmp_path: Path, capsys: Captured) -> None:

@@ -349,7 +349,7 @@ def test_the_command_exits_with_one_where_a_receipt_does_not_fit(
     good = written().write(tmp_path / "a.json")
     bad = written(unit=None).write(tmp_path / "b.json")
     assert called("receipt", "check", str(good)) == 0
-    assert "Nothing that it states contradicts it." in capsys.readouterr().out
+    assert "The receipt does not contradict itself." in capsys.readouterr().out
     assert called("receipt", "check", str(good), str(bad)) == 1
     assert "MISMATCH unit: missing" in capsys.readouterr().out
     assert called("receipt", "check", "--json", str(bad)) == 1

@@ -73,7 +73,8 @@ def verify(
         print(again or _line(one))
     for stray in found.strays:
         print(f"FAILED {stray.file}: {stray}")
-    print(f"{len(found.results)} results, {failed} failed" + (f", {len(found.strays)} else" if found.strays else ""))
+    others = f"; {_count(len(found.strays), 'other file')} failed" if found.strays else ""
+    print(f"{_count(len(found.results), 'result')}, {failed} failed{others}")
     if not found.results:
         print(f"There are no results in {root}. Add one with dpbench leaderboard add FILE.")
     if failed or found.strays:
@@ -262,6 +263,10 @@ def _found(files: list[Path] | None, root: Path, known: Expectations) -> Review:
     from dpbench.board.verify.review import review_of
 
     return review_of([locate_result(file, root) for file in files], known) if files else verify_leaderboard(root, known)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _line(one: CheckedFile) -> str:

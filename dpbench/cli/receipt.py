@@ -98,6 +98,6 @@ def _show(file: str, checked: Checked) -> None:
         print(f"  MISMATCH {wrong.name}: {wrong.said}")
     for remark in checked.remarks:
         print(f"  {remark}")
-    print(
-        "  Nothing that it states contradicts it." if checked.passed else f"  {len(checked.mismatches)} mismatch(es)."
-    )
+    many = len(checked.mismatches)
+    found = f"{many} mismatch{'es' if many > 1 else ''}." if many else "The receipt does not contradict itself."
+    print(f"  {found}")

@@ -171,7 +171,7 @@ def test_fonts_and_colours_are_those_of_the_leaderboard(site: Path) -> None:
         assert f": {stack};" in docs_style
 
 
-NOTEBOOKS = sorted(Path(docs.__file__).parent.rglob("*.ipynb"))
+NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)

@@ -1,7 +1,7 @@
-"""Ranks: one ends before the first entry that the paired test (`analysis.paired`) tells from its best.
+"""Ranks: a new one starts at the first entry that is significantly worse than the best entry of the rank above.
 
-Entries are sorted by their mean, so an entry below that first one may be tied with the best as well, and is not
-called so: a lower rank alone is no significant difference.
+The test is the paired one of `analysis.paired`. Entries are sorted by their mean, so an entry further down may be tied
+with that best entry, too: a lower rank alone is no significant difference.
 
 A board makes many comparisons, so ranks are corrected for their number: at each rank its best entry is compared with
 every entry below it, and Holm's method keeps the chance of any false difference in that family at 5%. The uncorrected

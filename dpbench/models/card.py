@@ -84,7 +84,7 @@ class Card(_Record):
     def _unit(self) -> str:
         return self.spec.unit or "image"
 
-    def _private(self) -> str:
+    def _private_data(self) -> str:
         """Return how many images or units are private, and what a guarantee of an image means for a unit."""
         if self.units is None or not self.spec.unit:
             whole = f"{self.private_size:,} images"
@@ -116,7 +116,7 @@ class Card(_Record):
                 f"{other.upper:.4g} by {other.accountant}), δ {privacy.delta:g}, {privacy.rng} RNG, "
                 f"{privacy.mechanism}",
             ),
-            *([] if self.private_size is None or not privacy.plan else [("private data", self._private())]),
+            *([] if self.private_size is None or not privacy.plan else [("private data", self._private_data())]),
             ("not covered", "; ".join(privacy.not_covered)),
             ("learner", f"{spec.learner.name}, seed {self.seed}, settings by {self.selection}"),
             ("settings", settings),

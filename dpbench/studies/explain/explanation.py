@@ -59,7 +59,7 @@ class LearnerExplanation(_Record):
     private: Interval
     ladder: tuple[Lift, ...]  # each on top of those before
     rest: Interval  # the ceiling less the last of the ladder: loss, penalty and features of the head
-    alone: tuple[Lift, ...]  # each from the private run alone; `tuning` stands in the ladder
+    alone: tuple[Lift, ...]  # each from one run of the same plan and sigma with other noise; `tuning` is in the ladder
     signals: tuple[Signal, ...] = ()  # of the first seed, for each release; empty in files from before it was added
 
 

@@ -145,7 +145,7 @@ def _explained(default: PreparedRun, tuned: PreparedRun | None, tops: list[float
     return LearnerExplanation(
         learner=write_component(base.parts.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=interval(private), ladder=tuple(ladder), alone=alone,
-        rest=interval([top - one for top, one in zip(ceiling, scores, strict=True)]),
+        rest=_interval([top - one for top, one in zip(ceiling, scores, strict=True)]),
         signals=tuple(signals(steps, plan, sigmas(plan, base.privacy.sigma), size, units=units)),
     )  # fmt: skip
 

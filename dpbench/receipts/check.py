@@ -29,7 +29,7 @@ from pathlib import Path
 from dpbench.errors import DataError, SpecError
 from dpbench.receipts.accounting import Opinion, opinions
 from dpbench.receipts.events import BestOf, Composed, Gaussian, Laplace, Repeated, Term, flatten
-from dpbench.receipts.receipt import Batches, Drawn, Receipt
+from dpbench.receipts.receipt import AuditFigures, Batches, Drawn, Receipt
 from dpbench.records.packed import hash_record
 
 TOLERANCE = 0.01
@@ -150,6 +150,8 @@ def _rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if batches is None or batches.size is None or size is None or not sampled:
         return
     actual = batches.size / size * _cycle(batches)  # of the rows whose turn it is
+    if batches.drawn == "fixed-size-with-replacement":
+        actual = -math.expm1(batches.size * math.log1p(-1 / size)) if size > 1 else 1.0  # some are drawn twice
     weights = [one.times / min(_sigmas([one]), default=1.0) ** 2 for one in sampled]  # cheap ones hide nothing
     rate = sum(weight * one.rate for weight, one in zip(weights, sampled, strict=True)) / sum(weights)
     if actual > rate * (1 + TOLERANCE):
@@ -278,12 +280,15 @@ def _search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
             )  # fmt: skip
 
 
+def _comparable(audit: AuditFigures, receipt: Receipt) -> bool:
+    return audit.delta is None or audit.delta >= receipt.delta  # a smaller delta has a larger epsilon
+
+
 def _audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     audit = receipt.audit
     if audit is None:
         return
-    comparable = audit.delta is None or audit.delta >= receipt.delta  # a smaller delta has a larger epsilon
-    if comparable and audit.epsilon_lower is not None and audit.epsilon_lower > receipt.epsilon:
+    if _comparable(audit, receipt) and audit.epsilon_lower is not None and audit.epsilon_lower > receipt.epsilon:
         sure = "" if audit.confidence is None else f" at a confidence of {audit.confidence:.4g}"
         yield Mismatch(
             "audit", f"{audit.method} found epsilon at least {audit.epsilon_lower:.4g}{sure}, and less is stated."
@@ -342,3 +347,8 @@ def _remarks(receipt: Receipt, terms: list[Term], answered: tuple[Opinion, ...])
         yield "The events have noise of several sizes, and the receipt states one: it is held against the smallest."
     if receipt.audit is None or (receipt.audit.epsilon_lower is None and not receipt.audit.failed):
         yield "No audit: nothing but the author's word shows that the loop does what its events say."
+    elif receipt.audit.epsilon_lower is not None and not _comparable(receipt.audit, receipt):
+        yield (
+            f"The audit's bound holds at delta {receipt.audit.delta:g}, below the stated {receipt.delta:g}, so it was "
+            "not compared with epsilon. State the bound at the same delta."
+        )

@@ -159,7 +159,7 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
         yield "provenance.commit", f"expected 40 hexadecimal digits, got {str(commit)[:80]!r}"
     elif commit is None and own:
         yield "provenance.commit", f"expected the commit of {HARNESS} that a learner of its own was run from"
-    if dirty is not False and (own or commit is not None):
+    if dirty is not False and commit is not None:
         yield "provenance.dirty", f"expected a tree without changes (false), got {dirty!r}"
     packages = result.provenance.get("packages")
     if not isinstance(packages, dict) or not all(isinstance(one, str) for one in packages.values()):

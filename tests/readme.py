@@ -25,7 +25,7 @@ from dpbench.studies.figures import literature
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Prediction
 from dpbench.studies.reproduce.document import count_compared, coverage
-from tests import advice, forgeries, heat_map, label_tables, learner_tables, receipt_loops, unit_tables
+from tests import advice, distance_tables, forgeries, heat_map, label_tables, learner_tables, receipt_loops, unit_tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "dpbench" / "docs"
@@ -462,6 +462,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "receipt-faults": receipt_loops.table,
     "boards": boards_table,
     "distances": distances_table,
+    "distance-by-data": lambda: distance_tables.distance_by_data(index().standings),
     "verified": verified_table,
     "compute": compute_table,
     "lead": lead_table,

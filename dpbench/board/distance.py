@@ -40,13 +40,13 @@ def distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
     gaps: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for standing in standings:
         data, family = str(standing.board.dataset), standing.board.family
-        for entry in _at_defaults(standing):
+        for entry in at_defaults(standing):
             gaps[entry.learner][data][family].append(100 * behind(standing, entry))
     found = [_distance(learner, by_data) for learner, by_data in gaps.items()]
     return tuple(sorted(found, key=lambda one: (-one.data_sets, one.points, one.learner)))
 
 
-def _at_defaults(standing: Standing) -> list[Entry]:
+def at_defaults(standing: Standing) -> list[Entry]:
     """Return the ranked entry of each learner at its defaults; the best where it has several."""
     found = {
         entry.learner: entry

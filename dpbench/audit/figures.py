@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 
 from dpbench.audit import bounds
+from dpbench.audit.sizes import size_tails
 from dpbench.records.audit import Attack, Bound, Check, Figures, Noise, SampleSizes, Sensitivity
 
 FALSE_ALARMS = 0.001
@@ -93,10 +94,19 @@ def _noise_checks(noise: Noise) -> Iterator[Check]:
 
 
 def _sample_checks(one: SampleSizes) -> Iterator[Check]:
-    for name, squares in (("sizes of the samples", one.sizes), ("private rows in the samples", one.rows)):
-        yield Check(name=f"{name} of {one.release!r}", p=_spread(one.steps, squares, one.steps >= MANY))
+    parts = ("sizes of the samples", one.sizes, one.members), ("private rows in the samples", one.rows, one.units)
+    for name, squares, members in parts:
+        yield Check(name=f"{name} of {one.release!r}", p=_size_p(one, squares, members))
     if one.counts is not None:
         yield Check(name=f"who is in the samples of {one.release!r}", p=two_sided(one.counts), z=one.counts)
+
+
+def _size_p(one: SampleSizes, squares: float, members: int | None) -> float:
+    """Return the chance of sizes as far from the expected one, or also of sizes as near to it if there are many."""
+    if one.rate is None or members is None:
+        return _spread(one.steps, squares, one.steps >= MANY)
+    above, below = size_tails(squares, one.steps, members, one.rate)
+    return min(1.0, 2 * min(above, below)) if one.steps >= MANY else above
 
 
 def _attack_checks(attack: Attack, epsilon: float, delta: float) -> Iterator[Check]:

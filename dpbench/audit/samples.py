@@ -137,8 +137,9 @@ class Samples:
     def summarise(self, release: str) -> SampleSizes:
         """Return the record: each count of a member is binomial."""
         return SampleSizes(
-            release=release, steps=self.steps, sizes=self.whole, rows=self.rows, counts=self._canaries.spread()
-        )
+            release=release, steps=self.steps, sizes=self.whole, rows=self.rows, counts=self._canaries.spread(),
+            rate=self.rate, members=self.size + self._canaries.size, units=self.size,
+        )  # fmt: skip
 
     def checks(self, release: str) -> Iterator[Check]:
         """Yield the tests of who is in the samples."""

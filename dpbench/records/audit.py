@@ -54,6 +54,9 @@ class SampleSizes(_Statistics):
     sizes: float = Field(ge=0)  # squared deviations from the expected size, in variances: chi-square with `steps`
     rows: float = Field(ge=0)  # the same of private rows alone, canaries left out
     counts: float | None  # how much the canaries differ in how often they were sampled: a standard normal
+    rate: float | None = Field(default=None, gt=0, lt=1)  # of the samples; None in older audits, as are the next two
+    members: int | None = Field(default=None, ge=1)  # who can be in a sample: private units, and canaries in the data
+    units: int | None = Field(default=None, ge=1)  # private units alone
 
 
 class Noise(_Statistics):

@@ -97,10 +97,23 @@ def _of_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> lis
     whole, grouped = _unsampled(terms, delta, adjacency), _answers(_group(terms, True), delta, adjacency)
     found = [Opinion(f"{one.accountant}, {len(terms):,} events in groups", 0.0, one.upper) for one in grouped]
     found += [] if whole is None else [whole]
-    plan, least = _plan(_group(terms, False), adjacency), min(one.upper for one in found)
-    floor = 0.0 if plan is None or _spread(*plan) > WIDE else 0.99 * accountant.epsilon(*plan, delta)
+    least = min(one.upper for one in found)
+    floor = max(_floor(some, delta, adjacency) for some in (_group(terms, False), _costliest(terms)))
     floor = floor if APART * least <= floor < math.inf else 0.0
     return [Opinion(one.accountant, max(floor, one.lower), one.upper) for one in found]
+
+
+def _floor(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> float:
+    """Return what nobody would honestly state less than for these sums; 0 if that is not known."""
+    plan = _plan(terms, adjacency)
+    return 0.0 if plan is None or _spread(*plan) > WIDE else 0.99 * accountant.epsilon(*plan, delta)
+
+
+def _costliest(terms: Sequence[Term]) -> list[Term]:
+    """Return the sums that cost most, by the central limit, as many as are composed as they are."""
+    costs = [one.times * one.rate**2 * math.expm1(min(_noise_of(one) ** -2, 700.0)) for one in terms]
+    ranked = sorted(zip(costs, terms, strict=True), key=lambda pair: pair[0], reverse=True)
+    return [one for _, one in ranked[:DISTINCT]]
 
 
 def _gaussian(terms: Sequence[Term]) -> bool:
@@ -229,7 +242,8 @@ def _basic(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opinion
             return None
         total += term.times * one
         deltas += term.times * term.leaf.delta if isinstance(term.leaf, Approximate) else 0.0
-    return Opinion("sum of epsilons", 0.99 * total, total) if deltas <= delta * (1 + 1e-9) else None
+    known = delta == 0 or len(terms) <= DISTINCT  # of more, no losses are composed, and they may cost less
+    return Opinion("sum of epsilons", 0.99 * total if known else 0.0, total) if deltas <= delta * (1 + 1e-9) else None
 
 
 def _pure_epsilon(term: Term, adjacency: Adjacency) -> float | None:
@@ -257,7 +271,7 @@ def _concentrated(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> 
 
 
 def _rho(term: Term, adjacency: Adjacency) -> float | None:
-    if term.sampler is not None and term.rate < 1:
+    if not _whole(term):
         return None
     leaf = term.leaf
     if isinstance(leaf, Gaussian):
@@ -297,7 +311,7 @@ def _event(term: Term, adjacency: Adjacency) -> Any:
         event = dp.dp_event.ZCDpEvent(rho)
     else:
         return None
-    if term.sampler is None or term.rate == 1:
+    if _whole(term):
         return event
     if term.sampler == "poisson":
         return dp.PoissonSampledDpEvent(term.rate, event)
@@ -378,9 +392,16 @@ def _unsampled(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opi
     if again or not all(isinstance(one.leaf, Gaussian) for one in terms):
         return None
     precision = sum(one.times / one.leaf.sigma**2 for one in terms if isinstance(one.leaf, Gaussian))
-    found = dp.get_epsilon_gaussian(1 / (_moved(adjacency) * math.sqrt(precision)), delta)
+    displaced = any(one.sampler == "fixed-size" for one in terms)  # by one row more
+    moved = 2 if displaced and adjacency == "add-or-remove-one" else _moved(adjacency)
+    found = dp.get_epsilon_gaussian(1 / (moved * math.sqrt(precision)), delta)
     exact = all(one.sampler is None or one.rate == 1 for one in terms)
     return Opinion("exact Gaussian, no sampling", 0.99 * float(found) if exact else 0.0, float(found))
+
+
+def _whole(term: Term) -> bool:
+    """Say whether every row is in, once: of samples with replacement a row may be in one several times."""
+    return term.sampler is None or (term.rate == 1 and term.sampler != "fixed-size-with-replacement")
 
 
 def _moved(adjacency: Adjacency) -> int:

@@ -28,17 +28,21 @@ from pathlib import Path
 
 from dpbench.errors import DataError, SpecError
 from dpbench.receipts.accounting import Opinion, opinions
-from dpbench.receipts.events import BestOf, Composed, Gaussian, Laplace, Repeated, Term, flatten
-from dpbench.receipts.receipt import AuditFigures, Batches, Drawn, Receipt
+from dpbench.receipts.events import BestOf, Composed, Concentrated, Gaussian, Laplace, Repeated, Term, flatten
+from dpbench.receipts.receipt import AuditFigures, Batches, Drawn, Noise, Receipt
 from dpbench.records.packed import hash_record
 
 TOLERANCE = 0.01
 """By how much rates and noise may differ: loaders round, and the noise of some is measured."""
-RANDOM: frozenset[Drawn] = frozenset({"poisson", "truncated-poisson", "cyclic-poisson"})
+RANDOM: frozenset[Drawn] = frozenset({"poisson", "truncated-poisson", "cyclic-poisson", "balls-in-bins"})
+DISPLACING: frozenset[Drawn] = frozenset({"shuffled", "fixed-size", "truncated-poisson"})
+"""Batches of a fixed size at most: one row more can displace another, which moves a sum by two clips."""
+AGAIN: Drawn = "fixed-size-with-replacement"
+LIKELY = 30  # times the mean: of so many runs or more, private selection makes one in 10^12
 ROWS = ("row", "example", "image", "record", "sample")
 """Units that are one row each: which of them was clipped need not be said."""
 ACCOUNTED: dict[Drawn, str | None] = {
-    "everything": None, "shuffled": None, "poisson": "poisson", "cyclic-poisson": "poisson",
+    "everything": None, "shuffled": None, "balls-in-bins": None, "poisson": "poisson", "cyclic-poisson": "poisson",
     "truncated-poisson": "truncated-poisson", "fixed-size": "fixed-size",
     "fixed-size-with-replacement": "fixed-size-with-replacement",
 }  # fmt: skip
@@ -117,10 +121,18 @@ def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if drawn == "cyclic-poisson" and batches.cycle is None:
         yield Mismatch("sampler", "rows take turns, and nobody can tell how often without the length of the cycle.")
     accounted = {
-        one.sampler if one.rate < 1 else None for one in terms if isinstance(one.leaf, Gaussian) or one.rate < 1
+        one.sampler if one.rate < 1 or one.sampler == AGAIN else None
+        for one in terms
+        if isinstance(one.leaf, Gaussian) or one.rate < 1 or (drawn == AGAIN and isinstance(one.leaf, Laplace))
     }
-    if accounted == {None} and drawn != "fixed-size-with-replacement":
-        return  # no gain of sampling is counted: that holds whoever is in a batch
+    if drawn != AGAIN:
+        if None in accounted and drawn in DISPLACING and receipt.adjacency == "add-or-remove-one":
+            yield Mismatch(
+                "adjacency",
+                f"in batches drawn as {drawn!r}, one row more displaces another, which moves a sum by two clips: "
+                "'add-or-remove-one' does not count that. State 'replace-one' or 'zero-out'.",
+            )
+        accounted -= {None}  # no gain of sampling is counted: that holds whoever is in a batch
     if accounted and accounted != {ACCOUNTED[drawn]}:
         said = " and ".join(sorted(one or "no" for one in accounted))
         yield Mismatch(
@@ -130,13 +142,19 @@ def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
 
 
 def _as_drawn(receipt: Receipt, terms: list[Term]) -> str:
-    """Say what shuffled batches cost, where each row is in one batch an epoch and nothing is gained by the order."""
-    batches = receipt.training.batches
-    if batches is None or batches.drawn != "shuffled" or not all(isinstance(one.leaf, Gaussian) for one in terms):
+    """Say what batches cost where each row is in one of them an epoch, and nothing is gained by the order."""
+    batches, stated = receipt.training.batches, receipt.adjacency or "add-or-remove-one"
+    if (
+        batches is None
+        or batches.drawn not in {"shuffled", "balls-in-bins"}
+        or not all(isinstance(one.leaf, Gaussian) for one in terms)
+    ):
         return ""
     epochs = [Repeated(event=one.leaf, times=max(1, math.ceil(one.times * one.rate - 1e-9))) for one in terms]
-    cost = opinions(Composed(events=tuple(epochs)), receipt.delta, receipt.adjacency or "add-or-remove-one")[0]
-    return f" Without the gain of sampling it is {cost.upper:.4g}."
+    replaced = batches.drawn == "shuffled" and stated == "add-or-remove-one"
+    cost = opinions(Composed(events=tuple(epochs)), receipt.delta, "replace-one" if replaced else stated)[0]
+    neighbours = " under 'replace-one', as one row more displaces another" if replaced else ""
+    return f" Without the gain of sampling it is {cost.upper:.4g}{neighbours}."
 
 
 def _cycle(batches: Batches) -> int:
@@ -147,13 +165,13 @@ def _cycle(batches: Batches) -> int:
 def _rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches, size = receipt.training.batches, receipt.training.size
     sampled = [one for one in terms if one.sampler]
-    if batches is None or batches.size is None or size is None or not sampled:
+    if batches is None or batches.size is None or size is None:
         return
     actual = batches.size / size * _cycle(batches)  # of the rows whose turn it is
     if batches.drawn == "fixed-size-with-replacement":
         actual = -math.expm1(batches.size * math.log1p(-1 / size)) if size > 1 else 1.0  # some are drawn twice
     weights = [one.times / min(_sigmas([one]), default=1.0) ** 2 for one in sampled]  # cheap ones hide nothing
-    rate = sum(weight * one.rate for weight, one in zip(weights, sampled, strict=True)) / sum(weights)
+    rate = sum(weight * one.rate for weight, one in zip(weights, sampled, strict=True)) / sum(weights) if sampled else 1
     if actual > rate * (1 + TOLERANCE):
         mean = " on average" if len({one.rate for one in sampled}) > 1 else ""
         yield Mismatch(
@@ -170,7 +188,7 @@ def _steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     steps = batches.steps
     if batches.drawn == "cyclic-poisson":
         steps = math.ceil(steps / _cycle(batches))  # that a row can be in
-    elif batches.size and receipt.training.size and batches.drawn == "shuffled":
+    elif batches.size and receipt.training.size and batches.drawn in {"shuffled", "balls-in-bins"}:
         rate = terms[0].rate if terms and terms[0].sampler else 1.0
         steps = math.ceil(steps * batches.size / (receipt.training.size * rate) - 1e-9)  # the same
     accounted = sum(one.times for one in _sums(terms))
@@ -180,11 +198,15 @@ def _steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
 
 def _noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     noise, sigmas = receipt.training.noise, _sigmas(terms)
-    if noise is None or not sigmas:
+    if noise is None:
+        return
+    if not sigmas:
+        yield Mismatch("noise", "the loop added noise to a sum, but the events have no noisy sum.")
         return
     if noise.sigma is None:
         yield Mismatch("noise", "it was added to a mean, and nobody can tell its size without the divisor.")
         return
+    yield from _divisor(noise, receipt.training.batches)
     stated = min(sigmas)
     if noise.sigma < stated * (1 - TOLERANCE):
         yield Mismatch(
@@ -194,15 +216,29 @@ def _noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         )
 
 
+def _divisor(noise: Noise, batches: Batches | None) -> Iterator[Mismatch]:
+    if noise.added_to == "sum" or noise.divisor is None or batches is None:
+        return
+    if batches.normalised_by == "nothing":
+        yield Mismatch("noise", "it was added to a mean, but sums were divided by nothing.")
+    elif batches.normalised_by != "constant" and batches.size and noise.divisor > batches.size * (1 + TOLERANCE):
+        yield Mismatch(
+            "noise",
+            f"it was added to a mean of batches of {batches.size:g} rows, so their sum was not divided by "
+            f"{noise.divisor:g}.",
+        )
+
+
 def _sums(terms: list[Term]) -> list[Term]:
     """Return the noisy sums among terms, which the steps of a loop are; all terms where there are none."""
     return [one for one in terms if one.sampler or isinstance(one.leaf, Gaussian | Laplace)] or terms
 
 
 def _sigmas(terms: list[Term]) -> set[float]:
-    """Return the standard deviations of noisy sums, in clips."""
-    gaussian = {one.leaf.sigma for one in terms if isinstance(one.leaf, Gaussian)}
-    return gaussian | {math.sqrt(2) * one.leaf.scale for one in terms if isinstance(one.leaf, Laplace)}
+    """Return the standard deviations of noisy sums, in clips; of zCDP alone, those of sums that cost as much."""
+    found = {one.leaf.sigma for one in terms if isinstance(one.leaf, Gaussian)}
+    found |= {math.sqrt(2) * one.leaf.scale for one in terms if isinstance(one.leaf, Laplace)}
+    return found or {(2 * one.leaf.rho) ** -0.5 for one in terms if isinstance(one.leaf, Concentrated)}
 
 
 def _normaliser(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
@@ -259,7 +295,7 @@ def _unit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
 
 
 def _search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
-    search = receipt.search
+    search, events = receipt.search, receipt.training.events
     if search is None:
         yield Mismatch("search", "missing: say how settings were chosen; runs = 1 if nothing was tried.")
     elif search.runs > 1 and search.data == "none":
@@ -268,8 +304,12 @@ def _search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         yield Mismatch(
             "search", f"{search.runs:,} settings were compared on private data, but epsilon is that of one run."
         )
-    elif search.accounted == "best-of" and not isinstance(receipt.training.events, BestOf):
+    elif search.accounted == "best-of" and not isinstance(events, BestOf):
         yield Mismatch("search", "accounted as 'best-of', but the events have no 'best-of'.")
+    elif search.accounted == "best-of" and isinstance(events, BestOf) and search.runs > LIKELY * events.mean:
+        yield Mismatch(
+            "search", f"accounted as 'best-of' {events.mean:g} runs on average, but {search.runs:,} runs were made."
+        )
     elif search.accounted == "composed" and search.data == "private":
         batches = receipt.training.batches
         least, accounted = search.runs * ((batches and batches.steps) or 1), sum(one.times for one in _sums(terms))
@@ -284,14 +324,25 @@ def _comparable(audit: AuditFigures, receipt: Receipt) -> bool:
     return audit.delta is None or audit.delta >= receipt.delta  # a smaller delta has a larger epsilon
 
 
+def _epsilon_at(receipt: Receipt, delta: float) -> float | None:
+    """Return what the events cost at another delta; None if no accountant says."""
+    try:
+        return opinions(receipt.training.events, delta, receipt.adjacency or "add-or-remove-one")[0].upper
+    except SpecError:
+        return None
+
+
 def _audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     audit = receipt.audit
     if audit is None:
         return
-    if _comparable(audit, receipt) and audit.epsilon_lower is not None and audit.epsilon_lower > receipt.epsilon:
+    most = receipt.epsilon if _comparable(audit, receipt) else _epsilon_at(receipt, audit.delta or 0.0)
+    if most is not None and audit.epsilon_lower is not None and audit.epsilon_lower > most:
+        less = "" if _comparable(audit, receipt) else f" at delta {audit.delta:g}, and the events cost {most:.4g} there"
         sure = "" if audit.confidence is None else f" at a confidence of {audit.confidence:.4g}"
         yield Mismatch(
-            "audit", f"{audit.method} found epsilon at least {audit.epsilon_lower:.4g}{sure}, and less is stated."
+            "audit",
+            f"{audit.method} found epsilon at least {audit.epsilon_lower:.4g}{sure}{less or ', and less is stated'}.",
         )
     if audit.failed:
         yield Mismatch("audit", f"{audit.method} failed: {'; '.join(audit.failed)}.")
@@ -347,8 +398,8 @@ def _remarks(receipt: Receipt, terms: list[Term], answered: tuple[Opinion, ...])
         yield "The events have noise of several sizes, and the receipt states one: it is held against the smallest."
     if receipt.audit is None or (receipt.audit.epsilon_lower is None and not receipt.audit.failed):
         yield "No audit: nothing but the author's word shows that the loop does what its events say."
-    elif receipt.audit.epsilon_lower is not None and not _comparable(receipt.audit, receipt):
+    elif not _comparable(receipt.audit, receipt) and _epsilon_at(receipt, receipt.audit.delta or 0.0) is None:
         yield (
-            f"The audit's bound holds at delta {receipt.audit.delta:g}, below the stated {receipt.delta:g}, so it was "
-            "not compared with epsilon. State the bound at the same delta."
+            f"The audit's bound holds at delta {receipt.audit.delta:g}, below the stated {receipt.delta:g}, and no "
+            "accountant has an epsilon there, so they were not compared. State the bound at the same delta."
         )

@@ -60,7 +60,7 @@ def _receipt(file: Path, result: Result) -> Receipt:
             events=event, size=result.task.private,
             batches=Batches(
                 drawn="poisson" if any(one.sample_rate < 1 for one in privacy.releases) else "everything",
-                steps=sum(one.steps for one in privacy.plan), normalised_by="expected-size",
+                steps=_steps(result), normalised_by="expected-size",
             ),
             noise=None if (sigma := _least_sigma(result)) is None else Noise(
                 clip=1.0, std=sigma, added_to="sum", clipped_per=unit
@@ -79,6 +79,12 @@ def _event(planned: Planned, sigma: float) -> Event:
         one = Chosen(epsilon=eps0_of(sigma), candidates=planned.candidates)
         return Repeated(event=one, times=planned.steps)
     return gaussian_steps(sigma=sigma, steps=planned.steps, rate=planned.sample_rate)
+
+
+def _steps(result: Result) -> int:
+    """Return how many noisy sums the run asked for; all its questions where it made choices alone."""
+    plan = result.privacy.releases
+    return sum(one.steps for one in plan if one.gaussian) or sum(one.steps for one in plan)
 
 
 def _least_sigma(result: Result) -> float | None:

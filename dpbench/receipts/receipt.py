@@ -27,6 +27,7 @@ Drawn: TypeAlias = Literal[
     "truncated-poisson",
     "cyclic-poisson",
     "shuffled",
+    "balls-in-bins",
     "fixed-size",
     "fixed-size-with-replacement",
 ]

@@ -133,7 +133,8 @@ def _nested(event: Any, relative: float, depth: int) -> Event:
         rate = event.sample_size / event.source_dataset_size
         return _sampled("fixed-size", rate, convert(event.event, relative, depth))
     if isinstance(event, dp.SampledWithReplacementDpEvent):
-        rate = -math.expm1(event.sample_size * math.log1p(-1 / event.source_dataset_size))
+        drawn, rows = event.sample_size, event.source_dataset_size
+        rate = -math.expm1(drawn * math.log1p(-1 / rows)) if rows > 1 else 1.0
         return _sampled("fixed-size-with-replacement", rate, convert(event.event, relative, depth))
     if isinstance(event, dp.RepeatAndSelectDpEvent):
         return BestOf(mean=event.mean, shape=event.shape, event=convert(event.event, relative, depth))
@@ -143,4 +144,5 @@ def _nested(event: Any, relative: float, depth: int) -> Event:
 
 
 def _sampled(sampler: Sampler, rate: float, event: Event) -> Event:
-    return event if rate == 1 else Sampled(sampler=sampler, rate=rate, event=event)
+    everybody = rate == 1 and sampler != "fixed-size-with-replacement"  # there a row may be in a sample several times
+    return event if everybody else Sampled(sampler=sampler, rate=rate, event=event)

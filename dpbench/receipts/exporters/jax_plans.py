@@ -61,7 +61,7 @@ def _batches(selection: Any, size: int, steps: int | None, normalised_by: Diviso
         drawn = "truncated-poisson" if selection.truncated_batch_size is not None else drawn
         rows, cycle = selection.sampling_prob * (size // selection.cycle_length), selection.cycle_length
     elif isinstance(selection, kinds.BallsInBinsSampling):
-        drawn, rows = "shuffled", size / selection.cycle_length
+        drawn, rows = "balls-in-bins", size / selection.cycle_length
     elif isinstance(selection, kinds.FixedBatchSampling):
         drawn = "fixed-size-with-replacement" if selection.replace else "fixed-size"
         rows = selection.batch_size

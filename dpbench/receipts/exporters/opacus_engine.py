@@ -81,6 +81,8 @@ def _batches(loader: Any, steps: int | None, divisor: Divisor) -> Batches:
         raise SpecError(
             f"Expected Opacus' loader or one with a batch size, got one whose batches {type(sampler).__name__} makes."
         )
+    elif getattr(getattr(sampler, "sampler", None), "replacement", False):
+        drawn, size = "fixed-size-with-replacement", float(batch)
     else:
         drawn, size = "everything" if batch >= rows else "shuffled", float(min(batch, rows))
     return Batches(drawn=drawn, size=size, steps=steps, normalised_by=divisor)

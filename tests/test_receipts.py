@@ -375,7 +375,7 @@ def test_cheap_events_do_not_hide_costly_ones() -> None:
 def test_many_pure_events_may_cost_less_than_their_sum_and_nobody_knows_how_little() -> None:
     event = Composed(events=tuple(Pure(epsilon=0.05 + number / 1e4) for number in range(13)))
     (wrong,) = check(written(training=Training(events=event, size=1_000), epsilon=0.6)).mismatches
-    assert wrong.name == "epsilon" and "no accountant here shows less than 0.6578" in wrong.said
+    assert wrong.name == "epsilon" and "no accountant here can show less than 0.6578" in wrong.said
 
 
 def test_best_of_one_is_not_a_million_runs() -> None:

@@ -35,7 +35,7 @@ def _words(result: Result, confirmed: Set[str]) -> Iterator[str]:
     strangers = {(one.plugin, one.distribution) for one in result.components.values() if one.distribution != OWN}
     for plugin, distribution in sorted(strangers):
         if distribution not in sources:
-            yield f"the code of plugin {plugin}, of which no repository is on record"
+            yield f"the code of plugin {plugin}, for which no repository is on record"
     yield "time, memory, machine and date"
 
 

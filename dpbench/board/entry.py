@@ -99,7 +99,7 @@ SECURE = (
 )
 _CHOSEN = {
     "default": "by default, which this board does not rank",
-    "by-hand": "by hand, and nobody can say on which data",
+    "by-hand": "by hand; the data used to choose them are not recorded",
     "private-unaccounted": "on private data, outside epsilon",
     "oracle": "on the test split",
 }

@@ -52,7 +52,7 @@ def explain(
     as_json: flags.Json = False,
     plot: Annotated[Path | None, typer.Option(help="Also draw a plot to this PNG or SVG file.")] = None,
 ) -> None:
-    """Lift noise, clipping, projection and the step limit one by one. Reads private data: there is no guarantee."""
+    """Measure what noise, clipping, projection and the step limit cost, by removing them one by one; not private."""
     names = split_components(learner, "--learner")
     if not names:
         raise SpecError("Expected --learner with dpbench explain: one, or several like pillar,dp-sgd.")

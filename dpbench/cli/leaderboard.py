@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from dpbench.records.result import Result
     from dpbench.registry import Registry
 
-app = typer.Typer(help="The leaderboard: verify, build, add, compare, export and publish.", no_args_is_help=True)
+app = typer.Typer(
+    help="The leaderboard: check, add, verify, build, diff, export, serve and publish.", no_args_is_help=True
+)
 app.command("serve")(publish.serve)
 app.command("publish")(publish.publish)
 

@@ -56,7 +56,7 @@ def table(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, using the package booktabs.")] = False,
 ) -> None:
-    """Show results in tables of learners by ε, one table per protocol. Best first; ties with the best are bold."""
+    """Show results in tables of learners by ε, one table per protocol. Best first; * marks ties with the best."""
     from dpbench.analysis import formats
     from dpbench.analysis.tables import arrange
     from dpbench.registry import load

@@ -89,7 +89,7 @@ def check(receipt: Receipt, folder: Path | None = None) -> Checked:
         answered = opinions(receipt.training.events, receipt.delta, receipt.adjacency or "add-or-remove-one")
         found += _epsilon(receipt, answered)
     except SpecError as error:
-        found.append(Mismatch("epsilon", f"cannot be computed again: {error}"))
+        found.append(Mismatch("epsilon", f"cannot be recomputed: {error}"))
     for one in CHECKS:
         found += one(receipt, terms)
     found += _files(receipt, folder) if folder else []
@@ -108,8 +108,8 @@ def _epsilon(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[Mismat
         yield Mismatch("epsilon", f"{receipt.epsilon:.4g} is stated, but the events cost {cost} by {best.accountant}.")
     elif not best.lower and receipt.epsilon < best.upper - 1e-6:
         yield Mismatch(
-            "epsilon", f"{receipt.epsilon:.4g} is stated, but no accountant here shows less than {cost}: "
-            f"{best.accountant}. State that, or write the events as some that an accountant knows.",
+            "epsilon", f"{receipt.epsilon:.4g} is stated, but no accountant here can show less than {cost} "
+            f"({best.accountant}). State that, or describe the events in a form that an accountant supports.",
         )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         return
     drawn = batches.drawn
     if drawn == "cyclic-poisson" and batches.cycle is None:
-        yield Mismatch("sampler", "rows take turns, and nobody can tell how often without the length of the cycle.")
+        yield Mismatch("sampler", "rows take turns, but `cycle`, the number of groups that take turns, is missing.")
     accounted = {
         one.sampler if one.rate < 1 or one.sampler == AGAIN else None
         for one in terms
@@ -204,7 +204,7 @@ def _noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         yield Mismatch("noise", "the loop added noise to a sum, but the events have no noisy sum.")
         return
     if noise.sigma is None:
-        yield Mismatch("noise", "it was added to a mean, and nobody can tell its size without the divisor.")
+        yield Mismatch("noise", "it was added to a mean, and the divisor is missing, so its size cannot be checked.")
         return
     yield from _divisor(noise, receipt.training.batches)
     stated = min(sigmas)
@@ -289,8 +289,8 @@ def _unit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         yield Mismatch("unit", f"epsilon is stated per {receipt.unit}, but each {clipped} was clipped on its own.")
     elif noise and not clipped and receipt.unit not in ROWS:
         yield Mismatch(
-            "unit", f"epsilon is stated per {receipt.unit}, and nothing says that all rows of one were clipped "
-            "together. State noise.clipped_per.",
+            "unit", f"epsilon is stated per {receipt.unit}, but the receipt does not say that all rows of one were "
+            "clipped together. State noise.clipped_per.",
         )  # fmt: skip
 
 
@@ -391,11 +391,11 @@ def _remarks(receipt: Receipt, terms: list[Term], answered: tuple[Opinion, ...])
     if batches and batches.normalised_by == "expected-size" and receipt.adjacency == "add-or-remove-one":
         yield "Sums are divided by the expected batch size: if it follows from n, then n is public."
     if receipt.unit and receipt.unit not in ROWS and receipt.training.noise is None:
-        yield f"Nothing says that all rows of one {receipt.unit} were bounded together."
+        yield f"The receipt does not say that all rows of one {receipt.unit} were bounded together."
     if missing := _unstated(receipt):
         yield f"Not stated, and so not checked: {', '.join(missing)}."
     if len(_sigmas(terms)) > 1 and receipt.training.noise:
-        yield "The events have noise of several sizes, and the receipt states one: it is held against the smallest."
+        yield "The events have noise of several sizes. The receipt states one, which was compared with the smallest."
     if receipt.audit is None or (receipt.audit.epsilon_lower is None and not receipt.audit.failed):
         yield "No audit: nothing but the author's word shows that the loop does what its events say."
     elif not _comparable(receipt.audit, receipt) and _epsilon_at(receipt, receipt.audit.delta or 0.0) is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,12 +21,16 @@ from dpbench.board.verify.derive import EpsilonAnswer, EpsilonQuestion, compare_
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.plan_check import check_plan_of
 from dpbench.errors import Complaint
-from dpbench.records.result import Result, TaskFacts
+from dpbench.records.result import Result
 
 MANY = 400  # files from which on processes are worth their start
 CHUNK = 100
-SHARED = ("classes", "private", "test", "licence", "digests", "example_shape", "overlap")
+SHARED = (
+    "classes", "private", "test", "licence", "digests", "example_shape", "overlap", "largest", "sketch", "looks",
+    "copies", "processing",
+)  # fmt: skip
 """What results of one board have in common: they are compared test example by test example."""
+UNITS = ("word", "count", "images", "largest", "median")  # the same of units, less what the plan costs them
 
 One = TypeVar("One")
 Other = TypeVar("Other")
@@ -132,27 +136,33 @@ def _traced(results: list[CheckedFile]) -> list[CheckedFile]:
 
 def _agreeing(results: list[CheckedFile]) -> Iterator[CheckedFile]:
     """Hold results of one board against what most good ones say of their common task; ties go to the first."""
-    facts: dict[str, Counter[str]] = defaultdict(Counter)
+    said: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for one in results:
         if one.ok and one.result is not None and one.stored.board is not None:
-            facts[one.stored.board][_facts(one.result)] += 1
-    common = {board: TaskFacts.model_validate_json(counted.most_common(1)[0][0]) for board, counted in facts.items()}
+            for key, value in _facts(one.result).items():
+                said[one.stored.board, key][value] += 1
+    common = {where: counted.most_common(1)[0][0] for where, counted in said.items()}
     for one in results:
         board = one.stored.board
-        if one.result is None or board is None or board not in common:
-            yield one
-        else:
-            yield one.with_complaints(_odd(one.result.task, common[board], board))
+        yield one if one.result is None or board is None else one.with_complaints(_odd(one.result, board, common))
 
 
-def _odd(task: TaskFacts, common: TaskFacts, board: str) -> Iterator[tuple[str, str]]:
-    for key in SHARED:
-        stated, expected = getattr(task, key), getattr(common, key)
+def _odd(result: Result, board: str, common: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
+    for key, stated in _facts(result).items():
+        expected = common.get((board, key), stated)
         if stated != expected:
-            said = f"expected {str(expected)[:200]}, as most results of board {board}, got {str(stated)[:200]}"
-            yield f"task.{key}", said
+            yield key, f"expected {expected[:200]}, as most results of board {board}, got {stated[:200]}"
 
 
-def _facts(result: Result) -> str:
-    same: dict[str, Any] = {"public": 0, "public_labels_seen": False}
-    return result.task.model_copy(update=same).model_dump_json()
+def _facts(result: Result) -> dict[str, str]:
+    """Return what results of one board have in common, by field; what a result does not state is left out."""
+    task = result.task
+    found: dict[str, Any] = {f"task.{key}": getattr(task, key) for key in SHARED}
+    if task.units is not None:
+        found["task.units"] = {key: getattr(task.units, key) for key in UNITS}
+    found["seeds.confusion"] = next((one.evidence.there for one in result.seeds if one.evidence), None)
+    return {key: str(_in_order(value)) for key, value in found.items() if value is not None}
+
+
+def _in_order(value: object) -> object:
+    return dict(sorted(value.items())) if isinstance(value, dict) else value

@@ -37,7 +37,9 @@ def _largest(result: Result) -> Wrong:
     stated = result.task.largest
     for kept in (seed.evidence for seed in result.seeds[:1]):
         if kept is not None and kept.size == result.task.test and not close(max(kept.there) / kept.size, stated):
-            said = f"expected {stated:.6g} of the test split in the largest class, got {max(kept.there)}"
+            said = (
+                f"expected {stated:.6g} of the test split in the largest class, got {max(kept.there) / kept.size:.6g}"
+            )
             yield "seeds.0.confusion", said
 
 

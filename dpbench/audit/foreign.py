@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,6 +46,9 @@ noise generators of their own. Learn slowly, or the loop learns the canaries by 
 FEWEST_CANARIES = 20
 FEATURES = 8  # of the examples that are no canaries
 STRONG = 100.0  # a canary's feature, in clips: its gradient is far above the clip
+WEAK = 0.5  # a feature, in clips, whose gradient is below the clip
+SHARES = (0.1, 0.5, 0.9)  # of a sample that is below the clip, with one row more and one less: quantiles jump there
+OUTLYING = 1e4  # a strong row among others that are a ten-thousandth of it: statistics of norms move
 SIZES = (1e-30, 1e-8, 1.0, 1e8, 1e30, math.nan, math.inf, -math.inf)
 ROUNDING = 2.0**-18  # of answers in float32
 LOOP = "a loop of another library"
@@ -212,19 +215,44 @@ def _sensitivity(loop: _Loop, watch: Watch, generator: np.random.Generator) -> S
             moved = found.add(before, loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0], strength)
             reached = moved if count == drawn and strength == 1.0 else reached
     if reached <= 0:
-        _replace(loop, found, size + 1, drawn, seed, generator)
+        _replace(loop, found, watch, drawn, seed, generator)
+    else:
+        for x, y in _mixed_crowds(loop, watch, drawn, seed, drawn):
+            before = loop(x, y, seed)[0]
+            for strength in (1.0, OUTLYING):
+                row, label = _strong_row(loop, strength, 0, generator)
+                found.add(before, loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0], strength)
     complaints = tuple(dict.fromkeys(found.complaints))
     return Sensitivity(questions=3, rows=found.tried, largest=found.largest, shift=0.0, complaints=complaints)
 
 
-def _replace(loop: _Loop, found: _Movement, size: int, place: int, seed: int, generator: np.random.Generator) -> None:
+def _replace(
+    loop: _Loop, found: _Movement, watch: Watch, place: int, seed: int, generator: np.random.Generator
+) -> None:
     """Compare answers on datasets in which one sampled row is 0, and contributes nothing, or strong."""
-    x, y = _crowd(size, loop, generator)
-    x[place] = 0
-    before = loop(x, y, seed)[0]
-    for strength in SIZES:
-        x[place], y[place] = _strong_row(loop, strength, found.tried, generator)
-        found.add(before, loop(x, y, seed)[0], strength)
+    mixed = _mixed_crowds(loop, watch, watch.size, seed, place)
+    crowds = (_crowd(watch.size, loop, generator), SIZES), *((crowd, (1.0, OUTLYING)) for crowd in mixed)
+    for (x, y), strengths in crowds:
+        x[place] = 0
+        before = loop(x, y, seed)[0]
+        for strength in strengths:
+            x[place], y[place] = _strong_row(loop, strength, found.tried, generator)
+            found.add(before, loop(x, y, seed)[0], strength)
+
+
+def _mixed_crowds(loop: _Loop, watch: Watch, size: int, seed: int, place: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield examples of one direction, a share of those sampled beside `place` below the clip and the others far above.
+
+    What reads norms without noise moves here with one row: a clip at a quantile, a threshold for outliers.
+    """
+    drawn = watch.skipped + np.flatnonzero(watch.contributions(size, seed)[0])
+    drawn = drawn[drawn != place]
+    for share in SHARES:
+        for more in (-1, 0, 1):
+            x, y = torch.zeros(size, loop.columns), torch.zeros(size, dtype=torch.int64)
+            x[:, 0] = STRONG * loop.claim.clip
+            x[drawn[: max(0, round(share * len(drawn)) + more)], 0] = WEAK * loop.claim.clip
+            yield x, y
 
 
 def _crowd(size: int, loop: _Loop, generator: np.random.Generator) -> tuple[Tensor, Tensor]:

@@ -60,6 +60,22 @@ class CentresByTheBatch(Honest):
         return RankOne(torch.nn.functional.one_hot(chunk.y, 10).float(), chunk.x - chunk.x.mean(0))
 
 
+class SkipsBatchesThatAreNotFinite(Honest):
+    """Leaves out all rows of a chunk in which one is not finite, as training loops do."""
+
+    def rows(self, chunk: Chunk) -> Any:
+        keep = float(bool(chunk.x.isfinite().all()))
+        return RankOne(keep * torch.nn.functional.one_hot(chunk.y, 10).float(), chunk.x)
+
+
+class ScalesBytes(Honest):
+    """Divides a chunk by 255 if one row in it looks like bytes, as loaders do."""
+
+    def rows(self, chunk: Chunk) -> Any:
+        scale = 255 if len(chunk) and float(chunk.x.max()) > 1 else 1
+        return RankOne(torch.nn.functional.one_hot(chunk.y, 10).float(), chunk.x / scale)
+
+
 class NormalisesByTheDrawnBatchSize(Honest):
     """Divides by the number of examples drawn, which is private, in the answer instead of the rows."""
 

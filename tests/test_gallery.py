@@ -34,6 +34,8 @@ def test_the_honest_learner_keeps_every_law(law: str) -> None:
     ("broken", "law", "said"),
     [
         (gallery.CentresByTheBatch, "rows_ignore_their_neighbours", "evaluated beside"),
+        (gallery.SkipsBatchesThatAreNotFinite, "rows_ignore_their_neighbours", "over other rows, rows that are odd"),
+        (gallery.ScalesBytes, "rows_ignore_their_neighbours", "over other rows, rows that are odd"),
         (gallery.NormalisesByTheDrawnBatchSize, "all_it_learns_comes_from_answers", "beyond the curator's answers"),
         (gallery.KeepsPrivateRows, "no_private_row_outlives_the_fit", "holds a private row"),
         (gallery.KeepsPrivateRows, "a_blind_curator_teaches_nothing", "pure noise"),

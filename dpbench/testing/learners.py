@@ -62,6 +62,8 @@ class LearnerLaws(LearnerSuite):
         expect(asked, "Fitting asked the curator nothing of what it planned.")
         refused = [text for text in watcher.log.refusals if "evaluated" in text or "per example" in text]
         expect(not (watcher.log.complaints or refused), lambda: (watcher.log.complaints or refused)[0])
+        if watcher.log.answers and not math.isinf(self.ample):
+            self._expect_moves(self._listened())  # beside rows that these worlds lack: huge, or not finite
 
     def test_choices_follow_their_law(self) -> None:
         """A row moves each loss by 0 to 1 and the law by eps0, losses are pure, and candidates are drawn by the law."""

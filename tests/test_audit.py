@@ -113,6 +113,8 @@ def test_figures_follow_from_the_statistics_in_the_file(tmp_path: Path) -> None:
         read.epsilon, read.delta, read.sensitivity, read.noise, read.attack, read.own
     )
     assert (tmp_path / "audit" / f"{found.digest[:16]}.json").exists()
+    other = found.model_copy(update={"seed": 9}).write(tmp_path)
+    assert other.name == f"{found.digest[:16]}-seed-9.json", "an audit of another seed replaces none"
 
 
 def test_releases_of_a_plan_are_attacked_together() -> None:

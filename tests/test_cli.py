@@ -271,6 +271,19 @@ def test_a_budget_that_no_accountant_answers_exits_1(capsys: Output, monkeypatch
     assert {row["note"] for row in json.loads(capsys.readouterr().out)} == {"It cannot answer."}
 
 
+def test_a_budget_as_json_has_numbers(capsys: Output) -> None:
+    assert called("budget", "--release", "steps=1", "--sigma", "3", "--json") == 0
+    for row in json.loads(capsys.readouterr().out):
+        assert row["sigma"] == 3 and 1 < row["epsilon"] < 2
+
+
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_more_threads_than_a_process_can_have_are_refused(capsys: Output, tmp_path: Path, command: str) -> None:
+    asked = run_arguments(tmp_path, "--learner", "pillar") if command == "run" else ["sweep", "pillar-figure-4"]
+    assert called(*asked, "--threads", "100000") in {1, 2}
+    assert re.search(r"threads\b.*1,?024", " ".join(capsys.readouterr().err.split()))
+
+
 def test_list_names_every_kind_as_json(capsys: Output) -> None:
     assert called("list", "--json") == 0
     listed = json.loads(capsys.readouterr().out)

@@ -73,7 +73,7 @@ def test_a_class_is_held_to_the_laws_as_one_that_is_installed() -> None:
     assert found["learner planless: choices follow their law"] is None
     with pytest.raises(SpecError, match="Did you mean 'pillar'"):
         dpbench.check("pilar")
-    with pytest.raises(PluginError, match=r"expected subclasses of dpbench\.Learner"):
+    with pytest.raises(PluginError, match=r"as a name or as a dpbench\.Learner, got int"):
         dpbench.check(int)  # type: ignore[arg-type]
 
 
@@ -294,7 +294,7 @@ def test_what_cannot_be_run_is_one_sentence(tmp_path: Path) -> None:
             DuplicateName,
             "There is a learner 'pillar' already, of distribution 'dpbench-vision': give this one",
         ),
-        ({"learner": int}, PluginError, "expected subclasses of dpbench.Learner"),
+        ({"learner": int}, PluginError, "Expected the learner as a name or as a dpbench.Learner, got int"),
         ({"learner": []}, SpecError, "learner"),
         ({"learner": ["pillar:k=9999", "pillar:k=9998"]}, SpecError, "All 2 runs failed. The first:"),
     ):

@@ -179,6 +179,15 @@ def test_a_file_that_is_rewritten_while_it_is_packed_stays(folder: Path, monkeyp
     assert [file.name for file in folder.glob("*.json")] == [first.name]
 
 
+def test_json_of_others_stays_where_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, content in (("package.json", '{"mine": 1}'), ("list.json", "[1]"), ("damaged.json", "{")):
+        (folder / name).write_text(content)
+    with pytest.raises(SystemExit):
+        main(["results", "pack", str(folder)])
+    assert f"Left in {folder}: damaged.json, list.json, package.json" in capsys.readouterr().out
+    assert sorted(file.name for file in folder.glob("*.json")) == ["damaged.json", "list.json", "package.json"]
+
+
 def test_a_link_to_nothing_is_named_and_the_rest_is_read(folder: Path, made: dict[str, bytes]) -> None:
     (folder / "gone.json").symlink_to(folder / "nowhere.json")
     results, damaged = read_results([folder])
@@ -196,7 +205,7 @@ def test_an_archive_that_is_a_link_is_not_followed(folder: Path, tmp_path: Path)
 
 
 def test_an_odd_name_is_not_packed_and_nothing_is_removed(folder: Path) -> None:
-    (folder / "my notes.json").write_text("{}")
+    (folder / "my notes.json").write_text('{"schema_version": 1}')
     with pytest.raises(DataError, match="Expected the name of a record"):
         packed.pack(folder)
     assert len(list(folder.glob("*.json"))) == 3

@@ -138,6 +138,12 @@ def test_dask_without_a_scheduler_is_processes_of_this_machine(tmp_path: Path) -
 SEARCH = {"rule": "public-validation", "space": {"steps": [2, 3]}, "folds": 2}
 
 
+def test_an_answer_of_another_version_is_the_error_of_its_cell(plugins: Registry) -> None:
+    (cell,) = grid_of(plugins, fixed=FIXED, grid={"learner": ["jl:k=5,steps=3"]}).cells
+    outcome = Outcome.of(cell, '{"result": {"of_a_later_version": 1}}')
+    assert outcome.result is None and "The worker's result does not fit" in outcome.error
+
+
 @pytest.mark.parametrize("more", [{}, {"search": SEARCH}, {"epsilon": "inf"}])
 def test_a_remembering_worker_gives_what_a_run_gives(plugins: Registry, more: dict[str, Any]) -> None:
     (cell,) = grid_of(plugins, fixed={**FIXED, **more}, grid={"learner": ["jl:k=5,steps=3"]}).cells

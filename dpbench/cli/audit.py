@@ -58,7 +58,11 @@ def audit(
     ] = None,
     canaries: Annotated[
         int | None,
-        typer.Option(min=1000, help="Number of planted examples. \\[default: 100,000 to a million, depending on cost]"),
+        typer.Option(
+            min=1000,
+            max=1_000_000,
+            help="Number of planted examples. \\[default: 100,000 to a million, depending on cost]",
+        ),
     ] = None,
     device: flags.Device = "auto",
     root: Annotated[Path, typer.Option(help="Folder of the leaderboard.")] = Path("leaderboard"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import fields
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -43,11 +43,11 @@ def budget(
         for row in rows:
             table.add_row(row["accountant"], _short(row["epsilon"]), _short(row["sigma"]), row["note"])
         Console().print(table)
-    if not any(row["epsilon"] for row in rows):
+    if all(row["epsilon"] is None for row in rows):
         raise typer.Exit(1)
 
 
-def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, delta: float) -> list[dict[str, str]]:
+def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, delta: float) -> list[dict[str, Any]]:
     from dpbench.api import Budget
     from dpbench.privacy.core.accounting import accountant
     from dpbench.privacy.core.plan import check_plan
@@ -60,14 +60,14 @@ def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, de
         if value is not None and not low <= value <= high:
             raise SpecError(f"Expected {name} {value:g} from {low:g} to {high:g}, the range of the accountants.")
     check_plan(plan, "this budget")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in accountant.ACCOUNTANTS:
         try:
             found = sigma or accountant.calibrate(plan, Budget(epsilon or 0.0, delta), name)
             stated = max(0.0, accountant.epsilon(plan, found, delta, name))  # prv's error may take it below
-            rows.append({"accountant": name, "epsilon": str(stated), "sigma": str(found), "note": ""})
+            rows.append({"accountant": name, "epsilon": stated, "sigma": found, "note": ""})
         except PlanError as error:
-            rows.append({"accountant": name, "epsilon": "", "sigma": "", "note": str(error)})
+            rows.append({"accountant": name, "epsilon": None, "sigma": None, "note": str(error)})
     return rows
 
 
@@ -93,5 +93,5 @@ def _plan(releases: list[str], choices: list[str]) -> list[Planned]:
     return plan
 
 
-def _short(text: str) -> str:
-    return f"{float(text):.6g}" if text else "none"
+def _short(value: float | None) -> str:
+    return "none" if value is None else f"{value:.6g}"

@@ -78,7 +78,9 @@ DeviceGiven = Annotated[
 Threads = Annotated[
     int | None,
     typer.Option(
-        help="Compute threads, per worker where there are several. \\[default: 1 for small heads, else all cores]"
+        min=1,
+        max=1024,
+        help="Compute threads, per worker where there are several. \\[default: 1 for small heads, else all cores]",
     ),
 ]
 OutGiven = Annotated[Path | None, typer.Option("--out", help="Results folder. \\[default: dpbench-results]")]

@@ -51,6 +51,12 @@ def reproduce(
         _list(root, plugins, markdown)
         return
     study = find(name)
+    if not study.sweep and (out or workers or compare_only):
+        raise SpecError(
+            f"{name} is compared with inspections in --root: it takes no --out, --workers or --compare-only."
+        )
+    if study.sweep and root != LEADERBOARD:
+        raise SpecError(f"{name} is compared with results in --out: --root is for the list and for inspections.")
     folder = out or Path("dpbench-results") / study.name
     if study.sweep and not compare_only:
         _run(study.sweep, folder, workers, plugins)

@@ -103,14 +103,20 @@ def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
 def pack(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of results, audits or re-runs.")],
 ) -> None:
-    """Put the JSON files of each folder into one compressed file, records.tar.xz, which all commands read."""
+    """Replace the records of each folder by one compressed file, records.tar.xz, which all commands read.
+
+    Other JSON files stay.
+    """
     from dpbench.records import packed
 
     for folder in folders:
         if not folder.is_dir():
             raise SpecError(f"Expected a folder, got {folder}, which is not one.")
         held = packed.pack(folder)
-        print(f"{folder / packed.ARCHIVE}: {held:,} records" if held else f"{folder} has no JSON files.")
+        records = "1 record" if held == 1 else f"{held:,} records"
+        print(f"{folder / packed.ARCHIVE}: {records}" if held else f"{folder} has no records.")
+        if left := [file.name for file in sorted(folder.glob("*.json"))]:
+            print(f"Left in {folder}: {', '.join(left)}")
 
 
 def compare(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import io
 import warnings
@@ -94,7 +95,7 @@ class Results(Sequence["Results"]):
         result = self.record
         wanted = result.spec.seeds[0] if seed is None else seed
         kept = self.models.get((result.digest, wanted))
-        return kept or model_of(result, wanted, self.plugins, device)
+        return dataclasses.replace(kept, device=device) if kept else model_of(result, wanted, self.plugins, device)
 
     def __len__(self) -> int:
         return len(self.filed)

@@ -257,6 +257,5 @@ def find_version(distribution: str) -> str | None:
 
 
 def _beside(receipt_file: Path, path: str) -> str:
-    """Return a path as the receipt's folder sees it, where it is in that folder or the one above."""
-    folder = receipt_file.absolute().parent
-    return Path(os.path.relpath(path, folder)).as_posix() if Path(path).is_relative_to(folder.parent) else path
+    """Return a path as the receipt's folder sees it: one that is published names no folder of a machine above both."""
+    return Path(os.path.relpath(path, receipt_file.absolute().parent)).as_posix()

@@ -139,10 +139,13 @@ class Audit(_Record):
     def write(self, folder: Path) -> Path:
         """Write the audit as `audit/<digest>.json` into `folder`, atomically, and return the file.
 
+        An audit of another seed than the first is `audit/<digest>-seed-<seed>.json`: it replaces none.
+
         Raises:
             OutputError: the folder cannot be written.
         """
-        return self.write_to(folder / "audit" / f"{self.digest[:16]}.json")
+        other = self.spec is not None and self.seed != self.spec.seeds[0]
+        return self.write_to(folder / "audit" / f"{self.digest[:16]}{f'-seed-{self.seed}' if other else ''}.json")
 
     def write_to(self, file: Path) -> Path:
         """Write the audit into this file, atomically, and return it.

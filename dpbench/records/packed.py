@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import json
 import lzma
 import os
 import re
@@ -104,7 +105,9 @@ def time_of(file: Path) -> int:
 
 
 def pack(folder: Path) -> int:
-    """Put the JSON files of a folder, but not of those below it, into its archive, and return how many it holds now.
+    """Put the records of a folder, but not of those below it, into its archive, and return how many it holds now.
+
+    Other JSON files stay where they are.
 
     Raises:
         DataError: a file cannot be read, or the archive that is there is malformed.
@@ -112,11 +115,12 @@ def pack(folder: Path) -> int:
     """
     archive = folder / ARCHIVE
     held = dict(_members(archive)) if os.path.lexists(archive) else {}
-    files = sorted(folder.glob("*.json"))
     try:
-        whole = held | {file.name: file.read_bytes() for file in files}
+        found = {file: file.read_bytes() for file in sorted(folder.glob("*.json"))}
     except OSError as error:
         raise DataError(f"Cannot read {error.filename}: {error.strerror}.") from error
+    files = [file for file, content in found.items() if _is_record(content)]
+    whole = held | {file.name: found[file] for file in files}
     for name in whole:
         if not _NAME.fullmatch(name):
             raise DataError(f"Expected the name of a record, got {folder / name}. Move it elsewhere.")
@@ -127,6 +131,15 @@ def pack(folder: Path) -> int:
             if file.read_bytes() == whole[file.name]:  # not rewritten meanwhile
                 file.unlink()
     return len(whole)
+
+
+def _is_record(content: bytes) -> bool:
+    """Say whether this is a record of dpbench, which all have a version of their schema."""
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and "schema_version" in value
 
 
 def remove(file: Path) -> None:

@@ -128,6 +128,10 @@ class Registry:
             PluginError: the class is not what a plugin may bring.
             DuplicateName: another one has its name.
         """
+        given: object = cls
+        if not (isinstance(given, type) and issubclass(given, KINDS[kind])):
+            got = given.__name__ if isinstance(given, type) else type(given).__name__
+            raise PluginError(f"Expected the {kind} as a name or as a dpbench.{KINDS[kind].__name__}, got {got}.")
         _check(cls, kind, f"This {kind}")
         self._refuse_clash(kind, cls.name)
         known = dict(self.components[kind])

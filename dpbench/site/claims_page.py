@@ -110,10 +110,10 @@ def _ours(families: Sequence[Sequence[Standing]], dataset: str, public: PublicDa
 
 
 def _best(family: Sequence[Standing]) -> dict[float, float]:
-    """Return the best ranked accuracy in percent of each board that has one, by epsilon."""
+    """Return the best ranked accuracy without public labels, in percent, of each board that has one, by epsilon."""
     found = {}
     for one in family:
-        scores = [entry.metrics.get("accuracy") for entry in one.entries if entry.rank]
+        scores = [entry.metrics.get("accuracy") for entry in one.entries if entry.rank and not entry.reads_labels]
         if means := [score.mean for score in scores if score]:
             found[one.board.epsilon] = 100 * max(means)
     return found

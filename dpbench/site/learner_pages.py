@@ -11,6 +11,7 @@ from markupsafe import Markup
 from dpbench.board.folder import content_of, validate_content
 from dpbench.board.index import Entry, Standing
 from dpbench.errors import DataError, MalformedFile
+from dpbench.records.metrics import TITLES
 from dpbench.registry import Registration
 from dpbench.site import prose, text, view
 from dpbench.site.context import Site
@@ -146,7 +147,7 @@ def _explained(name: str, found: Sequence[Explanation]) -> Iterator[Chart]:
             )
             drawn = picture(functools.partial(figure, alone, titled=False), key, f"{title}. The table has the numbers.")
             note = (
-                "Accuracy gained when noise, clipping and other limits are removed one after another. Only the private "
-                "run has a guarantee."
+                f"{TITLES[one.metric]} gained when noise, clipping and other limits are removed one after another. "
+                "Only the private run has a guarantee."
             )
             yield Chart(key, title, note, drawn, ("Learner", "ε", "Removed", "points"), rows)

@@ -7,7 +7,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pydantic import ValidationError
+
 from dpbench.records.result import Result
+from dpbench.support.validation import misfit
 from dpbench.sweep.grid import Cell
 
 MAX_TRIES = 2  # a cell during which this many workers died is taken to be the cause
@@ -28,7 +31,12 @@ class Outcome:
         content = json.loads(answer)
         if "error" in content:
             return cls(cell, error=content["error"])
-        result = Result.model_validate(content["result"])
+        try:
+            result = Result.model_validate(content["result"])
+        except ValidationError as error:
+            return cls(
+                cell, error=f"The worker's result does not fit: {misfit(error)}. Its dpbench has another version."
+            )
         if result.digest != cell.digest:
             return cls(
                 cell, error=f"Expected the result of {cell.digest}, got {result.digest}: versions of plugins differ."

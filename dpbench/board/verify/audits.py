@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from dpbench.audit.attack import count_guesses
+from dpbench.audit.attack import MOST, count_guesses
 from dpbench.audit.figures import compute_figures
 from dpbench.board.folder import ResultFile, find_content, validate_content
 from dpbench.board.verify.expectations import Wrong
@@ -67,7 +67,10 @@ def _wrong(audit: Audit, result: Result) -> Wrong:
     if audit.seed not in result.spec.seeds:
         yield "seed", f"expected one of the result's, {', '.join(map(str, result.spec.seeds))}, got {audit.seed}"
     yield from _statistics(audit)
-    if not audit.passed and result.status not in {"disputed", "withdrawn"}:
+    stands = result.status not in {"disputed", "withdrawn"}
+    if audit.repeats is False and stands:
+        yield "repeats", "expected a fit that gave the result's predictions, got one that did not"
+    if not audit.passed and stands:
         yield "figures.failed", f"{audit.figures.failed[0]}: dispute the result, or fix what made it"
 
 
@@ -76,6 +79,8 @@ def _statistics(audit: Audit) -> Wrong:
     if audit.sensitivity is None or audit.noise is None or (attack is None) != chosen:
         yield "attack", "expected all three parts of dpbench's own audit (no attack if the plan has choices only)"
         return
+    if not (audit.sensitivity.questions and audit.sensitivity.rows):
+        yield "sensitivity", "expected rows that were tried, got none"
     wrong = [*_attacked(attack, audit)] if attack else []
     wrong += [*_counted(audit.own, "own")] if audit.own else []
     yield from wrong
@@ -94,7 +99,9 @@ def _attacked(attack: Attack, audit: Audit) -> Wrong:
 
 
 def _counted(attack: Attack, name: str) -> Wrong:
-    if attack.guesses != count_guesses(attack.canaries) or attack.correct > attack.guesses:
+    if attack.canaries > MOST:  # figures take memory for each guess
+        yield f"{name}.canaries", f"expected at most {MOST:,}"
+    elif attack.guesses != count_guesses(attack.canaries) or attack.correct > attack.guesses:
         yield f"{name}.guesses", f"expected {count_guesses(attack.canaries)}, fixed in advance, {attack.correct} right"
     elif abs(attack.members - attack.canaries / 2) > 3 * math.sqrt(attack.canaries):
         yield f"{name}.members", "expected each canary to be in the data with chance 1/2"

@@ -53,7 +53,7 @@ def agreement_of(stated: SeedResult, correct: str | None, result: Result) -> flo
 def tolerance_of(result: Result) -> str:
     """Return the tolerance in words."""
     if result.privacy.rng == "secure":
-        return f"accuracy within {_width(result):.4g} of the mean: a new seed falls there 99 times in 100"
+        return f"accuracy within {_width(result):.4g} of the mean: all new seeds fall there 99 times in 100"
     words = f"{AGREEMENT:.0%} of test examples right or wrong alike, accuracy within {DIFFERENCE}, other scores "
     return words + f"within {OTHERS}; examples do not tip in favour of the result by more than {LUCK} deviations"
 
@@ -110,7 +110,7 @@ def _scores_within(found: SeedRerun, stated: SeedResult, most: float) -> bool:
 
 
 def _width(result: Result) -> float:
-    """Return how far from the mean one more accuracy falls once in a hundred times, at least one example."""
+    """Return how far from the mean any of as many new accuracies falls once in a hundred times; at least an example."""
     from scipy.stats import t
 
     accuracies, test = [seed.accuracy for seed in result.seeds], result.task.test
@@ -118,4 +118,4 @@ def _width(result: Result) -> float:
     if seeds == 1:  # nothing is known of the noise but that of as many coins
         return 1 / test + 2.58 * math.sqrt(2 * mean * (1 - mean) / test)
     deviation = float(np.std(accuracies, ddof=1))
-    return 1 / test + float(t.ppf(0.995, seeds - 1)) * deviation * math.sqrt(1 + 1 / seeds)
+    return 1 / test + float(t.ppf(1 - 0.005 / seeds, seeds - 1)) * deviation * math.sqrt(1 + 1 / seeds)

@@ -18,6 +18,7 @@ with the budget: neither has epsilon or n in it.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from dpbench.studies.inspect.report import Prediction, Separability, Spectrum
@@ -28,8 +29,7 @@ def predict(k: Sequence[int], dimensions: int, spectrum: Spectrum, found: Separa
 
     gamma is the median over pairs of their smallest margin, and 0 where that is below: real classes overlap.
     """
-    margins = sorted(pair.gamma for pair in found.pairs)
-    gamma = max(0.0, margins[len(margins) // 2])
+    gamma = max(0.0, statistics.median(pair.gamma for pair in found.pairs))
     whole = 1 - 0.1 * gamma
     kept = None
     printed, noise = [], []

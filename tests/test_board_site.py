@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from email.message import Message
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from PIL import Image
@@ -39,7 +39,7 @@ from dpbench.site.looks import DARK, LIGHT, SHAPES, looks
 from dpbench.site.picture import Chart
 from dpbench.site.preview import _heads, map_preview
 from dpbench.site.words import describe_model
-from dpbench.studies.explain.explanation import STAGES, Explanation, LearnerExplanation, Lift
+from dpbench.studies.explain.explanation import Explanation, LearnerExplanation, Lift, Stage
 from tests.boards import synthetic, write
 
 HOSTILE = (
@@ -614,7 +614,7 @@ def _explanation(learner: str) -> Explanation:
     def at(mean: float) -> Interval:
         return Interval(mean=mean, low=mean - 0.01, high=mean + 0.01)
 
-    ladder = [Lift(stage=stage, score=at(0.6), points=at(0.05)) for stage in STAGES]
+    ladder = [Lift(stage=stage, score=at(0.6), points=at(0.05)) for stage in get_args(Stage)]
     one = LearnerExplanation(
         learner=Component(name=learner),
         digest="0" * 64,
@@ -636,7 +636,7 @@ def test_a_learners_page_shows_what_privacy_costs_it_where_that_was_explained(in
     _explanation(mine).write(tmp_path / "explanations")
     build_site(index, tmp_path, tmp_path / "site")
     page = (tmp_path / "site" / "learners" / f"{mine}.html").read_text(encoding="utf-8")
-    assert page.count('<td class="number">+5.00</td>') == len(STAGES)
+    assert page.count('<td class="number">+5.00</td>') == len(get_args(Stage))
     assert "+2.00" in page and 'class="picture"' in page
     assert 'class="picture"' not in (tmp_path / "site" / "learners" / f"{other}.html").read_text(encoding="utf-8")
 

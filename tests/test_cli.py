@@ -16,7 +16,7 @@ import pytest
 from dpbench_plugins.datasets import huggingface as dpbench_huggingface
 from PIL import Image
 
-from dpbench.cli import main
+from dpbench.cli import flags, main, spec_file
 from dpbench.data import extraction
 from dpbench.errors import PlanError, SpecError
 from dpbench.harness import scoring as metrics
@@ -269,6 +269,21 @@ def test_a_budget_that_no_accountant_answers_exits_1(capsys: Output, monkeypatch
     monkeypatch.setattr(accountant, "epsilon", refused)
     assert called("budget", "--release", "steps=1", "--sigma", "1", "--json") == 1
     assert {row["note"] for row in json.loads(capsys.readouterr().out)} == {"It cannot answer."}
+
+
+@pytest.mark.parametrize("command", ["run", "tune"])
+def test_a_setting_is_given_or_searched(capsys: Output, tmp_path: Path, command: str) -> None:
+    asked = [command, "--learner", "pillar:k=7", "--space", "k=3,4", "--out", str(tmp_path)]
+    assert refusal(capsys, *asked, *(["--tune"] if command == "run" else [])) == (
+        "dpbench: Expected k=7 in --learner or values of k in --space, got both.\n"
+    )
+
+
+def test_a_file_may_list_the_space_as_flags_do(tmp_path: Path) -> None:
+    file = tmp_path / "spec.toml"
+    file.write_text('learner = "pillar"\ntune = true\nspace = ["k=3,4", "steps=5,10"]\n', encoding="utf-8")
+    _, also = spec_file.read(file, "run")
+    assert flags.search_of(None, None, None, None, None, also)["space"] == {"k": ("3", "4"), "steps": ("5", "10")}
 
 
 def test_a_budget_as_json_has_numbers(capsys: Output) -> None:

@@ -166,6 +166,8 @@ def _arrays(size: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
 
 def test_own_images_need_no_plugin(tmp_path: Path) -> None:
     x, y, x_test, y_test = _arrays()
+    with pytest.raises(DataError, match="every class of y_test, found none of 99"):
+        dpbench.dataset(x, y, x_test, np.where(y_test == y_test[0], 99, y_test))
     mine = dpbench.dataset(x, y, x_test, y_test, name="mine")
     found = dpbench.run("class-means:k=5", mine, epsilon=8, seeds=1, out=tmp_path)
     assert found.record.spec.dataset.name == "mine" and found.record.task.classes == ("0", "1", "2")

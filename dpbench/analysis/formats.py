@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from dpbench.analysis import spreadsheet
 from dpbench.analysis.reader import StoredResult
-from dpbench.analysis.tables import Row, Table, TableCell
+from dpbench.analysis.tables import Row, Table, TableCell, ordered
 from dpbench.records.metrics import FACTS
-from dpbench.records.protocol import Component
 from dpbench.records.result import Interval
 
 if TYPE_CHECKING:
@@ -170,16 +169,10 @@ def render_csv(filed: Sequence[StoredResult]) -> str:
     return spreadsheet.table(list(rows[0]), rows)
 
 
-def _name_in_order(component: Component) -> str:
-    """Return a component with its options in order, which is that of a result that was read from a file."""
-    parts = [one.model_copy(update={"options": dict(sorted(one.options.items()))}) for one in component.parts]
-    return "+".join(map(str, parts))
-
-
 def _values(filed: StoredResult) -> dict[str, object]:
     result, spec = filed.result, filed.result.spec
     row: dict[str, object] = {
-        "dataset": _name_in_order(spec.dataset), "extractor": _name_in_order(spec.extractor),
+        "dataset": str(ordered(spec.dataset)), "extractor": str(ordered(spec.extractor)),
         "learner": spec.learner.name,
         "settings": " ".join(f"{name}={value}" for name, value in sorted(result.settings.items())),
         "selection": result.selection, "target_epsilon": spec.epsilon, "delta": spec.delta, "seeds": len(spec.seeds),

@@ -108,8 +108,8 @@ def _titles(results: Sequence[Result], named: Named) -> list[str]:
     return [
         ", ".join(
             [
-                named("dataset", _ordered(one.spec.dataset)),
-                named("extractor", _ordered(one.spec.extractor)),
+                named("dataset", ordered(one.spec.dataset)),
+                named("extractor", ordered(one.spec.extractor)),
                 *_said(one, told),
             ]
         )
@@ -117,7 +117,7 @@ def _titles(results: Sequence[Result], named: Named) -> list[str]:
     ]
 
 
-def _ordered(component: Component) -> Component:
+def ordered(component: Component) -> Component:
     """Return the component with its options as a file has them: a result that was just made has another order."""
     parts = [Component(name=part.name, options=dict(sorted(part.options.items()))) for part in component.parts]
     return component.with_parts(parts)

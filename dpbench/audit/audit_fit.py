@@ -70,7 +70,7 @@ def audit(
         what: a result, or what to run.
         seed: of the fit; the first of the result or spec unless it is given.
         canaries: examples to plant; as many as the time of a run has room for unless it is given.
-        device: see `device_named`.
+        device: see `find_device`.
         plugins: what is installed, if it is loaded already.
 
     Raises:

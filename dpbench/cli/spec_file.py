@@ -22,7 +22,7 @@ class RunOptions(BaseModel):
 
     tune: bool = False
     selection: str | None = None
-    space: str | dict[str, list[Any]] | None = None
+    space: str | list[str] | dict[str, list[Any]] | None = None
     tries: int | None = None
     repeats: float | None = None
     search_seed: int | None = None

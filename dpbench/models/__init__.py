@@ -1,7 +1,7 @@
 """A seed's predictor as a model: asked for predictions, saved without pickle, and saying what privacy it has.
 
-`program` turns a predictor into plain data, `card` says what a model is, `file` writes and reads both, `model` is the
-classifier.
+`program` turns a predictor into plain data, `card` says what a model is, `model_file` writes and reads both, `model` is
+the classifier.
 """
 
 from dpbench.models.card import Card

@@ -137,7 +137,7 @@ class Model:
 
     @classmethod
     def load(cls, file: Path | str, *, device: str = "auto", plugins: Registry | None = None) -> Model:
-        """Read a model; `file.read` tells what is refused."""
+        """Read a model; `model_file.read` tells what is refused."""
         card, program = files.read(Path(file))
         return cls(card, program, plugins, device)
 

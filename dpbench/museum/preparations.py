@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from PIL import Image
 
-from dpbench.api import Dataset, Extractor, Learner
+from dpbench.api import Learner
 from dpbench.errors import DpbenchError
 from dpbench.harness.guarantee import epsilon_of_copies
 from dpbench.harness.run import run, tune
@@ -20,7 +20,6 @@ from dpbench.museum.strangers import EPSILON, extend_registry, prepare_learner, 
 from dpbench.records.search import UNRANKED
 from dpbench.testing.checking import check_laws
 
-Brought = type[Dataset] | type[Extractor]
 PHOTOS = {"cats": 9, "dogs": 5}
 """How many photos each class has."""
 

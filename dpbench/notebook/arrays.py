@@ -84,6 +84,11 @@ def dataset(
     if train.shape[1:] != test.shape[1:]:
         raise DataError(f"Expected rows of one shape in x and x_test, got shapes {train.shape} and {test.shape}.")
     known = np.unique(np.concatenate([labels, test_labels])) if classes is None else np.asarray(classes)
+    if classes is None and len(unseen := np.setdiff1d(test_labels, labels)):
+        raise DataError(
+            f"Expected in y every class of y_test, found none of {unseen[0]}. If that is meant, list all classes in "
+            "`classes`."
+        )
     named, data_licence = name, licence
     splits = Splits(
         Split(_images(train, processing), _places(labels, known)),

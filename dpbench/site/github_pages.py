@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,10 +58,8 @@ def put(site: Path, folder: Path, *, dry_run: bool) -> Changes:
     if Path.cwd().is_relative_to(folder):
         raise OutputError(f"Expected to run outside {folder}, which is replaced as a whole: change to another folder.")
     before = read_published_digests(folder)
-    with tempfile.TemporaryDirectory() as empty:
-        write_atomically(Path(empty) / NOJEKYLL, lambda file: file.write(b""))
-        after = {path: digest for path, digest in digests(site).items() if "/." not in f"/{path}"}
-        after |= digests(Path(empty))
+    after = {path: digest for path, digest in digests(site).items() if "/." not in f"/{path}"}
+    after[NOJEKYLL] = hashlib.sha256(b"").hexdigest()
     changes = Changes.between(str(folder), before, after)
     if changes.lines and not dry_run:
         try:

@@ -18,7 +18,7 @@
     [[grids]]
     learner = ["dp-sgd"]             # has no k
 
-    [plot]                           # how the results are drawn; see `sweep.plot`
+    [plot]                           # how the results are drawn; see `analysis.plots`
     x = "learner.k"
     lines = "epsilon"
     panels = ["learner"]
@@ -45,6 +45,7 @@ from dpbench.analysis.formula import numbers
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.protocol import CONCAT, Component, Protocol
+from dpbench.records.result import result_name
 from dpbench.records.spec import COMPONENTS, Spec, make_spec, read_toml
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
@@ -80,7 +81,7 @@ class Cell:
     @property
     def file_name(self) -> str:
         """The file name of its result; see `Result.file_name`."""
-        return f"{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
+        return result_name(self.spec, self.digest)
 
     def __str__(self) -> str:
         return describe(self.values)

@@ -124,7 +124,7 @@ class _Worker:
         """Send one line and return the answer.
 
         Raises:
-            Died: no answer came.
+            WorkerDied: no answer came.
         """
         assert self.process.stdin is not None and self.process.stdout is not None
         try:

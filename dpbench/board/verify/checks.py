@@ -6,13 +6,13 @@ what        how it is checked
 the file    kind, size, depth, strings, numbers, schema, name, seal (`board.folder`, `dpbench.records.checksums`)
 the spec    its digest; its board's protocol, key by key
 privacy     epsilon and its interval by a second accountant, from plan and sigma (`derive`); the plan, by its learner
-            (`planned`), where that is installed
+            (`plan_check`), where that is installed
 scores      `correct` counted, intervals made again from the seeds (`scores`)
 selection   the rule, the record of the search and the learner's defaults tell the same
 provenance  a clean commit, versions of plugins, overlap of the splits
 =========== ========================================================================================
 
-Scores that a forger made fit are met by running a seed again (`rerun`). How settings were chosen, what a run
+Scores that a forger made fit are met by running a seed again (`rerun_record`). How settings were chosen, what a run
 cost, and which of many runs with secure randomness was sent in, are the word of who sent it.
 """
 

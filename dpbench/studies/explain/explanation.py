@@ -14,7 +14,6 @@ from dpbench.records.result import ComponentOrigin, Interval
 from dpbench.records.spec import Spec
 
 Stage = Literal["tuning", "noise", "clipping", "projection", "steps"]
-STAGES: tuple[Stage, ...] = ("tuning", "noise", "clipping", "projection", "steps")
 GUARANTEE: Literal["none: reads private data without noise"] = "none: reads private data without noise"
 
 

@@ -53,7 +53,7 @@ def explain(
 
     Args:
         specs: one for each learner; a finite epsilon.
-        device: see `device_named`.
+        device: see `find_device`.
         plugins: what is installed; one of its learners is a reference, the ceiling.
         tuned: the same specs with a search, or none.
 

@@ -160,7 +160,7 @@ def _ends(collected: FigureData, interval: Interval) -> tuple[float, float]:
 
 
 def _bounds(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
-    """Draw a theorem's rate for each line, dashed, and ring the point through which its constant is fitted."""
+    """Draw a theorem's rate for each line, dotted, and ring the point through which its constant is fitted."""
     for index, line in enumerate(_lines(collected)):
         found = {at.x: share for at, share in collected.bound.items() if (at.panel, at.line) == (panel, line)}
         ordered = [x for x in axis.at if x in found]

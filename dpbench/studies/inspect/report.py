@@ -99,7 +99,7 @@ class Margins(_Record):
 
 
 class Prediction(_Record):
-    """What PILLAR's theorem makes of the numbers above, read in two ways; see `inspection.prediction`."""
+    """What PILLAR's theorem makes of the numbers above, read in two ways; see `inspect.prediction`."""
 
     gamma: float  # the margin that is put in
     printed: Values  # for each k, how many times as many examples the whole space needs: by the bounds as printed

@@ -160,7 +160,7 @@ def _private(prepared: PreparedRun) -> list[float]:
 
 def _asked(tuned: PreparedRun | None, before: list[float], after: list[float]) -> Lift:
     if tuned is None:
-        return Lift(stage="tuning", score=None, points=None, why="Not measured; add --tune.")
+        return Lift(stage="tuning", score=None, points=None, why="The gain of tuning is not measured; add --tune.")
     assert tuned.selection is not None
     return _lifted("tuning", before, after, f"Settings chosen by public labels: {tuned.selection.chosen}.")
 

@@ -271,7 +271,10 @@ PRIVATE = "--selection private-accounted --accountant rdp"
     ("flags", "said"),
     [
         ("--selection private-accounted", "Expected accountant='rdp' with selection private-accounted, got 'pld'"),
-        (f"{PRIVATE} --space steps=3,4", "needs one plan for all settings of learner 'dp-sgd', got 2 different ones"),
+        (
+            f"{PRIVATE} --learner dp-sgd --space steps=3,4",
+            "needs one plan for all settings of learner 'dp-sgd', got 2 different ones",
+        ),
         (f"{PRIVATE} --repeats 1000 --epsilon 0.001", "Use fewer repeats or a larger epsilon"),
         (f"{PRIVATE} --repeats 1", "repeats"),
         (f"{PRIVATE} --public-fraction 0", "at least 10 labelled public examples to choose settings with, got 0"),

@@ -100,6 +100,10 @@ def test_audits_of_a_leaderboard_pass_its_checks(root: Path, plugins: Registry) 
 
 
 Change = tuple[str, Any, str]
+SAMPLED = {
+    "release": "gradient", "steps": 9, "sizes": 9.0, "rows": 9.0, "counts": None, "rate": 5e-324, "members": 9,
+    "units": 9,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -116,6 +120,7 @@ Change = tuple[str, Any, str]
         ("attack.correct", 60, "figures: they do not follow"),
         ("attack.guesses", lambda guesses: guesses // 2, "attack.guesses: expected"),
         ("attack.canaries", 10**12, "attack.canaries: expected at most 1,000,000"),
+        ("noise.samples", [SAMPLED], "noise.samples: expected the rate of the plan"),
         ("repeats", False, "repeats: expected a fit that gave the result's predictions"),
         ("sensitivity.rows", 0, "sensitivity: expected rows that were tried"),
         ("attack.members", 10, "attack.members: expected each canary"),

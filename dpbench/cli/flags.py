@@ -197,8 +197,9 @@ def refuse_fixed(learners: Iterable[Any], search: Mapping[str, Any]) -> None:
     space = search.get("space")
     if not isinstance(space, Mapping):
         return
-    for given in (one for one in learners if isinstance(one, str)):
-        for name, value in Component.parse(given).options.items():
+    for given in (one for one in learners if isinstance(one, str | Mapping)):
+        options = Component.parse(given).options if isinstance(given, str) else given.get("options", {})
+        for name, value in options.items():
             if name in space:
                 raise SpecError(f"Expected {name}={value} in --learner or values of {name} in --space, got both.")
 

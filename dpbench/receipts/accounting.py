@@ -22,6 +22,7 @@ from dpbench.privacy.core.accounting.accountant import ORDERS
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice, eps0_of, loss_distribution
 from dpbench.receipts.events import (
+    WITH_REPLACEMENT,
     Approximate,
     BestOf,
     Chosen,
@@ -388,7 +389,7 @@ def _unsampled(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opi
     """
     import dp_accounting as dp
 
-    again = any(one.sampler == "fixed-size-with-replacement" for one in terms)
+    again = any(one.sampler == WITH_REPLACEMENT for one in terms)
     if again or not all(isinstance(one.leaf, Gaussian) for one in terms):
         return None
     precision = sum(one.times / one.leaf.sigma**2 for one in terms if isinstance(one.leaf, Gaussian))
@@ -401,7 +402,7 @@ def _unsampled(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opi
 
 def _whole(term: Term) -> bool:
     """Say whether every row is in, once: of samples with replacement a row may be in one several times."""
-    return term.sampler is None or (term.rate == 1 and term.sampler != "fixed-size-with-replacement")
+    return term.sampler is None or (term.rate == 1 and term.sampler != WITH_REPLACEMENT)
 
 
 def _moved(adjacency: Adjacency) -> int:

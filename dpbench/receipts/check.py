@@ -28,16 +28,25 @@ from pathlib import Path
 
 from dpbench.errors import DataError, SpecError
 from dpbench.receipts.accounting import Opinion, opinions
-from dpbench.receipts.events import BestOf, Composed, Concentrated, Gaussian, Laplace, Repeated, Term, flatten
+from dpbench.receipts.events import (
+    WITH_REPLACEMENT,
+    BestOf,
+    Composed,
+    Concentrated,
+    Gaussian,
+    Laplace,
+    Repeated,
+    Term,
+    flatten,
+)
 from dpbench.receipts.receipt import AuditFigures, Batches, Drawn, Noise, Receipt
 from dpbench.records.packed import hash_record
 
 TOLERANCE = 0.01
 """By how much rates and noise may differ: loaders round, and the noise of some is measured."""
 RANDOM: frozenset[Drawn] = frozenset({"poisson", "truncated-poisson", "cyclic-poisson", "balls-in-bins"})
-DISPLACING: frozenset[Drawn] = frozenset({"shuffled", "fixed-size", "truncated-poisson"})
+LIMITED_SIZE: frozenset[Drawn] = frozenset({"shuffled", "fixed-size", "truncated-poisson"})
 """Batches of a fixed size at most: one row more can displace another, which moves a sum by two clips."""
-AGAIN: Drawn = "fixed-size-with-replacement"
 LIKELY = 30  # times the mean: of so many runs or more, private selection makes one in 10^12
 ROWS = ("row", "example", "image", "record", "sample")
 """Units that are one row each: which of them was clipped need not be said."""
@@ -121,12 +130,14 @@ def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if drawn == "cyclic-poisson" and batches.cycle is None:
         yield Mismatch("sampler", "rows take turns, but `cycle`, the number of groups that take turns, is missing.")
     accounted = {
-        one.sampler if one.rate < 1 or one.sampler == AGAIN else None
+        one.sampler if one.rate < 1 or one.sampler == WITH_REPLACEMENT else None
         for one in terms
-        if isinstance(one.leaf, Gaussian) or one.rate < 1 or (drawn == AGAIN and isinstance(one.leaf, Laplace))
+        if isinstance(one.leaf, Gaussian)
+        or one.rate < 1
+        or (drawn == WITH_REPLACEMENT and isinstance(one.leaf, Laplace))
     }
-    if drawn != AGAIN:
-        if None in accounted and drawn in DISPLACING and receipt.adjacency == "add-or-remove-one":
+    if drawn != WITH_REPLACEMENT:
+        if None in accounted and drawn in LIMITED_SIZE and receipt.adjacency == "add-or-remove-one":
             yield Mismatch(
                 "adjacency",
                 f"in batches drawn as {drawn!r}, one row more displaces another, which moves a sum by two clips: "
@@ -168,7 +179,7 @@ def _rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if batches is None or batches.size is None or size is None:
         return
     actual = batches.size / size * _cycle(batches)  # of the rows whose turn it is
-    if batches.drawn == "fixed-size-with-replacement":
+    if batches.drawn == WITH_REPLACEMENT:
         actual = -math.expm1(batches.size * math.log1p(-1 / size)) if size > 1 else 1.0  # some are drawn twice
     weights = [one.times / min(_sigmas([one]), default=1.0) ** 2 for one in sampled]  # cheap ones hide nothing
     rate = sum(weight * one.rate for weight, one in zip(weights, sampled, strict=True)) / sum(weights) if sampled else 1

@@ -16,6 +16,8 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.plan import MOST_STEPS
 
 Sampler = Literal["poisson", "fixed-size", "fixed-size-with-replacement"]
+WITH_REPLACEMENT: Literal["fixed-size-with-replacement"] = "fixed-size-with-replacement"
+"""A row may be in such a sample several times, also where the rate is 1."""
 DEEPEST, MOST_EVENTS = 50, 10_000
 """How deeply events may be nested, and how many one receipt may write down: what is alike is repeated."""
 LEAST_NOISE, LARGEST = 1e-6, 10**12

@@ -12,7 +12,7 @@ from dpbench.errors import SpecError
 from dpbench.support.messages import unknown_name
 
 ExecutorName = Literal["local", "dask", "slurm"]
-MOST = 1_024  # workers, and threads of one: of far more, libraries end the process without a word
+MOST_THREADS = 1_024  # of far more, libraries end the process without a word
 REPEATABLE = ("job_extra_directives", "job_script_prologue")  # keys of --slurm that may be given more than once
 SIZE = re.compile(r"\d+(\.\d+)? ?[kKMGT](i?B)?")
 
@@ -59,8 +59,10 @@ class Resources:
         if self.executor != "slurm" and self.slurm is not None:
             raise SpecError(f"Expected --slurm only with --executor slurm, got it with --executor {self.executor}.")
         for name, value in (("workers", self.workers), ("threads", self.threads)):
-            if value is not None and not 1 <= value <= MOST:
-                raise SpecError(f"Expected {name}={value} to be from 1 to {MOST:,}.")
+            if value is not None and value < 1:
+                raise SpecError(f"Expected {name}={value} to be at least 1.")
+        if self.threads is not None and self.threads > MOST_THREADS:
+            raise SpecError(f"Expected threads={self.threads} to be at most {MOST_THREADS:,}.")
 
     @property
     def device_here(self) -> str:

@@ -66,12 +66,31 @@ def _wrong(audit: Audit, result: Result) -> Wrong:
             yield field, f"expected what the result states, {str(expected)[:200]}"
     if audit.seed not in result.spec.seeds:
         yield "seed", f"expected one of the result's, {', '.join(map(str, result.spec.seeds))}, got {audit.seed}"
+    if wrong := [*_sampled(audit, result)]:  # what the law of sizes is computed from
+        yield from wrong
+        return
     yield from _statistics(audit)
     stands = result.status not in {"disputed", "withdrawn"}
     if audit.repeats is False and stands:
         yield "repeats", "expected a fit that gave the result's predictions, got one that did not"
     if not audit.passed and stands:
         yield "figures.failed", f"{audit.figures.failed[0]}: dispute the result, or fix what made it"
+
+
+def _sampled(audit: Audit, result: Result) -> Wrong:
+    """Yield samples of other rates or of other units than the run had; older audits do not state them."""
+    rates = {one.name: one.sample_rate for one in restore_plan(audit.plan)}
+    units, canaries = result.task.private, audit.attack.canaries if audit.attack else MOST
+    for one in audit.noise.samples if audit.noise else ():
+        if (one.rate, one.members, one.units) == (None, None, None):
+            continue
+        if one.rate != rates.get(one.release) or one.units != units:
+            yield (
+                "noise.samples",
+                f"expected the rate of the plan and {units:,} units in samples of {one.release[:80]!r}",
+            )
+        elif one.members is None or not units <= one.members <= units + canaries:
+            yield "noise.samples", f"expected the units, and canaries, to be in samples of {one.release[:80]!r}"
 
 
 def _statistics(audit: Audit) -> Wrong:

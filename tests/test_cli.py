@@ -275,7 +275,8 @@ def test_a_budget_that_no_accountant_answers_exits_1(capsys: Output, monkeypatch
 def test_a_setting_is_given_or_searched(capsys: Output, tmp_path: Path, command: str) -> None:
     asked = [command, "--learner", "pillar:k=7", "--space", "k=3,4", "--out", str(tmp_path)]
     assert refusal(capsys, *asked, *(["--tune"] if command == "run" else [])) == (
-        "dpbench: Expected k=7 in --learner or values of k in --space, got both.\n"
+        "dpbench: Expected k=7 for the learner or values of k in the search space, got both in the flags of "
+        f"dpbench {command}.\n"
     )
 
 

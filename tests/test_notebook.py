@@ -20,6 +20,7 @@ import torch
 import dpbench
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, Task
 from dpbench.errors import DataError, DpbenchError, DuplicateName, PluginError, SpecError
+from dpbench.registry import load
 from tests.trees import lay_out, planted
 
 mpl.use("agg")
@@ -298,11 +299,27 @@ def test_what_cannot_be_run_is_one_sentence(tmp_path: Path) -> None:
         ),
         ({"learner": int}, PluginError, "Expected the learner as a name or as a dpbench.Learner, got int"),
         ({"learner": []}, SpecError, "learner"),
+        (
+            {"learner": "pillar:k=7", "search": {"space": {"k": [3, 4]}}},
+            SpecError,
+            "Expected k=7 for the learner or values of k in the search space, got both in cell",
+        ),
         ({"learner": ["pillar:k=9999", "pillar:k=9998"]}, SpecError, "All 2 runs failed. The first:"),
     ):
         with pytest.raises(error, match=said):
             dpbench.run(**ask, seeds=1, out=tmp_path)
     assert list(tmp_path.glob("*.json")) == []
+
+
+def test_of_an_instance_what_nobody_set_is_searched(tmp_path: Path) -> None:
+    pillar = load().find("learner", "pillar").cls
+    found = dpbench.run(
+        pillar(k=7), search={"space": {"steps": [2, 3]}}, public_labels=True, seeds=1, out=tmp_path
+    ).record  # fmt: skip
+    assert found.search is not None and found.spec.learner.options["k"] == 7
+    assert found.search.trials and {one.setting["steps"] for one in found.search.trials} == {2, 3}
+    with pytest.raises(SpecError, match="Expected k=7 for the learner or values of k"):
+        dpbench.run(pillar(k=7), search={"space": {"k": [3, 4]}}, public_labels=True, seeds=1, out=tmp_path)
 
 
 def test_of_several_runs_those_that_ended_are_kept(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,6 @@ import typer
 
 from dpbench.cli.spec_file import RunOptions
 from dpbench.errors import SpecError
-from dpbench.records.protocol import Component
 from dpbench.records.search import Search
 
 Learner = Annotated[str | None, typer.Option(help="Learner, like pillar or pillar:k=40,center=false.")]
@@ -186,22 +185,6 @@ def search_of(
 def _written_space(also: RunOptions) -> Any:
     written = [also.space] if isinstance(also.space, str) else also.space
     return _space(written) if isinstance(written, list) else written
-
-
-def refuse_fixed(learners: Iterable[Any], search: Mapping[str, Any]) -> None:
-    """Refuse a search over a setting whose value the learner is given.
-
-    Raises:
-        SpecError: names the setting.
-    """
-    space = search.get("space")
-    if not isinstance(space, Mapping):
-        return
-    for given in (one for one in learners if isinstance(one, str | Mapping)):
-        options = Component.parse(given).options if isinstance(given, str) else given.get("options", {})
-        for name, value in options.items():
-            if name in space:
-                raise SpecError(f"Expected {name}={value} in --learner or values of {name} in --space, got both.")
 
 
 def _space(texts: list[str] | None) -> Any:

@@ -95,7 +95,6 @@ def run(
         "train_fraction": split_numbers(train_fraction, "--train-fraction"),
     }  # fmt: skip
     axes = {name: values or list_values(name, written) for name, values in axes.items()}
-    flags.refuse_fixed(axes["learner"], search)
     many = with_several(axes)
     given = {
         **{name: values[0] for name, values in axes.items() if values and name not in many}, "delta": delta,

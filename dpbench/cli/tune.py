@@ -59,7 +59,6 @@ def tune(
             "Expected --selection public-validation or private-unaccounted: default settings need no search."
         )
     search = flags.search_of(rule, space, tries, search_seed, None, also)
-    flags.refuse_fixed([learner or keys.get("learner")], search)
     given = {
         "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
         "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,

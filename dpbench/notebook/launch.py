@@ -15,8 +15,10 @@ from dpbench.notebook.arrays import Arrays
 from dpbench.notebook.outcome import PLACE, Results
 from dpbench.records.journal import Journal
 from dpbench.records.metrics import RankMetric
+from dpbench.records.protocol import CONCAT
 from dpbench.registry import KINDS, OWN, Registry, load
 from dpbench.registry.components import kind_of, write_component
+from dpbench.support.fields import changed_fields
 from dpbench.support.files import check_writable
 from dpbench.sweep import overview
 from dpbench.sweep.grid import AXES, Cell, definition
@@ -208,10 +210,14 @@ def _with_own(plugins: Registry, parts: Mapping[str, Iterable[Any]]) -> Registry
 
 
 def _named(value: Any) -> Any:
-    """Return a component as a spec has it: text as it is, an instance with its options."""
+    """Return a component as a spec has it: text as it is, an instance with the options that somebody set."""
     if isinstance(value, str):
         return value
-    return str(getattr(value, "name", value)) if isinstance(value, type) else write_component(value).model_dump()
+    if isinstance(value, type):
+        return str(getattr(value, "name", value))
+    whole = write_component(value)
+    named = whole.options if whole.name == CONCAT else changed_fields(value)
+    return {"name": whole.name, "options": {name: one for name, one in whole.options.items() if name in named}}
 
 
 def _listed(value: Any) -> list[Any]:

@@ -74,9 +74,16 @@ def make_spec(values: dict[str, Any], origin: str) -> Spec:
         rule = search.get("rule", Search.model_fields["rule"].default)
         raise SpecError(f"Expected no {unused[0]} for search in {origin}: {rule} does not use it.")
     try:
-        return Spec(**{"unit": OWN_UNIT, **values})
+        spec = Spec(**{"unit": OWN_UNIT, **values})
     except ValidationError as error:
         raise SpecError(sentence(error, origin, TABLES)) from None
+    searched = spec.search.space if spec.search and isinstance(spec.search.space, Mapping) else ()
+    for name in spec.learner.options.keys() & searched:
+        raise SpecError(
+            f"Expected {name}={spec.learner.options[name]} for the learner or values of {name} in the search space, "
+            f"got both in {origin}."
+        )
+    return spec
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -343,6 +343,12 @@ def test_the_page_shows_every_claim_with_its_sources_and_the_counts(root: Path) 
     assert "Table 1" in page and 'name="verdict"' in page and '<option value="MNIST">' in page
 
 
+def test_the_page_names_the_public_data_of_a_claim(root: Path) -> None:
+    named = GOOD.replace('public = "nothing"', 'public = "more", public_data = "a billion photographs"')
+    (root / "claims" / "paper.toml").write_text(named.replace('"public", ', '"public", "public_data", '), "utf-8")
+    assert "public: a billion photographs" in site_of(root)
+
+
 def test_a_page_of_a_hostile_claim_escapes_it(root: Path) -> None:
     file = root / "claims" / "paper.toml"
     file.write_text(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -283,6 +284,7 @@ def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys
     said = capsys.readouterr().out
     assert "none: reads private data without noise" in " ".join(said.split())
     assert "no board accepts them" in said.replace("\n", " ")
+    assert "±" not in said
     (file,) = (tmp_path / "not-private").glob("explanation-digits-*.json")
     assert not [*tmp_path.glob("*.json")]
     assert "without noise" in (tmp_path / "not-private" / "NOT-PRIVATE.txt").read_text(encoding="utf-8")
@@ -321,3 +323,9 @@ def test_a_bad_flag_is_refused_in_one_sentence(
 
 def test_a_learner_has_to_be_named(capsys: Output) -> None:
     assert "Expected --learner with dpbench explain" in refusal(capsys, "explain")
+
+
+def test_the_numbers_of_several_seeds_have_intervals(capsys: Output, tmp_path: Path) -> None:
+    assert called(*_command(tmp_path, "--seeds", "2")) == 0
+    (row, *_) = [line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["class-means"]]
+    assert re.match(r" *class-means +\d\d\.\d\d ± +", row)

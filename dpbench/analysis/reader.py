@@ -42,8 +42,7 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
     for _, file in sorted(times):
         try:
             if file in places or _is_result(file):
-                result = Result.read(file)
-                check_seal(file, result)
+                result = read_sealed(file)
                 found[result.digest] = StoredResult(file, result)
         except DataError as error:
             damaged.append(str(error))
@@ -61,16 +60,18 @@ def _files(places: Sequence[Path]) -> Iterator[Path]:
         yield from find_records(place) if place.is_dir() else [place]
 
 
-def check_seal(file: Path, result: Result) -> None:
-    """Refuse a result that was changed after it was written.
+def read_sealed(file: Path) -> Result:
+    """Return the result in a file, which nobody changed after it was written.
 
     Raises:
-        DataError: names the fields that its seal does not fit.
+        DataError: it does not fit the schema, or its seal: names the fields.
     """
+    result = Result.read(file)
     changed = broken_fields(json.loads(read_record(file))) if result.seal else []
     if changed:
         where = ", ".join(changed)
         raise DataError(f"Result {file} was changed after it was written, at {where}: its seal does not fit.")
+    return result
 
 
 def _is_result(file: Path) -> bool:

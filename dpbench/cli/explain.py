@@ -101,6 +101,8 @@ def _spec(values: dict[str, Any], board: str | None, seeds: int, plugins: Regist
 
 
 def _show(found: Explanation, written: list[Path], console: Console) -> None:
+    from dpbench.analysis.formats import percent
+
     spec = found.specs[0]
     console.print(
         f"[bold]Guarantee[/bold] of all runs except the private ones: {found.guarantee}; no board accepts them"
@@ -118,10 +120,7 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
     alone = Table("learner", *[lift.stage for lift in first.alone], title=titles[1], box=None)
     for one in found.learners:
         cells = [_points(lift) for lift in one.ladder if lift.stage in stages]
-        ladder.add_row(
-            one.learner.name, f"{100 * one.private.mean:.2f}", *cells, _signed(one.rest),
-            f"{100 * found.score.mean:.2f}",
-        )  # fmt: skip
+        ladder.add_row(one.learner.name, percent(one.private), *cells, _signed(one.rest), percent(found.score))
         alone.add_row(one.learner.name, *(_points(lift) for lift in one.alone))
     console.print(ladder, alone, _steps(found))
     for one in found.learners:
@@ -152,4 +151,5 @@ def _points(lift: Lift) -> str:
 
 
 def _signed(value: Interval) -> str:
-    return f"{100 * value.mean:+.2f}"
+    half = "" if value.high is None else f"{100 * (value.high - value.mean):.2f}"
+    return f"{100 * value.mean:+.2f}" + (f" ± {half}" if half not in {"", "0.00"} else "")

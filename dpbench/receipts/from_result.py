@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from dpbench.analysis.reader import check_seal
+from dpbench.analysis.reader import read_sealed
 from dpbench.api import Choice, Planned
 from dpbench.errors import DataError, SpecError
 from dpbench.privacy.mechanisms.choice.choice_plan import eps0_of
@@ -29,13 +29,12 @@ def from_result(file: Path) -> Receipt:
         SpecError: it is a receipt, or states no epsilon: the run was not private.
     """
     try:
-        result = Result.read(file)
+        result = read_sealed(file)
     except DataError:
         with suppress(DataError):
             Receipt.read(file)
             raise SpecError(f"Expected a result, got {file}, which is a receipt already.") from None
         raise
-    check_seal(file, result)
     try:
         return _receipt(file, result)
     except ValidationError as error:

@@ -50,9 +50,10 @@ class ClaimRow:
 
     @property
     def notes(self) -> str:
-        """What is missing, and what was assumed."""
+        """Which data was public, what is missing, and what was assumed."""
+        named = [f"public: {self.claim.public_data}"] if self.claim.public_data else []
         missing = [f"missing: {', '.join(self.verdict.missing)}"] if self.verdict.missing else []
-        return "; ".join([*missing, *self.verdict.remarks])
+        return "; ".join([*named, *missing, *self.verdict.remarks])
 
     @property
     def places(self) -> list[tuple[str, str]]:

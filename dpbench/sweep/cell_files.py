@@ -20,7 +20,7 @@ from typing import Literal, get_args
 
 from filelock import FileLock, Timeout
 
-from dpbench.analysis.reader import check_seal
+from dpbench.analysis.reader import read_sealed
 from dpbench.errors import DataError, OutputError
 from dpbench.records.packed import is_record
 from dpbench.records.result import Result
@@ -73,8 +73,7 @@ class Folder:
         """Return the cell's result, or None if it is missing or damaged."""
         file = self.path / cell.file_name
         try:
-            result = Result.read(file)
-            check_seal(file, result)
+            result = read_sealed(file)
         except DataError as error:
             if is_record(file):
                 self.log(f"damaged  {cell.file_name}: {error} The cell will be run again.")

@@ -21,7 +21,7 @@ import pytest
 from dpbench.analysis.paired import bits_of
 from dpbench.api import Budget, Release
 from dpbench.board import build
-from dpbench.board.add import match_boards
+from dpbench.board.add import Submissions
 from dpbench.board.verify.counts import NEEDED
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import describe, rerun, seen
@@ -137,7 +137,8 @@ def workflow(scene: Scene, known: Expectations) -> str:
         current = build.is_current(build.index_of(scene.root, scene.plugins), scene.root)
         return "" if current else "leaderboard.json is not what its results give"
     new = [scene.repository / name for name in changed if name.startswith("leaderboard/results/")]
-    return "; ".join(str(said) for file in new for said in match_boards(file, scene.root, known)[0].complaints)
+    submissions = Submissions(scene.root, known)
+    return "; ".join(str(said) for file in new for said in submissions.match(file)[0].complaints)
 
 
 def shown(scene: Scene) -> str:

@@ -374,6 +374,15 @@ def test_add_holds_a_result_against_others_of_its_board(empty: Path, capsys: Cap
     assert "task.digests: expected" in capsys.readouterr().err
 
 
+def test_add_holds_results_of_one_call_against_each_other(empty: Path, capsys: Captured) -> None:
+    change(elsewhere(empty, "public-only"), "task.digests.private", "e" * 64)
+    files = [elsewhere(empty, learner) for learner in ("class-means", "public-only")]
+    for command in ("add", "check"):
+        assert ask(command, *files, "--root", empty) == 1
+        assert "task.digests: expected" in "".join(capsys.readouterr())
+    assert not (empty / "results").exists()
+
+
 def test_add_never_writes_outside_the_leaderboard(empty: Path, tmp_path: Path) -> None:
     before = {file for file in tmp_path.rglob("*") if empty not in file.parents}
     file = elsewhere(empty, "class-means")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_depa
 from dpbench.board.verify.declarations import HARNESS
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import record_of
-from dpbench.board.verify.review import review_of
+from dpbench.board.verify.review import hold_against, review_of
 from dpbench.errors import ChecksFailed, Complaint, MalformedFile
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import is_record, remove
@@ -44,12 +44,12 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
         ChecksFailed: a file fails a check, matches no board, or its place is held by another result of the same spec.
         OutputError: the leaderboard cannot be written.
     """
-    known = Expectations.read(root, plugins)
+    submissions = Submissions(root, Expectations.read(root, plugins))
     wrong: list[Complaint] = []
     wanted: list[tuple[Filing, dict[str, Any]]] = []
     places: dict[str, tuple[Path, dict[str, Any]]] = {}  # of this call: two files may be results of one spec
     for file in files:
-        checked, boards = match_boards(file, root, known)
+        checked, boards = submissions.match(file)
         wrong += checked.complaints
         if checked.ok and checked.result is not None:
             content = _submitted(file)
@@ -111,24 +111,41 @@ def _submitted(file: Path) -> dict[str, Any]:
     return {**content_of(file), "status": "submitted"}
 
 
-def match_boards(file: Path, root: Path, known: Expectations) -> tuple[CheckedFile, list[str]]:
-    """Check a file on its own, then beside the results of each board that it matches; return also those boards."""
-    (alone,) = review_of([ResultFile(file, str(file), filed=False)], known).results
-    if not alone.ok or alone.result is None:
-        return alone, []
-    if unrepeatable := list(_find_unrepeatable(alone.result, known)):
-        return alone.with_complaints(iter(unrepeatable)), []
-    spec = fill_new_options(alone.result.spec, known)
-    matches = [name for name, board in known.boards.items() if not find_departures(board, spec)]
-    if not matches:
-        return alone.with_complaints(_nearest(alone.result, known)), []
-    there, _ = results_of(root, dict(known.boards))
-    for board in matches:
-        beside = [one for one in there if one.board == board and one.path.name != file.name]
-        *_, last = review_of([*beside, ResultFile(file, str(file), board, filed=False)], known).results
-        if not last.ok:
-            return last, []
-    return alone, matches
+@dataclass
+class Submissions:
+    """Files from elsewhere, checked one after another: each beside what its boards hold, and beside those before it."""
+
+    root: Path
+    known: Expectations
+    _held: dict[str, list[CheckedFile]] = field(default_factory=dict)  # by board
+
+    def match(self, file: Path) -> tuple[CheckedFile, list[str]]:
+        """Check a file on its own, then beside the results of each board that it matches; return also those boards."""
+        (alone,) = review_of([ResultFile(file, str(file), filed=False)], self.known).results
+        if not alone.ok or alone.result is None:
+            return alone, []
+        if unrepeatable := list(_find_unrepeatable(alone.result, self.known)):
+            return alone.with_complaints(iter(unrepeatable)), []
+        spec = fill_new_options(alone.result.spec, self.known)
+        matches = [name for name, board in self.known.boards.items() if not find_departures(board, spec)]
+        if not matches:
+            return alone.with_complaints(_nearest(alone.result, self.known)), []
+        after: dict[str, list[CheckedFile]] = {}
+        for board in matches:
+            others = [one for one in self._on(board) if one.stored.path.name != file.name]
+            (placed,) = review_of([ResultFile(file, str(file), board, filed=False)], self.known).results
+            if not (placed := hold_against(placed, others)).ok:
+                return placed, []
+            after[board] = [*others, placed]
+        self._held |= after
+        return alone, matches
+
+    def _on(self, board: str) -> list[CheckedFile]:
+        """Return the checked results of a board and what was matched to it."""
+        if board not in self._held:
+            there, _ = results_of(self.root, dict(self.known.boards))
+            self._held[board] = [*review_of([one for one in there if one.board == board], self.known).results]
+        return self._held[board]
 
 
 def _find_unrepeatable(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:

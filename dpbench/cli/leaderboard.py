@@ -167,12 +167,12 @@ def check_submission(
     root: Root = LEADERBOARD,
 ) -> None:
     """Check whether results can be submitted, and to which boards. Nothing is written; you do not need a clone."""
-    from dpbench.board.add import describe_occupant, find_taken_places, match_boards
+    from dpbench.board.add import Submissions, describe_occupant, find_taken_places
     from dpbench.board.verify.expectations import Expectations
 
-    known, failed = Expectations.read(root, _plugins()), False
+    submissions, failed = Submissions(root, Expectations.read(root, _plugins())), False
     for file in files:
-        checked, boards = match_boards(file, root, known)
+        checked, boards = submissions.match(file)
         failed |= not checked.ok
         if not checked.ok or checked.result is None:
             print(_line(checked))

@@ -75,6 +75,12 @@ def review_of(stored: Sequence[ResultFile], known: Expectations) -> Review:
     return Review(tuple(_agreeing(_traced(derived))))
 
 
+def hold_against(one: CheckedFile, others: Iterable[CheckedFile]) -> CheckedFile:
+    """Return a result with what its board's other checked results have against it."""
+    *_, found = _agreeing(_traced([*others, one]))
+    return found
+
+
 @contextmanager
 def _ordered_map(count: int) -> Iterator[OrderedMap]:
     """Give a map over processes, or over this one where there is little to do."""

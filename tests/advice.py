@@ -5,15 +5,58 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
+
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result
-from dpbench.studies.advise.forecast import EXPERIENCE, LEARNERS, Assessment, Basis, Experience, assess, read_experience
+from dpbench.studies.advise.forecast import (
+    EXPERIENCE,
+    LEARNERS,
+    Basis,
+    Experience,
+    Forecaster,
+    question_of,
+    read_experience,
+)
 
 RESULTS = Path(__file__).parent.parent / "leaderboard" / "results"
 GUIDE = "class-means"
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """How predictions of one dataset came out that were made from all others."""
+
+    dataset: str
+    boards: int
+    covered: float  # share of results within their 90% interval
+    results: int
+    error: float  # mean absolute error, in points
+    width: float  # mean width of the intervals, in points
+    regrets: tuple[float, ...]  # points by which the pick is behind the best learner, a board each
+
+
+def assess(boards: Sequence[Experience], basis: Basis) -> list[Assessment]:
+    """Return how each dataset is predicted from the others; intervals too know nothing of it."""
+    whole = Forecaster(boards, basis)
+    return [_assess(whole.without(dataset), dataset, whole.of(dataset)) for dataset in whole.datasets]
+
+
+def _assess(others: Forecaster, dataset: str, boards: Sequence[Experience]) -> Assessment:
+    pairs = [
+        (score, others.predict(question_of(one), learner)) for one in boards for learner, score in one.accuracy.items()
+    ]
+    picks = [(one, others.pick(question_of(one), one.accuracy)) for one in boards]
+    return Assessment(
+        dataset, len(boards), float(np.mean([found.low <= score <= found.high for score, found in pairs])), len(pairs),
+        100 * float(np.mean([abs(score - found.mean) for score, found in pairs])),
+        100 * float(np.mean([found.high - found.low for _, found in pairs])),
+        tuple(100 * (max(one.accuracy.values()) - one.accuracy[pick]) for one, pick in picks),
+    )  # fmt: skip
 
 
 def collect() -> list[Experience]:

@@ -20,7 +20,7 @@ from dpbench.harness.roles import cut
 from dpbench.records.protocol import SplitRule
 from dpbench.studies.advise.advice import REHEARSED
 from dpbench.studies.advise.folder import list_training
-from dpbench.studies.advise.forecast import Forecaster, Question, assess, read_experience
+from dpbench.studies.advise.forecast import Forecaster, Question, read_experience
 from tests import advice, readme
 from tests.test_cli import Output, called, refusal
 
@@ -135,12 +135,12 @@ def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, capsys: Output)
 
 @pytest.mark.parametrize("basis", ["rehearsal", "numbers"])
 def test_intervals_hold_on_data_sets_that_were_left_out(basis: Any) -> None:
-    assert advice.coverage(assess(read_experience(), basis)) >= 0.85
+    assert advice.coverage(advice.assess(read_experience(), basis)) >= 0.85
 
 
 @pytest.mark.parametrize("basis", ["rehearsal", "numbers"])
 def test_the_pick_is_within_a_point_of_the_best_on_average(basis: Any) -> None:
-    found = assess(read_experience(), basis)
+    found = advice.assess(read_experience(), basis)
     assert np.mean([regret for one in found for regret in one.regrets]) < 1
     most = {"pneumonia": 3.1, "gtsrb": 7.0, "fashion-mnist": 1.5, "cifar10": 1.6}  # other children; 43 classes, not ten
     assert all(max(one.regrets) < most.get(one.dataset, 1.3) for one in found)

@@ -52,9 +52,9 @@ def _log_choose(guesses: int) -> np.ndarray:
 
 
 @functools.cache  # entries of a leaderboard share many of these
-def steinke(delta: float, canaries: int, guesses: int, correct: int, significance: float = SIGNIFICANCE) -> float:
+def steinke(delta: float, canaries: int, guesses: int, correct: int) -> float:
     """Return the largest epsilon that is rejected: a lower bound on that of any (epsilon, delta)-DP mechanism."""
-    return bisect_largest(lambda epsilon: steinke_p(epsilon, delta, canaries, guesses, correct) <= significance)
+    return bisect_largest(lambda epsilon: steinke_p(epsilon, delta, canaries, guesses, correct) <= SIGNIFICANCE)
 
 
 def rejects_mu(mu: float, canaries: int, guesses: int, correct: int, significance: float) -> bool:
@@ -72,19 +72,19 @@ def rejects_mu(mu: float, canaries: int, guesses: int, correct: int, significanc
 
 
 @functools.cache
-def mahloujifar(canaries: int, guesses: int, correct: int, significance: float = SIGNIFICANCE) -> float:
+def mahloujifar(canaries: int, guesses: int, correct: int) -> float:
     """Return the largest mu that is rejected: a lower bound on that of any mu-Gaussian DP mechanism."""
-    return bisect_largest(lambda mu: rejects_mu(mu, canaries, guesses, correct, significance))
+    return bisect_largest(lambda mu: rejects_mu(mu, canaries, guesses, correct, SIGNIFICANCE))
 
 
-def gauss(mean: float, members: int, others: int, significance: float = SIGNIFICANCE) -> tuple[float, float]:
+def gauss(mean: float, members: int, others: int) -> tuple[float, float]:
     """Return a one-sided lower bound on mu and the standard error of `mean`.
 
     `mean` is the difference of the members' and the others' mean score, in standard deviations of a score. An estimate:
     the scores have to be normal and independent, which is for other tests to say.
     """
     error = math.sqrt(1 / members + 1 / others + mean**2 / (2 * (members + others)))
-    return mean - _NORMAL.inv_cdf(1 - significance) * error, error
+    return mean - _NORMAL.inv_cdf(1 - SIGNIFICANCE) * error, error
 
 
 @functools.cache

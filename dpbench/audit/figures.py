@@ -50,14 +50,13 @@ def compute_figures(
     )  # fmt: skip
 
 
-def interval(numbers: int, squares: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the interval of sigma as found / sigma as stated: a sum of squares of normals is chi-square."""
+def interval(numbers: int, squares: float) -> tuple[float, float]:
+    """Return the 95% interval of sigma as found / sigma as stated: a sum of squares of normals is chi-square."""
     from scipy.stats import chi2
 
     if not numbers:
         return 0.0, math.inf
-    tail = (1 - confidence) / 2
-    return math.sqrt(squares / chi2.isf(tail, numbers)), math.sqrt(squares / chi2.ppf(tail, numbers))
+    return math.sqrt(squares / chi2.isf(0.025, numbers)), math.sqrt(squares / chi2.ppf(0.025, numbers))
 
 
 def two_sided(z: float) -> float:

@@ -7,7 +7,7 @@ public labels, the prediction is the mean accuracy on the boards with a similar 
 per class. Either way every dataset of the boards counts the same, however many boards it has.
 
 Half the width of an interval is the 90% quantile of the errors that these predictions make on the boards when the
-dataset that they predict is left out: `assess` repeats all of it for each dataset, intervals included.
+dataset that they predict is left out: `tests/advice.py` repeats all of it for each dataset, intervals included.
 
 Not covered: a test set that differs from the public images, which no public number shows.
 """
@@ -143,48 +143,16 @@ class Forecaster:
         return math.exp(-abs(question_of(one).signal - asked.signal) / NEAR)
 
 
-@dataclass(frozen=True)
-class Assessment:
-    """How predictions of one dataset came out that were made from all others."""
-
-    dataset: str
-    boards: int
-    covered: float  # share of results within their 90% interval
-    results: int
-    error: float  # mean absolute error, in points
-    width: float  # mean width of the intervals, in points
-    regrets: tuple[float, ...]  # points by which the pick is behind the best learner, a board each
-
-
-def assess(boards: Sequence[Experience], basis: Basis) -> list[Assessment]:
-    """Return how each dataset is predicted from the others; intervals too know nothing of it."""
-    whole = Forecaster(boards, basis)
-    return [_assess(whole.without(dataset), dataset, whole.of(dataset)) for dataset in whole.datasets]
-
-
-def _assess(others: Forecaster, dataset: str, boards: Sequence[Experience]) -> Assessment:
-    pairs = [
-        (score, others.predict(question_of(one), learner)) for one in boards for learner, score in one.accuracy.items()
-    ]
-    picks = [(one, others.pick(question_of(one), one.accuracy)) for one in boards]
-    return Assessment(
-        dataset, len(boards), float(np.mean([found.low <= score <= found.high for score, found in pairs])), len(pairs),
-        100 * float(np.mean([abs(score - found.mean) for score, found in pairs])),
-        100 * float(np.mean([found.high - found.low for _, found in pairs])),
-        tuple(100 * (max(one.accuracy.values()) - one.accuracy[pick]) for one, pick in picks),
-    )  # fmt: skip
-
-
-def read_experience(file: Path = EXPERIENCE) -> list[Experience]:
+def read_experience() -> list[Experience]:
     """Return the boards that come with dpbench.
 
     Raises:
         DataError: the file is damaged.
     """
     try:
-        return TypeAdapter(list[Experience]).validate_python(json.loads(file.read_bytes()))
+        return TypeAdapter(list[Experience]).validate_python(json.loads(EXPERIENCE.read_bytes()))
     except (OSError, ValueError) as error:
-        raise DataError(f"Expected the boards' results in {file}: {error}. Install dpbench again.") from error
+        raise DataError(f"Expected the boards' results in {EXPERIENCE}: {error}. Install dpbench again.") from error
 
 
 def question_of(one: Experience) -> Question:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
+from dpbench.records.provenance import HARNESS
 from dpbench.records.result import Result
-
-OWN = "dpbench-vision"
 
 
 def list_author_word(result: Result, confirmed: Set[str] = frozenset()) -> tuple[str, ...]:
@@ -32,7 +31,7 @@ def _words(result: Result, confirmed: Set[str]) -> Iterator[str]:
         yield "which code made it"
     yield from _settings(result, confirmed)
     sources = result.provenance.get("sources", {})
-    strangers = {(one.plugin, one.distribution) for one in result.components.values() if one.distribution != OWN}
+    strangers = {(one.plugin, one.distribution) for one in result.components.values() if one.distribution != HARNESS}
     for plugin, distribution in sorted(strangers):
         if distribution not in sources:
             yield f"the code of plugin {plugin}, for which no repository is on record"

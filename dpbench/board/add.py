@@ -10,13 +10,13 @@ from typing import Any
 from dpbench.board.folder import ResultFile, content_of, find_content, results_of
 from dpbench.board.verify.audits import audit_file
 from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
-from dpbench.board.verify.declarations import HARNESS
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import record_of
 from dpbench.board.verify.review import hold_against, review_of
 from dpbench.errors import ChecksFailed, Complaint, MalformedFile
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import is_record, remove
+from dpbench.records.provenance import HARNESS
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry.components import kind_of

@@ -13,11 +13,10 @@ from rich.text import Text
 
 from dpbench.cli import flags
 from dpbench.errors import DataError
+from dpbench.support.files import IMAGES
 
 if TYPE_CHECKING:
     from dpbench.models import Model
-
-ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pbm", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
 
 
 def predict(
@@ -78,7 +77,7 @@ def _show_card(chosen: Model, as_json: bool) -> None:
 def _files(place: Path) -> list[Path]:
     if not place.is_dir():
         return [place]
-    found = sorted(file for file in place.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file())
+    found = sorted(file for file in place.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())
     if not found:
-        raise DataError(f"Expected images in folder {place}, found none. They end in {', '.join(sorted(ENDINGS))}.")
+        raise DataError(f"Expected images in folder {place}, found none. They end in {', '.join(sorted(IMAGES))}.")
     return found

@@ -66,9 +66,9 @@ class RunRequest:
 
 def _warn_of_changes(distribution: str) -> None:
     """Say before a run of hours what `dpbench leaderboard add` would refuse after it."""
-    from dpbench.records.provenance import read_tree, source_of
+    from dpbench.records.provenance import HARNESS, read_tree, source_of
 
-    own = distribution == "dpbench-vision"
+    own = distribution == HARNESS
     dirty = read_tree()[1] if own else (source_of(distribution) or {}).get("dirty")
     if dirty:
         whose = "dpbench's tree" if own else f"The tree of {distribution}"

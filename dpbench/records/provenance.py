@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlparse
 
 from dpbench.support.paths import PACKAGE
 
+HARNESS = "dpbench-vision"  # the distribution of dpbench
 PACKAGES = (
     "datasets", "dp-accounting", "numpy", "opacus", "opendp", "prv-accountant",
     "scikit-learn", "scipy", "timm", "torch", "torchvision",
@@ -27,7 +28,7 @@ def collect(device: str) -> dict[str, Any]:
     """Return versions, commit and machine of this process."""
     commit, dirty = read_tree()
     return {
-        "dpbench": _version("dpbench-vision"),
+        "dpbench": _version(HARNESS),
         "commit": commit,
         "dirty": dirty,
         "python": platform.python_version(),

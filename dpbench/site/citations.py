@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from dpbench.records.provenance import HARNESS
 from dpbench.registry import KINDS, Kind, Registration, Registry
 from dpbench.site import prose, text
 from dpbench.site.context import Site
 from dpbench.site.render import Renderer
 
 TITLES = {"learner": "Learners", "dataset": "Datasets", "extractor": "Extractors"}
-OWN = "dpbench-vision"
 _ENTRY = re.compile(r"^@\w+\{(?P<key>[^,]+),\n.*?^\}\n", re.MULTILINE | re.DOTALL)
 _KEYWORDS = re.compile(r"^  keywords +=(?: \{(?P<names>[^}]*)\}),\n", re.MULTILINE)
 _LINK = re.compile(r"^  (?P<field>url|doi) +=(?: \{(?P<place>[^}]*)\})", re.MULTILINE)
@@ -54,7 +54,7 @@ def citations(plugins: Registry) -> Iterator[Citation]:
         for name, found in sorted(plugins.components[kind].items()):
             yield Citation(
                 kind, name, references(kind, found), getattr(found.cls, "citation", ""),
-                found.distribution == OWN,
+                found.distribution == HARNESS,
             )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from typing import Self
 
 from dpbench.board.index import Index
 from dpbench.errors import SpecError
+from dpbench.records.provenance import HARNESS
 
 ADDRESS, REPOSITORY, EPOCH = "DPBENCH_ADDRESS", "DPBENCH_REPOSITORY", "SOURCE_DATE_EPOCH"
 LABELS = ("repository", "source", "source code", "code")
@@ -71,7 +72,7 @@ def _day() -> str:
 def installed_repository() -> str:
     """Return the address of the code as the metadata of dpbench states it, empty where they do not."""
     try:
-        lines = metadata("dpbench-vision").get_all("Project-URL", [])
+        lines = metadata(HARNESS).get_all("Project-URL", [])
     except PackageNotFoundError:
         return ""
     urls = {label.strip().lower(): url.strip() for label, _, url in (line.partition(",") for line in lines)}
@@ -82,6 +83,6 @@ def installed_repository() -> str:
 def installed_version() -> str:
     """Return the version of dpbench, empty where it is not installed."""
     try:
-        return version("dpbench-vision")
+        return version(HARNESS)
     except PackageNotFoundError:
         return ""

@@ -12,6 +12,9 @@ from typing import IO, Any
 
 from dpbench.errors import OutputError
 
+IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pbm", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
+"""Endings of files that are images: those of the dataset `imagefolder`."""
+
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file so that readers see the old content or the new, never a part.

@@ -18,9 +18,9 @@ from PIL.Image import open as pillow_open
 
 from dpbench.api import Dataset
 from dpbench.data import sources
+from dpbench.support.files import IMAGES
 from dpbench.support.paths import restrict_data
 
-IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pbm", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
 MOST = 5_000  # files of a dataset that is copied
 BYTES = 2**27  # of an archive that is written again
 SEEN = 500  # images whose brightness is looked at

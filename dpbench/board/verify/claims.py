@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.board.verify.declarations import HARNESS
 from dpbench.harness.prepare import PreparedRun, code
 from dpbench.harness.rerun import search_again
 from dpbench.harness.run import task_facts
 from dpbench.harness.shared import SharedWork
-from dpbench.records.provenance import source_of
+from dpbench.records.provenance import HARNESS, source_of
 from dpbench.records.rerun import ClaimCheck
 from dpbench.records.result import Result
 from dpbench.records.search import Selection

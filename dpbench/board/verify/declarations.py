@@ -12,13 +12,13 @@ from dpbench.board.verify.expectations import InstalledComponent, Wrong
 from dpbench.errors import DpbenchError
 from dpbench.harness.guarantee import epsilon_of_copies, epsilon_of_unit
 from dpbench.records.overlap import find_excess
+from dpbench.records.provenance import HARNESS
 from dpbench.records.result import Result
 from dpbench.records.search import Selection, least_clean
 from dpbench.records.tolerance import close
 from dpbench.registry.components import kind_of
 
 PAIRS = {"test in private", "test in public", "public in private"}
-HARNESS = "dpbench-vision"
 TOUCHED = {"transfer": False, "public-validation": False, "private-accounted": True, "private-unaccounted": True}
 MAX_CLASSES = 100_000
 

@@ -18,10 +18,8 @@ from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.harness.hints import suggest_network
 from dpbench.harness.roles import cut
 from dpbench.records.protocol import SplitRule
+from dpbench.support.files import IMAGES
 
-ENDINGS = frozenset(
-    (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pbm", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
-)  # those of the dataset `imagefolder`
 WANTED = "train/CLASS/IMAGE, with two or more class folders"
 
 
@@ -125,4 +123,4 @@ def digest_of(files: list[Path], folder: Path) -> str:
 
 
 def _is_image(file: Path) -> bool:
-    return file.suffix.lower() in ENDINGS and not file.name.startswith(".")
+    return file.suffix.lower() in IMAGES and not file.name.startswith(".")

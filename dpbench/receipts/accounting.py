@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,14 +35,13 @@ from dpbench.receipts.events import (
     Term,
     flatten,
 )
+from dpbench.receipts.grouping import DISTINCT, are_gaussian, costliest, group
 from dpbench.receipts.receipt import Adjacency
 
 WIDE = 16.0
 """Standard deviations between neighbours, by the central limit, above which no grid is tried: epsilon is beyond 150, a
 grid would need gigabytes, and nobody is protected."""
 FEW_ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)  # which is enough there; others take a minute
-DISTINCT = 12
-"""Mechanisms composed as they are. Of more, similar ones are grouped: for the worse, and for the better as a floor."""
 APART = 0.8
 """A floor under groups counts where it is this share of their epsilon. Below, it would hide the costly in the cheap."""
 SLOW = 50  # different mechanisms, of those that are not grouped, that an accountant takes seconds for
@@ -82,7 +81,7 @@ def opinions(event: Event, delta: float, adjacency: Adjacency) -> tuple[Opinion,
 
 def _answers(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Opinion]:
     with accountant.quiet():
-        if len(terms) > DISTINCT and _gaussian(terms) and delta > 0:
+        if len(terms) > DISTINCT and are_gaussian(terms) and delta > 0:
             return _of_groups(terms, delta, adjacency)
         if delta > 0 and len(terms) <= SLOW and (plan := _plan(terms, adjacency)) is not None:
             wide = _unsampled(terms, delta, adjacency) if _spread(*plan) > WIDE else None
@@ -95,11 +94,11 @@ def _answers(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[
 
 def _of_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Opinion]:
     """Return opinions on many Gaussian sums in groups of similar ones, worse than they are, and a floor under them."""
-    whole, grouped = _unsampled(terms, delta, adjacency), _answers(_group(terms, True), delta, adjacency)
+    whole, grouped = _unsampled(terms, delta, adjacency), _answers(group(terms, True), delta, adjacency)
     found = [Opinion(f"{one.accountant}, {len(terms):,} events in groups", 0.0, one.upper) for one in grouped]
     found += [] if whole is None else [whole]
     least = min(one.upper for one in found)
-    floor = max(_floor(some, delta, adjacency) for some in (_group(terms, False), _costliest(terms)))
+    floor = max(_floor(some, delta, adjacency) for some in (group(terms, False), costliest(terms)))
     floor = floor if APART * least <= floor < math.inf else 0.0
     return [Opinion(one.accountant, max(floor, one.lower), one.upper) for one in found]
 
@@ -108,46 +107,6 @@ def _floor(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> float:
     """Return what nobody would honestly state less than for these sums; 0 if that is not known."""
     plan = _plan(terms, adjacency)
     return 0.0 if plan is None or _spread(*plan) > WIDE else 0.99 * accountant.epsilon(*plan, delta)
-
-
-def _costliest(terms: Sequence[Term]) -> list[Term]:
-    """Return the sums that cost most, by the central limit, as many as are composed as they are."""
-    costs = [one.times * one.rate**2 * math.expm1(min(_noise_of(one) ** -2, 700.0)) for one in terms]
-    ranked = sorted(zip(costs, terms, strict=True), key=lambda pair: pair[0], reverse=True)
-    return [one for _, one in ranked[:DISTINCT]]
-
-
-def _gaussian(terms: Sequence[Term]) -> bool:
-    """Say whether all are Gaussian sums, over Poisson samples or all rows."""
-    return all(isinstance(one.leaf, Gaussian) and one.sampler in (None, "poisson") for one in terms)
-
-
-def _group(terms: Sequence[Term], cautious: bool) -> list[Term]:
-    """Return Gaussian sums as few: each group has the least noise and the largest rate in it, or the most and least.
-
-    A group has noises and rates within one factor, which is as small as leaves few enough groups.
-    """
-    found, factor = [], 1.01
-    while len(groups := _cells(terms, factor)) > DISTINCT:
-        factor = factor**1.5
-    for group in groups:
-        choose: Callable[[Iterable[float]], float] = max if cautious else min
-        precision, rate = choose(1 / _noise_of(one) for one in group), choose(one.rate for one in group)
-        found.append(Term(Gaussian(sigma=1 / precision), "poisson", rate, sum(one.times for one in group)))
-    return found
-
-
-def _cells(terms: Sequence[Term], factor: float) -> list[list[Term]]:
-    """Return Gaussian sums by the powers of a factor between which their noise and their rate are."""
-    found: dict[tuple[int, int], list[Term]] = {}
-    for term in terms:
-        cell = [math.floor(math.log(value, factor) + 1e-9) for value in (_noise_of(term), term.rate)]
-        found.setdefault((cell[0], cell[1]), []).append(term)
-    return [*found.values()]
-
-
-def _noise_of(term: Term) -> float:
-    return term.leaf.sigma if isinstance(term.leaf, Gaussian) else math.inf
 
 
 def _plan(terms: Sequence[Term], adjacency: Adjacency) -> tuple[list[Planned], float] | None:
@@ -221,8 +180,8 @@ def _selection(event: BestOf, delta: float, adjacency: Adjacency) -> tuple[Opini
     terms = flatten(event.event)
     if not terms:
         return (Opinion("nothing was asked", 0.0, 0.0),)
-    few = len(terms) <= DISTINCT or not _gaussian(terms)
-    plan = _plan(terms if few else _group(terms, True), adjacency) if len(terms) <= SLOW or not few else None
+    few = len(terms) <= DISTINCT or not are_gaussian(terms)
+    plan = _plan(terms if few else group(terms, True), adjacency) if len(terms) <= SLOW or not few else None
     if plan is None or delta == 0:
         raise SpecError(
             "Expected Gaussian sums or choices within 'best-of', under add-or-remove-one: no accountant knows more."

@@ -2,7 +2,7 @@
 
 `__all__` is the contract: what a plugin may import. Importing it brings in no torch.
 
-For a person at a notebook: `run`, `compare`, `results`, `load`, `check`, `dataset`, `figure`, `load_model`,
+For use in a notebook: `run`, `compare`, `results`, `load`, `check`, `dataset`, `figure`, `load_model`,
 and the `Results` and `Model` that they return: `NOTEBOOK`. They are imported when they are first asked for.
 
 For any training loop: `receipt`, whose parts and exporters are in `dpbench.receipts`: `RECEIPTS`.

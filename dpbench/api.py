@@ -77,16 +77,16 @@ class Learner(ABC):
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
     """Which public data the learner needs."""
     reference: ClassVar[bool] = False
-    """True for a ceiling without privacy: it plans for epsilon = inf alone, and a board shows it without a rank."""
+    """True for a ceiling without privacy: it plans for epsilon = inf only, and a board shows it without a rank."""
     logits: ClassVar[bool] = False
-    """True where scores are the logits of a cross-entropy: their softmax is then what the learner takes for the chance
-    of each class, and results keep how well it fits. Of other learners they say that there are no probabilities."""
+    """True if scores are logits of a cross-entropy loss, so that their softmax is the probability of each class.
+    Results then record how well calibrated it is; for other learners they say that there are no probabilities."""
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """Setting -> values worth trying: the default grid of a search."""
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """The grid that the paper searched, if it gives one: `--space paper`."""
     paper: ClassVar[Mapping[str, Any]] = {}
-    """A setting of the paper, where the defaults differ: `--learner NAME:paper`; further options override it."""
+    """The paper's settings, where they differ from the defaults: `--learner NAME:paper`; other options override it."""
 
     def made_for(self) -> str:
         """Name the dataset that the laws test this learner on, like `theory-thresholds:n=1500`; default: ten clusters.
@@ -129,18 +129,18 @@ def require_setting(setting: T | None) -> T:
         SpecError: it is None still.
     """
     if setting is None:
-        raise SpecError("Expected a number, got a setting that is auto still. Call learner.settle(task, budget) first.")
+        raise SpecError("Expected a number, but the setting is still auto. Call learner.settle(task, budget) first.")
     return setting
 
 
-@deprecated("dpbench.settled is called require_setting. The old name goes in version 0.4.")
+@deprecated("dpbench.settled is called require_setting. The old name will be removed in version 0.4.")
 def settled(setting: T | None) -> T:
     """Old name of `require_setting`, until version 0.2."""
     return require_setting(setting)
 
 
 INDEPENDENT_DRAWS = "drawn at random, each on its own"
-"""How examples came about that no person gave: equal ones are no copies."""
+"""How synthetic examples were made; equal ones do not count as copies."""
 
 
 class Images(Protocol):
@@ -178,11 +178,11 @@ class Features:
 class Records(Generic[Place]):
     """The images of a split as records: where each one is, and a function that reads one, independently of the others.
 
-    A place is what a source has of one image: a path, a member of a zip, a line of a table, the bytes of one image. It
+    A place identifies one image in its source: a path, a member of a zip, a line of a table, the bytes of one image. It
     is text, bytes, a whole number, or a tuple or dataclass of these. `read` is called with one place at a time, on
     several threads, and must remember nothing; this is checked as for row functions. It may hold options, such as a
     mode. Numbers and arrays in either are refused: computed from the images, they carry one's content to the others.
-    Places that hold bytes come with a sentence on what was done to them, `processing`.
+    If places hold bytes, say in `processing` what was done to each image.
     """
 
     places: Sequence[Place]
@@ -234,8 +234,8 @@ class Split:
     images: Images | Features
     labels: np.ndarray  # (n,) int64 in [0, classes)
     units: np.ndarray | None = None
-    """(n,) int64: whose each example is. Examples of one unit (a patient, a lesion, a track) have one number, the same
-    in every split of the dataset, and no other example has it. None: nobody knows, or each example is its own."""
+    """(n,) int64: the unit of each example. All examples of a unit (a patient, a lesion, a track) share one number, in
+    every split, and no other example has it. None: units are unknown, or each example is a unit of its own."""
 
     @property
     def processing(self) -> str:
@@ -328,8 +328,8 @@ class Extractor(ABC):
 
     name: ClassVar[str]
     version: ClassVar[str] = "1"
-    """Change it whenever the same image would give other features, also by another default of an option: it is part of
-    the cache key, as are the options that are not at their default."""
+    """Change it whenever the same image would give other features, for example because an option's default changed. It
+    is part of the cache key; options are part of it only where they differ from their defaults."""
     licence: ClassVar[str] = ""
     """Licence of the weights; empty if there are none or an option decides."""
     weights_size: ClassVar[int] = 0
@@ -369,7 +369,7 @@ class Extractor(ABC):
         return {}
 
     def tail(self) -> Callable[[], nn.Module] | None:
-        """Return what loads the network behind its activations; None where features come from the network's end.
+        """Return a function that loads the rest of the network after its activations; None if features are its output.
 
         The module maps activations (c, *example_shape) to pooled features (c, d). It is on the CPU, in evaluation mode,
         a new one at each call, with the published weights: public values. Stored batch statistics are folded into the

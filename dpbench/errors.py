@@ -12,7 +12,7 @@
     │   ├── PlanError            a plan that is malformed or cannot fit the budget
     │   ├── NotPlanned           a release outside the plan, or more steps than planned
     │   ├── NotPerExample        a row that depends on other rows
-    │   ├── NotPure              a row function that remembers
+    │   ├── NotPure              a row function that keeps state
     │   └── AccountantsDisagree  two independent accountants contradict each other
     ├── DataError                data that is malformed
     │   ├── DataMissing          data that is not on this machine; says what to fetch and where it looked
@@ -76,7 +76,7 @@ class NotPerExample(PrivacyError):
 
 
 class NotPure(PrivacyError):
-    """A row function that remembers."""
+    """A row function that keeps state."""
 
 
 class AccountantsDisagree(PrivacyError):

@@ -200,7 +200,7 @@ def lead_table() -> str:
     """Return what `thrift` at its defaults is ahead of PILLAR, default and tuned, and behind whoever is best."""
     lines = [
         "| data | mean lead over `pillar`, default | mean lead over `pillar`, tuned "
-        "| largest gap to the best | boards on rank 1 |",
+        "| largest gap to the best | boards at rank 1 |",
         "|---|---|---|---|---|",
     ]
     for family, title in LADDERS.items():

@@ -114,7 +114,7 @@ def test_a_wished_accuracy_has_its_epsilon(photos: Path, capsys: Output) -> None
 @pytest.mark.parametrize(("fraction", "warned"), [("0.1", True), ("0.7", False)])
 def test_few_public_images_are_warned_of(photos: Path, capsys: Output, fraction: str, warned: bool) -> None:
     assert called("advise", str(photos), "--epsilon", "1", *FAST[2:], "--public-fraction", fraction) == 0
-    assert ("The intervals are too narrow for" in capsys.readouterr().out) == warned
+    assert ("the true intervals are wider" in capsys.readouterr().out) == warned
 
 
 def test_no_board_rehearses_on_fewer_public_images_than_the_warning_says() -> None:
@@ -127,7 +127,7 @@ def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, capsys: Output)
     assert "train/CLASS/IMAGE" in refusal(capsys, "advise", str(tmp_path))
     assert "--epsilon inf from 0.0001 to 10000" in refusal(capsys, "advise", str(photos), "--epsilon", "inf")
     assert "different values of --epsilon" in refusal(capsys, "advise", str(photos), "--epsilon", "1,1")
-    assert "--accuracy 90 between 0 and 1" in refusal(capsys, "advise", str(photos), "--accuracy", "90")
+    assert "--accuracy 90 to be between 0 and 1" in refusal(capsys, "advise", str(photos), "--accuracy", "90")
     assert "below 0.00" in refusal(capsys, "advise", str(photos), "--delta", "0.1", *FAST)
     few = ("--public-fraction", "0.02", "--extractor", "pixels")
     assert "labelled public images" in refusal(capsys, "advise", str(photos), *few)

@@ -221,7 +221,7 @@ def test_the_command_audits_a_result_and_its_exit_code_says_what_came_out(
     assert _main(asked) == 0
     said = capsys.readouterr().out
     assert "the predictions of the result" in said and said.count("passed") == 3
-    assert "an honest run fails at most once in 1,000 times" in said
+    assert "an honest run fails at most 1 audit in 1,000" in said
     monkeypatch.setattr("dpbench.privacy.core.sum.math", SimpleNamespace(sqrt=lambda blocks: 0.5))
     assert _main([*asked, "--json"]) == 1
     written = json.loads((tmp_path / "audit" / f"{result().digest[:16]}.json").read_text(encoding="utf-8"))

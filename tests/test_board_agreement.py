@@ -94,11 +94,13 @@ def test_a_board_says_how_stable_its_first_entry_is_and_draws_what_entries_cost(
         assert "dpbench does not measure how stable rank 1 is on halves of this test set" in page
         return
     best = standing.entries[0].learner
-    assert f"On {found.halves:,} random halves of the test set, {best} has the highest mean on {found.first:,}" in page
+    assert (
+        f"Out of {found.halves:,} random halves of the test set, {best} has the highest mean on {found.first:,}" in page
+    )
     assert found.first <= found.shared <= found.halves == 1000
     tied = sum(entry.rank == 1 and not entry.reads_labels for entry in standing.entries)
-    said = f"one of the {tied} entries on rank 1 has it on {found.shared:,}"
-    assert said in page if tied > 1 else "entries on rank 1" not in page
+    said = f"one of the {tied} entries at rank 1 does on {found.shared:,}"
+    assert said in page if tied > 1 else "entries at rank 1" not in page
 
 
 @pytest.mark.parametrize("standing", FILLED, ids=lambda one: one.board.name)

@@ -133,7 +133,7 @@ def test_without_privacy_a_learner_that_is_no_reference_is_no_ceiling(root: Path
         json.dumps(boards.resealed({**made, "digest": digest})), encoding="utf-8"
     )
     found = entry(index_of(root, plugins), "stranger")
-    assert (found.role, found.why) == ("unranked", "it has no privacy, and its learner is no reference")
+    assert (found.role, found.why) == ("unranked", "it has no privacy, and its learner is not a reference")
 
 
 def test_an_entry_says_what_it_read_and_that_nobody_ran_it_again(root: Path, plugins: Registry) -> None:
@@ -321,7 +321,7 @@ def test_what_is_no_leaderboard_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"Cannot read leaderboard .*absent\.json"):
         Index.read(tmp_path / "absent.json")
     (tmp_path / "x.json").write_text('{"standings": [], "ranking": "", "leader": 1}', encoding="utf-8")
-    with pytest.raises(DataError, match=r"x.json is no leaderboard.json at leader"):
+    with pytest.raises(DataError, match=r"x.json is not a valid leaderboard.json, at leader"):
         Index.read(tmp_path / "x.json")
 
 

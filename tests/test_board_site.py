@@ -174,7 +174,7 @@ def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: lis
     pages = [(tmp_path / "site" / layout.page(standing, entry)).read_text("utf-8") for entry in standing.entries]
     for page, whose in zip(pages[1:], ("image", "patient"), strict=True):
         assert f"at most {odds[0]} true positives at 0.1% false positives and at most {odds[1]}" in page
-        assert f"for one private {whose} and an attacker who knows all others" in page
+        assert f"for one private {whose} and an attacker who knows all the others" in page
     assert "Membership tests" not in pages[0]
 
 
@@ -735,7 +735,7 @@ def test_an_entry_says_whether_its_model_may_be_published(results: list[Result])
     private = next(one for one in standing.entries if one.reads_private)
     said = {rng: describe_model(private.model_copy(update={"rng": rng})) for rng in ("research", "secure")}
     assert said["research"].startswith("None to download: the noise comes from published seeds")
-    assert said["secure"].startswith("The model may be published by whoever ran this")
+    assert said["secure"].startswith("If you ran this with --models, you may publish the model")
     without = private.model_copy(update={"reads_private": False})
     assert describe_model(without).startswith("You may publish a model of this run")
 

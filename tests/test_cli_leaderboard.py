@@ -156,7 +156,7 @@ def test_rerun_says_what_it_costs_before_it_starts(root: Path, capsys: Captured)
     change(file, "seconds", {"load": 60.0, "fit": 600.0, "score": 60.0, "tune": 3600.0})
     assert ask("verify", "--rerun", "--root", root, file) == 0
     first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("Running 2 seeds of 1 result again: about 12 min 0 s and ")
+    assert first.startswith("Re-running 2 seeds of 1 result: about 12 min 0 s and ")
     assert "; not run: " in second
     assert ask("verify", "--rerun", "--seed", 0, "--root", root, file) == 0
     assert "Running 1 seed of 1 result again: about 6 min 30 s and " in capsys.readouterr().out
@@ -207,7 +207,7 @@ def test_a_result_of_the_code_before_is_checked_and_said_to_be_one_and_not_run_a
     made["privacy"]["mechanism"] = "exact-sums-0"
     file.write_text(json.dumps(boards.resealed(made)))
     assert ask("verify", "--root", root, file) == 0
-    assert f"ok results/tiny/{file.name} (by the code before {MECHANISM})" in capsys.readouterr().out
+    assert f"ok results/tiny/{file.name} (made by code from before {MECHANISM})" in capsys.readouterr().out
     assert ask("verify", "--rerun", "--root", root, file) == 0
     assert f"; not run: It was made by the code before {MECHANISM} (exact-sums-0)" in capsys.readouterr().out
     assert not (root / "reruns").exists()
@@ -268,7 +268,7 @@ def test_add_files_a_result_as_submitted_under_its_board(empty: Path, capsys: Ca
     assert not (empty / "results" / "tiny-2").exists()
     assert ask("verify", "--root", empty) == 0
     assert ask("add", file, "--root", empty) == 0
-    assert "is there already as" in capsys.readouterr().out
+    assert "already filed as" in capsys.readouterr().out
 
 
 def test_add_files_the_ceiling_under_boards_of_every_epsilon(empty: Path) -> None:

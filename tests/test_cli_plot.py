@@ -106,7 +106,9 @@ def test_what_cannot_be_drawn_of_a_folder_is_one_sentence(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = str(readme.LEADERBOARD / "results" / "digits-eps1")
-    assert f"Expected --results with a sweep: {board} is a folder" in refusal(capsys, "plot", board, "--results", board)
+    assert f"--results goes with a sweep, but {board} is itself a folder" in refusal(
+        capsys, "plot", board, "--results", board
+    )
     assert f"Expected results in {tmp_path}, found none." in refusal(capsys, "plot", str(tmp_path))
     monkeypatch.setattr(collect, "PANELS", 0)
     assert "Expected results of up to 0 protocols in digits-eps1, got 1." in refusal(capsys, "plot", board)

@@ -100,7 +100,9 @@ def test_cells_that_other_code_ran_are_said_and_run_again_on_request(
     edited(tmp_path / "out")
     capsys.readouterr()
     assert called(*swept) == 0
-    assert "2 of the finished cells come from other code; --refresh re-runs" in capsys.readouterr().out
+    assert (
+        "2 of the finished cells were run by another version of the code; --refresh re-runs" in capsys.readouterr().out
+    )
     assert called(*swept, "--dry-run") == 0
     assert "2 other code" in capsys.readouterr().out
     assert called(*swept, "--refresh") == 0

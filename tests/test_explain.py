@@ -308,7 +308,7 @@ def test_all_tables_name_every_learner_in_full(explained: Explanation) -> None:
     ("more", "said"),
     [
         (("--epsilon", "inf"), "a private learner with one fit per seed"),
-        (("--tries", "3"), "Expected --tune with --tries"),
+        (("--tries", "3"), "--tries needs --tune"),
         (("--plot", "price.gif"), "Expected --plot price.gif to end in .png, .svg or .pdf"),
         (("--board", "digits-eps1", "--epsilon", "1"), "Expected no epsilon"),
         (("--learner", "pilar"), "Unknown learner 'pilar'"),
@@ -322,7 +322,7 @@ def test_a_bad_flag_is_refused_in_one_sentence(
 
 
 def test_a_learner_has_to_be_named(capsys: Output) -> None:
-    assert "Expected --learner with dpbench explain" in refusal(capsys, "explain")
+    assert "Expected --learner: name one, or several" in refusal(capsys, "explain")
 
 
 def test_the_numbers_of_several_seeds_have_intervals(capsys: Output, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_an_unknown_name_is_refused_and_nothing_deleted(filled: Path) -> None:
 def test_the_command_lists_and_clears(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, code, said in (
         (["list"], 0, "hashes of images"),
-        (["clear"], 1, "Expected names of entries, or --all"),
+        (["clear"], 1, "Expected names of cache entries, or --all"),
         (["clear", "--all"], 0, "Cleared 5 entries, 1"),
         (["list"], 0, "nothing in"),
     ):

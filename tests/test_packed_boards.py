@@ -156,7 +156,7 @@ def test_a_packed_result_is_there_already_and_is_replaced_with_its_records(
     file = boards.file_of(loose, LEARNER)
     before, others = {one: one.read_bytes() for one in root.rglob("*.*")}, records_in(root / "audits" / "tiny")
     assert called("leaderboard", "add", file, "--root", root) == 0
-    assert "is there already as" in capsys.readouterr().out
+    assert "already filed as" in capsys.readouterr().out
     assert {one: one.read_bytes() for one in root.rglob("*.*")} == before
     content = json.loads(file.read_bytes())
     file.write_text(json.dumps(boards.resealed(boards.edited(content, "seconds.fit", 0.125))), encoding="utf-8")

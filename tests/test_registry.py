@@ -339,7 +339,7 @@ def test_dpbench_plugins_chooses_a_set(install: Install, monkeypatch: pytest.Mon
 def test_a_name_that_a_chosen_set_lacks_is_told_with_the_set(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install(GOOD)
     monkeypatch.setenv("DPBENCH_PLUGINS", "good")
-    with pytest.raises(UnknownName, match=r"Available: none\. DPBENCH_PLUGINS=good leaves every other plugin out\."):
+    with pytest.raises(UnknownName, match=r"Available: none\. DPBENCH_PLUGINS=good excludes every other plugin\."):
         load().find("extractor", "pixels")
 
 

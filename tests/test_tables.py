@@ -226,7 +226,7 @@ def test_the_difference_of_two_results_has_its_interval_and_a_verdict() -> None:
     said = "\n".join(description.describe_difference(one(LOW, "pillar"), one(LOW, "dp-raft")))
     assert "A: pillar, ε 0.1: 81.79" in said
     assert "A - B: +10.64 ±" in said
-    assert said.endswith("More than noise, at 5%.")
+    assert said.endswith("The difference is significant at 5%.")
 
 
 def test_results_on_other_data_or_seeds_are_not_compared() -> None:
@@ -290,7 +290,7 @@ def test_the_command_shows_a_table_and_filters_it(capsys: pytest.CaptureFixture[
         (["--csv", "--metric", "ece"], "Expected --csv without --metric"),
         (["--csv", "--latex"], "at most one of --csv, --markdown and --latex"),
         (["--epsilon", "small"], "as numbers like 0.1,1,inf, got 'small'"),
-        (["--learner", "nobody"], f"Expected results of learner nobody: none of the {COUNT} found is"),
+        (["--learner", "nobody"], f"No result of learner nobody among the {COUNT} found"),
     ],
 )
 def test_bad_requests_are_one_sentence(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:

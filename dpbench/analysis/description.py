@@ -132,7 +132,7 @@ def describe_difference(first: StoredResult, second: StoredResult, metric: Metri
         score = f"{write_score(metric, filed.result.metrics[metric])}{unit_of(metric)}"
         yield f"{name}: {_contender(filed.result)}: {score}"
     yield f"A - B: {_difference(found, metric)}, p {found.p:.2g}"
-    yield "More than noise, at 5%." if found.differs else "Not more than noise, at 5%."
+    yield "The difference is significant at 5%." if found.differs else "The difference is not significant at 5%."
     if (seeds := len(first.result.seeds)) == 1:
         yield "One seed does not show how much results vary from seed to seed. Use five or more."
     elif seeds == 2:

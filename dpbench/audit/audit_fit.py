@@ -50,6 +50,10 @@ CHOSEN = (
     "each choice is compared with that of its neighbours"
 )
 FAR = 2**20  # between the other seeds that one audit draws from: two audits of a result share none of them
+SECURE = (
+    "An audit subtracts the noise from the answers, and --secure-rng leaves no way to compute that noise again. Audit "
+    "the same spec without --secure-rng: only the source of the noise differs."
+)
 SAMPLED = "the Gaussian mechanism's own trade-off: samples are drawn, and scores of canaries are not normal"
 
 
@@ -171,18 +175,12 @@ def _repeats(prepared: PreparedRun, result: Result, seed: int, predict: Predict)
 
 def _check_randomness(spec: Spec) -> None:
     if spec.secure_rng:
-        raise SpecError(
-            "An audit subtracts the noise from the answers, and --secure-rng keeps nothing that would give it back. "
-            "Audit the same spec without --secure-rng: only the source of the noise differs."
-        )
+        raise SpecError(SECURE)
 
 
 def _check_auditable(privacy: Privacy, learner: str) -> None:
     if privacy.rng == "secure":
-        raise SpecError(
-            "An audit takes the noise out of answers, and a result with --secure-rng keeps nothing that would give it "
-            "back. Audit a run of its spec without --secure-rng: all but the source of the noise is the same code."
-        )
+        raise SpecError(SECURE)
     if not privacy.plan:
         raise SpecError(
             f"Learner {learner!r} asks nothing of the private data: its epsilon is 0, and there is nothing to audit."

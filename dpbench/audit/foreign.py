@@ -209,7 +209,9 @@ def _sensitivity(loop: _Loop, watch: Watch, generator: np.random.Generator) -> S
         x, y = _crowd(count, loop, generator)
         before = loop(x, y, seed)[0]
         if not np.array_equal(before, loop(x, y, seed)[0]):
-            raise SpecError("Expected the loop to answer the same with the same data and seed. Seed all it draws.")
+            raise SpecError(
+                "Expected the loop to give the same answers for the same data and seed. Seed every random draw in it."
+            )
         for strength in SIZES if count == drawn else (1.0,):
             row, label = _strong_row(loop, strength, found.tried, generator)
             moved = found.add(before, loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0], strength)

@@ -71,7 +71,7 @@ class Watch:
                 return int(drawn[-1]), seed
         raise SpecError(
             f"Expected the loop's first step to sample one of the last {LAST * self.size:.0f} of {self.size:,} "
-            f"examples by one of {SEEDS} seeds, got none. Audit it with a larger size or a larger rate."
+            f"examples for one of {SEEDS} seeds or more; it did for none. Audit it with a larger size or a larger rate."
         )
 
     def others_moved(self, size: int, seed: int) -> float | None:

@@ -190,8 +190,9 @@ def _above(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Regis
         return ""
     differs = plugins.find("dataset", board.dataset.name).cls.test_differs
     metric = board.metric.replace("_", " ")
-    other = f"it is fitted for accuracy, and the board ranks by {metric}" if board.metric != "accuracy" else ""
-    labels = f"it reads public labels, and {ceiling.learner} does not" if best.reads_labels else ""
+    aim = f"{ceiling.learner} is fitted for accuracy, and the board ranks by {metric}"
+    other = aim if board.metric != "accuracy" else ""
+    labels = f"{best.learner} reads public labels, and {ceiling.learner} does not" if best.reads_labels else ""
     why = differs or other or labels or "nothing is on record that would explain it"
     return f"{best.learner} is {100 * gap:.1f} points above {ceiling.learner}, fitted without privacy: {why}."
 

@@ -83,14 +83,14 @@ def _why_unranked(result: Result, board: Board) -> str:
         return SECURE
     if result.selection not in board.selection:
         return f"its settings were chosen {_CHOSEN.get(result.selection, 'by ' + result.selection)}"
-    return "" if board.metric in result.metrics else f"it has no {board.metric} for every seed"
+    return "" if board.metric in result.metrics else f"it lacks {board.metric} for at least one seed"
 
 
 def _without_privacy(result: Result, known: Expectations) -> tuple[Role, str]:
     here = known.installed.get(("learner", result.spec.learner.name))
     if here is not None and here.reference:
         return "ceiling", "it has no privacy: a line, not an entry"
-    return "unranked", "it has no privacy, and its learner is no reference"
+    return "unranked", "it has no privacy, and its learner is not a reference"
 
 
 SECURE = (

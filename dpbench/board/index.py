@@ -211,4 +211,4 @@ class Index(_Record):
                 f"Cannot read leaderboard {file}: {error.strerror}. `dpbench leaderboard build` makes it from results."
             ) from error
         except ValidationError as error:
-            raise DataError(f"{file} is no leaderboard.json at {misfit(error)}.") from None
+            raise DataError(f"{file} is not a valid leaderboard.json, at {misfit(error)}.") from None

@@ -28,14 +28,14 @@ from dpbench.records.tolerance import CLOSE
 
 SENTENCE = (
     "Entries are sorted by the mean of the board's metric over seeds. A new rank starts at the first entry that is "
-    "significantly worse than the best entry of the rank above (1, 1, 3), so entries of one rank are statistically "
-    "tied with its best, and a lower rank alone is no significant difference: a paired two-sided test at 5% over "
-    "the same test examples and seeds, with Holm's correction for comparing that best entry with every entry below "
-    "it. The test is Student's t, whose variance is that over examples plus that over seeds, less their "
-    "interaction, which both contain; for metrics other than accuracy, Student's t over paired seeds. Test examples "
-    "count as independent, which frames of one track are not. Uncorrected ranks take each comparison by itself. "
-    "Entries that read no public labels are ranked among themselves, and entries that read them among all entries "
-    "of the board."
+    "significantly worse than the best entry of the rank above (1, 1, 3). Entries that share a rank are statistically "
+    "tied with the best of them; a lower rank alone does not mean a significant difference. The test is paired and "
+    "two-sided at 5%, over the same test examples and seeds, with Holm's correction for comparing that best entry with "
+    "every entry below it. For accuracy it is Student's t; its variance is the variance over examples plus that over "
+    "seeds, minus their interaction, which both contain. For other metrics it is Student's t over paired seeds. The "
+    "test treats test examples as independent, which frames of one track are not. Uncorrected ranks leave out Holm's "
+    "correction. Entries that read no public labels are ranked among themselves, and entries that read them among all "
+    "entries of the board."
 )
 
 

@@ -176,7 +176,7 @@ def read_paper(file: Path) -> Paper:
 def _tables(file: Path) -> dict[str, Any]:
     try:
         if file.exists() and not file.is_file():
-            raise SpecError(f"Expected a file of claims in {file}, which is no regular file.")
+            raise SpecError(f"Expected a file of claims in {file}, which is not a regular file.")
         if file.stat().st_size > LARGEST:
             raise SpecError(f"Expected {file} to have at most {LARGEST:,} bytes: a file holds one paper.")
         return tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Decimal)  # printed digits are kept

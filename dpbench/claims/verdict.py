@@ -37,7 +37,7 @@ JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
 TOLERANCE = 0.02
 LARGEST_MU = 20.0  # epsilon is about 280
 SMALLEST_SIGMA = 0.2
-UNANSWERED = "noise: these numbers protect too little for an accountant"
+UNANSWERED = "noise: too little for an accountant to give an answer"
 RECORD = "verdicts.json"
 """The verdicts beside a catalogue, which the site shows: a cache, used for claims that have not changed since."""
 

@@ -35,10 +35,10 @@ def advise(
         float | None, typer.Option(help="Also find the smallest epsilon for this accuracy, like 0.9.")
     ] = None,
     labels: Annotated[
-        bool, typer.Option("--public-labels/--no-public-labels", help="Whether labels of public images may be read.")
+        bool, typer.Option("--public-labels/--no-public-labels", help="Read the labels of public images, or do not.")
     ] = True,
     delta: Annotated[float, typer.Option(help="Target delta, below 1/n.")] = 1e-5,
-    public_fraction: Annotated[float, typer.Option(help="Share of the training images that is public.")] = 0.1,
+    public_fraction: Annotated[float, typer.Option(help="Share of the training images to treat as public.")] = 0.1,
     split_seed: Annotated[int, typer.Option(help="Seed of the public/private split.")] = 0,
     device: flags.Device = "auto",
     as_json: flags.Json = False,
@@ -50,13 +50,15 @@ def advise(
     low, high = ACCOUNTABLE
     for one in epsilons:
         if not low <= one <= high:
-            raise SpecError(f"Expected --epsilon {one:g} from {low:g} to {high:g}.")
+            raise SpecError(f"Expected --epsilon {one:g} to be from {low:g} to {high:g}.")
     if len(set(epsilons)) < len(epsilons) or len(epsilons) > MOST:
         raise SpecError(f"Expected up to {MOST} different values of --epsilon, got {len(epsilons)}.")
     if not SMALLEST_DELTA <= delta < 1:
-        raise SpecError(f"Expected --delta {delta:g} from {SMALLEST_DELTA:g} to 1.")
+        raise SpecError(f"Expected --delta {delta:g} to be from {SMALLEST_DELTA:g} to 1.")
     if not 0 < public_fraction < 1:
-        raise SpecError(f"Expected --public-fraction {public_fraction:g} between 0 and 1: advice needs public images.")
+        raise SpecError(
+            f"Expected --public-fraction {public_fraction:g} to be between 0 and 1: advice needs public images."
+        )
     if split_seed < 0:
         raise SpecError(f"Expected --split-seed {split_seed} to be at least 0.")
 
@@ -103,7 +105,7 @@ def _table(found: Advice) -> Table:
     for learner in sorted(learners, key=lambda name: -learners[name].mean):
         table.add_row(learner, *(_cell(one.forecasts[learner]) for one in found.at))
     if found.alone is not None:
-        table.add_row("public labels alone", *(f"{100 * found.alone:.1f}" for _ in found.at))
+        table.add_row("public labels only", *(f"{100 * found.alone:.1f}" for _ in found.at))
     return table
 
 
@@ -119,11 +121,11 @@ def _remarks(found: Advice) -> Iterator[str]:
         yield f"Start with `{picks.pop()}`, which has the highest expected accuracy."
     else:
         best = ", ".join(f"`{one.pick}` at ε {one.epsilon:g}" for one in found.at)
-        yield f"Start with the learner of the highest expected accuracy: {best}."
+        yield f"Start with the learner that has the highest expected accuracy: {best}."
     if found.alone is None:
         yield (
             "Public labels were not read, so dpbench does not know how hard your classes are to tell apart: these are "
-            "averages of boards of a similar size. --public-labels gives narrower intervals."
+            "averages over boards of similar size. --public-labels gives narrower intervals."
         )
     elif behind := [one for one in found.at if _best(one) < found.alone]:
         where = ", ".join(f"{one.epsilon:g}" for one in behind)
@@ -133,8 +135,8 @@ def _remarks(found: Advice) -> Iterator[str]:
         )
     if found.alone is not None and found.public < REHEARSED:
         yield (
-            f"The intervals are too narrow for {found.public:,} public images: the boards have {REHEARSED} or more, "
-            "and a rehearsal on fewer is uncertain itself. Raise --public-fraction if you can."
+            f"With only {found.public:,} public images, the true intervals are wider: the boards have {REHEARSED} or "
+            "more, and a rehearsal on fewer is itself uncertain. Raise --public-fraction if you can."
         )
     if found.wish is not None:
         yield _wished(found)
@@ -143,7 +145,7 @@ def _remarks(found: Advice) -> Iterator[str]:
             f"The boards cover ε {KNOWN[0]:g} to {KNOWN[1]:g}. No result backs the intervals at ε "
             f"{', '.join(f'{one:g}' for one in outside)}."
         )
-    yield "Expect less if your test images differ from the training images: no public number shows that."
+    yield "Expect lower accuracy if your test images differ from your training images: public images cannot show that."
 
 
 def _best(one: AtEpsilon) -> float:
@@ -157,4 +159,4 @@ def _wished(found: Advice) -> str:
     if wish.expected is None:
         return f"No ε up to 8 is expected to give {wanted} on these images."
     safe = "at no ε up to 8" if wish.safe is None else f"at ε {wish.safe:g}"
-    return f"{wanted} is expected from ε {wish.expected:g} on; the whole interval is above it {safe}."
+    return f"{wanted} is expected from ε {wish.expected:g} on. The whole 90% interval lies above it {safe}."

@@ -66,8 +66,8 @@ def audit(
 ) -> None:
     """Re-run one fit and attack it: exact sensitivity, noise to about 0.1%, planted examples end to end.
 
-    The audit goes to OUT/audit/, that of a board's entry to ROOT/audits/. The exit code is 1 where one fails
-    or none ran.
+    Audits are written to OUT/audit/, and audits of board entries to ROOT/audits/. Exits with 1 if an audit
+    fails or none ran.
     """
     wanted = [found for target in targets for found in _targets(target, root)]
     from dpbench.registry import load
@@ -77,7 +77,7 @@ def audit(
     plugins.report_broken()
     for target in wanted:
         try:
-            with report_interrupt("Audits that ended are kept."):
+            with report_interrupt("Finished audits are kept."):
                 found = _audited(target, seed, canaries, device, plugins)
         except DpbenchError as error:
             if len(wanted) == 1:
@@ -102,7 +102,7 @@ def _audited(target: Target, seed: int | None, canaries: int | None, device: str
     what = target.read()
     seeds = (what if isinstance(what, Spec) else what.spec).seeds
     if target.filed and seed is not None and seed not in seeds:
-        raise SpecError(f"Expected --seed {seed} to be one of {target.name}, which has {', '.join(map(str, seeds))}.")
+        raise SpecError(f"Expected --seed {seed} to be a seed of {target.name}: {', '.join(map(str, seeds))}.")
     from dpbench.audit.audit_fit import audit as audited
 
     return audited(what, seed=seed, canaries=canaries, device=device, plugins=plugins)
@@ -124,9 +124,7 @@ def _targets(name: str, root: Path) -> Iterator[Target]:
     boards = sorted(one.name for one in (root / "results").glob("*") if one.is_dir())
     if board not in boards:
         said = unknown_name("board with results", board, boards)
-        raise SpecError(
-            f"{said} Or name a spec (.toml) or a result (.json), or with --root another folder than {root}."
-        )
+        raise SpecError(f"{said} You can also name a spec (.toml) or a result (.json), or use --root if not {root}.")
     entries = find_records(root / "results" / board)
     chosen = [one for one in entries if entry in {"", one.stem}]
     if not chosen:
@@ -150,7 +148,7 @@ def _show(name: str, found: Audit, written: Path, console: Console) -> None:
         console.print(f"FAILED {line}", soft_wrap=True, markup=False, highlight=False)
     for line in found.left_out:
         console.print(f"Not audited: {line}.", soft_wrap=True, markup=False, highlight=False)
-    alarms = "an honest run fails at most once in 1,000 times"
+    alarms = "an honest run fails at most 1 audit in 1,000"
     console.print(
         f"{found.seconds['audit']:.1f} s; {alarms}. Wrote {written}", soft_wrap=True, highlight=False, markup=False
     )

@@ -53,12 +53,12 @@ def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, de
     from dpbench.privacy.core.plan import check_plan
 
     if not SMALLEST_DELTA <= delta < 1:
-        raise SpecError(f"Expected --delta {delta:g} from {SMALLEST_DELTA:g} to 1, the range of the accountants.")
+        raise SpecError(f"Expected --delta {delta:g} to be from {SMALLEST_DELTA:g} to 1, the range of the accountants.")
     for name, value, (low, high) in (("--epsilon", epsilon, ACCOUNTABLE), ("--sigma", sigma, SIGMAS)):
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise SpecError(f"Expected {name} {value} to be positive and finite.")
         if value is not None and not low <= value <= high:
-            raise SpecError(f"Expected {name} {value:g} from {low:g} to {high:g}, the range of the accountants.")
+            raise SpecError(f"Expected {name} {value:g} to be from {low:g} to {high:g}, the range of the accountants.")
     check_plan(plan, "this budget")
     rows: list[dict[str, Any]] = []
     for name in accountant.ACCOUNTANTS:
@@ -76,7 +76,7 @@ def _plan(releases: list[str], choices: list[str]) -> list[Planned]:
     from dpbench.registry import fields_from, is_required
 
     if not releases and not choices:
-        raise SpecError("Expected a plan: --release or --choice, or several of them.")
+        raise SpecError("Expected a plan. Give at least one --release or --choice.")
     plan: list[Planned] = []
     for kind, texts in ((Release, releases), (Choice, choices)):
         word = kind.__name__.lower()

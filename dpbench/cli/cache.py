@@ -29,7 +29,7 @@ def list_holdings() -> None:
     if held:
         Console().print(table)
     total = bytes_in_words(sum(one.size for one in held)) or "nothing"
-    print(f"{total} in {cache_folder()} (DPBENCH_CACHE names another folder)")
+    print(f"{total} in {cache_folder()} (set DPBENCH_CACHE to use another folder)")
 
 
 @app.command()
@@ -42,6 +42,6 @@ def clear(
     from dpbench.errors import SpecError
 
     if bool(names) == everything:
-        raise SpecError("Expected names of entries, or --all. `dpbench cache list` shows them.")
+        raise SpecError("Expected names of cache entries, or --all. `dpbench cache list` shows the names.")
     cleared = holdings.clear(names or [])
     print(f"Cleared {len(cleared)} entries, {bytes_in_words(sum(one.size for one in cleared)) or '0 MB'}")

@@ -24,7 +24,8 @@ def claims(
     paper: Annotated[str | None, typer.Argument(help="Show only this paper's claims, with their sources.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Show only claims on this dataset, such as CIFAR-10.")] = None,
     root: Annotated[
-        Path | None, typer.Option(help="The leaderboard's folder, which has a folder claims. \\[default: leaderboard]")
+        Path | None,
+        typer.Option(help="Folder of the leaderboard; claims are in its subfolder claims/. \\[default: leaderboard]"),
     ] = None,
     write: Annotated[bool, typer.Option("--write", help="Write all verdicts to the catalogue, for the site.")] = False,
     as_json: flags.Json = False,
@@ -102,8 +103,8 @@ def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
     said_of = f"{_counted(len(verdicts), 'claim')} from {_counted(len(papers), 'paper')}"
     console.print(f"{said_of}: {told}." if told else f"{said_of}.", highlight=False, soft_wrap=True)
     console.print(
-        "A verdict says what follows from the numbers as printed, under Poisson sampling. dpbench claims PAPER shows "
-        "where each number stands.", highlight=False, soft_wrap=True,
+        "A verdict says what follows from the printed numbers, assuming Poisson sampling. dpbench claims PAPER shows "
+        "where to find each number.", highlight=False, soft_wrap=True,
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def list_components(
     what: Annotated[Listing | None, typer.Argument(help="Show only this kind.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List datasets, extractors and learners, where they come from, and broken plugins; or list boards or figures."""
+    """List datasets, extractors and learners with their origin, and any broken plugins; or list boards or figures."""
     if what in FILED:
         _show_filed(FILED[what](), as_json)
         return

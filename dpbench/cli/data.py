@@ -122,7 +122,7 @@ def _folder(to: Path | None) -> Path:
         return own_data_folder()
     known = [folder.expanduser().resolve() for folder in data_folders()]
     if to.expanduser().resolve() not in known:
-        raise SpecError(f"Expected one of {', '.join(map(str, known))}, got {to}: dpbench would not look there.")
+        raise SpecError(f"Expected one of {', '.join(map(str, known))}, got {to}. To use it, add it to DPBENCH_DATA.")
     return to.expanduser().resolve()
 
 

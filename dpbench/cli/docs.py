@@ -20,7 +20,7 @@ def docs(
     from dpbench.support.progress import status
 
     command = context.find_root().command
-    with status("Building the documentation: a minute"):
+    with status("Building the documentation (about a minute)"):
         if out is None:
             folder = build_cached(command)
         else:

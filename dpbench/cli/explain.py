@@ -55,9 +55,9 @@ def explain(
     """Measure what noise, clipping, projection and the step limit cost, by removing them one by one; not private."""
     names = split_components(learner, "--learner")
     if not names:
-        raise SpecError("Expected --learner with dpbench explain: one, or several like pillar,dp-sgd.")
+        raise SpecError("Expected --learner: name one, or several, like pillar,dp-sgd.")
     if tries is not None and not tune:
-        raise SpecError("Expected --tune with --tries: without it nothing is searched.")
+        raise SpecError("--tries needs --tune: without --tune, nothing is searched.")
     given = {
         "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta, "accountant": accountant,
         "public_fraction": public_fraction, "public_dataset": public_dataset, "train_fraction": train_fraction,

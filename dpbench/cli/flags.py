@@ -25,8 +25,8 @@ TrainFraction = Annotated[float | None, typer.Option(help="Share of the private 
 Imbalance = Annotated[
     float | None,
     typer.Option(
-        help="Make classes unequal: 20 keeps 20 images of the first class for every image of the last, with equal "
-        "ratios from class to class. A public dataset is not changed."
+        help="Make classes unequal: 20 keeps 20 images of the first class for every image of the last, with a "
+        "constant ratio from class to class. Does not change --public-dataset."
     ),
 ]
 Metric = Annotated[
@@ -124,7 +124,7 @@ def values_of(flags: Mapping[str, Any], written: Mapping[str, Any], command: str
         values["search"], search = {**(before or {}), **search}, {}
     if search:
         names = ", ".join(f"--{name}" for name in search)
-        raise SpecError(f"Expected --tune or --selection with {names}: without them nothing is searched.")
+        raise SpecError(f"Use {names} with --tune or --selection: without either, nothing is searched.")
     return {**values, **given}
 
 
@@ -196,6 +196,6 @@ def _space(texts: list[str] | None) -> Any:
     for text in texts:
         name, equals, values = text.partition("=")
         if not equals or not values or name in space:
-            raise SpecError(f"Expected --space own, paper, or setting=value,value once per setting, got {text!r}.")
+            raise SpecError(f"Expected --space own, paper or setting=value,value, once per setting; got {text!r}.")
         space[name.strip()] = tuple(value.strip() for value in values.split(","))
     return space

@@ -91,7 +91,7 @@ def _show(inspection: Inspection, written: list[Path], console: Console) -> None
         drawn = "all" if len(found.pairs) == found.possible else f"{len(found.pairs)} (sampled) of"
         console.print(
             f"ξ: median (range) over {drawn} {found.possible} class pairs, using the components of the pair (own) "
-            "or of all classes (shared)\nMargin: what 99% or 96% of rows reach, smallest over classes; SVMs with "
+            "or of all classes (shared)\nMargin: reached by 99% or 96% of rows; the smallest over classes. SVMs use "
             f"C={asked.svm_c:g}",
             soft_wrap=True,
         )
@@ -124,10 +124,10 @@ def _predicted(inspection: Inspection, found: Prediction) -> str:
         f"k = {best} (without it, {values[k.index(best)]:.2g} times as many examples)"
         for best, values in zip((found.best_printed, found.best_noise), gains, strict=True)
     )
-    kept = "no k provably does" if found.kept is None else f"the smallest k that provably does is {found.kept}"
+    kept = "no k provably does so" if found.kept is None else f"the smallest k that provably does so is {found.kept}"
     return (
-        f"PILLAR's theorem with ξ and the margin of these features chooses, as printed, {printed}; by the noise of a "
-        f"score, {noise}. A projection has to leave every row a margin: {kept}."
+        f"For the ξ and margin of these features, PILLAR's printed theorem chooses {printed}; the noise of a score "
+        f"chooses {noise}. A projection must leave every row a margin: {kept}."
     )
 
 

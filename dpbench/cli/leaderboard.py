@@ -50,11 +50,9 @@ def verify(
         ),
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(help="Re-run only this seed: a quick look that does not count as reproduced.")
+        int | None, typer.Option(help="Re-run only this seed: a quick check that does not count as a reproduction.")
     ] = None,
-    by: Annotated[
-        str | None, typer.Option(help="Your name, for the record. \\[default: the name that git commits under]")
-    ] = None,
+    by: Annotated[str | None, typer.Option(help="Your name, for the record. \\[default: your git user name]")] = None,
     device: flags.Device = "auto",
     root: Root = LEADERBOARD,
 ) -> None:
@@ -142,11 +140,7 @@ def add(
     started = not root.is_dir()
     for one in file_under(files, root, _plugins(), replace=replace):
         said = (
-            "is there already as"
-            if not one.new
-            else "filed in place of another result as"
-            if one.replaces
-            else "filed as"
+            "already filed as" if not one.new else "replaced another result, filed as" if one.replaces else "filed as"
         )
         print(f"{one.source}: {said} {root / one.file}")
         for record in one.removed:
@@ -195,7 +189,7 @@ def exchange(
     device: flags.Device = "auto",
     root: Root = LEADERBOARD,
 ) -> None:
-    """Train on 10, 20, ... all public labels: the learning curve that converts accuracy into a number of labels."""
+    """Train on 10, 20, ... all public labels to get the board's learning curve, which converts accuracy into labels."""
     from dpbench.board.curve import write_curves
 
     for file in write_curves(boards or [], root, device, _plugins()):
@@ -274,7 +268,8 @@ def _count(number: int, word: str) -> str:
 def _line(one: CheckedFile) -> str:
     if one.ok:
         unfiled = "" if one.stored.filed else " (no board: there is no protocol to compare it with)"
-        before = "" if one.result is None or one.result.privacy.repeatable else f" (by the code before {MECHANISM})"
+        repeatable = one.result is None or one.result.privacy.repeatable
+        before = "" if repeatable else f" (made by code from before {MECHANISM})"
         return f"ok {one.stored.file}{unfiled}{before}"
     most = 5
     more = f"; and {len(one.complaints) - most} more" if len(one.complaints) > most else ""

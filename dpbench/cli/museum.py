@@ -19,7 +19,7 @@ def museum(
     name: Annotated[str | None, typer.Argument(help="Explain and run this exhibit.")] = None,
     as_json: flags.Json = False,
 ) -> None:
-    """List exhibits and what catches each; or explain one, show its code and run it. Exits with 1 if it escapes."""
+    """List the exhibits and what catches each. With NAME, explain and run one; exits with 1 if nothing catches it."""
     if name is None:
         _list(as_json)
         return
@@ -34,12 +34,12 @@ def _list(as_json: bool) -> None:
     if as_json:
         print(record.FILE.read_text(encoding="utf-8"), end="")
         return
-    table = Table(Column("exhibit", no_wrap=True), Column("ε, claimed → actual", no_wrap=True), "stopped by", box=None)
+    table = Table(Column("exhibit", no_wrap=True), Column("ε, claimed → actual", no_wrap=True), "caught by", box=None)
     for one in record.read():
         table.add_row(one.name, one.epsilon, ", ".join(one.stopped))
     console = Console()
     console.print(table, highlight=False)
-    console.print("dpbench museum NAME tells where one was found, shows its code and runs it.", soft_wrap=True)
+    console.print("dpbench museum NAME says where a bug was found, shows its code and runs it.", soft_wrap=True)
 
 
 def _show(exhibit: Exhibit, as_json: bool) -> None:
@@ -58,7 +58,7 @@ def _show(exhibit: Exhibit, as_json: bool) -> None:
         if found.epsilon:
             console.print(f"\nε, claimed → actual: {found.epsilon}", markup=False, highlight=False)
         for guard, said in findings.items():
-            told = f"stopped it. {said}" if said else "let it pass."
+            told = f"caught it. {said}" if said else "missed it."
             console.print(f"\n{guard}: {told}", markup=False, highlight=False, soft_wrap=True)
     if stopped_by(findings) is None:
         raise typer.Exit(1)

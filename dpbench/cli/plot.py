@@ -29,7 +29,7 @@ def plot(
         list[Path] | None, typer.Option(help="PNG, SVG or PDF file to write; repeat for several. \\[default: NAME.png]")
     ] = None,
 ) -> None:
-    """Plot a folder of results against ε, or the results that a sweep has so far next to those that papers report."""
+    """Plot a folder of results against ε, or a sweep's results so far next to the numbers that papers report."""
     from dpbench.studies.figures.draw import write_figure
     from dpbench.support.charts import check_file
     from dpbench.support.files import check_writable
@@ -57,7 +57,7 @@ def _folder(folder: Path, results: Path | None, plugins: Registry) -> FigureData
     from dpbench.studies.figures.collect import collect_tables
 
     if results:
-        raise SpecError(f"Expected --results with a sweep: {folder} is a folder of results itself.")
+        raise SpecError(f"--results goes with a sweep, but {folder} is itself a folder of results. Drop --results.")
     return collect_tables(folder.resolve().name, arrange(read_intact([folder]), named=shorten_component(plugins)))
 
 

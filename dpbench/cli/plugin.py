@@ -28,7 +28,7 @@ def new(
     kind: Annotated[NewKind, typer.Option(help="What it provides.")] = NewKind.learner,
     out: Annotated[Path, typer.Option(help="Folder in which to create dpbench-NAME.")] = Path(),
 ) -> None:
-    """Create a working plugin package, ./dpbench-NAME, which passes every law, for you to change."""
+    """Create a working plugin package, ./dpbench-NAME, which passes every law and is yours to change."""
     registry = load()
     registry.report_broken()
     folder = scaffold.create(name, kind.value, out, registry)

@@ -79,5 +79,6 @@ def _files(place: Path) -> list[Path]:
         return [place]
     found = sorted(file for file in place.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())
     if not found:
-        raise DataError(f"Expected images in folder {place}, found none. They end in {', '.join(sorted(IMAGES))}.")
+        endings = ", ".join(sorted(IMAGES))
+        raise DataError(f"Expected images in folder {place}, found none. Image files end in {endings}.")
     return found

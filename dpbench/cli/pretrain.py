@@ -52,7 +52,7 @@ def _recipe(registry: Registry, component: Component, given: Mapping[str, int | 
     if not issubclass(cls, Trainable):
         items = registry.components["extractor"].items()
         able = ", ".join(sorted(one for one, item in items if issubclass(item.cls, Trainable)))
-        raise SpecError(f"Extractor {name!r} cannot be pre-trained. Available: {able or 'none'}.")
+        raise SpecError(f"Extractor {name!r} cannot be pre-trained. These can: {able or 'none'}.")
     if "" in component.options:
         raise SpecError(
             f"Expected key=value after {name!r}, got {component.options['']!r}. Write it like {name}:seed=1."

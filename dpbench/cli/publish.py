@@ -24,7 +24,7 @@ def serve(
     from dpbench.site import server
 
     def ready(address: str) -> None:
-        print(f"The leaderboard is at {address} (Ctrl-C ends it)", flush=True)
+        print(f"The leaderboard is at {address} (press Ctrl-C to stop)", flush=True)
         if open_browser:
             webbrowser.open(address)
 
@@ -45,10 +45,10 @@ def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], N
         return None
     command = context.find_root().command
     try:
-        with status("Building the documentation: a minute"):
+        with status("Building the documentation (about a minute)"):
             build_cached(command, root=UP)
     except DocsMissing as error:
-        print(f"The site is without documentation. {error}", file=sys.stderr)
+        print(f"The site was built without documentation. {error}", file=sys.stderr)
         return None
     return functools.partial(build, command=command, root=UP)
 
@@ -56,16 +56,18 @@ def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], N
 def publish(
     context: typer.Context,
     target: Annotated[
-        str, typer.Argument(metavar="FOLDER|hf:OWNER/NAME", help="A folder, or a dataset repository of the hub.")
+        str, typer.Argument(metavar="FOLDER|hf:OWNER/NAME", help="A folder, or a Hugging Face dataset repository.")
     ],
     root: Root = Path("leaderboard"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change without changing it.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would change, without changing anything.")
+    ] = False,
     docs: Docs = True,
 ) -> None:
     """Verify every result, then copy the site to a folder, or the data to a Hugging Face dataset repository.
 
-    A folder gets the page as GitHub Pages serves it. A dataset repository of the hub gets leaderboard.json, results,
-    boards and schema, with the token that the environment variable HF_TOKEN holds.
+    A folder gets the site, ready for GitHub Pages. A dataset repository gets leaderboard.json, the results, the boards
+    and the schema; set the environment variable HF_TOKEN to a token with write access.
     """
     from dpbench.registry import load
     from dpbench.site.github_pages import read_published_digests

@@ -90,7 +90,7 @@ def _number(value: float) -> float | str:
 def _show(file: str, checked: Checked) -> None:
     receipt = checked.receipt
     unit = f"per {receipt.unit}" if receipt.unit else "of an unknown unit"
-    print(f"{file}: epsilon {receipt.epsilon:.4g} at delta {receipt.delta:g}, {unit}, is stated")
+    print(f"{file} states epsilon {receipt.epsilon:.4g} at delta {receipt.delta:g}, {unit}")
     for one in checked.opinions:
         more = one.upper - receipt.epsilon
         print(f"  {one.accountant}: {one.upper:.4g} for these events, {abs(more):.2g} {'more' if more > 0 else 'less'}")
@@ -99,5 +99,5 @@ def _show(file: str, checked: Checked) -> None:
     for remark in checked.remarks:
         print(f"  {remark}")
     many = len(checked.mismatches)
-    found = f"{many} mismatch{'es' if many > 1 else ''}." if many else "The receipt does not contradict itself."
+    found = f"{many} mismatch{'es' if many > 1 else ''}." if many else "No mismatch found."
     print(f"  {found}")

@@ -26,15 +26,15 @@ def reproduce(
     ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="List every table and figure, with its verdict.")] = False,
     root: Annotated[
-        Path, typer.Option(help="For the list: the leaderboard's folder, whose results are compared.")
+        Path, typer.Option(help="For the list: folder of the leaderboard whose results are compared.")
     ] = LEADERBOARD,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the list as Markdown.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Cells at a time. \\[default: cores / threads]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Cells to run at a time. \\[default: cores / threads]")] = None,
     compare_only: Annotated[
         bool, typer.Option("--compare-only", help="Run nothing; compare existing results.")
     ] = False,
 ) -> None:
-    """Reproduce a table, figure or theorem of a paper as far as this machine can, and say what holds; or list them."""
+    """Reproduce a paper's table, figure or theorem as far as this machine can, and judge it. Without NAME, list all."""
     from dpbench.errors import SpecError
     from dpbench.registry import load
     from dpbench.studies.reproduce.catalogue import find
@@ -93,8 +93,9 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
         table.add_row(one.study.name, one.study.paper, one.study.place, count_compared(one), one.verdict)
     console = Console()
     console.print(table, highlight=False)
-    source = f"By the results in {root}" if root.is_dir() else f"There is no {root} here to compare results of"
-    console.print(f"{source}. dpbench reproduce NAME runs one.", soft_wrap=True)
+    absent = f"No results were compared: {root} does not exist"
+    source = f"Verdicts use the results in {root}" if root.is_dir() else absent
+    console.print(f"{source}. To run one: dpbench reproduce NAME", soft_wrap=True)
 
 
 def _show(comparison: Comparison) -> None:

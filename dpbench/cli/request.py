@@ -96,9 +96,9 @@ def split_components(texts: Sequence[str] | None, flag: str) -> list[str]:
             )
         for place, part in enumerate(text.split(",")):
             if not part.strip():
-                raise SpecError(f"Expected {flag} as a name, or several like A,B, got {text!r}.")
+                raise SpecError(f"Expected {flag} to be a name, or several, like A,B; got {text!r}.")
             if flag == "--dataset" and "/" in part and Path(part).is_dir():
-                raise SpecError(f"Expected {flag} as a name, got the folder {part}. Write imagefolder:{part}.")
+                raise SpecError(f"Expected {flag} to be a name, got the folder {part}. Write imagefolder:{part}.")
             option = place > 0 and "=" in part.partition(":")[0]
             if option:
                 found[-1] += f",{part}"
@@ -117,7 +117,7 @@ def split_numbers(texts: Sequence[str] | None, flag: str) -> list[float]:
         return [float(part) for text in texts or () for part in text.split(",")]
     except ValueError:
         said = ", ".join(texts or ())
-        raise SpecError(f"Expected {flag} as a number, or several like 0.1,1, got {said!r}.") from None
+        raise SpecError(f"Expected {flag} to be a number, or several, like 0.1,1; got {said!r}.") from None
 
 
 def with_several(given: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

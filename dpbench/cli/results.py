@@ -38,8 +38,8 @@ class _DefaultTableGroup(TyperGroup):
 
 app = typer.Typer(
     cls=_DefaultTableGroup,
-    help="Show results: a table of many (the default), or one in words. The flags of the table, like --csv, --metric "
-    "and --learner: dpbench results table --help.",
+    help="Show results in tables (the default), or explain one in words. For the flags of tables, such as --csv, "
+    "--metric and --learner, see dpbench results table --help.",
 )
 
 
@@ -65,18 +65,20 @@ def table(
     if csv + markdown + latex > 1:
         raise SpecError("Expected at most one of --csv, --markdown and --latex.")
     if csv and metric is not None:
-        raise SpecError("Expected --csv without --metric: a row of CSV has all metrics.")
+        raise SpecError("Expected --csv without --metric: each row of the CSV has all metrics.")
     filed = read_intact(places or [Path("dpbench-results")])
     chosen = [one for one in filed if _wanted(one, learner, dataset, epsilon)]
     if not chosen:
-        raise SpecError(f"Expected results of {_asked(learner, dataset, epsilon)}: none of the {len(filed)} found is.")
+        raise SpecError(
+            f"No result of {_asked(learner, dataset, epsilon)} among the {len(filed)} found. Drop a filter."
+        )
     if csv:
         print(formats.render_csv(chosen), end="")
         return
     scored_by = metric or ScoredBy.accuracy  # type: ignore[attr-defined]
     tables = arrange(chosen, metric_of(scored_by), shorten_component(load()))
     if not tables:
-        raise SpecError(f"Expected results with {scored_by.value}: none of the {len(chosen)} chosen has it.")
+        raise SpecError(f"None of the {len(chosen)} chosen results has {scored_by.value}. Choose another --metric.")
     if markdown or latex:
         print((formats.render_markdown if markdown else formats.render_latex)(tables), end="")
     else:
@@ -103,9 +105,9 @@ def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
 def pack(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of results, audits or re-runs.")],
 ) -> None:
-    """Replace the records of each folder by one compressed file, records.tar.xz, which all commands read.
+    """Replace the records in each folder with one compressed file, records.tar.xz, which all commands read.
 
-    Other JSON files stay.
+    Other JSON files are left unchanged.
     """
     from dpbench.records import packed
 
@@ -143,7 +145,7 @@ def read_intact(places: Sequence[Path]) -> list[StoredResult]:
 
     filed, damaged = read_results(places)
     for said in damaged:
-        typer.echo(f"dpbench: {said} Left out.", err=True)
+        typer.echo(f"dpbench: {said} Skipped.", err=True)
     return filed
 
 
@@ -161,7 +163,8 @@ def show_tables(tables: Sequence[Tables], console: Console) -> None:
 
 def _file(path: Path) -> Path:
     if not path.is_file() and read_packed(path) is None:
-        raise SpecError(f"Expected a result file, got {path}, which is {'a folder' if path.is_dir() else 'not there'}.")
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise SpecError(f"Expected a result file, got {path}, which {what}.")
     return path
 
 

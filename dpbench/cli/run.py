@@ -53,7 +53,7 @@ def run(
         ),
     ] = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Choose settings by public labels: short for --selection public-validation.")
+        bool, typer.Option("--tune", help="Choose settings with public labels, like --selection public-validation.")
     ] = False,
     selection: Annotated[
         str | None,
@@ -85,7 +85,7 @@ def run(
     out: flags.OutGiven = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Train a learner once per seed, score it on the test split and write a JSON result; also several learners or ε."""
+    """Train a learner once per seed, test it and write a JSON result. You can list several learners or values of ε."""
     written, also = spec_file.read(spec, "run")
     rule = flags.rule_of(tune, selection, also)
     search = flags.search_of(rule, space, tries, search_seed, repeats, also)
@@ -152,7 +152,7 @@ class ModelWriter:
             SpecError: one could not be kept.
         """
         if self._refused:
-            raise SpecError(f"{self._refused} The result is written.")
+            raise SpecError(f"{self._refused} The result itself was written.")
         print(f"Wrote {self._written} model{'s' * (self._written > 1)} into {self.folder}", file=sys.stderr)
 
 
@@ -200,9 +200,9 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
     from dpbench.harness.shared import SharedWork
 
     journal, search = Journal(request.out), resolved.spec.search
-    kept = "Features and models that ended are kept." if keeper else KEPT
+    kept = "Extracted features and finished models are kept." if keeper else KEPT
     if search is not None and search.rule == "private-accounted":  # when a seed ended tells how many runs it had
-        kept = "Extracted features are kept; the command starts its fits again."
+        kept = "Extracted features are kept; if you repeat the command, all fits start again."
     with report_interrupt(kept):
         result = run(
             resolved, device=request.device, settings=request.settings, shared=SharedWork(request.threads),

@@ -44,7 +44,8 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
         )
     if summary.changed:
         console.print(
-            f"{len(summary.changed)} of the finished cells come from other code; --refresh re-runs them",
+            f"{len(summary.changed)} of the finished cells were run by another version of the code; --refresh re-runs "
+            "them",
             soft_wrap=True,
         )
     console.print(f"Results in {summary.folder.path}", soft_wrap=True, markup=False)

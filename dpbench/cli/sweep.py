@@ -42,7 +42,7 @@ def sweep(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Re-run failed cells.")] = False,
     refresh: Annotated[
         bool,
-        typer.Option("--refresh", help="Re-run cells whose results come from other code, a plugin's or dpbench's."),
+        typer.Option("--refresh", help="Re-run cells whose results come from another version of dpbench or a plugin."),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the cells and their state without running them.")

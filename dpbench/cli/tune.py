@@ -50,7 +50,7 @@ def tune(
     out: flags.OutGiven = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Choose a learner's settings by public labels and write all trials. The test split is never read."""
+    """Choose a learner's settings with public labels and save every trial. The test split is never read."""
     keys, also = spec_file.read(spec, "search")
     _refuse_others(also, spec)
     rule = flags.rule_of(False, selection, also)

@@ -76,8 +76,8 @@ class Card(_Record):
         guarantee = f"(ε {self.privacy.epsilon:.4g}, δ {self.privacy.delta:g})"
         of = "the whole search for its settings" if self.privacy.repeats else "this one fit"
         return (
-            f"{guarantee}-differentially private for one {self._unit} ({self.privacy.adjacency}), of {of}. What other "
-            "fits of the same private data give, other seeds among them, adds to that."
+            f"{guarantee}-differentially private for one {self._unit} ({self.privacy.adjacency}), of {of}. Other "
+            "fits on the same private data, including other seeds, add to this ε."
         )
 
     @property

@@ -103,7 +103,7 @@ class Model:
         """
         if not self.card.logits:
             raise SpecError(
-                f"The scores of learner {self.card.spec.learner.name!r} are no logits, so that they give no "
+                f"The scores of learner {self.card.spec.learner.name!r} are not logits, so they give no "
                 "probabilities. Use decision_function."
             )
         return torch.from_numpy(self.decision_function(images)).softmax(1).numpy()

@@ -52,15 +52,16 @@ def read(file: Path) -> tuple[Card, Program]:
     from safetensors import safe_open
 
     if not file.is_file():
-        raise DataError(f"Expected a model, got {file}, which is {'a folder' if file.exists() else 'not there'}.")
+        raise DataError(f"Expected a model, got {file}, which {'is a folder' if file.exists() else 'does not exist'}.")
     try:
         with safe_open(file, "pt") as opened:
             header, names = opened.metadata() or {}, opened.keys()
             tensors = {name: opened.get_tensor(name) for name in names}
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise DataError(f"{file} is no model of dpbench, or is damaged ({error}).") from error
+        raise DataError(f"{file} is not a dpbench model, or is damaged ({error}).") from error
     if header.get("format") != FORMAT:
-        raise DataError(f"{file} is no model of this dpbench: expected {FORMAT}, got {header.get('format') or 'none'}.")
+        got = header.get("format") or "none"
+        raise DataError(f"This version of dpbench cannot read {file}: expected {FORMAT}, got {got}.")
     texts = {name: header.get(name, "") for name in ("card", "program")}
     if header.get("digest") != _digest(texts, tensors):
         raise DataError(f"Model {file} is damaged or was changed: its digest does not fit.")

@@ -33,8 +33,8 @@ def model_of(result: Result, seed: int, plugins: Registry | None = None, device:
     refit = fit_seed(prepared, seed)
     if refit.result.predictions != stated.predictions:
         raise DataError(
-            f"Seed {seed} of {result.file_name} gives other labels here than it states: another processor, or other "
-            "versions of its packages. Run its spec again for a model of this machine."
+            f"Seed {seed} of {result.file_name} gives other labels here than the result states: the processor or "
+            "the package versions differ. Run its spec again to get a model made on this machine."
         )
     model = Model.of(prepared, refit, registry)
     return Model(model.card.comes_from(result), model.program, registry, model.device)

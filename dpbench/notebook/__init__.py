@@ -1,4 +1,4 @@
-"""dpbench for a person at a notebook: run, compare, load, own arrays, figures and models. No command line in it."""
+"""dpbench in a notebook: run, compare and load results, use your own arrays, draw figures and load models."""
 
 from dpbench.models import Model
 from dpbench.notebook.arrays import dataset

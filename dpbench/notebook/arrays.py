@@ -86,8 +86,8 @@ def dataset(
     known = np.unique(np.concatenate([labels, test_labels])) if classes is None else np.asarray(classes)
     if classes is None and len(unseen := np.setdiff1d(test_labels, labels)):
         raise DataError(
-            f"Expected in y every class of y_test, found none of {unseen[0]}. If that is meant, list all classes in "
-            "`classes`."
+            f"Expected every class of y_test in y, but {unseen[0]} is missing. If this is intended, list all classes "
+            "in `classes`."
         )
     named, data_licence = name, licence
     splits = Splits(
@@ -132,7 +132,8 @@ def _key() -> bytes:
         return _process_key()
     if len(kept) != KEY_BYTES:
         raise DataError(
-            f"Expected {KEY_BYTES} bytes in {file}, got {len(kept)}. Remove it: a new key names arrays anew."
+            f"Expected {KEY_BYTES} bytes in {file}, got {len(kept)}. Delete it: dpbench makes a new key, and arrays "
+            "get new names."
         )
     return kept
 
@@ -189,7 +190,7 @@ def _check(images: np.ndarray, labels: np.ndarray, what: str) -> None:
     if labels.dtype.kind == "f" and len(broken := labels[labels != np.floor(labels)]):
         raise DataError(
             f"Expected a class for each row in {what}, such as a whole number or a text, got {broken[0]}. "
-            "Regression is no task of dpbench."
+            "dpbench does not support regression."
         )
 
 

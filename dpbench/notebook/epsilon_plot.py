@@ -22,7 +22,7 @@ def plot_against_epsilon(tables: Sequence[Table], metric: str, ax: Axes | None) 
     """
     if len(tables) != 1:
         said = "; ".join(table.title for table in tables) or f"none with {metric}"
-        raise SpecError(f"Expected results of one protocol to draw, got {said}. Take some of them, like results[:3].")
+        raise SpecError(f"Expected results of one protocol to draw, got {said}. Select some, like results[:3].")
     if ax is None:
         check_drawing()
         import matplotlib.pyplot as plt

@@ -67,29 +67,29 @@ def run(
     Args:
         learner: one or several.
         dataset: one or several, or arrays of your own (`dpbench.dataset`).
-        extractor: one or several, side by side as "A+B"; of vectors pixels takes the vectors themselves.
+        extractor: one or several; "A+B" joins the features of both; with vectors, pixels uses them unchanged.
         epsilon: target ε in nats, positive; `math.inf` for no privacy.
         delta: target δ, below 1/n; by default 1e-5.
         accountant: pld (the default), rdp or prv.
         public_fraction: share of the training split that is public; by default 0.1.
-        public_dataset: a dataset that is public instead.
+        public_dataset: dataset to use as public data instead.
         public_labels: let the learner read public labels.
         train_fraction: share of the private split to keep.
-        imbalance: the first class to the last, in shares kept.
-        unit: whose ε it is, such as "patient": what the dataset numbers; by default an image's.
+        imbalance: images kept of the first class for every image of the last.
+        unit: unit of the guarantee, such as "patient", if the dataset identifies it; by default the dataset's own.
         metric: what results are compared by and learners aim for, such as "balanced_accuracy".
         split_seed: seed of the public and private split.
-        allow_overlap: take public images that are private ones; no board takes the result.
-        seeds: how many, from 0 on; or which.
+        allow_overlap: allow public images that are also private; no board accepts the result.
+        seeds: number of seeds, counted from 0, or a list of seeds.
         secure_rng: draw samples and noise from the operating system, exactly; needs dpbench-vision[secure].
         search: how settings are searched, a rule like "public-validation" or a mapping with `rule`, `space`, `tries`.
         out: folder of the results.
         device: auto, cpu, cuda, cuda:1 ...
-        keep_models: keep each seed's model for `Results.model`. By default those alone that no second fit can give, of
-            `secure_rng`; others are fitted again when they are asked for.
+        keep_models: keep each seed's model for `Results.model`. By default only
+            models of `secure_rng` runs, which cannot be fitted again; others are refitted when you ask for them.
 
     Raises:
-        DpbenchError: one sentence; of several runs those that ended are kept, and one that failed is told in the table.
+        DpbenchError: one sentence that says why. Of several runs, finished ones are kept and the table lists failures.
     """
     for name, value in {"learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon,
                         "train_fraction": train_fraction}.items():  # fmt: skip
@@ -120,7 +120,7 @@ def run(
 
 
 def check(component: str | type[Dataset | Extractor | Learner]) -> dict[str, str | None]:
-    """Test a component against the laws, as `dpbench check` does. Yields each law with None, or with how it is broken.
+    """Test a component against the laws, as `dpbench check` does. Returns, for each law, None or how it is broken.
 
     Args:
         component: by name with its options ("pillar:k=8"), or a class of your own, which need not be installed.

@@ -64,7 +64,7 @@ class Results(Sequence["Results"]):
 
     @property
     def accuracy(self) -> float:
-        """The mean accuracy over seeds, a share of 1, of the only result; errors as `record`."""
+        """The mean accuracy over seeds of the only result, from 0 to 1; raises what `record` raises."""
         return self.record.metrics["accuracy"].mean
 
     def frame(self) -> DataFrame:
@@ -88,7 +88,7 @@ class Results(Sequence["Results"]):
 
         Raises:
             SpecError: there are several results, no such seed, or the predictor cannot be kept.
-            DpbenchError: the fit cannot be repeated: with --secure-rng nobody can, so keep models as it runs.
+            DpbenchError: the fit cannot be repeated. A secure_rng fit never can: run it with keep_models=True.
         """
         from dpbench.models.refit import model_of
 
@@ -105,7 +105,7 @@ class Results(Sequence["Results"]):
     @overload
     def __getitem__(self, index: slice) -> Results: ...
     def __getitem__(self, index: int | slice) -> Results:
-        """Return some of the results."""
+        """Return the results at an index or in a slice."""
         chosen = self.filed[index] if isinstance(index, slice) else (self.filed[index],)
         return Results(chosen, {}, self.models, self.plugins)
 
@@ -162,7 +162,7 @@ def results(*places: str | Path) -> Results:
     """
     filed, damaged = read_results([Path(place) for place in places or (PLACE,)])
     for said in damaged:
-        warnings.warn(f"{said} Left out.", stacklevel=2)
+        warnings.warn(f"{said} Skipped.", stacklevel=2)
     return Results(tuple(filed))
 
 

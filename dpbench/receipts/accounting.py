@@ -184,7 +184,8 @@ def _selection(event: BestOf, delta: float, adjacency: Adjacency) -> tuple[Opini
     plan = _plan(terms if few else group(terms, True), adjacency) if len(terms) <= SLOW or not few else None
     if plan is None or delta == 0:
         raise SpecError(
-            "Expected Gaussian sums or choices within 'best-of', under add-or-remove-one: no accountant knows more."
+            "Expected Gaussian sums or choices within 'best-of', under add-or-remove-one: no accountant supports "
+            "anything else."
         )
     repeats = selection.Repeats(event.mean, event.shape)
     with accountant.quiet():

@@ -114,7 +114,9 @@ def _epsilon(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[Mismat
     best = answered[0]
     cost = f"{best.upper:.4g}" if math.isfinite(best.upper) else "infinitely much"
     if receipt.epsilon < min(best.lower, best.upper - 1e-6):
-        yield Mismatch("epsilon", f"{receipt.epsilon:.4g} is stated, but the events cost {cost} by {best.accountant}.")
+        yield Mismatch(
+            "epsilon", f"{receipt.epsilon:.4g} is stated, but {best.accountant} computes {cost} for the events."
+        )
     elif not best.lower and receipt.epsilon < best.upper - 1e-6:
         yield Mismatch(
             "epsilon", f"{receipt.epsilon:.4g} is stated, but no accountant here can show less than {cost} "
@@ -140,7 +142,7 @@ def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         if None in accounted and drawn in LIMITED_SIZE and receipt.adjacency == "add-or-remove-one":
             yield Mismatch(
                 "adjacency",
-                f"in batches drawn as {drawn!r}, one row more displaces another, which moves a sum by two clips: "
+                f"in batches drawn as {drawn!r}, an extra row displaces another, which moves a sum by two clips: "
                 "'add-or-remove-one' does not count that. State 'replace-one' or 'zero-out'.",
             )
         accounted -= {None}  # no gain of sampling is counted: that holds whoever is in a batch
@@ -164,8 +166,8 @@ def _as_drawn(receipt: Receipt, terms: list[Term]) -> str:
     epochs = [Repeated(event=one.leaf, times=max(1, math.ceil(one.times * one.rate - 1e-9))) for one in terms]
     replaced = batches.drawn == "shuffled" and stated == "add-or-remove-one"
     cost = opinions(Composed(events=tuple(epochs)), receipt.delta, "replace-one" if replaced else stated)[0]
-    neighbours = " under 'replace-one', as one row more displaces another" if replaced else ""
-    return f" Without the gain of sampling it is {cost.upper:.4g}{neighbours}."
+    neighbours = " under 'replace-one', because an extra row displaces another" if replaced else ""
+    return f" Without amplification by sampling, epsilon is {cost.upper:.4g}{neighbours}."
 
 
 def _cycle(batches: Batches) -> int:
@@ -215,7 +217,10 @@ def _noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         yield Mismatch("noise", "the loop added noise to a sum, but the events have no noisy sum.")
         return
     if noise.sigma is None:
-        yield Mismatch("noise", "it was added to a mean, and the divisor is missing, so its size cannot be checked.")
+        yield Mismatch(
+            "noise",
+            "noise was added to a mean, but without noise.divisor its size cannot be checked. State noise.divisor.",
+        )
         return
     yield from _divisor(noise, receipt.training.batches)
     stated = min(sigmas)
@@ -231,11 +236,11 @@ def _divisor(noise: Noise, batches: Batches | None) -> Iterator[Mismatch]:
     if noise.added_to == "sum" or noise.divisor is None or batches is None:
         return
     if batches.normalised_by == "nothing":
-        yield Mismatch("noise", "it was added to a mean, but sums were divided by nothing.")
+        yield Mismatch("noise", "noise was added to a mean, but the receipt says that sums were not divided.")
     elif batches.normalised_by != "constant" and batches.size and noise.divisor > batches.size * (1 + TOLERANCE):
         yield Mismatch(
             "noise",
-            f"it was added to a mean of batches of {batches.size:g} rows, so their sum was not divided by "
+            f"noise was added to a mean of batches of {batches.size:g} rows, so their sum was not divided by "
             f"{noise.divisor:g}.",
         )
 
@@ -300,8 +305,8 @@ def _unit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         yield Mismatch("unit", f"epsilon is stated per {receipt.unit}, but each {clipped} was clipped on its own.")
     elif noise and not clipped and receipt.unit not in ROWS:
         yield Mismatch(
-            "unit", f"epsilon is stated per {receipt.unit}, but the receipt does not say that all rows of one were "
-            "clipped together. State noise.clipped_per.",
+            "unit", f"epsilon is stated per {receipt.unit}, but the receipt does not say that all rows of one "
+            f"{receipt.unit} were clipped together. State noise.clipped_per.",
         )  # fmt: skip
 
 
@@ -353,7 +358,8 @@ def _audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         sure = "" if audit.confidence is None else f" at a confidence of {audit.confidence:.4g}"
         yield Mismatch(
             "audit",
-            f"{audit.method} found epsilon at least {audit.epsilon_lower:.4g}{sure}{less or ', and less is stated'}.",
+            f"{audit.method} found epsilon at least {audit.epsilon_lower:.4g}{sure}"
+            f"{less or ', which is more than stated'}.",
         )
     if audit.failed:
         yield Mismatch("audit", f"{audit.method} failed: {'; '.join(audit.failed)}.")
@@ -374,7 +380,7 @@ def _compare(file: Path, digest: str) -> str | None:
     """Say what is wrong with a file that should have this hash; only regular files are read, for others may not end."""
     try:
         if file.exists() and not file.is_file():
-            return "cannot be read: it is no regular file"
+            return "cannot be read: it is not a regular file"
         return None if hash_record(file) == digest else "is not the file that the receipt is about: its SHA-256 differs"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
@@ -396,9 +402,10 @@ def _unstated(receipt: Receipt) -> list[str]:
 def _remarks(receipt: Receipt, terms: list[Term], answered: tuple[Opinion, ...]) -> Iterator[str]:
     size, batches = receipt.training.size, receipt.training.batches
     if size and 0.5 / size < receipt.delta < 1 / size:
-        yield f"Delta {receipt.delta:g} is {receipt.delta * size:.0%} of 1/n. Choose a delta well below."
+        yield f"Delta {receipt.delta:g} is {receipt.delta * size:.0%} of 1/n. Choose a delta well below 1/n."
     if answered and receipt.epsilon > answered[0].upper * 1.02:
-        yield f"{receipt.epsilon:.4g} is stated with a margin: {answered[0].accountant} has {answered[0].upper:.4g}."
+        cost = f"{answered[0].accountant} computes {answered[0].upper:.4g}"
+        yield f"{receipt.epsilon:.4g} is stated with a margin: {cost}."
     if batches and batches.normalised_by == "expected-size" and receipt.adjacency == "add-or-remove-one":
         yield "Sums are divided by the expected batch size: if it follows from n, then n is public."
     if receipt.unit and receipt.unit not in ROWS and receipt.training.noise is None:

@@ -179,7 +179,7 @@ def _walk(event: Event, sampler: Sampler | None, rate: float, depth: int) -> Ite
     elif isinstance(event, Sampled):
         yield from _sampled(event, depth)
     elif isinstance(event, BestOf):
-        raise SpecError("Expected 'best-of' at the top of the events: no accountant knows it inside others.")
+        raise SpecError("Expected 'best-of' at the top of the events: no accountant supports it inside other events.")
     else:
         yield Term(event, sampler, rate)
 
@@ -194,7 +194,7 @@ def _sampled(event: Sampled, depth: int) -> Iterator[Term]:
     for term in inner:
         if not isinstance(term.leaf, Gaussian) or term.sampler is not None:
             raise SpecError(
-                "Expected one mechanism, or Gaussian sums alone, within 'sampled': no accountant knows more."
+                "Expected one mechanism, or only Gaussian sums, within 'sampled': no accountant supports anything else."
             )
         precision += term.times / term.leaf.sigma**2
     if precision:

@@ -38,7 +38,7 @@ def from_result(file: Path) -> Receipt:
     try:
         return _receipt(file, result)
     except ValidationError as error:
-        raise DataError(f"Result {file} has what no receipt can say: {misfit(error)}.") from error
+        raise DataError(f"Result {file} holds something that a receipt cannot state: {misfit(error)}.") from error
 
 
 def _receipt(file: Path, result: Result) -> Receipt:

@@ -65,7 +65,7 @@ class LoopAudit:
             pytest.fail(f"The loop cannot be audited. {error}", pytrace=False)
         if not audit.passed:
             failed = "\n".join(audit.figures.failed)
-            pytest.fail(f"The loop is looser than its receipt.\n{failed}", pytrace=False)
+            pytest.fail(f"The loop is less private than its receipt states.\n{failed}", pytrace=False)
         return audit
 
 

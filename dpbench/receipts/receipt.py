@@ -168,7 +168,7 @@ class Receipt(Record):
         """
         try:
             if file.exists() and not file.is_file():
-                raise DataError(f"Expected a receipt in {file}, which is no regular file.")
+                raise DataError(f"Expected a receipt in {file}, which is not a regular file.")
             if file.stat().st_size > LARGEST_FILE:
                 raise DataError(f"Expected a receipt of at most {LARGEST_FILE:,} bytes in {file}.")
             text = file.read_bytes()
@@ -188,7 +188,7 @@ def _refuse_repeated(pairs: list[tuple[str, object]]) -> None:
     keys = set()
     for key, _ in pairs:
         if key in keys:
-            raise ValueError(f"{key!r} stands there twice")
+            raise ValueError(f"the key {key!r} appears twice")
         keys.add(key)
 
 
@@ -214,7 +214,7 @@ def receipt(
         training: what the loop did, from an exporter (`dpbench.receipts.from_opacus` ...) or written down.
         epsilon: as you state it.
         delta: as you state it.
-        unit: what one neighbour has and the other has not: "image", "patient". Without it the receipt fails its check.
+        unit: what one neighbouring dataset has and the other lacks: "image", "patient". The check fails without it.
         adjacency: which datasets are neighbours; without it, what the accountant assumes.
         search: how settings were chosen; `Search(runs=1)` if nothing was tried.
         files: by role, what the receipt is about: {"model": "model.pt", "code": __file__}. They are hashed now.
@@ -231,7 +231,7 @@ def receipt(
             files={role: hash_file(Path(path)) for role, path in (files or {}).items()}, audit=audit,
         )  # fmt: skip
     except ValidationError as error:
-        raise SpecError(f"Expected a receipt that makes sense, got {misfit(error)}.") from error
+        raise SpecError(f"The values of this receipt are not valid: {misfit(error)}.") from error
 
 
 def hash_file(path: Path) -> HashedFile:

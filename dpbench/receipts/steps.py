@@ -30,4 +30,4 @@ def gaussian_steps(*, sigma: float, steps: int, rate: float = 1.0, sampler: Samp
             event = Sampled(sampler=sampler, rate=rate, event=event)
         return Repeated(event=event, times=steps)
     except ValidationError as error:
-        raise SpecError(f"Expected steps that make sense, got {misfit(error)}.") from error
+        raise SpecError(f"The values of these steps are not valid: {misfit(error)}.") from error

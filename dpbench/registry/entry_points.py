@@ -70,8 +70,8 @@ class NameClash:
     def __str__(self) -> str:
         claims = " and ".join(f"{one.plugin!r} of distribution {one.distribution!r}" for one in self.claims)
         return (
-            f"The {self.kind} {self.name!r} is left out: plugins {claims} claim that name. Uninstall one, or name in "
-            "DPBENCH_PLUGINS every other plugin that you need, those of the dataset and the extractor too."
+            f"The {self.kind} {self.name!r} is left out: plugins {claims} claim that name. Uninstall one, or set "
+            "DPBENCH_PLUGINS to the plugins that you need, including those of the dataset and the extractor."
         )
 
 
@@ -95,7 +95,7 @@ class Registry:
         if name not in known:
             left_out = f" {len(self.broken)} broken plugin(s) were skipped, see `dpbench list`." if self.broken else ""
             chosen = os.environ.get(CHOSEN)
-            only = "" if chosen is None else f" {CHOSEN}={chosen} leaves every other plugin out."
+            only = "" if chosen is None else f" {CHOSEN}={chosen} excludes every other plugin."
             raise UnknownName(unknown_name(kind, name, known) + left_out + only)
         return known[name]
 

@@ -128,7 +128,7 @@ def _place(batch: Batch, row: view.Row) -> str:
     if entry.reads_labels:  # others that are tied with it have a rank among fewer
         return f"rank {entry.rank}, alone or tied, of all {count} entries{without}"
     tied = " (tied)" if entry.rank in batch.tied else ""
-    return f"rank {entry.rank}{tied} of {count} whose learner reads no public labels{without}"
+    return f"rank {entry.rank}{tied} of the {count} entries that read no public labels{without}"
 
 
 def _read(file: Path) -> bytes:

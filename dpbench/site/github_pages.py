@@ -66,7 +66,8 @@ def put(site: Path, folder: Path, *, dry_run: bool) -> Changes:
             _replace(site, folder, after)
         except OSError as error:
             raise OutputError(
-                f"Cannot write {folder}: {error.strerror}. Choose a folder that can be written, beside others that can."
+                f"Cannot write {folder}: {error.strerror}. Choose a folder that you can write to, inside one "
+                "that you can write to."
             ) from error
     return changes
 

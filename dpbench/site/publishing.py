@@ -57,7 +57,7 @@ def _verified(root: Path, plugins: Registry) -> Index:
             f"{first}. Nothing is published; `dpbench leaderboard verify` lists them all."
         ) from None
     if not build.is_current(index, root):
-        raise DataError(f"Expected {root / build.INDEX} to be what its results make. Run `dpbench leaderboard build`.")
+        raise DataError(f"{root / build.INDEX} does not match the results. Run `dpbench leaderboard build`.")
     return index
 
 

@@ -31,7 +31,7 @@ def serve(site: Path, port: int, ready: Callable[[str], object]) -> None:
         server = ThreadingHTTPServer((ADDRESS, port), partial(_QuietHandler, directory=str(site)))
     except OSError as error:
         used = error.errno == errno.EADDRINUSE
-        why = "which another program uses" if used else f"which cannot be had: {error.strerror}"
+        why = "which another program uses" if used else f"which cannot be opened: {error.strerror}"
         raise SpecError(f"Expected a free port, got {port}, {why}. Name another with --port, or 0 for any.") from error
     with server:
         try:

@@ -62,7 +62,7 @@ def _token() -> str:
             "Make one with write access in your account's settings there."
         )
     if not re.fullmatch("[!-~]+", token):  # the client would refuse it too, and print it
-        raise SpecError("Expected a token in HF_TOKEN, got a text with blanks or signs that none has. Copy it again.")
+        raise SpecError("Expected a token in HF_TOKEN, got text with characters that no token has. Copy it again.")
     return token
 
 
@@ -158,6 +158,6 @@ def _sentence(error: Exception, repository: str, hub: str) -> OutputError:
             "Make one with write access, or name a repository of your own."
         )
     if status in {409, 412}:
-        return OutputError(f"Expected {repository} as it was read, but somebody changed it meanwhile. Publish again.")
+        return OutputError(f"{repository} changed while dpbench was publishing to it. Publish again.")
     what = f"status {status}" if status else type(error).__name__
     return OutputError(f"Expected {hub} to take the leaderboard for {repository}, got {what}. Publish again later.")

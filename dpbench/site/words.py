@@ -54,7 +54,7 @@ def describe_trust(entry: Entry) -> str:
 
 
 RNG: Mapping[str, str] = {
-    "research": "from published seeds, so anyone can repeat this number; do not release a model of this run",
+    "research": "from published seeds, so anyone can repeat this number; do not release a model from this run",
     "secure": "from the operating system, so nobody can subtract it from a released model",
 }
 
@@ -62,9 +62,9 @@ RNG: Mapping[str, str] = {
 def describe_model(entry: Entry) -> str:
     """Return whether a saved model of an entry may be published, and how to make one."""
     if not entry.reads_private:
-        return "You may publish a model of this run, which read no private image: add --models to the command below."
+        return "You may publish a model from this run, which read no private image: add --models to the command below."
     if entry.rng == "secure":
-        return "The model may be published by whoever ran this with --models; nobody else can make it again."
+        return "If you ran this with --models, you may publish the model; nobody else can make it again."
     return (
         "None to download: the noise comes from published seeds, so anyone could subtract it from the model. For a "
         "model that you may publish, add --secure-rng --models to the command below."

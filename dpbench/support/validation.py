@@ -50,7 +50,9 @@ def sentence(error: ValidationError, origin: str, models: Mapping[str, type[Base
     if found.kind == "missing":
         field = model.model_fields.get(key)
         meaning = field.description if field else None
-        return f"Expected {found.field!r} in {origin}" + (f": {meaning}." if meaning else "; it has no default.")
+        return f"Expected {found.field!r} in {origin}" + (
+            f": {meaning}." if meaning else ". It has no default; please set it."
+        )
     if found.field == "file":
         return f"Expected values that fit together in {origin}: {found.said}."
     return f"{found.field}={found.value!r:.80} in {origin} does not fit: {found.said}."

@@ -35,7 +35,8 @@ class Outcome:
             result = Result.model_validate(content["result"])
         except ValidationError as error:
             return cls(
-                cell, error=f"The worker's result does not fit: {misfit(error)}. Its dpbench has another version."
+                cell,
+                error=f"The worker's result does not fit: {misfit(error)}. The worker runs another version of dpbench.",
             )
         if result.digest != cell.digest:
             return cls(

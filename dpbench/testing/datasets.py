@@ -62,7 +62,7 @@ class DatasetLaws(Laws):
         expect(len(np.unique(train)) == len(self.subject().classes), "A class has no training example.")
 
     def test_units_fit_the_examples(self) -> None:
-        """A dataset that knows whose its examples are numbers them, one per image, and has a word for it."""
+        """A dataset that knows the unit of each example numbers the units, one number per image, and names the unit."""
         splits, default = self.subject().load(), self.subject().default_unit()
         try:
             check_units(splits, len(self.subject().classes), f"dataset {self.subject().name!r}")
@@ -75,7 +75,7 @@ class DatasetLaws(Laws):
         )
 
     def test_images_decode_one_at_a_time(self) -> None:
-        """Any image can be had by index, twice the same."""
+        """Any image can be read by index, and reading it twice gives the same image."""
         for name, split in self._splits():
             for index in (0, len(split.images) // 2, len(split.images) - 1):
                 first, second = split.images[index], split.images[index]
@@ -88,7 +88,7 @@ class DatasetLaws(Laws):
         expect(bool(first.digest) and first.digest == second.digest, "The digest changes between loads.")
         expect(np.array_equal(first.train.labels, second.train.labels), "Training labels change between loads.")
         units = [None if one.train.units is None else one.train.units.tolist() for one in (first, second)]
-        expect(units[0] == units[1], "Whose the training examples are changes between loads.")
+        expect(units[0] == units[1], "The units of the training examples change between loads.")
 
     def test_how_images_come_about_is_declared(self) -> None:
         """Each image is read from a record of its own, or the dataset says what was done to each."""

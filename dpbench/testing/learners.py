@@ -35,7 +35,7 @@ class LearnerLaws(LearnerSuite):
     def test_the_plan_repeats(self) -> None:
         """Settings left to the budget and the plan are functions of task and budget alone, and well formed."""
         settled = [self.subject().settle(*self._asked()) for _ in range(2)]
-        expect(settled[0] == settled[1], f"It settles twice for the same budget, and differs: {settled}.")
+        expect(settled[0] == settled[1], f"Settling twice for the same budget gives different settings: {settled}.")
         plans = [check_plan(one.plan(*self._asked()), f"learner {one.name!r}") for one in settled]
         expect(plans[0] == plans[1], f"Two plans for the same task and budget differ: {plans[0]} and {plans[1]}.")
 

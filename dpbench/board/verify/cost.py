@@ -16,13 +16,13 @@ def describe_cost(results: Sequence[Result], seed: int | None) -> str:
     seconds = sum(estimate_seconds(one, whole=seed is None) for one in timed)
     fits = sum(len(one.seeds) if seed is None else 1 for one in results)
     peak = max((max(one.peak_bytes.values(), default=0) for one in results), default=0)
-    what = f"Running {fits} seed{'s' * (fits != 1)} of {len(results)} result{'s' * (len(results) != 1)} again"
+    what = f"Re-running {fits} seed{'s' * (fits != 1)} of {len(results)} result{'s' * (len(results) != 1)}"
     memory = f" and {bytes_in_words(peak)} of memory" if peak else ""
     silent = len(results) - len(timed)
-    untold = f" ({silent} of them must not reveal their cost)" if silent else ""
+    untold = f" (not counting {silent} whose cost is secret)" if silent else ""
     return (
-        f"{what}: about {duration(seconds)}{memory} by what their authors recorded{untold}. Features that are not in "
-        "the cache are extracted first."
+        f"{what}: about {duration(seconds)}{memory}, judging by what their authors recorded{untold}. Features that are "
+        "not in the cache are extracted first."
     )
 
 

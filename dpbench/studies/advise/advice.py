@@ -146,7 +146,7 @@ def _effective(x: torch.Tensor) -> int:
 
 
 def _refuse() -> PrivacyError:
-    return PrivacyError("Advice reads public images alone: nothing private or of the test split was opened.")
+    return PrivacyError("Advice reads public images only. dpbench opened no private image and no test image.")
 
 
 def _no_test() -> TestSplit:
@@ -172,4 +172,4 @@ def check_wish(accuracy: float | None) -> None:
         SpecError: not between 0 and 1.
     """
     if accuracy is not None and not 0 < accuracy < 1:
-        raise SpecError(f"Expected --accuracy {accuracy:g} between 0 and 1, like 0.9.")
+        raise SpecError(f"Expected --accuracy {accuracy:g} to be between 0 and 1, like 0.9.")

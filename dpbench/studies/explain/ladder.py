@@ -162,7 +162,7 @@ def _asked(tuned: PreparedRun | None, before: list[float], after: list[float]) -
     if tuned is None:
         return Lift(stage="tuning", score=None, points=None, why="The gain of tuning is not measured; add --tune.")
     assert tuned.selection is not None
-    return _lifted("tuning", before, after, f"Settings chosen by public labels: {tuned.selection.chosen}.")
+    return _lifted("tuning", before, after, f"Settings chosen with public labels: {tuned.selection.chosen}.")
 
 
 def _alone(stage: Stage, base: PreparedRun, world: LiftedFits, started: list[float]) -> Lift:

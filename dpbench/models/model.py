@@ -87,7 +87,7 @@ class Model:
             )
         try:
             scores = self._here(x.to(self._device)).double().cpu()
-        except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+        except Exception as error:  # whatever torch says of a stranger's numbers
             said = (str(error).splitlines() or [""])[0]
             raise DataError(f"The model's operations do not fit together: {type(error).__name__}: {said}") from error
         if tuple(scores.shape) != (len(x), len(self.card.classes)):
@@ -169,6 +169,8 @@ class Model:
     def _extractors(self) -> list[Any]:
         extractor = build(self.plugins or load(), "extractor", self.card.extractor)
         parts = list(extractor.parts) if isinstance(extractor, Concat) else [extractor]
+        if len(parts) != len(self.card.extractors):
+            raise DataError(f"The card has {len(self.card.extractors)} extractors, but {len(parts)} are named in it.")
         for part, learned_with in zip(parts, self.card.extractors, strict=True):
             if _facts(part) != learned_with:
                 raise SpecError(

@@ -4,15 +4,21 @@ A predictor is a Python function of somebody's plugin, which no file can hold wi
 be held: it is run once on a batch, every operation is recorded (torch's own, by `make_fx`), and what does not depend on
 the rows is worked out once. The recording needs neither the plugin nor the learner's code, and can be read.
 
-Covered: operations that draw nothing and write to nothing that outlives a batch. One that decides by values, or leaves
-torch on the way, is refused; whoever records one compares it on other rows (`models.model`).
+Covered: operations of torch's core set, which check their arguments, that draw nothing and write to nothing that
+outlives a batch. All others are refused: there are some that trust the places they are given, print, or open files. A
+predictor that decides by values, or leaves torch on the way, is refused; whoever records one compares it on other rows
+(`models.model`).
+
+A program is a stranger's. Before its first batch, its shapes alone go through it (torch's device `meta`), which tells
+whether its operations fit together and how many numbers they hold at once.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,11 +34,21 @@ from dpbench.privacy.core.exact.quantised import exact_linear
 
 BATCH = 64  # rows at once, whoever asks for how many: a recording has one shape
 WORDS = {"none", "tanh", "floor", "trunc", "reflect", "constant"}  # texts that operations take
+BEYOND_CORE = {"aten.copy_.default"}  # into the batch alone (`_check_writes`)
+UNSET = {"empty", "empty_strided"}  # core, but what they give is whatever memory holds
+MOST_STEPS = 10_000
+MOST_NUMBERS = 2**29  # that are held at once for a batch: 2 GiB of float32
 CONSTANTS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 GETITEM = "getitem"
+TENSORS = (torch.TensorType, torch.ListType)  # what operations give: no text, no numbers
 
 library.define("dpbench::exact_linear", "(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
 library.impl("dpbench::exact_linear", "CompositeExplicitAutograd")(exact_linear)
+
+
+@library.register_fake("dpbench::exact_linear")  # type: ignore[untyped-decorator]
+def _shape_of_exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return x.new_empty(torch.nn.functional.linear(x.to(weight.dtype), weight, bias).shape)
 
 
 @dataclass(frozen=True)
@@ -66,14 +82,25 @@ class Program:
         return Program(self.shape, self.steps, {name: one.to(device) for name, one in self.tensors.items()})
 
     def _on(self, batch: Tensor) -> Tensor:
-        values: list[Any] = [batch]
-        read = partial(_read, values=values, tensors=self.tensors, device=batch.device)
-        with torch.no_grad():
-            for step in self.steps:
-                named = {name: read(one) for name, one in step.named.items()}
-                values.append(_operation(step.operation)(*map(read, step.arguments), **named))
-        scores: Tensor = values[-1]
+        held = deque(self.values(batch), maxlen=1)
+        scores: Tensor = held[0][len(self.steps)] if held else batch
         return scores
+
+    def values(self, batch: Tensor) -> Iterator[Mapping[int, Any]]:
+        """Yield, after each step, the values that it made or that a later one reads, by number."""
+        values: dict[int, Any] = {0: batch}
+        read = partial(_read, values=values, tensors=self.tensors, device=batch.device)
+        last = {
+            used: number for number, step in enumerate(self.steps, 1) for used in _used([step.arguments, step.named])
+        }
+        for number, step in enumerate(self.steps, 1):
+            named = {name: read(one) for name, one in step.named.items()}
+            with torch.no_grad():
+                made = _operation(step.operation)(*map(read, step.arguments), **named)
+            for one in [one for one in values if last.get(one, 0) <= number]:
+                del values[one]
+            values[number] = made
+            yield values
 
     def to_json(self) -> dict[str, Any]:
         """Return all but the tensors, for JSON."""
@@ -94,8 +121,11 @@ class Program:
             program = cls(tuple(map(int, written["shape"])), steps, tensors)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError("It holds no program.") from error
+        if len(steps) > MOST_STEPS:
+            raise DataError(f"It has {len(steps):,} operations; a model has {MOST_STEPS:,} at most.")
         for step in steps:
             _check_writes(step)
+        _check_shapes(program)
         return program
 
 
@@ -183,7 +213,7 @@ def _check_writes(step: Step) -> None:
 
 
 def _operation(name: str) -> Callable[..., Any]:
-    """Return an operation that a model may have: torch's own, which draws nothing and opens nothing.
+    """Return an operation that a model may have: of torch's core set, which draws nothing and gives tensors.
 
     Raises:
         DataError: it is another one, or there is none of that name.
@@ -198,10 +228,40 @@ def _operation(name: str) -> Callable[..., Any]:
     operation = getattr(getattr(torch.ops.aten, packet, None), overload, None) if space == "aten" else None
     if not isinstance(operation, torch._ops.OpOverload):
         raise DataError(f"it has an operation that torch does not have: {str(name)[:60]!r}")
-    draws = torch.Tag.nondeterministic_seeded in operation.tags
-    if draws or packet == "from_file":
-        raise DataError(f"it has an operation that draws or opens files: {name!r}")
+    if torch.Tag.nondeterministic_seeded in operation.tags:
+        raise DataError(f"it has an operation that draws: {name!r}")
+    core = (torch.Tag.core in operation.tags and packet not in UNSET) or name in BEYOND_CORE
+    if not core or not all(isinstance(one.type, TENSORS) for one in operation._schema.returns):
+        raise DataError(f"it has an operation that a model may not have: {name!r}")
     return operation
+
+
+def _check_shapes(program: Program) -> None:
+    """Send the shape of a batch through a program.
+
+    Raises:
+        DataError: its operations do not fit together, or make more numbers than a model may.
+    """
+    shapes = program.to(torch.device("meta"))
+    try:
+        for held in shapes.values(torch.empty(BATCH, *program.shape, device="meta")):
+            tensors = [part for one in held.values() for part in (one if isinstance(one, list | tuple) else [one])]
+            if sum(one.numel() for one in tensors) > MOST_NUMBERS:
+                raise DataError(f"its operations hold over {MOST_NUMBERS:,} numbers of {BATCH} rows")
+    except DataError:
+        raise
+    except Exception as error:  # whatever torch says of a stranger's arguments
+        said = (str(error).splitlines() or [""])[0][:200]
+        raise DataError(f"its operations do not fit together: {type(error).__name__}: {said}") from error
+
+
+def _used(one: Any) -> Iterator[int]:
+    """Yield the numbers of the values in arguments, however deep."""
+    if isinstance(one, Mapping) and one.keys() == {"value"}:
+        yield one["value"]
+    elif isinstance(one, Mapping | list | tuple):
+        for part in one.values() if isinstance(one, Mapping) else one:
+            yield from _used(part)
 
 
 def _written(one: Any, places: Mapping[Node, int], fixed: Mapping[Node, Any], tensors: dict[str, Tensor]) -> Any:
@@ -230,7 +290,7 @@ def _plain(one: Any) -> Any:
     raise SpecError(f"its predictor has an operation with {one!r}, which cannot be written down")
 
 
-def _read(one: Any, values: Sequence[Any], tensors: Mapping[str, Tensor], device: torch.device) -> Any:
+def _read(one: Any, values: Mapping[int, Any], tensors: Mapping[str, Tensor], device: torch.device) -> Any:
     """Return the argument that `_written` wrote.
 
     Raises:

@@ -178,7 +178,7 @@ def test_an_audit_that_failed_stands_in_the_way_until_the_result_is_disputed(
 def test_an_entry_is_audited_with_a_seed_of_its_own(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entry = boards.file_of(root, "pillar").stem
     assert main_(["audit", f"tiny/{entry}", "--root", str(root), "--seed", "7"]) == 1
-    assert f"Expected --seed 7 to be one of tiny/{entry}, which has 0, 1." in capsys.readouterr().err
+    assert f"Expected --seed 7 to be a seed of tiny/{entry}: 0, 1." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["audits", "reruns"])

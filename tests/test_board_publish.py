@@ -340,7 +340,7 @@ def test_a_token_that_no_header_can_hold_is_refused_unread(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
-    refused("signs that none has")
+    refused("characters that no token has")
     assert hub.asked == []
 
 
@@ -366,14 +366,14 @@ def test_a_repository_of_somebody_else_is_said(hub: Hub) -> None:
 
 def test_whoever_made_the_repository_meanwhile_is_not_overwritten(hub: Hub) -> None:
     hub.refusals = {"/repos/create": [409]}
-    refused("somebody changed it meanwhile")
+    refused("changed while dpbench was publishing to it")
     assert "commit" not in str(hub.wrote())
 
 
 def test_whoever_published_meanwhile_is_not_overwritten(hub: Hub) -> None:
     sent()
     hub.refusals = {"/commit/main": [412]}
-    with pytest.raises(OutputError, match="somebody changed it meanwhile"):
+    with pytest.raises(OutputError, match="changed while dpbench was publishing to it"):
         sent({**FILES, "leaderboard.json": b"mine"})
     assert there(hub) == FILES
 
@@ -517,7 +517,7 @@ def test_an_index_that_does_not_follow_from_the_results_is_not_published(
     for record in root.glob("*/digits-eps1/synthetic-00001*"):
         record.unlink()
     with pytest.raises(
-        DataError, match=r"leaderboard\.json to be what its results make\. Run `dpbench leaderboard build`"
+        DataError, match=r"leaderboard\.json does not match the results\. Run `dpbench leaderboard build`"
     ):
         publish(str(tmp_path / "public"), root, plugins)
     assert names(tmp_path) == {"leaderboard"}

@@ -737,7 +737,7 @@ def test_an_entry_says_whether_its_model_may_be_published(results: list[Result])
     assert said["research"].startswith("None to download: the noise comes from published seeds")
     assert said["secure"].startswith("If you ran this with --models, you may publish the model")
     without = private.model_copy(update={"reads_private": False})
-    assert describe_model(without).startswith("You may publish a model of this run")
+    assert describe_model(without).startswith("You may publish a model from this run")
 
 
 def test_all_entries_begin_with_the_boards_of_the_home_page(results: list[Result], tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_rerun_says_what_it_costs_before_it_starts(root: Path, capsys: Captured)
     assert first.startswith("Re-running 2 seeds of 1 result: about 12 min 0 s and ")
     assert "; not run: " in second
     assert ask("verify", "--rerun", "--seed", 0, "--root", root, file) == 0
-    assert "Running 1 seed of 1 result again: about 6 min 30 s and " in capsys.readouterr().out
+    assert "Re-running 1 seed of 1 result: about 6 min 30 s and " in capsys.readouterr().out
 
 
 def test_rerun_fails_where_predictions_differ(root: Path, capsys: Captured) -> None:

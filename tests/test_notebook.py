@@ -138,7 +138,7 @@ def test_results_are_a_frame_a_figure_and_a_comparison(tmp_path: Path) -> None:
 def test_damaged_files_are_left_out_with_a_warning(tmp_path: Path) -> None:
     dpbench.run(learner="class-means:k=5", seeds=1, out=tmp_path)
     (tmp_path / "half.json").write_text('{"spec":', encoding="utf-8")
-    with pytest.warns(UserWarning, match=r"half\.json is not JSON.* Left out\."):
+    with pytest.warns(UserWarning, match=r"half\.json is not JSON.* Skipped\."):
         assert len(dpbench.results(tmp_path)) == 1
 
 
@@ -167,7 +167,7 @@ def _arrays(size: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
 
 def test_own_images_need_no_plugin(tmp_path: Path) -> None:
     x, y, x_test, y_test = _arrays()
-    with pytest.raises(DataError, match="every class of y_test, found none of 99"):
+    with pytest.raises(DataError, match="every class of y_test in y, but 99 is missing"):
         dpbench.dataset(x, y, x_test, np.where(y_test == y_test[0], 99, y_test))
     mine = dpbench.dataset(x, y, x_test, y_test, name="mine")
     found = dpbench.run("class-means:k=5", mine, epsilon=8, seeds=1, out=tmp_path)

@@ -392,7 +392,7 @@ def test_another_result_of_a_spec_is_filed_in_place_of_the_first_where_that_is_a
     assert called("leaderboard", "add", other) == 1
     assert "Use --replace to overwrite it" in capsys.readouterr().err
     assert called("leaderboard", "add", "--replace", other) == 0
-    assert "filed in place of another result" in capsys.readouterr().out
+    assert "replaced another result" in capsys.readouterr().out
     assert Result.read(tmp_path / "leaderboard/results/digits-eps1" / other.name).seconds["fit"] == 1.25
 
 

@@ -173,7 +173,8 @@ def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> Non
     (tmp_path / "new").mkdir()
     extract(original.file, tmp_path / "old")
     os.utime(tmp_path / "old" / original.file.name, (0, 0))
-    new = original.result.model_copy(update={"metrics": {"accuracy": Interval(mean=0.25, low=None, high=None)}})
+    lower = {**original.result.metrics, "accuracy": Interval(mean=0.25, low=None, high=None)}
+    new = original.result.model_copy(update={"metrics": lower})
     new.seal_result().write(tmp_path / "new")
     (cell,) = table(tmp_path).rows[0].cells
     assert cell and cell.score.mean == 0.25

@@ -125,8 +125,9 @@ def render_markdown(tables: Sequence[Table]) -> str:
         head = ["learner", *table.columns]
         lines = [_pipes(head), _pipes(["---", *["---:"] * len(table.columns)])]
         rows = [(row.label, _cells(table.metric, row, lambda text: f"**{text}**")) for row in table.rows]
-        lines += [_pipes([f"`{label}`", *cells]) for label, cells in rows]
-        parts.append("\n".join([f"### {heading(table)}", "", *lines]))
+        lines += [_pipes([_code(label), *cells]) for label, cells in rows]
+        title = " ".join(heading(table).split()).replace("<", "&lt;")
+        parts.append("\n".join([f"### {title}", "", *lines]))
     return "\n\n".join([*parts, *_legends(tables)]) + "\n"
 
 
@@ -138,8 +139,9 @@ def render_latex(tables: Sequence[Table]) -> str:
         body = [_ampersands(table.metric, row) for row in rows] + ["\\midrule"] * bool(rows and lines)
         body += [_ampersands(table.metric, row) for row in lines]
         head = " & ".join(["learner", *map(_tex, table.columns)]) + r" \\"
+        title = " ".join(heading(table).split())
         parts.append("\n".join([
-            f"% {heading(table)}", f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule", head,
+            f"% {title}", f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule", head,
             r"\midrule", *body, r"\bottomrule", r"\end{tabular}",
         ]))  # fmt: skip
     return "\n\n".join([*parts, *(f"% {said}" for said in _legends(tables))]) + "\n"
@@ -214,5 +216,13 @@ def _ampersands(metric: str, row: Row) -> str:
 
 
 def _tex(text: str) -> str:
-    words = {"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "ε": r"$\varepsilon$", "∞": r"$\infty$"}
-    return "".join(words.get(letter, letter) for letter in text)
+    words = {
+        "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "{": r"\{", "}": r"\}", "$": r"\$", "\\": r"\textbackslash{}",
+        "^": r"\^{}", "~": r"\~{}", "ε": r"$\varepsilon$", "∞": r"$\infty$",
+    }  # fmt: skip
+    return "".join(words.get(letter, letter) for letter in " ".join(text.split()))
+
+
+def _code(text: str) -> str:
+    """Return a name as code in a cell of Markdown, which a backtick would end and a bar would split."""
+    return f"`{' '.join(text.split()).replace('`', chr(39)).replace('|', chr(92) + '|')}`"

@@ -32,9 +32,11 @@ import binascii
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from dpbench.errors import DataError
 from dpbench.records.result import Result, SeedResult
 from dpbench.records.tolerance import close
 
@@ -100,8 +102,14 @@ def holm(p: Sequence[float]) -> np.ndarray:
 def scores_of(result: Result, metric: str) -> Scores:
     """Return what decides the rank of a checked result by `metric`, which all of its seeds have."""
     per_seed = tuple(float(getattr(seed, metric)) for seed in result.seeds)
-    stacked = lambda: np.stack([correct_bits(seed, result.task.test) for seed in result.seeds])
-    return Scores(per_seed, stacked if metric == "accuracy" else None)
+    return Scores(per_seed, partial(_stacked, result) if metric == "accuracy" else None)
+
+
+def _stacked(result: Result) -> np.ndarray:
+    try:
+        return np.stack([correct_bits(seed, result.task.test) for seed in result.seeds])
+    except ValueError as error:
+        raise DataError(f"Result {result.file_name} does not say which answers were correct: {error}.") from error
 
 
 def correct_bits(seed: SeedResult, test: int) -> np.ndarray:

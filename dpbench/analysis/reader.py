@@ -12,6 +12,7 @@ from dpbench.errors import DataError
 from dpbench.records.checksums import broken_fields
 from dpbench.records.packed import find_records, read_packed, read_record, time_of
 from dpbench.records.result import Result
+from dpbench.support.untrusted import parse_json
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,7 @@ def read_sealed(file: Path) -> Result:
 
 def _is_result(file: Path) -> bool:
     try:
-        content = json.loads(read_record(file))
+        content = parse_json(read_record(file), file)
     except OSError as error:
         raise DataError(f"Cannot read {file}: {error.strerror}.") from error
-    except ValueError as error:
-        raise DataError(f"{file} is not JSON: {error}.") from error
     return isinstance(content, dict) and content.keys() >= {"spec", "privacy", "seeds"}

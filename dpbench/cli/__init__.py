@@ -42,6 +42,7 @@ from dpbench.errors import DpbenchError, SpecError
 from dpbench.support import progress
 from dpbench.support.plugin_calls import DEBUG
 from dpbench.support.threads import let_idle_sleep
+from dpbench.support.untrusted import printable
 
 app = typer.Typer(
     name="dpbench",
@@ -122,12 +123,12 @@ def main(arguments: list[str] | None = None) -> None:
     except DpbenchError as error:
         if os.environ.get(DEBUG):
             raise
-        print(f"dpbench: {error}", file=sys.stderr)
+        print(f"dpbench: {printable(str(error))}", file=sys.stderr)
         raise SystemExit(1) from None
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
-        said = " ".join(str(error).split())[:300]
+        said = printable(" ".join(str(error).split())[:300])
         print(
             f"dpbench: Internal error in dpbench: {type(error).__name__}: {said} Finished results are kept. Please "
             "report this with the traceback that --debug shows.",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from dpbench.cli import flags
 from dpbench.errors import SpecError
@@ -92,7 +93,7 @@ def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
             one = next(said)
             score = claim.accuracy if claim.accuracy is not None else claim.auc
             table.add_row(
-                paper.key, claim.id, claim.dataset, "" if score is None else f"{score:g}", f"{claim.epsilon:f}",
+                paper.key, claim.id, Text(claim.dataset), "" if score is None else f"{score:g}", f"{claim.epsilon:f}",
                 _short(one.pld), _short(one.rdp), one.judgement + (f": {', '.join(one.missing)}" * bool(one.missing)),
             )  # fmt: skip
     console = Console()

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from dpbench.cli.presence import HERE, dataset_facts, extractor_facts
 from dpbench.records.board import Board, board_files
@@ -109,7 +110,7 @@ def _show_filed(rows: list[dict[str, str]], as_json: bool) -> None:
         return
     table = Table(Column("name", no_wrap=True), "shows", box=None)
     for row in rows:
-        table.add_row(row["name"], row["shows"])
+        table.add_row(row["name"], Text(row["shows"]))
     Console().print(table)
     print(f"To run one: {rows[0]['command']}" if rows else "None.")
 

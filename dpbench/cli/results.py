@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRICS
 from dpbench.records.packed import read_packed
+from dpbench.support.untrusted import printable
 
 if TYPE_CHECKING:
     from dpbench.analysis.reader import StoredResult
@@ -145,7 +146,7 @@ def read_intact(places: Sequence[Path]) -> list[StoredResult]:
 
     filed, damaged = read_results(places)
     for said in damaged:
-        typer.echo(f"dpbench: {said} Skipped.", err=True)
+        typer.echo(f"dpbench: {printable(said)} Skipped.", err=True)
     return filed
 
 

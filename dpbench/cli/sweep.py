@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dpbench.cli import flags
 from dpbench.cli.output import report_interrupt
@@ -81,7 +82,7 @@ def _show_overview(overview: Overview, console: Console) -> None:
     axes = overview.grid.axes
     table = Table(*axes, "state", box=None)
     for cell, state in zip(overview.grid.cells, overview.states, strict=True):
-        table.add_row(*(str(cell.values.get(axis, "")) for axis in axes), state)
+        table.add_row(*(Text(str(cell.values.get(axis, ""))) for axis in axes), state)
     console.print(table)
     shown = [state for state in STATES if not state.startswith("other") or state in overview.states]
     counts = ", ".join(f"{overview.states.count(state)} {state}" for state in shown)

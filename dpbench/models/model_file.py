@@ -14,6 +14,7 @@ from dpbench.errors import DataError
 from dpbench.models.card import Card
 from dpbench.models.program import Program
 from dpbench.support.files import canonical_digest, write_atomically
+from dpbench.support.untrusted import parse_json
 
 FORMAT = "dpbench-model-1"
 ENDING = ".safetensors"
@@ -66,6 +67,7 @@ def read(file: Path) -> tuple[Card, Program]:
     if header.get("digest") != _digest(texts, tensors):
         raise DataError(f"Model {file} is damaged or was changed: its digest does not fit.")
     try:
+        parse_json(texts["card"].encode(), "its card")
         card = Card.model_validate_json(texts["card"])
         program = Program.of(json.loads(texts["program"]), tensors)
     except (DataError, ValueError, RecursionError) as error:  # pydantic's is a ValueError

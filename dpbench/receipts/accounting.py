@@ -144,7 +144,11 @@ def _of_plan(plan: list[Planned], sigma: float, delta: float) -> list[Opinion]:
     own = Opinion("pld (dp-accounting)", 0.99 * tight, tight)
     try:
         second = crosscheck.cross_check(plan, sigma, delta, "pld", tight)
-    except (AccountantsDisagree, ValueError):  # then both stand there; prv-accountant has none at a delta near 0
+    except (
+        AccountantsDisagree,
+        ValueError,
+        ArithmeticError,
+    ):  # then both stand there; prv-accountant has none at a delta near 0
         return [own, Opinion("rdp (dp-accounting)", 0.0, accountant.epsilon(plan, sigma, delta, "rdp"))]
     return [own, Opinion(second.accountant, second.lower, second.upper)]
 

@@ -22,7 +22,9 @@ DEEPEST, MOST_EVENTS = 50, 10_000
 """How deeply events may be nested, and how many one receipt may write down: what is alike is repeated."""
 LEAST_NOISE, LARGEST = 1e-6, 10**12
 """In clips, below which nobody is protected and squares are 0; and of a count, which a float holds exactly."""
-Text = Annotated[str, Field(pattern=r"^[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$", max_length=4_000)]
+Text = Annotated[
+    str, Field(pattern=r"^[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*$", max_length=4_000)
+]
 """One line: a receipt is shown in terminals, and may not write lines of its own there."""
 
 

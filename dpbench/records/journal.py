@@ -7,7 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpbench.errors import DataError
 from dpbench.records.result import SeedResult
+from dpbench.support.files import open_to_append
+from dpbench.support.untrusted import read_regular
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,9 @@ class RunJournal:
     def seeds(self) -> dict[int, SeedResult]:
         """Return the seeds that ended in an earlier call, by seed."""
         found = {}
-        with suppress(OSError):
-            for line in self.file.read_text(encoding="utf-8", errors="replace").splitlines():
-                with suppress(ValueError, KeyError, TypeError):  # a line that was cut off
+        with suppress(OSError, DataError):
+            for line in read_regular(self.file).decode(errors="replace").splitlines():
+                with suppress(ValueError, KeyError, TypeError, RecursionError):  # a line that was cut off
                     content = json.loads(line)
                     if content["identity"] == self.identity:
                         one = SeedResult.model_validate(content["seed"])
@@ -39,7 +42,7 @@ class RunJournal:
         line = json.dumps({"identity": self.identity, "seed": json.loads(one.model_dump_json())})
         with suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            with self.file.open("a", encoding="utf-8") as file:
+            with open_to_append(self.file) as file:
                 file.write(f"\n{line}\n")  # a line that was cut off before does not take this one with it
 
 

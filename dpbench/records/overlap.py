@@ -81,7 +81,7 @@ def find_excess(overlap: Mapping[str, Overlap], private: int) -> Iterator[tuple[
     """
     sizes = {"private": private, "public": overlap["public in private"].among if "public in private" in overlap else 0}
     for pair, counted in overlap.items():
-        smaller = min(counted.among, sizes[pair.split()[-1]])
+        smaller = min(counted.among, sizes.get(pair.rpartition(" ")[2], 0))
         if counted.exact > COPIES * smaller:
             yield pair, _said(counted.exact, COPIES, smaller, "exact copies")
         elif counted.near > LOOKALIKES * smaller:

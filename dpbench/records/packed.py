@@ -17,15 +17,19 @@ import re
 import stat
 import tarfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from dpbench.errors import DataError, OutputError
 from dpbench.support.files import sha256, write_atomically
+from dpbench.support.untrusted import MOST as LARGEST
+from dpbench.support.untrusted import read_regular
 
 ARCHIVE = "records.tar.xz"
 MOST_PACKED = 50_000_000  # bytes of an archive
-MOST = 500_000_000  # bytes of what is in it
+MOST = 50_000_000  # bytes of what is in it
+MANY = 10_000  # records in it
 MEMORY = 150_000_000  # bytes that unpacking may take; the strongest preset takes 65 MB
 _NAME = re.compile(r"[A-Za-z0-9][\w.,=@+-]*\.json", re.ASCII)
 PRESET = 9 | lzma.PRESET_EXTREME
@@ -61,7 +65,7 @@ def read_record(file: Path) -> bytes:
         DataError: the archive is malformed.
     """
     try:
-        return file.read_bytes()
+        return read_regular(file)
     except FileNotFoundError:
         packed = read_packed(file)
         if packed is None:
@@ -116,7 +120,7 @@ def pack(folder: Path) -> int:
     archive = folder / ARCHIVE
     held = dict(_members(archive)) if os.path.lexists(archive) else {}
     try:
-        found = {file: file.read_bytes() for file in sorted(folder.glob("*.json"))}
+        found = {file: read_regular(file) for file in sorted(folder.glob("*.json"))}
     except OSError as error:
         raise DataError(f"Cannot read {error.filename}: {error.strerror}.") from error
     files = [file for file, content in found.items() if _is_record(content)]
@@ -183,17 +187,23 @@ def _tar(records: Mapping[str, bytes]) -> bytes:
 
 def _members(archive: Path) -> Mapping[str, bytes]:
     """Return the records in an archive by name."""
+    with _opened(archive) as file:
+        facts = os.fstat(file.fileno())
+    return _unpacked(archive, facts.st_mtime_ns, facts.st_size)
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[BinaryIO]:
     try:
         # A link could lead out of the folder, and a pipe would wait for a writer.
         handle = os.open(archive, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(handle, "rb"):  # noqa: PTH123
-            facts = os.fstat(handle)
     except OSError as error:
         said = "it is a link" if archive.is_symlink() else error.strerror
         raise DataError(f"Cannot read {archive}: {said}.") from error
-    if not stat.S_ISREG(facts.st_mode):
-        raise DataError(f"Expected {archive} to be a regular file.")
-    return _unpacked(archive, facts.st_mtime_ns, facts.st_size)
+    with open(handle, "rb") as file:  # noqa: PTH123
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise DataError(f"Expected {archive} to be a regular file.")
+        yield file
 
 
 @functools.lru_cache(maxsize=8)
@@ -201,14 +211,16 @@ def _unpacked(archive: Path, changed: int, size: int) -> Mapping[str, bytes]:
     if size > MOST_PACKED:
         raise DataError(f"Expected {archive} to have at most {MOST_PACKED:,} bytes, got {size:,}.")
     unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MEMORY)
+    with _opened(archive) as file:
+        packed = file.read(MOST_PACKED + 1)
     try:
-        content = unpack.decompress(archive.read_bytes(), MOST + 1)
+        content = unpack.decompress(packed, MOST + 1)
         if len(content) > MOST:
             raise DataError(f"Expected {archive} to unpack to at most {MOST:,} bytes.")
         if not unpack.eof or unpack.unused_data:
             raise DataError(f"Expected {archive} to be one xz stream, got a part of one, or more behind it.")
         return dict(_records(archive, content))
-    except (lzma.LZMAError, tarfile.TarError, EOFError) as error:
+    except (lzma.LZMAError, tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
         raise DataError(f"Expected {archive} to be a tar archive, compressed by xz: {error}.") from error
 
 
@@ -219,5 +231,7 @@ def _records(archive: Path, content: bytes) -> Iterator[tuple[str, bytes]]:
             file = tar.extractfile(one) if one.isreg() and not one.issparse() else None
             if file is None or not _NAME.fullmatch(one.name) or one.name in seen:
                 raise DataError(f"Expected {archive} to hold JSON files, each once, got {one.name[:80]!r}.")
+            if one.size > LARGEST or len(seen) == MANY:
+                raise DataError(f"Expected {archive} to hold at most {MANY:,} records of {LARGEST:,} bytes each.")
             seen.add(one.name)
             yield one.name, file.read()

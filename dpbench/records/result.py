@@ -6,9 +6,9 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from dpbench.records import storage
 from dpbench.records.checksums import seal_of
@@ -18,6 +18,7 @@ from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy, Record
 
+Seconds = Annotated[float, Field(ge=0, lt=1e12)]
 TWO_SEEDS = "Two seeds are too few for a reliable interval. Use five or more."
 
 
@@ -68,8 +69,8 @@ class TaskFacts(Record):
     """What the run was about."""
 
     example_shape: tuple[int, ...]
-    classes: tuple[str, ...]
-    private: int
+    classes: tuple[str, ...] = Field(min_length=1)
+    private: int = Field(ge=1)
     public: int
     test: int
     public_labels_seen: bool
@@ -114,12 +115,19 @@ class Result(Record):
     )
     seeds: tuple[SeedResult, ...]
     metrics: dict[str, Interval]
-    seconds: dict[str, float]
-    cpu_seconds: dict[str, float]  # see `Phases`
+    seconds: dict[str, Seconds]
+    cpu_seconds: dict[str, Seconds]  # see `Phases`
     peak_bytes: dict[str, int]
     components: dict[str, ComponentOrigin]
     provenance: dict[str, Any]
     seal: dict[str, str] = Field(default_factory=dict)  # see `dpbench.records.checksums`
+
+    @field_validator("metrics")
+    @classmethod
+    def _scored(cls, metrics: dict[str, Interval]) -> dict[str, Interval]:
+        if missing := {"accuracy", "balanced_accuracy"} - metrics.keys():
+            raise ValueError(f"no {min(missing)}")
+        return metrics
 
     def seal_result(self) -> Result:
         """Return the result with a seal over all it says."""

@@ -12,6 +12,7 @@ from dpbench.errors import DataError, SpecError
 from dpbench.records.checksums import record_seal
 from dpbench.records.packed import read_record
 from dpbench.support.files import write_atomically, write_json
+from dpbench.support.untrusted import parse_json
 from dpbench.support.validation import misfit
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -63,7 +64,9 @@ def read(kind: type[Record], file: Path) -> Record:
         DataError: names the file and the first field that does not fit.
     """
     try:
-        return kind.model_validate_json(read_record(file))
+        content = read_record(file)
+        parse_json(content, file)
+        return kind.model_validate_json(content)
     except OSError as error:
         raise DataError(f"Cannot read {kind.__name__.lower()} {file}: {error.strerror}.") from error
     except ValidationError as error:

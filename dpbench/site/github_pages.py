@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -11,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dpbench.errors import OutputError
+from dpbench.errors import DataError, OutputError
 from dpbench.support.files import sha256, write_atomically, write_json
 from dpbench.support.folders import replace_folder
+from dpbench.support.untrusted import parse_json, read_regular
 
 MARKER = ".dpbench-published.json"
 """The digests of all that was published beside it: what is not among them is somebody else's."""
@@ -104,8 +104,8 @@ def read_published_digests(folder: Path) -> dict[str, str]:
 
 def _recorded(marker: Path) -> dict[str, str]:
     try:
-        recorded = json.loads(marker.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        recorded = parse_json(read_regular(marker), marker)
+    except (OSError, DataError):
         return {}
     return recorded if isinstance(recorded, dict) else {}
 

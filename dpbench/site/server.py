@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from dpbench.errors import OutputError, SpecError
 
@@ -16,6 +18,15 @@ ADDRESS = "127.0.0.1"
 class _QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Say nothing: the browser shows what is missing."""
+
+    def send_head(self) -> Any:
+        """Answer for the site alone: neither to a name that leads here, nor with what a link leads to."""
+        host = self.headers.get("Host", "").rpartition(":")[0]
+        place = Path(self.translate_path(self.path)).resolve()
+        if host not in {ADDRESS, "localhost"} or not place.is_relative_to(Path(self.directory).resolve()):
+            self.send_error(HTTPStatus.FORBIDDEN)
+            return None
+        return super().send_head()
 
 
 def serve(site: Path, port: int, ready: Callable[[str], object]) -> None:

@@ -82,6 +82,8 @@ def client(repository: str) -> HfApi:
     address = urlsplit(api.endpoint)
     if address.scheme != "https" and address.hostname not in LOOPBACK:
         raise SpecError("Expected an https address in HF_ENDPOINT: a token is not sent in the clear.")
+    if "@" in address.netloc:
+        raise SpecError("Expected HF_ENDPOINT without a name and password: they would be shown in messages.")
     return api
 
 

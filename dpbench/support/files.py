@@ -60,6 +60,15 @@ def check_folder(folder: Path) -> None:
         raise OutputError(f"Expected a folder, got {folder}, which is a file. Name another one.")
 
 
+def open_to_append(path: Path) -> IO[str]:
+    """Open a text file to add to it; a link, which could lead out of its folder, is not followed.
+
+    Raises:
+        OSError: it is a link, or cannot be written.
+    """
+    return open(path, "a", encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o644))
+
+
 def write_json(path: Path, content: object) -> None:
     """Write `content` as indented JSON, atomically."""
     write_atomically(path, lambda file: file.write((json.dumps(content, indent=2, sort_keys=True) + "\n").encode()))

@@ -24,7 +24,8 @@ from dpbench.analysis.reader import read_sealed
 from dpbench.errors import DataError, OutputError
 from dpbench.records.packed import is_record
 from dpbench.records.result import Result
-from dpbench.support.files import check_folder, check_writable, write_json
+from dpbench.support.files import check_folder, check_writable, open_to_append, write_json
+from dpbench.support.untrusted import parse_json, read_regular
 from dpbench.sweep.grid import Cell
 
 State = Literal["done", "other code", "other data", "failed", "to do"]
@@ -64,6 +65,10 @@ class Folder:
             raise OutputError(
                 f"Another sweep is running in {self.path}. Wait until it ends, or choose another folder with --out."
             ) from None
+        except OSError as error:
+            raise OutputError(
+                f"Cannot lock {self.path}: {error.strerror}. Choose another folder with --out."
+            ) from error
         try:
             yield
         finally:
@@ -83,9 +88,9 @@ class Folder:
     def failure(self, cell: Cell) -> str | None:
         """Return why the cell failed, if it did."""
         try:
-            failure = json.loads(self._failed(cell).read_bytes())
+            failure = parse_json(read_regular(self._failed(cell)), cell.file_name)
             return str(failure["error"]) if failure["digest"] == cell.digest else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, DataError, KeyError, TypeError):
             return None
 
     def keep(self, cell: Cell, result: Result) -> None:
@@ -116,7 +121,7 @@ class Folder:
 
     def log(self, line: str) -> None:
         """Log an event. A sweep does not stop because its log cannot be written."""
-        with suppress(OSError), self.log_file.open("a", encoding="utf-8") as file:
+        with suppress(OSError), open_to_append(self.log_file) as file:
             file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {line}\n")
 
     def _failed(self, cell: Cell) -> Path:

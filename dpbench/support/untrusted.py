@@ -1,0 +1,79 @@
+"""What a stranger may have written: files that end, JSON that can be read, text that a terminal can be shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+from dpbench.errors import DataError
+
+MOST = 10_000_000  # bytes of one file; the largest result here has 0.1 MB
+_UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters except tab and newline, what turns the direction of text, and halves of characters."""
+
+
+def read_regular(path: Path, most: int = MOST) -> bytes:
+    """Return the content of a regular file, not one that waits for a writer or never ends.
+
+    Raises:
+        FileNotFoundError, OSError: there is no such file, or it cannot be read.
+        DataError: it is a folder, pipe or device, or is larger than `most` bytes.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(handle, "rb") as file:  # noqa: PTH123
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise DataError(f"Expected {path} to be a regular file, got a folder, pipe or device.")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise DataError(f"Expected {path} to have at most {most:,} bytes.")
+    return content
+
+
+def parse_json(content: bytes, source: object) -> Any:
+    """Return what JSON says; `source` names it in messages.
+
+    Raises:
+        DataError: it is no JSON, is nested too deeply, or is what `check_values` refuses.
+    """
+    try:
+        found = json.loads(content.decode())
+        check_values(found, source)
+    except RecursionError:
+        raise DataError(f"{source} is nested too deeply.") from None
+    except ValueError as error:
+        raise DataError(f"{source} is not JSON: {error}.") from None
+    return found
+
+
+def check_values(value: Any, source: object) -> None:
+    """Refuse text that a terminal must not be shown, keys included, and numbers that cannot be printed.
+
+    Raises:
+        DataError: there is one.
+    """
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            if _UNSHOWN.search(one):
+                raise DataError(f"{source} has text with control characters: {one[:60]!a}.")
+        elif isinstance(one, int):
+            if not -(2**64) < one < 2**64:
+                raise DataError(f"{source} has a number of more than 64 bits.")
+        elif isinstance(one, dict):
+            waiting += [*one, *one.values()]
+        elif isinstance(one, list):
+            waiting += one
+
+
+def printable(text: str) -> str:
+    r"""Return a text with a question mark for each character that a terminal must not be shown.
+
+    >>> printable("fine, \x1b]0;title\x07")
+    'fine, ?]0;title?'
+    """
+    return _UNSHOWN.sub("?", text)

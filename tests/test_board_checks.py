@@ -418,15 +418,6 @@ def test_a_seed_that_is_run_again_gives_the_same_predictions(root: Path) -> None
     assert record.claims == ()
 
 
-def test_a_forgery_that_all_else_passes_is_found_by_running_it_again(root: Path, known: Expectations) -> None:
-    better, spent = content(root, "pillar")["seeds"], content(root, "class-means")["seeds"][0]["spent"]
-    edits = {f"seeds.{place}": {**seed, "spent": spent} for place, seed in enumerate(better)}
-    edits["metrics"] = content(root, "pillar")["metrics"]
-    assert changed(root, known, "class-means", edits, sealed=True) == []
-    record = rerun(Result.read(boards.file_of(root, "class-means")), None, registry.load(), "cpu")
-    assert record.outcome == "differs" and not record.agrees
-
-
 def test_settings_that_a_search_chose_are_run_again_and_not_searched_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

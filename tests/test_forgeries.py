@@ -89,7 +89,7 @@ SUBMISSIONS = [
     Forgery("an honest result on a packed board", "nobody", honest, "", before=packed),
 ] + [
     one for one in FORGERIES if (one.found_by in {"verify", "workflow"} and one.forge.__name__ in
-    {"made_up_rerun", "dropped_seed", "index_by_hand", "other_archive", "with_code"}) or "earlier code" in one.what
+    {"made_up_rerun", "dropped_seed", "index_by_hand", "other_archive", "with_code"}) or "earlier version" in one.what
 ]  # fmt: skip
 
 

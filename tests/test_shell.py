@@ -15,14 +15,13 @@ import pytest
 import torch
 
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task, cli
-from dpbench.analysis.formats import percent
 from dpbench.data.survey import survey
 from dpbench.harness import run as running
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.prepare import PreparedRun
 from dpbench.records import museum
 from dpbench.records.packed import find_records
-from dpbench.records.result import Interval, Result, Tuning
+from dpbench.records.result import Result, Tuning
 from dpbench.registry import load
 from dpbench.support import charts, progress
 from dpbench.support.plugin_calls import DEBUG
@@ -237,11 +236,6 @@ def test_quiet_says_nothing_and_verbose_every_stage(tmp_path: Path, capsys: Outp
 
 
 # 7. Right or refused
-
-
-def test_intervals_of_accuracy_stay_within_0_and_100() -> None:
-    assert percent(Interval(mean=0.95, low=0.85, high=1.05)) == "95.00 (85.00 to 100)"
-    assert percent(Interval(mean=0.02, low=-0.1, high=0.14)) == "2.00 (0 to 14.00)"
 
 
 def test_two_seeds_get_a_word_of_caution(tmp_path: Path, capsys: Output) -> None:

@@ -25,8 +25,8 @@ def percent(score: Interval) -> str:
 
     >>> percent(Interval(mean=0.7231, low=0.72, high=0.7262)), percent(Interval(mean=0.5, low=None, high=None))
     ('72.31 ± 0.31', '50.00')
-    >>> percent(Interval(mean=0.95, low=0.85, high=1.05))
-    '95.00 (85.00 to 100)'
+    >>> percent(Interval(mean=0.95, low=0.85, high=1.05)), percent(Interval(mean=0.02, low=-0.1, high=0.14))
+    ('95.00 (85.00 to 100)', '2.00 (0 to 14.00)')
     """
     low, high = clamp_interval(score).low, clamp_interval(score).high
     if low is not None and high is not None and (low != score.low or high != score.high):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NoReturn
 
 import numpy as np
 import torch
 
 from dpbench.api import Budget, Learner, PublicData
-from dpbench.data.duplicates import Hashes
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.harness.roles import Roles, SplitComparison, SplitName, TestSplit
+from dpbench.harness.roles import Roles
 from dpbench.harness.tuning.trials import Bench
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import PrivateRows
@@ -135,7 +135,7 @@ def _roles(part: PublicPart) -> Roles:
         torch.zeros(part.private, dtype=torch.int64),
     )  # fmt: skip
     return Roles(
-        part.task, rows, PublicData(part.x, part.y), _no_test, {}, {}, _no_images, _no_comparison, _no_mode
+        part.task, rows, PublicData(part.x, part.y), _refuse, {}, {}, _refuse, _refuse, _refuse
     )  # fmt: skip
 
 
@@ -145,24 +145,9 @@ def _effective(x: torch.Tensor) -> int:
     return max(1, round(float(values.sum() ** 2 / values.square().sum().clamp(min=1e-30))))
 
 
-def _refuse() -> PrivacyError:
-    return PrivacyError("Advice reads public images only. dpbench opened no private image and no test image.")
-
-
-def _no_test() -> TestSplit:
-    raise _refuse()
-
-
-def _no_images(name: SplitName) -> Hashes:
-    raise _refuse()
-
-
-def _no_comparison() -> SplitComparison:
-    raise _refuse()
-
-
-def _no_mode() -> str:
-    raise _refuse()
+def _refuse(*_: object) -> NoReturn:
+    """Stand for whatever advice has no part in: the test split, hashes and modes of images."""
+    raise PrivacyError("Advice reads public images only. dpbench opened no private image and no test image.")
 
 
 def check_wish(accuracy: float | None) -> None:

@@ -179,7 +179,7 @@ def test_what_a_loop_has_to_give_is_said_in_a_sentence() -> None:
         audit_loop(lambda x, y, seed: [one.numpy() for one in loop(x, y, seed)], WHOLE)  # type: ignore[misc]
     with pytest.raises(SpecError, match="finite answers from the loop on finite examples, got others in step 1"):
         audit_loop(lambda x, y, seed: [torch.full_like(one, math.nan) for one in loop(x, y, seed)], WHOLE)
-    with pytest.raises(SpecError, match="the same with the same data and seed"):
+    with pytest.raises(SpecError, match="the same answers for the same data and seed"):
         audit_loop(lambda x, y, seed: [torch.randn(2, x.shape[1]) for _ in range(4)], WHOLE)
 
 
@@ -233,7 +233,7 @@ def test_shuffled_batches_are_no_poisson_samples() -> None:
 
 
 def test_a_first_sample_without_one_of_the_last_rows_is_said() -> None:
-    with pytest.raises(SpecError, match=r"got none\. Audit it with a larger size or a larger rate"):
+    with pytest.raises(SpecError, match=r"it did for none\. Audit it with a larger size or a larger rate"):
         audit_loop(
             lambda x, y, seed: [torch.randn(2, x.shape[1], generator=torch.Generator().manual_seed(seed))],
             Claim(sigma=1.0, sample_rate=1e-3), size=20, canaries=20,

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 import webbrowser
 from collections.abc import Iterator
@@ -77,10 +78,31 @@ def test_the_command_says_its_address_answers_there_and_ends_quietly_on_ctrl_c(s
     with running(site) as process:
         assert process.stdout is not None
         said = process.stdout.readline()
-        address = re.fullmatch(r"The leaderboard is at (http://127\.0\.0\.1:\d+/) \(Ctrl-C ends it\)\n", said)
+        address = re.fullmatch(r"The leaderboard is at (http://127\.0\.0\.1:\d+/) \(press Ctrl-C to stop\)\n", said)
         assert address is not None
         with urllib.request.urlopen(address[1], timeout=10) as answer:
             assert answer.read() == (site / "index.html").read_bytes()
         os.kill(process.pid, signal.SIGINT)
         assert process.communicate(timeout=20) == ("", "")
         assert process.returncode == 0
+
+
+def test_neither_another_name_nor_a_link_out_of_the_site_is_answered(site: Path, tmp_path: Path) -> None:
+    enable_socket()
+    socket_allow_hosts(["127.0.0.1"], allow_unix_socket=True)
+    secret = tmp_path / "secret"
+    secret.write_text("a secret", encoding="utf-8")
+    link = site / "link"
+    link.symlink_to(secret)
+    try:
+        with running(site) as process:
+            assert process.stdout is not None
+            address = process.stdout.readline().split()[4]
+            for asked in (
+                urllib.request.Request(f"{address}link"),
+                urllib.request.Request(address, headers={"Host": "example.org:80"}),
+            ):
+                with pytest.raises(urllib.error.HTTPError, match="403"):
+                    urllib.request.urlopen(asked, timeout=10)
+    finally:
+        link.unlink()

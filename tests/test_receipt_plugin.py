@@ -40,7 +40,7 @@ def test_a_loop_as_tight_as_its_receipt_passes(dpbench_audit: LoopAudit) -> None
 
 
 def test_a_loop_with_less_noise_than_its_receipt_fails_the_test(dpbench_audit: LoopAudit) -> None:
-    with pytest.raises(pytest.fail.Exception, match=r"looser than its receipt.\nnoise"):
+    with pytest.raises(pytest.fail.Exception, match=r"less private than its receipt states.\nnoise"):
         dpbench_audit(loop, written(2.3), steps=2, canaries=1_000)
 
 

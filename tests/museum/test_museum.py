@@ -179,5 +179,5 @@ def test_the_command_lists_all_and_runs_one() -> None:
     assert all(name in listed.stdout for name in RECORDS)
     shown = CliRunner().invoke(app, ["museum", "textbook-gaussian"])
     assert shown.exit_code == 0
-    for said in ("issue 30114", "math.sqrt(2 * math.log(1.25 / delta))", "20 → 25.4", "second accountant: stopped it."):
+    for said in ("issue 30114", "math.sqrt(2 * math.log(1.25 / delta))", "20 → 25.4", "second accountant: caught it."):
         assert said in shown.stdout

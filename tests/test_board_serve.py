@@ -104,5 +104,8 @@ def test_neither_another_name_nor_a_link_out_of_the_site_is_answered(site: Path,
             ):
                 with pytest.raises(urllib.error.HTTPError, match="403"):
                     urllib.request.urlopen(asked, timeout=10)
+            without_port = urllib.request.Request(address, headers={"Host": "127.0.0.1"})  # as on port 80
+            with urllib.request.urlopen(without_port, timeout=10) as answer:
+                assert answer.status == 200
     finally:
         link.unlink()

@@ -552,7 +552,7 @@ def test_one_receipt_that_cannot_be_read_does_not_hide_what_others_have(
     bad = written(unit=None).write(tmp_path / "b.json")
     assert called("receipt", "check", str(tmp_path / "gone.json"), str(bad), str(tmp_path)) == 1
     said = capsys.readouterr()
-    assert "MISMATCH unit" in said.out and "gone.json" in said.err and "not a regular file" in said.err
+    assert "MISMATCH unit" in said.out and "gone.json" in said.err and "to be a regular file" in said.err
 
 
 def sampled(number: int, sampler: Any = "poisson", leaf: Any = None) -> Event:

@@ -24,8 +24,11 @@ from dpbench.records import packed
 from dpbench.records.journal import RunJournal
 from dpbench.records.result import Result
 from dpbench.records.spec import read_toml
+from dpbench.registry import load
 from dpbench.support.files import open_to_append
 from dpbench.support.untrusted import check_values, parse_json, read_regular
+from dpbench.sweep.cell_files import Folder
+from dpbench.sweep.grid import read_grid
 from tests import boards
 
 Content = dict[str, Any]
@@ -129,6 +132,13 @@ def test_a_pipe_is_refused_and_not_waited_for(place: str, tmp_path: Path, capsys
         assert "regular file" in capsys.readouterr().err
 
 
+def test_the_error_of_a_cell_is_kept_whatever_it_says(tmp_path: Path) -> None:
+    (cell,) = read_grid({"name": "a", "grid": {"learner": ["jl:k=5"]}}, load()).cells
+    folder = Folder(tmp_path)
+    folder.record_failure(cell, f"{TITLE}no memory")
+    assert folder.failure(cell) == "?]0;title?no memory"
+
+
 def test_a_journal_that_never_ends_or_is_nested_is_no_journal(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     assert RunJournal(tmp_path / "pipe.jsonl", "identity").seeds() == {}
@@ -144,8 +154,9 @@ def test_nothing_is_added_behind_a_link(tmp_path: Path) -> None:
 
 
 def test_a_file_without_end_is_read_to_a_limit(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="regular file"):
-        read_regular(Path("/dev/zero"))
+    for place in (Path("/dev/zero"), tmp_path):
+        with pytest.raises(DataError, match="regular file, got a folder"):
+            read_regular(place)
     (tmp_path / "large").write_bytes(bytes(11))
     with pytest.raises(DataError, match="at most 10 bytes"):
         read_regular(tmp_path / "large", 10)

@@ -26,7 +26,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,6 +35,7 @@ from pydantic import BaseModel, ValidationError
 from dpbench.errors import Complaint, DataError, MalformedFile, SpecError
 from dpbench.records.board import NAME, Board, board_files
 from dpbench.records.packed import ARCHIVE, is_record, names_in, read_packed
+from dpbench.support.untrusted import open_regular
 from dpbench.support.validation import misfit
 
 Read = TypeVar("Read", bound=BaseModel)
@@ -182,13 +182,10 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 def _text(path: Path) -> str:
     try:
-        # A link could lead out of the folder, and a pipe would wait for a writer.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(handle, "rb") as file:  # noqa: PTH123
-            facts = os.fstat(handle)
-            if not stat.S_ISREG(facts.st_mode):
-                raise MalformedFile("file", "expected a regular file, got a folder, pipe or device")
-            raw, size = file.read(MAX_BYTES + 1), facts.st_size
+        with open_regular(path, follow=False) as file:  # a link could lead out of the folder
+            raw, size = file.read(MAX_BYTES + 1), os.fstat(file.fileno()).st_size
+    except DataError:
+        raise MalformedFile("file", "expected a regular file, got a folder, pipe or device") from None
     except OSError as error:
         packed = None if os.path.lexists(path) else read_packed(path)
         if packed is None:

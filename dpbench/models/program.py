@@ -40,7 +40,7 @@ MOST_STEPS = 10_000
 MOST_NUMBERS = 2**29  # that are held at once for a batch: 2 GiB of float32
 CONSTANTS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 GETITEM = "getitem"
-TENSORS = (torch.TensorType, torch.ListType)  # what operations give: no text, no numbers
+TENSORS = {"Tensor", "List[Tensor]"}  # what operations give: no text, no numbers
 
 library.define("dpbench::exact_linear", "(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
 library.impl("dpbench::exact_linear", "CompositeExplicitAutograd")(exact_linear)
@@ -147,7 +147,9 @@ def record(predict: Predict, shape: tuple[int, ...], device: torch.device) -> Pr
     except Exception as error:  # whatever a stranger's code meets that is asked for values it cannot have
         said = (str(error).splitlines() or [""])[0].rstrip(".")
         raise SpecError(f"its predictor is more than tensor operations ({type(error).__name__}: {said})") from error
-    return _program(graph, shape)
+    program = _program(graph, shape)
+    _check_shapes(program)  # what is kept can be read again
+    return program
 
 
 class _ExactProducts(TorchFunctionMode):
@@ -231,7 +233,7 @@ def _operation(name: str) -> Callable[..., Any]:
     if torch.Tag.nondeterministic_seeded in operation.tags:
         raise DataError(f"it has an operation that draws: {name!r}")
     core = (torch.Tag.core in operation.tags and packet not in UNSET) or name in BEYOND_CORE
-    if not core or not all(isinstance(one.type, TENSORS) for one in operation._schema.returns):
+    if not core or not all(str(one.type) in TENSORS for one in operation._schema.returns):
         raise DataError(f"it has an operation that a model may not have: {name!r}")
     return operation
 

@@ -32,12 +32,13 @@ from dpbench.receipts.events import (
     WITH_REPLACEMENT,
     BestOf,
     Composed,
-    Concentrated,
     Gaussian,
     Laplace,
     Repeated,
     Term,
     flatten,
+    noisy_sums,
+    sigmas_of,
 )
 from dpbench.receipts.receipt import AuditFigures, Batches, Drawn, Noise, Receipt
 from dpbench.records.packed import hash_record
@@ -170,20 +171,15 @@ def _as_drawn(receipt: Receipt, terms: list[Term]) -> str:
     return f" Without amplification by sampling, epsilon is {cost.upper:.4g}{neighbours}."
 
 
-def _cycle(batches: Batches) -> int:
-    """Return into how many groups rows are divided that take turns."""
-    return (batches.cycle or 1) if batches.drawn == "cyclic-poisson" else 1
-
-
 def _rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches, size = receipt.training.batches, receipt.training.size
     sampled = [one for one in terms if one.sampler]
     if batches is None or batches.size is None or size is None:
         return
-    actual = batches.size / size * _cycle(batches)  # of the rows whose turn it is
+    actual = batches.size / size * batches.groups  # of the rows whose turn it is
     if batches.drawn == WITH_REPLACEMENT:
         actual = -math.expm1(batches.size * math.log1p(-1 / size)) if size > 1 else 1.0  # some are drawn twice
-    weights = [one.times / min(_sigmas([one]), default=1.0) ** 2 for one in sampled]  # cheap ones hide nothing
+    weights = [one.times / min(sigmas_of([one]), default=1.0) ** 2 for one in sampled]  # cheap ones hide nothing
     rate = sum(weight * one.rate for weight, one in zip(weights, sampled, strict=True)) / sum(weights) if sampled else 1
     if actual > rate * (1 + TOLERANCE):
         mean = " on average" if len({one.rate for one in sampled}) > 1 else ""
@@ -200,17 +196,17 @@ def _steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         return
     steps = batches.steps
     if batches.drawn == "cyclic-poisson":
-        steps = math.ceil(steps / _cycle(batches))  # that a row can be in
+        steps = math.ceil(steps / batches.groups)  # that a row can be in
     elif batches.size and receipt.training.size and batches.drawn in {"shuffled", "balls-in-bins"}:
         rate = terms[0].rate if terms and terms[0].sampler else 1.0
         steps = math.ceil(steps * batches.size / (receipt.training.size * rate) - 1e-9)  # the same
-    accounted = sum(one.times for one in _sums(terms))
+    accounted = sum(one.times for one in noisy_sums(terms))
     if steps > accounted:
         yield Mismatch("steps", f"the loop took {steps:,} steps, but the events have {accounted:,}.")
 
 
 def _noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
-    noise, sigmas = receipt.training.noise, _sigmas(terms)
+    noise, sigmas = receipt.training.noise, sigmas_of(terms)
     if noise is None:
         return
     if not sigmas:
@@ -243,18 +239,6 @@ def _divisor(noise: Noise, batches: Batches | None) -> Iterator[Mismatch]:
             f"noise was added to a mean of batches of {batches.size:g} rows, so their sum was not divided by "
             f"{noise.divisor:g}.",
         )
-
-
-def _sums(terms: list[Term]) -> list[Term]:
-    """Return the noisy sums among terms, which the steps of a loop are; all terms where there are none."""
-    return [one for one in terms if one.sampler or isinstance(one.leaf, Gaussian | Laplace)] or terms
-
-
-def _sigmas(terms: list[Term]) -> set[float]:
-    """Return the standard deviations of noisy sums, in clips; of zCDP alone, those of sums that cost as much."""
-    found = {one.leaf.sigma for one in terms if isinstance(one.leaf, Gaussian)}
-    found |= {math.sqrt(2) * one.leaf.scale for one in terms if isinstance(one.leaf, Laplace)}
-    return found or {(2 * one.leaf.rho) ** -0.5 for one in terms if isinstance(one.leaf, Concentrated)}
 
 
 def _normaliser(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
@@ -328,7 +312,7 @@ def _search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         )
     elif search.accounted == "composed" and search.data == "private":
         batches = receipt.training.batches
-        least, accounted = search.runs * ((batches and batches.steps) or 1), sum(one.times for one in _sums(terms))
+        least, accounted = search.runs * ((batches and batches.steps) or 1), sum(one.times for one in noisy_sums(terms))
         if accounted < least:
             yield Mismatch(
                 "search", f"accounted as 'composed', but {search.runs:,} runs have at least {least:,} steps, and the "
@@ -412,7 +396,7 @@ def _remarks(receipt: Receipt, terms: list[Term], answered: tuple[Opinion, ...])
         yield f"The receipt does not say that all rows of one {receipt.unit} were bounded together."
     if missing := _unstated(receipt):
         yield f"Not stated, and so not checked: {', '.join(missing)}."
-    if len(_sigmas(terms)) > 1 and receipt.training.noise:
+    if len(sigmas_of(terms)) > 1 and receipt.training.noise:
         yield "The events have noise of several sizes. The receipt states one, which was compared with the smallest."
     if receipt.audit is None or (receipt.audit.epsilon_lower is None and not receipt.audit.failed):
         yield "No audit: nothing but the author's word shows that the loop does what its events say."

@@ -6,7 +6,8 @@ moves the sum by. That a replaced row moves it by two clips is the accountant's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
@@ -201,3 +202,15 @@ def _sampled(event: Sampled, depth: int) -> Iterator[Term]:
         precision += term.times / term.leaf.sigma**2
     if precision:
         yield Term(Gaussian(sigma=max(LEAST_NOISE, precision**-0.5)), event.sampler, event.rate)
+
+
+def noisy_sums(terms: Sequence[Term]) -> list[Term]:
+    """Return the noisy sums among terms, which the steps of a loop are; all terms where there are none."""
+    return [one for one in terms if one.sampler or isinstance(one.leaf, Gaussian | Laplace)] or [*terms]
+
+
+def sigmas_of(terms: Sequence[Term]) -> set[float]:
+    """Return the standard deviations of noisy sums, in clips; of zCDP alone, those of sums that cost as much."""
+    found = {one.leaf.sigma for one in terms if isinstance(one.leaf, Gaussian)}
+    found |= {math.sqrt(2) * one.leaf.scale for one in terms if isinstance(one.leaf, Laplace)}
+    return found or {(2 * one.leaf.rho) ** -0.5 for one in terms if isinstance(one.leaf, Concentrated)}

@@ -15,6 +15,7 @@ from dpbench.errors import DataError, SpecError
 from dpbench.receipts.events import LARGEST, Event, Record, Text
 from dpbench.records import storage
 from dpbench.records.packed import hash_record
+from dpbench.support.untrusted import read_regular
 from dpbench.support.validation import misfit
 
 if TYPE_CHECKING:
@@ -66,6 +67,11 @@ class Batches(Record):
         description="cyclic-poisson: into how many groups rows are divided that take turns",
     )
     normalised_by: Divisor | None = Field(default=None, description="what sums were divided by")
+
+    @property
+    def groups(self) -> int:
+        """Into how many groups rows are divided that take turns."""
+        return (self.cycle or 1) if self.drawn == "cyclic-poisson" else 1
 
 
 class Accountant(Record):
@@ -167,11 +173,7 @@ class Receipt(Record):
             DataError: names the file and the first field that does not fit.
         """
         try:
-            if file.exists() and not file.is_file():
-                raise DataError(f"Expected a receipt in {file}, which is not a regular file.")
-            if file.stat().st_size > LARGEST_FILE:
-                raise DataError(f"Expected a receipt of at most {LARGEST_FILE:,} bytes in {file}.")
-            text = file.read_bytes()
+            text = read_regular(file, LARGEST_FILE)
             found = cls.model_validate_json(text, strict=True)
             json.loads(text, object_pairs_hook=_refuse_repeated)
         except OSError as error:

@@ -12,6 +12,8 @@ from dpbench.records.result import SeedResult
 from dpbench.support.files import open_to_append
 from dpbench.support.untrusted import read_regular
 
+MOST = 1_000_000_000  # bytes: it is this machine's own, and what ended is not to be lost
+
 
 @dataclass(frozen=True)
 class RunJournal:
@@ -29,7 +31,7 @@ class RunJournal:
         """Return the seeds that ended in an earlier call, by seed."""
         found = {}
         with suppress(OSError, DataError):
-            for line in read_regular(self.file).decode(errors="replace").splitlines():
+            for line in read_regular(self.file, MOST).decode(errors="replace").splitlines():
                 with suppress(ValueError, KeyError, TypeError, RecursionError):  # a line that was cut off
                     content = json.loads(line)
                     if content["identity"] == self.identity:

@@ -14,7 +14,6 @@ import json
 import lzma
 import os
 import re
-import stat
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,7 +23,7 @@ from typing import BinaryIO
 from dpbench.errors import DataError, OutputError
 from dpbench.support.files import sha256, write_atomically
 from dpbench.support.untrusted import MOST as LARGEST
-from dpbench.support.untrusted import read_regular
+from dpbench.support.untrusted import open_regular, read_regular
 
 ARCHIVE = "records.tar.xz"
 MOST_PACKED = 50_000_000  # bytes of an archive
@@ -195,15 +194,11 @@ def _members(archive: Path) -> Mapping[str, bytes]:
 @contextmanager
 def _opened(archive: Path) -> Iterator[BinaryIO]:
     try:
-        # A link could lead out of the folder, and a pipe would wait for a writer.
-        handle = os.open(archive, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open_regular(archive, follow=False) as file:  # a link could lead out of the folder
+            yield file
     except OSError as error:
         said = "it is a link" if archive.is_symlink() else error.strerror
         raise DataError(f"Cannot read {archive}: {said}.") from error
-    with open(handle, "rb") as file:  # noqa: PTH123
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise DataError(f"Expected {archive} to be a regular file.")
-        yield file
 
 
 @functools.lru_cache(maxsize=8)

@@ -81,7 +81,7 @@ def make_spec(values: dict[str, Any], origin: str) -> Spec:
     except ValidationError as error:
         raise SpecError(sentence(error, origin, TABLES)) from None
     searched = spec.search.space if spec.search and isinstance(spec.search.space, Mapping) else ()
-    for name in spec.learner.options.keys() & searched:
+    for name in sorted(spec.learner.options.keys() & searched):
         raise SpecError(
             f"Expected {name}={spec.learner.options[name]} for the learner or values of {name} in the search space, "
             f"got both in {origin}."

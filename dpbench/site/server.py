@@ -9,6 +9,7 @@ from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from dpbench.errors import OutputError, SpecError
 
@@ -21,7 +22,7 @@ class _QuietHandler(SimpleHTTPRequestHandler):
 
     def send_head(self) -> Any:
         """Answer for the site alone: neither to a name that leads here, nor with what a link leads to."""
-        host = self.headers.get("Host", "").rpartition(":")[0]
+        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
         place = Path(self.translate_path(self.path)).resolve()
         if host not in {ADDRESS, "localhost"} or not place.is_relative_to(Path(self.directory).resolve()):
             self.send_error(HTTPStatus.FORBIDDEN)

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dpbench.errors import DataError
 
@@ -16,17 +18,29 @@ _UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud
 """Control characters except tab and newline, what turns the direction of text, and halves of characters."""
 
 
-def read_regular(path: Path, most: int = MOST) -> bytes:
-    """Return the content of a regular file, not one that waits for a writer or never ends.
+@contextmanager
+def open_regular(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
+    """Open a regular file, not one that waits for a writer or never ends; `follow` links or not.
 
     Raises:
-        FileNotFoundError, OSError: there is no such file, or it cannot be read.
-        DataError: it is a folder, pipe or device, or is larger than `most` bytes.
+        FileNotFoundError, OSError: there is no such file, it is a link that is not followed, or it cannot be read.
+        DataError: it is a folder, pipe or device.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise DataError(f"Expected {path} to be a regular file, got a folder, pipe or device.")
     with open(handle, "rb") as file:  # noqa: PTH123
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise DataError(f"Expected {path} to be a regular file, got a folder, pipe or device.")
+        yield file
+
+
+def read_regular(path: Path, most: int = MOST) -> bytes:
+    """Return the content of a regular file; errors as `open_regular`.
+
+    Raises:
+        DataError: it is larger than `most` bytes.
+    """
+    with open_regular(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise DataError(f"Expected {path} to have at most {most:,} bytes.")

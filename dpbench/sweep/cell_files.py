@@ -25,7 +25,7 @@ from dpbench.errors import DataError, OutputError
 from dpbench.records.packed import is_record
 from dpbench.records.result import Result
 from dpbench.support.files import check_folder, check_writable, open_to_append, write_json
-from dpbench.support.untrusted import parse_json, read_regular
+from dpbench.support.untrusted import parse_json, printable, read_regular
 from dpbench.sweep.grid import Cell
 
 State = Literal["done", "other code", "other data", "failed", "to do"]
@@ -115,7 +115,7 @@ class Folder:
             OutputError: it cannot be written.
         """
         spec = json.loads(cell.spec.model_dump_json())
-        content = {"digest": cell.digest, "cell": str(cell), "spec": spec, "error": error}
+        content = {"digest": cell.digest, "cell": str(cell), "spec": spec, "error": printable(error)}
         write_json(self._failed(cell), content)
         self.log(f"failed   {cell.file_name}: {error}  ({cell})")
 
